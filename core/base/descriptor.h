@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+namespace slipstream {
+
+/// Owns a file descriptor. Every one is close-on-exec and is closed in a forked child (see fork.h).
+class Descriptor {
+ public:
+  Descriptor() = default;
+  /// Takes ownership of `fd`; a negative one throws Error(kInternal) with `call` and errno's text.
+  Descriptor(int fd, std::string_view call);
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { reset(); }
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  void reset() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace slipstream

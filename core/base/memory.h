@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/descriptor.h"
+
+namespace slipstream {
+
+/// Anonymous memory that another process can map: nothing is named, nothing needs cleaning.
+Descriptor make_memory_fd(const char* label, std::size_t bytes);
+
+/// A shared mapping of a memory descriptor; a forked child does not inherit it. The descriptor may
+/// be closed afterwards.
+class SharedMapping {
+ public:
+  SharedMapping() = default;
+  SharedMapping(int fd, std::size_t bytes);
+  SharedMapping(SharedMapping&& other) noexcept;
+  SharedMapping& operator=(SharedMapping&& other) noexcept;
+  ~SharedMapping();
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace slipstream

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "slipstream/error.h"
+
+namespace slipstream {
+
+enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError };
+
+/// Receives every record of one runtime; may be called from any of its threads, never blocks.
+using LogSink = std::function<void(LogLevel, const std::string&)>;
+
+/// Writes records to a sink; a value that the runtime builds and hands down.
+class Log {
+ public:
+  Log() = default;
+  explicit Log(LogSink sink) : sink_(std::move(sink)) {}
+
+  template <typename... Parts>
+  void operator()(LogLevel level, const Parts&... parts) const {
+    if (sink_) sink_(level, concat(parts...));
+  }
+
+ private:
+  LogSink sink_;
+};
+
+}  // namespace slipstream
