@@ -1,0 +1,12 @@
+"""Every environment variable that Slipstream reads: name, allowed values, default, unit, meaning.
+
+Read once, at the edge (`Settings.from_environment`, `detect_launcher`), and handed down as plain
+frozen values. `python -m slipstream.settings` prints the documentation page made from this package.
+"""
+
+from slipstream.settings.kinds import InterfaceFilter as InterfaceFilter
+from slipstream.settings.launch import Launch as Launch
+from slipstream.settings.launch import LaunchSource as LaunchSource
+from slipstream.settings.launch import detect_launcher as detect_launcher
+from slipstream.settings.variables import AlgorithmName as AlgorithmName
+from slipstream.settings.variables import Settings as Settings

@@ -1,0 +1,133 @@
+"""How the text of an environment variable becomes a value, and what to say when it cannot."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from slipstream.errors import ConfigError
+
+MIN_KEY_CHARACTERS = 16
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InterfaceFilter:
+    """Which network interfaces may be used, in NCCL's syntax.
+
+    Args:
+        names: prefixes of interface names, or whole names where `exact`.
+        exact: the names are whole names (leading `=`).
+        exclude: the names are forbidden rather than required (leading `^`).
+    """
+
+    names: tuple[str, ...]
+    exact: bool = False
+    exclude: bool = False
+
+    def allows(self, interface: str) -> bool:
+        """Return whether the interface of this name may be used."""
+        matched = interface in self.names if self.exact else interface.startswith(self.names)
+        return matched != self.exclude
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind(Generic[T]):
+    """A set of allowed texts.
+
+    Args:
+        parse: turns the text into the value; raises ValueError where it is not allowed.
+        allowed: the set in words, for messages and the documentation.
+        secret: never show a value.
+    """
+
+    parse: Callable[[str], T]
+    allowed: str
+    secret: bool = False
+
+    def read(self, name: str, text: str) -> T:
+        """Return the value of the variable `name`.
+
+        Raises:
+            ConfigError: the text is not allowed; it names variable, value and what is allowed.
+        """
+        try:
+            return self.parse(text)
+        except ValueError:
+            received = f"a value of {len(text)} characters" if self.secret else repr(text)
+            raise ConfigError(f"{name} is {received}; allowed: {self.allowed}") from None
+
+
+def integer(low: int, high: int) -> Kind[int]:
+    """Return the kind of the whole numbers from low to high."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(parse=parse, allowed=f"a whole number from {low} to {high}")
+
+
+def seconds(low: float, high: float) -> Kind[float]:
+    """Return the kind of the durations from low to high seconds."""
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(parse=parse, allowed=f"a number from {low} to {high}")
+
+
+def choice(*values: str) -> Kind[str]:
+    """Return the kind of exactly these texts."""
+
+    def parse(text: str) -> str:
+        if text not in values:
+            raise ValueError
+        return text
+
+    return Kind(parse=parse, allowed="one of " + ", ".join(values))
+
+
+def _parse_flag(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError
+    return text == "1"
+
+
+def _parse_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError
+    return text.strip()
+
+
+def _parse_key(text: str) -> bytes:
+    if len(text.strip()) < MIN_KEY_CHARACTERS:
+        raise ValueError
+    return text.strip().encode()
+
+
+def _parse_interfaces(text: str) -> InterfaceFilter:
+    match = re.fullmatch(r"\s*(\^?)(=?)([^\^=]+)", text)
+    names = tuple(name.strip() for name in match[3].split(",") if name.strip()) if match else ()
+    if match is None or not names:
+        raise ValueError
+    return InterfaceFilter(names=names, exact=bool(match[2]), exclude=bool(match[1]))
+
+
+PORT = integer(1, 65535)
+FLAG = Kind(parse=_parse_flag, allowed="0 or 1")
+TEXT = Kind(parse=_parse_text, allowed="any text that is not blank")
+PATH = Kind(parse=lambda text: Path(_parse_text(text)), allowed="a path")
+KEY = Kind(parse=_parse_key, allowed=f"at least {MIN_KEY_CHARACTERS} characters", secret=True)
+INTERFACES = Kind(
+    parse=_parse_interfaces,
+    allowed="prefixes of names with commas between; a leading `^` excludes, a leading `=` means"
+    " whole names (`eth,ib`, `^docker,lo`, `=eth0`)",
+)

@@ -1,0 +1,195 @@
+"""Which rank of how many this process is, in the variables of every launcher that we understand."""
+
+import os
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.errors import ConfigError
+from slipstream.settings.kinds import integer
+
+LaunchSource = Literal["environment", "openmpi", "pmi", "slurm", "single"]
+
+DEFAULT_MASTER_PORT = 29500
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """Which rank of how many this process is, and where rank 0 is.
+
+    Args:
+        rank: 0 to world_size - 1.
+        local_rank: 0 to local_world_size - 1, among the ranks of this host.
+        world_size: number of ranks of the job.
+        local_world_size: number of ranks of this host, or None where the launcher does not say.
+        master_addr: host name or address of rank 0.
+        master_port: port that rank 0's framework may listen at; ours is the next one.
+        source: whose variables said so; "environment" is torchrun's and `slipstream run`'s.
+    """
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int | None
+    master_addr: str
+    master_port: int
+    source: LaunchSource
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dialect:
+    """The variables of one launcher; of several for the same thing the first that is set counts.
+
+    Args:
+        source: the launcher.
+        marks: it is this launcher when all of these are set.
+        rank, world_size, local_rank, local_world_size: as in `Launch`.
+        job: differ from job to job and are equal on all ranks of one.
+        nodes: hold a Slurm list of the job's hosts, rank 0's first.
+    """
+
+    source: LaunchSource
+    marks: tuple[str, ...]
+    rank: str
+    world_size: tuple[str, ...]
+    local_rank: tuple[str, ...]
+    local_world_size: tuple[str, ...]
+    job: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ("SLURM_JOB_NODELIST",)
+
+
+# Order matters: MPI's own variables come before Slurm's, because mpirun inside a Slurm allocation
+# starts one agent per host through srun, and SLURM_PROCID then counts agents. A batch script has
+# SLURM_PROCID too, though no srun has started it: only SLURM_STEP_NUM_TASKS tells.
+DIALECTS = (
+    Dialect(
+        source="environment",
+        marks=("RANK",),
+        rank="RANK",
+        world_size=("WORLD_SIZE",),
+        local_rank=("LOCAL_RANK",),
+        local_world_size=("LOCAL_WORLD_SIZE",),
+    ),
+    Dialect(
+        source="openmpi",
+        marks=("OMPI_COMM_WORLD_RANK",),
+        rank="OMPI_COMM_WORLD_RANK",
+        world_size=("OMPI_COMM_WORLD_SIZE",),
+        local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
+        local_world_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
+        job=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    ),
+    Dialect(
+        source="pmi",
+        marks=("PMI_RANK",),
+        rank="PMI_RANK",
+        world_size=("PMI_SIZE",),
+        local_rank=("MPI_LOCALRANKID", "SLURM_LOCALID"),
+        local_world_size=("MPI_LOCALNRANKS",),
+        job=("SLURM_JOB_ID", "PMI_JOBID"),
+    ),
+    Dialect(
+        source="slurm",
+        marks=("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+        rank="SLURM_PROCID",
+        world_size=("SLURM_STEP_NUM_TASKS",),
+        local_rank=("SLURM_LOCALID",),
+        local_world_size=(),
+        job=("SLURM_JOB_ID",),
+        nodes=("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"),
+    ),
+)
+
+
+def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launch:
+    """Find out which rank this process is from torchrun's, mpirun's or srun's variables.
+
+    Args:
+        environ: names and values; a variable set to the empty string counts as unset.
+
+    Returns:
+        The launch; rank 0 of 1 where no launcher's variables are set.
+
+    Raises:
+        ConfigError: a variable is missing or not a number, or the rank is not below the size.
+    """
+    for dialect in DIALECTS:
+        if all(environ.get(name) for name in dialect.marks):
+            return _read_launch(dialect, environ)
+    return Launch(
+        rank=0,
+        local_rank=0,
+        world_size=1,
+        local_world_size=1,
+        master_addr=environ.get("MASTER_ADDR") or "127.0.0.1",
+        master_port=_master_port(environ, ()),
+        source="single",
+    )
+
+
+def _read_launch(dialect: Dialect, environ: Mapping[str, str]) -> Launch:
+    world_size = _number(dialect.world_size, 1, environ)
+    rank = _number((dialect.rank,), 0, environ)
+    if world_size is None or rank is None:
+        raise ConfigError(f"{dialect.rank} is set, {dialect.world_size[0]} is not; set both")
+    if rank >= world_size:
+        raise ConfigError(
+            f"{dialect.rank} is {rank}; allowed: 0 to {world_size - 1}, because"
+            f" {dialect.world_size[0]} is {world_size}"
+        )
+    local_world_size = _number(dialect.local_world_size, 1, environ)
+    local_rank = _number(dialect.local_rank, 0, environ)
+    return Launch(
+        rank=rank,
+        local_rank=rank if local_rank is None else local_rank,
+        world_size=world_size,
+        local_world_size=local_world_size,
+        master_addr=_master_addr(dialect, environ, one_host=local_world_size == world_size),
+        master_port=_master_port(environ, dialect.job),
+        source=dialect.source,
+    )
+
+
+def _number(names: tuple[str, ...], low: int, environ: Mapping[str, str]) -> int | None:
+    for name in names:
+        if environ.get(name):
+            return integer(low, 2**31 - 1).read(name, environ[name])
+    return None
+
+
+def _master_addr(dialect: Dialect, environ: Mapping[str, str], *, one_host: bool) -> str:
+    if address := environ.get("MASTER_ADDR"):
+        return address
+    if one_host:
+        return "127.0.0.1"
+    for name in dialect.nodes:
+        if environ.get(name):
+            return _first_host(environ[name])
+    raise ConfigError(
+        f"MASTER_ADDR is not set, and {dialect.rank} does not say where rank 0 is; allowed: the"
+        " host name or address of rank 0 (with mpirun: -x MASTER_ADDR=HOST)"
+    )
+
+
+def _first_host(nodes: str) -> str:
+    """Return the first host of a Slurm list such as `gpu[03-07,12],login1`."""
+    first = re.match(r"(?:[^,\[\]]|\[\w[^\]]*\])+", nodes)
+    if first is None:
+        raise ConfigError(f"the Slurm node list is {nodes!r}; allowed: names such as gpu[03-07]")
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first[0])
+
+
+def _master_port(environ: Mapping[str, str], job: tuple[str, ...]) -> int:
+    """Return MASTER_PORT, else a port that all ranks of one job compute alike.
+
+    20000 to 29998 lies below the kernel's range for outgoing connections; only even ones, since
+    the next port is used as well.
+    """
+    if environ.get("MASTER_PORT"):
+        return integer(1, 65534).read("MASTER_PORT", environ["MASTER_PORT"])
+    for name in job:
+        if value := environ.get(name):
+            return 20000 + 2 * (zlib.crc32(value.encode()) % 5000)
+    return DEFAULT_MASTER_PORT

@@ -1,0 +1,59 @@
+"""docs/settings.md, made from the declarations so that it cannot fall behind them."""
+
+from slipstream.settings.launch import DIALECTS
+from slipstream.settings.variables import variables
+
+_HEAD = """# Environment variables
+
+Made by `python -m slipstream.settings > docs/settings.md` from `src/slipstream/settings/`.
+Variables are read once, when the first group is made; an empty value counts as unset.
+
+| variable | meaning | allowed | default | unit |
+| --- | --- | --- | --- | --- |
+"""
+
+_LAUNCH = """
+## Which rank a process is
+
+The first row whose rank is set counts; with none, the process is rank 0 of 1. `MASTER_ADDR` and
+`MASTER_PORT` go before everything that a launcher says about rank 0's host and port. Without them
+the host is the first of Slurm's node list, or this one where all ranks share it, and the port
+follows from the job's number.
+
+| launcher | rank | ranks | rank on its host | ranks on its host |
+| --- | --- | --- | --- | --- |
+"""
+
+_LAUNCHERS = {
+    "environment": "`slipstream run`, torchrun",
+    "openmpi": "Open MPI's mpirun",
+    "pmi": "MPICH's mpiexec, `srun --mpi=pmi2`",
+    "slurm": "srun",
+}
+
+
+def settings_page() -> str:
+    """Return the documentation page of every variable."""
+    settings = [
+        (f"`{item.name}`", item.doc, item.kind.allowed, item.shown, item.unit)
+        for item in variables().values()
+    ]
+    launchers = [
+        (
+            _LAUNCHERS[dialect.source],
+            _names((dialect.rank,)),
+            _names(dialect.world_size),
+            _names(dialect.local_rank),
+            _names(dialect.local_world_size),
+        )
+        for dialect in DIALECTS
+    ]
+    return _HEAD + _rows(settings) + _LAUNCH + _rows(launchers)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _rows(rows: list[tuple[str, ...]]) -> str:
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in rows)

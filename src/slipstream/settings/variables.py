@@ -1,0 +1,262 @@
+"""What the user chooses through `SLIPSTREAM_*`, declared once."""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from slipstream.errors import ConfigError
+from slipstream.settings.kinds import (
+    FLAG,
+    INTERFACES,
+    KEY,
+    PATH,
+    PORT,
+    TEXT,
+    InterfaceFilter,
+    Kind,
+    choice,
+    integer,
+    seconds,
+)
+from slipstream.settings.launch import Launch
+
+AlgorithmName = Literal["auto", "ring", "recursive_doubling", "binomial", "direct"]
+
+MAX_SEGMENT_BYTES = 262144
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variable:
+    """Declaration of one environment variable; `shown` is the default in words."""
+
+    name: str
+    kind: Kind[Any]
+    doc: str
+    shown: str = ""
+    unit: str = ""
+
+
+def _named(
+    name: str, kind: Kind[Any], doc: str, shown: str = "", unit: str = ""
+) -> dict[str, Variable]:
+    return {"variable": Variable(name=name, kind=kind, doc=doc, shown=shown, unit=unit)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The values of the `SLIPSTREAM_*` variables, each described in docs/settings.md.
+
+    Build it with `Settings.from_environment()`; built directly, nothing is checked.
+    """
+
+    port: int | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_PORT",
+            PORT,
+            "Port at which rank 0 listens for the other ranks, when no framework brings a store.",
+            "MASTER_PORT + 1",
+        ),
+    )
+    iface: InterfaceFilter | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_IFACE",
+            INTERFACES,
+            "Network interfaces that may be used; hosts may name theirs differently.",
+            "the interface of the route to the peers",
+        ),
+    )
+    host_id: str | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_HOST_ID",
+            TEXT,
+            "Ranks with equal identifiers share a host and may use shared memory between them.",
+            "ranks that reach each other's Unix socket share a host",
+        ),
+    )
+    job_key: bytes | None = field(
+        default=None,
+        repr=False,
+        metadata=_named(
+            "SLIPSTREAM_JOB_KEY",
+            KEY,
+            "Key that every connection of the job must prove; `slipstream run` makes one per job.",
+            "none",
+        ),
+    )
+    key_file: Path | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_KEY_FILE",
+            PATH,
+            "File with the job key that only its owner may read, in place of SLIPSTREAM_JOB_KEY.",
+            "none",
+        ),
+    )
+    streams: int = field(
+        default=2,
+        metadata=_named(
+            "SLIPSTREAM_STREAMS", integer(1, 64), "Connections per peer that carry bulk data."
+        ),
+    )
+    segment_bytes: int = field(
+        default=131072,
+        metadata=_named(
+            "SLIPSTREAM_SEGMENT_BYTES",
+            integer(4096, MAX_SEGMENT_BYTES),
+            "Largest piece of a buffer that one write carries.",
+            unit="bytes",
+        ),
+    )
+    eager_bytes: int = field(
+        default=8192,
+        metadata=_named(
+            "SLIPSTREAM_EAGER_BYTES",
+            integer(0, MAX_SEGMENT_BYTES),
+            "Messages up to this size are sent before the receiver has asked for them.",
+            unit="bytes",
+        ),
+    )
+    peer_timeout_seconds: float = field(
+        default=5.0,
+        metadata=_named(
+            "SLIPSTREAM_PEER_TIMEOUT",
+            seconds(0.5, 3600),
+            "A peer whose engine is silent for this long is dead.",
+            unit="seconds",
+        ),
+    )
+    stall_seconds: float = field(
+        default=60.0,
+        metadata=_named(
+            "SLIPSTREAM_STALL_SECONDS",
+            seconds(0.5, 86400),
+            "A live rank that has not submitted an operation for this long is reported.",
+            unit="seconds",
+        ),
+    )
+    timeout_seconds: float = field(
+        default=1800.0,
+        metadata=_named(
+            "SLIPSTREAM_TIMEOUT",
+            seconds(0.1, 604800),
+            "An operation that takes longer than this fails on every rank.",
+            unit="seconds",
+        ),
+    )
+    connect_timeout_seconds: float = field(
+        default=120.0,
+        metadata=_named(
+            "SLIPSTREAM_CONNECT_TIMEOUT",
+            seconds(0.5, 86400),
+            "How long to wait, at the start, until all ranks are there.",
+            unit="seconds",
+        ),
+    )
+    algorithm: AlgorithmName = field(
+        default="auto",
+        metadata=_named(
+            "SLIPSTREAM_ALGORITHM",
+            choice(*get_args(AlgorithmName)),
+            "Force one algorithm for every collective that it can compute.",
+        ),
+    )
+    deterministic: bool = field(
+        default=False,
+        metadata=_named(
+            "SLIPSTREAM_DETERMINISTIC",
+            FLAG,
+            "Freeze the plans, so that a run repeated gives the same bits.",
+            "0",
+        ),
+    )
+    timeline: Path | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_TIMELINE",
+            PATH,
+            "File for the timeline of operations (Chrome trace format); `{rank}` in the name"
+            " becomes the rank, without it only rank 0 writes.",
+            "none",
+        ),
+    )
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Settings":
+        """Read every `SLIPSTREAM_*` variable.
+
+        Args:
+            environ: names and values; a variable set to the empty string counts as unset.
+
+        Returns:
+            The settings, defaults filled in. A `SLIPSTREAM_*` variable that does not exist is
+            warned about, since it has no effect.
+
+        Raises:
+            ConfigError: a value is not allowed, or both ways of giving a key are used.
+        """
+        declared = variables()
+        values = {
+            attribute: variable.kind.read(variable.name, environ[variable.name])
+            for attribute, variable in declared.items()
+            if environ.get(variable.name)
+        }
+        if "job_key" in values and "key_file" in values:
+            raise ConfigError(
+                "SLIPSTREAM_JOB_KEY and SLIPSTREAM_KEY_FILE are both set; unset one of them"
+            )
+        known = sorted(variable.name for variable in declared.values())
+        for name in environ:
+            if name.startswith("SLIPSTREAM_") and name not in known:
+                _log.warning("%s has no effect; known are %s", name, ", ".join(known))
+        return cls(**values)
+
+    def listen_port(self, launch: Launch) -> int:
+        """Return the port at which rank 0 listens for the others, when no framework does."""
+        return self.port if self.port is not None else launch.master_port + 1
+
+    def load_job_key(self) -> bytes | None:
+        """Return the job key from the variable or the file, or None where neither is set.
+
+        Raises:
+            ConfigError: the file cannot be read, others may read it, or the key is too short.
+        """
+        if self.key_file is None:
+            return self.job_key
+        received = f"SLIPSTREAM_KEY_FILE is {str(self.key_file)!r}"
+        try:
+            mode = self.key_file.stat().st_mode & 0o777
+            text = self.key_file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{received}, which cannot be read: {error}") from error
+        if mode & 0o077:
+            raise ConfigError(
+                f"{received}, which others may use (mode {mode:o}); allowed: its owner only, so"
+                f" chmod 600 {self.key_file}"
+            )
+        return KEY.read(f"the key in {self.key_file}", text)
+
+
+def variables() -> dict[str, Variable]:
+    """Return the declaration of each field of `Settings`, by the field's name."""
+    return {item.name: _declaration(item.metadata, item.default) for item in fields(Settings)}
+
+
+def _declaration(metadata: Mapping[Any, Any], default: object) -> Variable:
+    variable = cast(Variable, metadata["variable"])
+    if variable.shown:
+        return variable
+    return Variable(
+        name=variable.name,
+        kind=variable.kind,
+        doc=variable.doc,
+        shown=str(default),
+        unit=variable.unit,
+    )
