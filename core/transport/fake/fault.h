@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace slipstream {
+
+/// One direction of one stream between two ranks.
+struct FakeLane {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  std::uint32_t stream = 0;
+
+  bool operator==(const FakeLane&) const = default;
+};
+
+/// Something that goes wrong as soon as `after` frames (counted from 1) have been sent on `lane`.
+struct Fault {
+  enum class Action : std::uint8_t {
+    kLoseStream,  ///< frames in flight, both ways, vanish; both ends lose the stream
+    kFreezeLink,  ///< what `lane.from` sends to `lane.to`, on any stream, is late by `duration`
+    kKillRank,    ///< every stream of rank `victim` is lost, at both ends
+  };
+  Action action = Action::kLoseStream;
+  FakeLane lane{};
+  std::uint64_t after = 1;
+  std::uint32_t victim = 0;
+  Nanoseconds duration{0};
+
+  bool operator==(const Fault&) const = default;
+};
+
+/// "after frame 7 from 0 to 2 on stream 1: kill rank 0"
+std::string describe(const Fault& fault);
+
+/// Probabilities for every frame sent. Streams are lost at random but for one of each pair of
+/// ranks (drawn from the seed), so that a pair can always heal.
+struct RandomFaults {
+  double lose_stream = 0;
+  double freeze_link = 0;
+  Nanoseconds longest_freeze{1ms};
+  double kill_rank = 0;  ///< of the sender
+};
+
+/// What goes wrong in a FakeNetwork. Whether a fault happens depends on the seed, the lane and the
+/// number of the frame in its lane, and never on time or on what other lanes do.
+struct FaultSchedule {
+  std::vector<Fault> faults{};
+  RandomFaults random{};
+};
+
+/// The faults that frame number `count` of `lane` sets off.
+std::vector<Fault> faults_after(const FaultSchedule& schedule, std::uint64_t seed,
+                                std::uint32_t num_streams, const FakeLane& lane,
+                                std::uint64_t count);
+
+/// What a number in [0, 1) is drawn for: each purpose has draws of its own.
+enum class Draw : std::uint64_t {
+  kJitter = 1,
+  kSplit,
+  kLoseStream,
+  kFreezeLink,
+  kFreezeTime,
+  kKillRank,
+  kSurvivor
+};
+
+/// Uniform in [0, 1); the same arguments give the same number.
+double draw(std::uint64_t seed, Draw purpose, const FakeLane& lane, std::uint64_t count);
+
+}  // namespace slipstream
