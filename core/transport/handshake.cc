@@ -18,14 +18,6 @@ namespace {
 constexpr std::string_view kAcceptLabel = "slipstream accept";
 constexpr std::string_view kConnectLabel = "slipstream connect";
 
-/// What every message that may come from a stranger begins with, in every version.
-struct Prefix {
-  std::uint64_t magic = 0;
-  std::uint16_t version = 0;
-};
-constexpr std::size_t kPrefixBytes = offsetof(Prefix, version) + sizeof(Prefix::version);
-static_assert(offsetof(Hello, version) == offsetof(Prefix, version));
-
 struct Challenge {
   std::uint64_t magic = 0;
   std::uint16_t version = 0;
@@ -34,7 +26,9 @@ struct Challenge {
   Digest proof{};
 };
 static_assert(sizeof(Challenge) == 80);
-static_assert(offsetof(Challenge, version) == offsetof(Prefix, version));
+static_assert(offsetof(Challenge, version) == offsetof(Hello, version));
+/// Magic and version: what the first message of either end begins with, in every version.
+constexpr std::size_t kPrefixBytes = offsetof(Hello, version) + sizeof(Hello::version);
 
 struct VerdictMessage {
   std::uint8_t welcome = 0;
@@ -157,17 +151,17 @@ bool Handshake::transfer(int fd) {
 
 /// Stops as soon as the first bytes show that this is no Slipstream, or another version of it.
 void Handshake::check_prefix() {
-  const std::size_t known = std::min(transferred_, sizeof(Prefix::magic));
+  const std::size_t known = std::min(transferred_, sizeof kHandshakeMagic);
   if (std::memcmp(message_.data(), &kHandshakeMagic, known) != 0) {
     stop(Failure::kStranger, concat("does not speak Slipstream's protocol: it began with '",
                                     printable({message_.data(), known}), "'"));
     return;
   }
   if (transferred_ < kPrefixBytes) return;
-  Prefix prefix;
-  std::memcpy(&prefix, message_.data(), kPrefixBytes);
-  if (prefix.version == kProtocolVersion) return;
-  refusal_ = concat("speaks protocol version ", prefix.version, ", this process speaks version ",
+  std::uint16_t version = 0;
+  std::memcpy(&version, message_.data() + offsetof(Hello, version), sizeof version);
+  if (version == kProtocolVersion) return;
+  refusal_ = concat("speaks protocol version ", version, ", this process speaks version ",
                     kProtocolVersion, "; install the same Slipstream on all hosts");
   if (connector_) {
     stop(Failure::kRefused, refusal_);
