@@ -1,0 +1,67 @@
+// Compiled once per SIMD target, hence the guard that foreach_target.h toggles.
+#if defined(SLIPSTREAM_CODEC_REDUCE_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLIPSTREAM_CODEC_REDUCE_LOOP_INL_H_
+#undef SLIPSTREAM_CODEC_REDUCE_LOOP_INL_H_
+#else
+#define SLIPSTREAM_CODEC_REDUCE_LOOP_INL_H_
+#endif
+
+#include <cstring>
+
+#include "codec/reduce_kernels.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace slipstream {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Bytes = hn::ScalableTag<std::uint8_t>;
+
+/// Lanes of T that fill one vector of bytes.
+template <typename T>
+using Lanes = hn::Repartition<T, Bytes>;
+
+/// dst = kernel(lower, upper), one vector of bytes after another.
+///
+/// Loads and stores are of bytes, so that the pointers need no alignment. The tail goes through the
+/// same kernel, padded with zeros, so that its bits cannot differ from those of the body.
+template <class Kernel>
+HWY_INLINE void for_each_vector(const Operands& operands, Kernel kernel) {
+  const Bytes bytes;
+  const std::size_t step = hn::Lanes(bytes);
+  const std::size_t size = operands.size_bytes;
+  std::size_t at = 0;
+  for (; size - at >= step; at += step) {
+    const auto lower = hn::LoadU(bytes, operands.lower + at);
+    const auto upper = hn::LoadU(bytes, operands.upper + at);
+    hn::StoreU(kernel(bytes, lower, upper), bytes, operands.dst + at);
+  }
+  if (at == size) return;
+  HWY_ALIGN std::uint8_t lower[hn::MaxLanes(Bytes())] = {};
+  HWY_ALIGN std::uint8_t upper[hn::MaxLanes(Bytes())] = {};
+  std::memcpy(lower, operands.lower + at, size - at);
+  std::memcpy(upper, operands.upper + at, size - at);
+  hn::Store(kernel(bytes, hn::Load(bytes, lower), hn::Load(bytes, upper)), bytes, lower);
+  std::memcpy(operands.dst + at, lower, size - at);
+}
+
+/// Runs `Op`, which works on lanes of T, on vectors of bytes.
+template <typename T, class Op>
+struct OnLanes {
+  Op op;
+
+  template <class D, class V>
+  HWY_INLINE V operator()(D bytes, V lower, V upper) const {
+    const Lanes<T> lanes;
+    const auto result = op(lanes, hn::BitCast(lanes, lower), hn::BitCast(lanes, upper));
+    return hn::BitCast(bytes, result);
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace slipstream
+HWY_AFTER_NAMESPACE();
+
+#endif
