@@ -1,0 +1,117 @@
+# Every step of set-up is a stamp under .venv/stamps, so a second call does only what changed.
+#   make            the package, installed into .venv (editable: Python changes need no rebuild)
+#   make demo       trains a small ResNet on Fashion-MNIST on two workers
+#   make test       everything the tests need, then the C++ and the Python tests
+#   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN
+#   make check      formatters, linters, types, layers, sizes, golden stub
+#   make bench      this engine beside gloo and Open MPI, on this machine
+#   make wheel      the wheel, installed and tried in two clean environments
+#   make docs       the documentation, in build/site
+
+PYTHON      ?= python3
+JOBS        ?= $(shell nproc)
+PYTEST_ARGS ?=
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+PY     := $(BIN)/python
+PIP    := $(PY) -m pip --disable-pip-version-check
+STAMPS := $(VENV)/stamps
+
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export CMAKE_GENERATOR := Ninja
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+CXX_SOURCES := $(shell find core bindings -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
+SANITIZED_RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+.PHONY: all demo test test-cxx test-python sanitize check format golden bench wheel docs clean
+all: $(STAMPS)/package
+
+# ---- set-up ----------------------------------------------------------------------------------
+
+$(STAMPS)/venv: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "error: $$($(PYTHON) --version 2>&1) is $(PYTHON); Slipstream builds with 3.10 to 3.13;" \
+	       "name another one with: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) tools/system_packages.py build
+	@test -x $(PY) || { site=; \
+	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PYTHON) -c 'import torch' 2>/dev/null && site=--system-site-packages; \
+	  echo $(PYTHON) -m venv $$site $(VENV); $(PYTHON) -m venv $$site $(VENV); }
+	$(PIP) install -q -c constraints.txt scikit-build-core nanobind cmake ninja
+	@mkdir -p $(STAMPS) && touch $@
+
+# A torch that is there stays. A pip with an index of its own is asked; else PyTorch's CPU index.
+$(STAMPS)/torch: $(STAMPS)/venv
+	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PY) -c 'import torch' 2>/dev/null || { index=; \
+	  $(PIP) config list | grep -q index-url || index="--extra-index-url $(TORCH_INDEX)"; \
+	  echo "installing the CPU build of PyTorch"; \
+	  $(PIP) install -q -c constraints.txt $$index torch; }
+	@touch $@
+
+$(STAMPS)/package: $(STAMPS)/venv pyproject.toml CMakeLists.txt $(CXX_SOURCES)
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e .
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/package $(STAMPS)/torch
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[dev,test]'
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/package
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[docs]'
+	@touch $@
+
+$(STAMPS)/system-test: tools/system_packages.py | $(STAMPS)/venv
+	$(PYTHON) tools/system_packages.py test demo
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/system-test $(STAMPS)/package $(STAMPS)/torch
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[test]'
+	@touch $@
+
+# ---- what a user calls -----------------------------------------------------------------------
+
+demo: $(STAMPS)/package $(STAMPS)/torch
+	@$(PYTHON) tools/system_packages.py demo
+	$(BIN)/slipstream run -n 2 examples/01_fashion_mnist/train.py
+
+test: test-cxx test-python
+
+test-cxx: $(STAMPS)/system-test $(STAMPS)/venv
+	cmake --preset release -Wno-dev --log-level=WARNING
+	cmake --build --preset release
+	ctest --preset release
+
+test-python: $(STAMPS)/test
+	@test "$$(id -u)" = 0 || echo "not root: the tests marked root or netns ARE SKIPPED" >&2
+	$(PY) -m pytest $$(test "$$(id -u)" = 0 || echo -m 'not(root or netns)') $(PYTEST_ARGS)
+
+sanitize: $(STAMPS)/system-test $(STAMPS)/venv
+	for preset in asan tsan; do \
+	  cmake --preset $$preset -Wno-dev --log-level=WARNING && cmake --build --preset $$preset && \
+	  $(SANITIZED_RUN) ctest --preset $$preset || exit 1; \
+	done
+
+bench: $(STAMPS)/test
+	$(PY) benchmarks/allreduce.py
+
+check: $(STAMPS)/dev
+	tools/check $(CHECKS)
+
+format: $(STAMPS)/dev
+	ruff check -q --fix . || true
+	ruff format -q .
+	git ls-files '*.cc' '*.h' | xargs -r clang-format -i
+
+golden: $(STAMPS)/dev
+	$(PY) tools/golden.py --write
+
+wheel: $(STAMPS)/dev
+	tools/wheel $(PYTHON)
+
+docs: $(STAMPS)/docs
+	mkdocs build --strict
+
+clean:
+	rm -rf build dist wheelhouse $(STAMPS)

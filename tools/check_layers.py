@@ -1,0 +1,96 @@
+"""Holds the #include lines of core/ and bindings/ against the arrows between the layers.
+
+    base <- {topology, transport, codec} <- collective <- engine <- runtime -> {tcp, shm, fake}
+    bindings -> public headers and runtime
+
+The CMake targets hold the same arrows at link time; headers alone can cross them unseen.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+FOUNDATION = {"public", "base"}
+CONCRETE = {"transport/tcp", "transport/shm", "transport/rdma", "transport/fake"}
+INTERFACES = FOUNDATION | {"topology", "transport", "codec"}
+
+ALLOWED: dict[str, set[str]] = {
+    "public": {"public"},
+    "base": FOUNDATION,
+    "topology": FOUNDATION | {"topology"},
+    "transport": FOUNDATION | {"transport"},
+    "codec": FOUNDATION | {"codec", "hwy"},
+    "collective": INTERFACES | {"collective"},
+    "engine": INTERFACES | {"collective", "engine"},
+    "runtime": INTERFACES | {"collective", "engine", "runtime"} | CONCRETE,
+    "bindings": {"public", "bindings"},
+    **{layer: FOUNDATION | {"transport", layer} for layer in CONCRETE},
+}
+# Tests and benchmarks see everything of core/.
+UNCHECKED = {"test", "bench", "fuzz"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+
+
+def layer_of(path: Path) -> str:
+    """The layer of a path as #include lines write it; files directly in core/ are the runtime."""
+    parts = path.parts[:-1]
+    if not parts:
+        return "runtime"
+    if parts[0] in ("include", "slipstream"):
+        return "public"
+    return "/".join(parts)
+
+
+def included_layers(source: Path) -> list[tuple[int, str, str]]:
+    """(line, included path, its layer) of every quoted include of `source`."""
+    found: list[tuple[int, str, str]] = []
+    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
+        match = INCLUDE.match(line)
+        if match:
+            target = match.group(1)
+            found.append((number, target, layer_of(Path(target))))
+    return found
+
+
+def violations(root: Path) -> list[str]:
+    """One line per include that goes against the arrows, or from a folder that has none."""
+    problems: list[str] = []
+    for folder in (root / "core", root / "bindings"):
+        for source in sorted([*folder.rglob("*.cc"), *folder.rglob("*.h")]):
+            relative = source.relative_to(folder)
+            layer = "bindings" if folder.name == "bindings" else layer_of(relative)
+            if relative.parts[0] in UNCHECKED:
+                continue
+            problems += check_source(source, layer, is_binding=folder.name == "bindings")
+    return problems
+
+
+def check_source(source: Path, layer: str, *, is_binding: bool) -> list[str]:
+    """The violations of one file."""
+    if layer not in ALLOWED:
+        return [f"{source}: folder {layer!r} is no layer; layers are {sorted(ALLOWED)}"]
+    problems: list[str] = []
+    for number, target, target_layer in included_layers(source):
+        if is_binding and "/" not in target:
+            target_layer = "bindings"
+        if target_layer not in ALLOWED[layer]:
+            problems.append(
+                f"{source}:{number}: {layer} includes {target} ({target_layer}); "
+                f"it may include {sorted(ALLOWED[layer])}"
+            )
+    return problems
+
+
+def main() -> int:
+    """Prints the violations of the tree given (default: this one); returns 1 when there are any."""
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
+    problems = violations(root)
+    print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Runs clang-tidy over core/ and bindings/; a file is checked again when it or a header changed."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+BUILD = ROOT / "build" / "tidy"
+FOLDERS = ("core", "bindings")
+
+
+def sources(suffix: str) -> list[Path]:
+    """The files of our C++ with this suffix."""
+    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob(f"*{suffix}"))
+
+
+def configure() -> None:
+    """Writes the compilation database of everything: engine, tests and Python module."""
+    defines = ["-DSLIPSTREAM_PYTHON=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+    command = ["cmake", "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *defines]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def digest(paths: list[Path]) -> bytes:
+    """One hash over the contents of the files."""
+    total = hashlib.sha256()
+    for path in paths:
+        total.update(path.read_bytes())
+    return total.digest()
+
+
+def tidy(shared: bytes, source: Path) -> str:
+    """What clang-tidy says about one file; empty when it passes or passed before unchanged."""
+    key = hashlib.sha256(shared + digest([source])).hexdigest()
+    stamp = BUILD / "passed" / key
+    if stamp.exists():
+        return ""
+    command = ["clang-tidy", "-p", str(BUILD), "--quiet", str(source)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode == 0:
+        stamp.touch()
+        return ""
+    return result.stdout or result.stderr
+
+
+def main() -> int:
+    """Prints the findings; returns 1 when there are any."""
+    configure()
+    (BUILD / "passed").mkdir(exist_ok=True)
+    shared = digest([ROOT / ".clang-tidy", *sources(".h")])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        findings = list(pool.map(partial(tidy, shared), sources(".cc")))
+    print("".join(findings), end="")
+    return 1 if any(findings) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Compares generated files that are under version control with what is generated now.
+
+A change of the Python API of the engine, or of a setting, is then a change that a reviewer sees.
+"""
+
+import argparse
+import difflib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def output_of(*command: str) -> str:
+    """The standard output of this Python run with the arguments given."""
+    return subprocess.run(
+        [sys.executable, *command], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ).stdout
+
+
+def stub() -> str:
+    """The type stub of the native module."""
+    return output_of("-m", "nanobind.stubgen", "-q", "-m", "slipstream._core", "-o", "/dev/stdout")
+
+
+def settings_page() -> str:
+    """The documentation page of the environment variables."""
+    return output_of("-m", "slipstream.settings")
+
+
+GOLDEN: dict[str, Callable[[], str]] = {
+    "src/slipstream/_core.pyi": stub,
+    "docs/reference/settings.md": settings_page,
+}
+
+
+def main() -> int:
+    """Returns 1 when a golden file differs; with --write it is written instead."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write the files")
+    write = parser.parse_args().write
+    differ = False
+    for name, generate in GOLDEN.items():
+        path, new = ROOT / name, generate()
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        if write:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(new, encoding="utf-8")
+        elif old != new:
+            differ = True
+            lines = difflib.unified_diff(old.splitlines(), new.splitlines(), name, "generated now")
+            print("\n".join(lines), file=sys.stderr)
+            print(f"{name} is not what the source generates: run make golden", file=sys.stderr)
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

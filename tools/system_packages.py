@@ -1,0 +1,133 @@
+"""Installs the system packages that Slipstream is built and tested with, or lists them.
+
+Runs under the user's own Python before any virtual environment exists: standard library only.
+Each package is found by a probe (a program, a pkg-config name, a file), so a machine that has the
+thing from elsewhere passes, whatever its distribution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Package:
+    """A Debian package, what it is for, and how to see that it is there."""
+
+    name: str
+    purpose: str
+    present: Callable[[], bool]
+    required: bool = True
+
+
+def program(name: str) -> Callable[[], bool]:
+    """A probe for an executable, on PATH or where daemons live."""
+    return lambda: shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin") is not None
+
+
+def library(name: str) -> Callable[[], bool]:
+    """A probe for a library known to pkg-config."""
+
+    def present() -> bool:
+        tool = shutil.which("pkg-config")
+        return tool is not None and subprocess.call([tool, "--exists", name]) == 0
+
+    return present
+
+
+def file(path: str | Path) -> Callable[[], bool]:
+    """A probe for a file."""
+    return Path(path).exists
+
+
+def python_package(suffix: str) -> str:
+    """The Debian name of a package of the running Python, such as python3.11-venv."""
+    return f"python{sys.version_info.major}.{sys.version_info.minor}-{suffix}"
+
+
+GROUPS: dict[str, tuple[Package, ...]] = {
+    "build": (
+        Package("g++", "compiles the engine (11 or newer)", program("g++")),
+        Package("pkg-config", "finds libraries", program("pkg-config")),
+        Package("libhwy-dev", "vectorised reductions", library("libhwy")),
+        Package("libssl-dev", "proof of the job key", library("libcrypto")),
+        Package(
+            python_package("dev"),
+            "builds the Python module",
+            file(Path(sysconfig.get_path("include")) / "Python.h"),
+        ),
+        Package(python_package("venv"), "makes .venv", lambda: find_spec("ensurepip") is not None),
+    ),
+    "test": (
+        Package("libgtest-dev", "C++ tests", library("gtest")),
+        Package("openssh-server", "tests of run -H", program("sshd"), required=False),
+        Package("openssh-client", "tests of run -H", program("ssh"), required=False),
+        Package("iproute2", "tests between network namespaces", program("ip"), required=False),
+        Package("openmpi-bin", "tests under mpirun; benchmarks", program("mpirun"), required=False),
+        Package("libopenmpi-dev", "benchmarks beside Open MPI", program("mpicc"), required=False),
+    ),
+    "demo": (
+        Package(
+            "dataset-fashion-mnist",
+            "the demo's images (else it downloads them)",
+            file("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"),
+            required=False,
+        ),
+    ),
+}
+
+
+def missing_packages(groups: list[str]) -> list[Package]:
+    """The packages of `groups` whose probe fails."""
+    return [package for name in groups for package in GROUPS[name] if not package.present()]
+
+
+def install(packages: list[Package]) -> None:
+    """Installs with apt-get; one failed call stops for required packages only."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.call(["apt-get", "update", "-q"], env=environment)
+    required = [package.name for package in packages if package.required]
+    optional = [package.name for package in packages if not package.required]
+    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends"]
+    if required:
+        subprocess.call([*command, *required], env=environment)
+    if optional and subprocess.call([*command, *optional], env=environment) != 0:
+        for name in optional:
+            subprocess.call([*command, name], env=environment)
+
+
+def report(packages: list[Package]) -> None:
+    """Lists what is missing, why it is wanted and the command that installs it."""
+    print("missing system packages (Debian and Ubuntu names):", file=sys.stderr)
+    for package in packages:
+        need = "required" if package.required else "optional"
+        print(f"  {package.name:24} {need}: {package.purpose}", file=sys.stderr)
+    names = " ".join(package.name for package in packages)
+    print(f"install them with: sudo apt-get install {names}", file=sys.stderr)
+
+
+def main() -> int:
+    """Returns 0 when every required package of the named groups is there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("groups", nargs="+", choices=sorted(GROUPS))
+    groups = parser.parse_args().groups
+    missing = missing_packages(groups)
+    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+        install(missing)
+        missing = missing_packages(groups)
+    if missing:
+        report(missing)
+    return 1 if any(package.required for package in missing) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
