@@ -32,7 +32,7 @@ def settings_page() -> str:
 
 GOLDEN: dict[str, Callable[[], str]] = {
     "src/slipstream/_core.pyi": stub,
-    "docs/reference/settings.md": settings_page,
+    "docs/settings.md": settings_page,
 }
 
 

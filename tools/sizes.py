@@ -89,7 +89,7 @@ def blank_lines(match: re.Match[str]) -> str:
 
 def function_name(head: str) -> str:
     """The identifier before the first parenthesis of a signature."""
-    names = re.findall(r"([\w:~]+)\s*\(", head)
+    names = re.findall(r"([\w:~<>]+)\s*\(", head)
     return names[0] if names else head.strip()
 
 
