@@ -1,0 +1,100 @@
+#include "transport/tcp/attempt.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "slipstream/error.h"
+
+namespace slipstream {
+namespace {
+
+/// Dialling a free port of one's own host, the kernel may choose that very port as the source: the
+/// socket is then connected to itself.
+bool connected_to_itself(int fd) {
+  const SocketAddress here = local_address(fd);
+  const SocketAddress there = peer_address(fd);
+  return here.port() == there.port() && here.same_host(there);
+}
+
+}  // namespace
+
+Attempt::Attempt(Poller& poller, const Identity& self, const SocketAddress& endpoint,
+                 const Handshake::Call& call, TimePoint deadline)
+    : poller_(poller),
+      socket_(::socket(endpoint.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP),
+              "socket"),
+      handshake_(Handshake::connect(self, call, deadline)) {
+  connect(endpoint);
+}
+
+void Attempt::connect(const SocketAddress& endpoint) {
+  const int on = 1;
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  poller_.watch(socket_.get(), *this);
+  if (::connect(socket_.get(), endpoint.raw(), endpoint.raw_size()) != 0 && errno != EINPROGRESS) {
+    stop(concat("cannot be connected: ", std::strerror(errno)));
+  }
+}
+
+bool Attempt::on_events(std::uint32_t /*events*/, Sink& /*sink*/) {
+  go_on();
+  return false;
+}
+
+void Attempt::go_on() {
+  if (state_ != State::kPending) return;
+  if (!connected_) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return stop(concat("cannot be connected: ", std::strerror(error)));
+    if (peer_address(socket_.get()).family() == AF_UNSPEC) return;  // not yet
+    if (connected_to_itself(socket_.get())) return stop("is not listened on");
+    connected_ = true;
+  }
+  switch (handshake_.advance(socket_.get())) {
+    case Handshake::Progress::kPending:
+      return;
+    case Handshake::Progress::kDone:
+      state_ = State::kDone;
+      return;
+    default:
+      return stop(handshake_.reason());
+  }
+}
+
+Attempt::State Attempt::check(TimePoint now) {
+  if (state_ != State::kPending || now < deadline()) return state_;
+  go_on();
+  if (state_ == State::kPending) {
+    stop(concat("cannot be connected: no answer within ", seconds(deadline() - started_), " s"));
+  }
+  return state_;
+}
+
+Descriptor Attempt::take_socket() {
+  poller_.unwatch(socket_.get());
+  return std::move(socket_);
+}
+
+bool Attempt::hopeless() const noexcept {
+  return handshake_.failure() == Handshake::Failure::kStranger ||
+         handshake_.failure() == Handshake::Failure::kRefused;
+}
+
+void Attempt::stop(std::string reason) {
+  state_ = State::kFailed;
+  reason_ = std::move(reason);
+  release();
+}
+
+void Attempt::release() noexcept {
+  if (socket_) poller_.unwatch(socket_.get());
+  socket_.reset();
+}
+
+}  // namespace slipstream

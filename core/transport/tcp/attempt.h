@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/address.h"
+#include "base/clock.h"
+#include "base/descriptor.h"
+#include "transport/handshake.h"
+#include "transport/identity.h"
+#include "transport/tcp/poller.h"
+
+namespace slipstream {
+
+/// One try to open one stream at one endpoint: connect, then shake hands.
+class Attempt final : public Watcher {
+ public:
+  enum class State : std::uint8_t { kPending, kDone, kFailed };
+
+  Attempt(Poller& poller, const Identity& self, const SocketAddress& endpoint,
+          const Handshake::Call& call, TimePoint deadline);
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+  ~Attempt() override { release(); }
+
+  bool on_events(std::uint32_t events, Sink& sink) override;
+  /// Where it stands; one that is overdue fails here.
+  State check(TimePoint now);
+  /// The connection, once.
+  Descriptor take_socket();
+  [[nodiscard]] TimePoint deadline() const noexcept { return handshake_.deadline(); }
+  /// Why it failed, as the end of a sentence that begins with the endpoint.
+  [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+  /// Whether the next try at this endpoint would end in the same way.
+  [[nodiscard]] bool hopeless() const noexcept;
+
+ private:
+  void connect(const SocketAddress& endpoint);
+  void go_on();
+  void stop(std::string reason);
+  void release() noexcept;
+
+  Poller& poller_;
+  Descriptor socket_;
+  Handshake handshake_;
+  const TimePoint started_ = Clock::now();
+  bool connected_ = false;
+  State state_ = State::kPending;
+  std::string reason_;
+};
+
+}  // namespace slipstream

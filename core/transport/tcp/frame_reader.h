@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace slipstream {
+
+/// Memory that begins on a cache line.
+class AlignedBuffer {
+ public:
+  void reserve(std::size_t bytes) {
+    if (bytes > size()) lines_.resize((bytes + sizeof(Line) - 1) / sizeof(Line));
+  }
+  [[nodiscard]] std::byte* data() noexcept { return reinterpret_cast<std::byte*>(lines_.data()); }
+  [[nodiscard]] std::size_t size() const noexcept { return lines_.size() * sizeof(Line); }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> lines_;
+};
+
+/// The receiving half of a stream: cuts what arrives into frames.
+///
+/// One recvmsg() takes the rest of a payload, straight into the memory that the engine placed it
+/// in, and whatever follows into a small read-ahead buffer: the next header and often, on the
+/// control stream, many whole frames. Of a payload that begins in the read-ahead buffer that part
+/// is copied, so the buffer is small where payloads are large.
+class FrameReader {
+ public:
+  struct Source {
+    std::uint32_t peer = 0;
+    std::uint32_t stream = 0;
+    std::uint32_t max_payload_bytes = kMaxSegmentBytes;
+    std::size_t read_ahead_bytes = 4096;  ///< a header at least
+  };
+  explicit FrameReader(const Source& source);
+
+  enum class Progress : std::uint8_t {
+    kDrained,  ///< the socket is empty
+    kMore,     ///< the socket may hold more than one call may take
+    kEnded,    ///< nothing will follow: see reason()
+  };
+  /// Delivers what has arrived, at most about kBytesPerRead of it. `until_end`: the peer has sent
+  /// its last byte, so that only the end of the stream proves the socket empty.
+  Progress read(int fd, bool until_end, Sink& sink);
+  /// A payload that is being received into `memory` goes on into a buffer, undelivered.
+  void forget(std::span<const std::byte> memory);
+  /// Delivers nothing from now on; for a Sink that closes the stream while it is being called.
+  void stop() { reason_ = "was closed by this process"; }
+  /// Why no more frames will come, as the end of a sentence that begins with the stream.
+  [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+
+  static constexpr std::size_t kBytesPerRead = 1 << 20;
+
+ private:
+  std::size_t receive(int fd, std::size_t& asked);
+  void account(std::size_t received, Sink& sink);
+  void parse(Sink& sink);
+  void begin_payload(Sink& sink);
+  void deliver(std::span<const std::byte> payload, Sink& sink);
+  bool sound(const Frame& frame);
+  std::byte* own_payload_memory();
+  [[nodiscard]] std::span<std::byte> rest() noexcept {
+    return in_payload_ ? std::span(target_ + got_, frame_.length - got_) : std::span<std::byte>();
+  }
+  [[nodiscard]] std::size_t staged() const noexcept { return end_ - begin_; }
+
+  Source source_;
+  AlignedBuffer read_ahead_;
+  std::size_t begin_ = 0;  // of what is in read_ahead_ and not yet parsed
+  std::size_t end_ = 0;
+
+  Frame frame_{};  // whose payload is being received
+  bool in_payload_ = false;
+  bool discarding_ = false;  // the payload's memory was forgotten
+  std::byte* target_ = nullptr;
+  std::size_t got_ = 0;    // bytes of the payload
+  AlignedBuffer payload_;  // for payloads that have no other place
+  std::string reason_;
+};
+
+}  // namespace slipstream

@@ -1,0 +1,192 @@
+#include "transport/tcp/listener.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "slipstream/error.h"
+
+namespace slipstream {
+namespace {
+
+constexpr int kBacklog = 4096;             // the kernel cuts it to net.core.somaxconn
+constexpr int kAcceptsPerCall = 16;        // so that a flood leaves time for the streams
+constexpr Clock::duration kPause = 100ms;  // before accepting again without descriptors
+
+void set_option(int fd, int level, int option) {
+  const int on = 1;
+  ::setsockopt(fd, level, option, &on, sizeof on);
+}
+
+Descriptor listen_on(const std::string& text) {
+  const auto address = SocketAddress::parse(text);
+  if (!address) {
+    fail(ErrorKind::kConfig, "cannot listen on '", text,
+         "': expected an address such as 10.0.0.1, 10.0.0.1:4000 or [fd00::1]:4000");
+  }
+  Descriptor socket(
+      ::socket(address->family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP),
+      "socket");
+  set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR);
+  if (address->family() == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY);
+  const char* call = "bind";
+  if (::bind(socket.get(), address->raw(), address->raw_size()) == 0) {
+    call = "listen";
+    if (::listen(socket.get(), kBacklog) == 0) return socket;
+  }
+  fail(ErrorKind::kConfig, "cannot listen on ", address->text(), ": ", call,
+       " failed: ", std::strerror(errno),
+       "; choose an address of this host and a free port (SLIPSTREAM_IFACE, SLIPSTREAM_PORT)");
+}
+
+}  // namespace
+
+class Listener::Door final : public Watcher {
+ public:
+  Door(Listener& listener, Descriptor socket) : listener_(listener), socket_(std::move(socket)) {
+    listener_.poller_.watch(socket_.get(), *this);
+  }
+  ~Door() override { listener_.poller_.unwatch(socket_.get()); }
+
+  bool on_events(std::uint32_t /*events*/, Sink& /*sink*/) override {
+    return listener_.accept_some(socket_.get());
+  }
+  [[nodiscard]] int fd() const noexcept { return socket_.get(); }
+
+ private:
+  Listener& listener_;
+  Descriptor socket_;
+};
+
+class Listener::Visitor final : public Watcher {
+ public:
+  Visitor(Poller& poller, Descriptor socket, const SocketAddress& from, Handshake handshake)
+      : poller_(poller), socket_(std::move(socket)), from_(from), handshake_(std::move(handshake)) {
+    poller_.watch(socket_.get(), *this);
+  }
+  ~Visitor() override {
+    if (socket_) poller_.unwatch(socket_.get());
+  }
+
+  bool on_events(std::uint32_t /*events*/, Sink& /*sink*/) override {
+    progress_ = handshake_.advance(socket_.get());
+    return false;
+  }
+  /// Where the handshake stands; one that is overdue fails here.
+  Handshake::Progress check(TimePoint now) {
+    const bool pending = progress_ == Handshake::Progress::kPending;
+    if (pending && now >= handshake_.deadline()) progress_ = handshake_.advance(socket_.get());
+    return progress_;
+  }
+  Descriptor take_socket() {
+    poller_.unwatch(socket_.get());
+    return std::move(socket_);
+  }
+  [[nodiscard]] const Handshake& handshake() const noexcept { return handshake_; }
+  [[nodiscard]] std::string name() const { return from_.text(); }
+
+ private:
+  Poller& poller_;
+  Descriptor socket_;
+  const SocketAddress from_;
+  Handshake handshake_;
+  Handshake::Progress progress_ = Handshake::Progress::kPending;
+};
+
+Listener::Listener(Poller& poller, const Identity& self, Options options)
+    : poller_(poller), self_(self), options_(std::move(options)), refusals_(options_.log) {
+  for (const std::string& text : options_.bind) {
+    doors_.push_back(std::make_unique<Door>(*this, listen_on(text)));
+    const SocketAddress address = local_address(doors_.back()->fd());
+    if (address.is_link_local()) link_local_scope_ = address.scope();
+    endpoints_.push_back(address.with_scope(0).text());
+  }
+}
+
+Listener::~Listener() = default;
+
+std::vector<Listener::Arrival> Listener::settle() {
+  std::vector<Arrival> arrivals;
+  const TimePoint now = Clock::now();
+  if (now >= accept_again_) {
+    accept_again_ = TimePoint::max();
+    for (const auto& door : doors_) poller_.call_again(door->fd());
+  }
+  std::erase_if(visitors_, [&](const auto& visitor) {
+    switch (visitor->check(now)) {
+      case Handshake::Progress::kPending:
+        return false;
+      case Handshake::Progress::kDone:
+        arrivals.push_back({visitor->handshake().hello(), visitor->take_socket()});
+        return true;
+      default:
+        refusals_(visitor->name(), visitor->handshake().reason());
+        return true;
+    }
+  });
+  return arrivals;
+}
+
+TimePoint Listener::next_event() const {
+  TimePoint next = accept_again_;
+  for (const auto& visitor : visitors_) next = std::min(next, visitor->handshake().deadline());
+  return next;
+}
+
+void Listener::close() noexcept {
+  doors_.clear();
+  visitors_.clear();
+  accept_again_ = TimePoint::max();
+}
+
+/// True when more connections may be waiting.
+bool Listener::accept_some(int fd) {
+  for (int i = 0; i < kAcceptsPerCall; ++i) {
+    sockaddr_storage from{};
+    socklen_t size = sizeof from;
+    auto* const address = reinterpret_cast<sockaddr*>(&from);
+    const int accepted = ::accept4(fd, address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (accepted >= 0) {
+      admit(Descriptor(accepted, "accept4"), SocketAddress(*address));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return false;
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      return pause_accepting(errno);
+    }
+    // Other errors are of the one connection that was to be accepted, and ended with it.
+  }
+  return true;
+}
+
+bool Listener::pause_accepting(int error) {
+  refusals_("somebody", concat("waits to be accepted: accept4 failed: ", std::strerror(error)));
+  accept_again_ = Clock::now() + kPause;
+  return false;
+}
+
+void Listener::admit(Descriptor socket, const SocketAddress& from) {
+  set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY);
+  make_room();
+  visitors_.push_back(
+      std::make_unique<Visitor>(poller_, std::move(socket), from,
+                                Handshake::accept(self_, Purpose::kTcp, options_.admit,
+                                                  Clock::now() + options_.handshake_deadline)));
+}
+
+/// Drops the oldest visitor when there are too many, one that has said nothing before one that has.
+void Listener::make_room() {
+  if (visitors_.size() < options_.max_unfinished) return;
+  auto victim = std::find_if(visitors_.begin(), visitors_.end(),
+                             [](const auto& visitor) { return !visitor->handshake().greeted(); });
+  if (victim == visitors_.end()) victim = visitors_.begin();
+  refusals_((*victim)->name(), concat("was dropped: more than ", options_.max_unfinished,
+                                      " connections wait for their handshake"));
+  visitors_.erase(victim);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/address.h"
+#include "base/clock.h"
+#include "base/descriptor.h"
+#include "slipstream/log.h"
+#include "transport/handshake.h"
+#include "transport/identity.h"
+#include "transport/refusal_log.h"
+#include "transport/tcp/poller.h"
+
+namespace slipstream {
+
+/// Listens, and lets in whoever proves the job key. A stranger costs one descriptor until the
+/// deadline of its handshake, and holds up nobody.
+class Listener {
+ public:
+  struct Options {
+    std::vector<std::string> bind;  ///< addresses, port 0 for any
+    Handshake::Admit admit;
+    Clock::duration handshake_deadline = kHandshakeDeadline;
+    std::size_t max_unfinished = 64;  ///< handshakes; beyond, the oldest is dropped
+    Log log;
+  };
+  /// A connection whose other end has proved to be rank `hello.from`.
+  struct Arrival {
+    Hello hello;
+    Descriptor socket;
+  };
+
+  /// Throws Error(kConfig) when an address cannot be listened on.
+  Listener(Poller& poller, const Identity& self, Options options);
+  ~Listener();
+
+  /// The addresses as peers can dial them: a scope, which is of this host only, is left out.
+  [[nodiscard]] const std::vector<std::string>& endpoints() const noexcept { return endpoints_; }
+  /// The interface of the link-local address that is listened on; 0 when there is none.
+  [[nodiscard]] std::uint32_t link_local_scope() const noexcept { return link_local_scope_; }
+  /// Ends handshakes that are over, and hands over the connections that succeeded.
+  std::vector<Arrival> settle();
+  /// When settle() must be called although nothing arrives; TimePoint::max() if never.
+  [[nodiscard]] TimePoint next_event() const;
+  void close() noexcept;
+
+ private:
+  class Door;     // a listening socket
+  class Visitor;  // a connection whose handshake is unfinished
+
+  bool accept_some(int fd);
+  bool pause_accepting(int error);
+  void admit(Descriptor socket, const SocketAddress& from);
+  void make_room();
+
+  Poller& poller_;
+  const Identity self_;
+  const Options options_;
+  RefusalLog refusals_;
+  std::vector<std::string> endpoints_;
+  std::uint32_t link_local_scope_ = 0;
+  std::vector<std::unique_ptr<Door>> doors_;
+  std::vector<std::unique_ptr<Visitor>> visitors_;  // the oldest first
+  TimePoint accept_again_ = TimePoint::max();       // set while out of descriptors
+};
+
+}  // namespace slipstream

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/descriptor.h"
+#include "transport/tcp/frame_reader.h"
+#include "transport/tcp/frame_writer.h"
+#include "transport/tcp/poller.h"
+
+namespace slipstream {
+
+/// One connection to a peer whose handshake is done.
+class Stream final : public Watcher {
+ public:
+  Stream(Poller& poller, Descriptor socket, const FrameReader::Source& source);
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() override { close(); }
+
+  [[nodiscard]] bool alive() const noexcept { return socket_ && writer_.error() == 0; }
+  [[nodiscard]] bool ready() const noexcept { return socket_ && writer_.ready(); }
+  bool send(const Frame& frame, std::span<const std::byte> payload);
+  void forget(std::span<const std::byte> memory);
+  /// Closes the connection at once and tells nobody; nothing is delivered any more.
+  void close() noexcept;
+  bool on_events(std::uint32_t events, Sink& sink) override;
+
+ private:
+  void lose(Sink& sink);
+  [[nodiscard]] std::string write_failure() const;
+
+  Poller& poller_;
+  Descriptor socket_;
+  const FrameReader::Source source_;
+  const std::string name_;  // "stream 1 of rank 3 (10.0.0.2:4000)"
+  FrameWriter writer_;
+  FrameReader reader_;
+  bool peer_is_done_ = false;  // the peer has closed, or the connection is broken
+};
+
+}  // namespace slipstream

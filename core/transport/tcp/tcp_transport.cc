@@ -1,0 +1,160 @@
+#include "transport/tcp/tcp_transport.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "slipstream/error.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::uint16_t kMaxStreams = 64;  // that carry segments, per peer
+constexpr std::size_t kMaxUnfinished = 1024;
+
+/// Takes out of `map` what `predicate(key, value)` holds for.
+template <typename Map, typename Predicate>
+std::vector<typename Map::node_type> extract_if(Map& map, Predicate predicate) {
+  std::vector<typename Map::node_type> extracted;
+  for (auto item = map.begin(); item != map.end();) {
+    const auto next = std::next(item);
+    if (predicate(item->first, item->second)) extracted.push_back(map.extract(item));
+    item = next;
+  }
+  return extracted;
+}
+
+TcpOptions checked(TcpOptions options) {
+  if (options.num_streams < 1 || options.num_streams > kMaxStreams) {
+    fail(ErrorKind::kConfig, options.num_streams, " streams per peer, 1 to ", kMaxStreams,
+         " are allowed");
+  }
+  return options;
+}
+
+/// The peers of a large world open all their streams at once; dropping them would cost retries.
+std::size_t max_unfinished(const Identity& self, const TcpOptions& options) {
+  const std::size_t diallers = self.world_size - std::min(self.world_size, self.rank + 1);
+  return std::max(options.max_unfinished_handshakes,
+                  std::min(kMaxUnfinished, diallers * (1u + options.num_streams)));
+}
+
+}  // namespace
+
+TcpTransport::TcpTransport(const Identity& self, TcpOptions options)
+    : self_(self),
+      options_(checked(std::move(options))),
+      listener_(poller_, self,
+                {.bind = options_.bind,
+                 .admit = [this](const Hello& hello) { return admit(hello); },
+                 .handshake_deadline = options_.handshake_deadline,
+                 .max_unfinished = max_unfinished(self, options_),
+                 .log = options_.log}) {}
+
+void TcpTransport::dial(std::uint32_t peer, std::vector<std::string> endpoints) {
+  SLIPSTREAM_ASSERT(peer < self_.rank, "rank ", self_.rank, " dials rank ", peer);
+  SLIPSTREAM_ASSERT(!closed_ && !links_.contains(peer) && !diallers_.contains(peer), "rank ", peer,
+                    " is dialled again");
+  diallers_[peer] = std::make_unique<Dialler>(
+      poller_, self_,
+      Dialler::Plan{.peer = peer,
+                    .endpoints = std::move(endpoints),
+                    .num_streams = static_cast<std::uint16_t>(1 + options_.num_streams),
+                    .deadline = options_.connect_deadline,
+                    .link_local_scope = listener_.link_local_scope()});
+}
+
+bool TcpTransport::poll(Sink& sink) {
+  if (closed_) return false;
+  const bool called = poller_.poll(sink);
+  const bool connected = connecting() && go_on_connecting(sink);
+  return called || connected;
+}
+
+TimePoint TcpTransport::next_event() const {
+  if (closed_) return TimePoint::max();
+  if (poller_.pending()) return TimePoint::min();
+  TimePoint next = listener_.next_event();
+  for (const auto& [peer, dialler] : diallers_) next = std::min(next, dialler->next_event());
+  for (const auto& [peer, assembly] : assemblies_) next = std::min(next, assembly.deadline);
+  return next;
+}
+
+void TcpTransport::close() {
+  closed_ = true;
+  listener_.close();
+  diallers_.clear();
+  assemblies_.clear();
+  for (const auto& [peer, link] : links_) link->close();
+}
+
+/// Why a rank of this job cannot have the stream that it asks for; empty when it can.
+std::string TcpTransport::admit(const Hello& hello) const {
+  if (hello.from < self_.rank) {
+    return concat("rank ", hello.from, " called rank ", self_.rank, "; the higher rank calls");
+  }
+  if (hello.num_streams < 2 || hello.num_streams > 1 + kMaxStreams) {
+    return concat(hello.num_streams, " streams were asked for, 2 to ", 1 + kMaxStreams,
+                  " are allowed");
+  }
+  return links_.contains(hello.from) ? concat("rank ", hello.from, " is connected already") : "";
+}
+
+bool TcpTransport::connecting() const {
+  return !diallers_.empty() || listener_.next_event() != TimePoint::max() || !assemblies_.empty();
+}
+
+bool TcpTransport::go_on_connecting(Sink& sink) {
+  const bool arrived = gather_arrivals(sink);
+  const bool dialled = settle_diallers(sink);
+  return arrived || dialled;
+}
+
+bool TcpTransport::gather_arrivals(Sink& sink) {
+  auto arrivals = listener_.settle();
+  const TimePoint now = Clock::now();
+  for (auto& [hello, socket] : arrivals) {
+    Assembly& assembly = assemblies_[hello.from];
+    // A peer that dials anew after a failure may do so with another number of streams.
+    if (assembly.sockets.size() != hello.num_streams) {
+      assembly.sockets.clear();
+      assembly.sockets.resize(hello.num_streams);
+    }
+    assembly.sockets[hello.stream] = std::move(socket);
+    assembly.deadline = now + options_.connect_deadline;
+  }
+  for (auto& node : extract_if(assemblies_, [](auto, auto& it) { return it.complete(); })) {
+    connect(node.key(), std::move(node.mapped().sockets), sink);
+  }
+  for (auto& node : extract_if(assemblies_, [&](auto, auto& it) { return now >= it.deadline; })) {
+    options_.log(LogLevel::kWarning, "rank ", node.key(), " opened some of its ",
+                 node.mapped().sockets.size(), " streams and not the others within ",
+                 seconds(options_.connect_deadline), " s; closed them");
+  }
+  return !arrivals.empty();
+}
+
+bool TcpTransport::settle_diallers(Sink& sink) {
+  const TimePoint now = Clock::now();
+  auto finished = extract_if(diallers_, [now](auto, auto& dialler) {
+    return dialler->advance(now) != Dialler::State::kDialling;
+  });
+  for (auto& node : finished) {
+    Dialler& dialler = *node.mapped();
+    if (dialler.advance(now) == Dialler::State::kDone) {
+      connect(node.key(), dialler.take_sockets(), sink);
+    } else if (!closed_) {
+      sink.refused(node.key(), dialler.reason());
+    }
+  }
+  return !finished.empty();
+}
+
+void TcpTransport::connect(std::uint32_t peer, std::vector<Descriptor> sockets, Sink& sink) {
+  if (closed_) return;  // by the sink, while it heard of another peer
+  auto& link = links_[peer];
+  link = std::make_unique<TcpLink>(poller_, peer, std::move(sockets), options_.max_payload_bytes);
+  sink.connected(peer, *link);
+}
+
+}  // namespace slipstream
