@@ -37,6 +37,17 @@ class Launch:
     master_port: int
     source: LaunchSource
 
+    def as_environment(self) -> dict[str, str]:
+        """Return torchrun's variables, which `detect_launcher` and every framework understand."""
+        return {
+            "RANK": str(self.rank),
+            "LOCAL_RANK": str(self.local_rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size or 1),
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": str(self.master_port),
+        }
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialect:
@@ -127,6 +138,25 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launch:
         master_port=_master_port(environ, ()),
         source="single",
     )
+
+
+def chosen_master(environ: Mapping[str, str]) -> tuple[str | None, int | None]:
+    """Return MASTER_ADDR and MASTER_PORT where the user has set them before a launch.
+
+    Raises:
+        ConfigError: the port is not one, or leaves no next one.
+    """
+    port = _master_port(environ, ()) if environ.get("MASTER_PORT") else None
+    return environ.get("MASTER_ADDR") or None, port
+
+
+def thread_environment(
+    environ: Mapping[str, str], num_cores: int, num_ranks: int
+) -> dict[str, str]:
+    """Return a rank's share of its host's cores for OpenMP, or nothing if the user has chosen."""
+    if environ.get("OMP_NUM_THREADS"):
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, num_cores // num_ranks))}
 
 
 def _read_launch(dialect: Dialect, environ: Mapping[str, str]) -> Launch:

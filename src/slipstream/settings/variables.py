@@ -244,6 +244,11 @@ class Settings:
         return KEY.read(f"the key in {self.key_file}", text)
 
 
+def job_key_environment(key: bytes) -> dict[str, str]:
+    """Return what makes a child process use this key, wherever its parent's came from."""
+    return {"SLIPSTREAM_JOB_KEY": key.decode(), "SLIPSTREAM_KEY_FILE": ""}
+
+
 def variables() -> dict[str, Variable]:
     """Return the declaration of each field of `Settings`, by the field's name."""
     return {item.name: _declaration(item.metadata, item.default) for item in fields(Settings)}

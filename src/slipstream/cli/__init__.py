@@ -1,0 +1,31 @@
+"""The `slipstream` command. One file per sub-command: parse, build a config, make one call.
+
+Exit codes: 0 success; 1 it failed; 2 wrong usage or setting; `run` adds those of the ranks.
+"""
+
+import sys
+
+import typer
+
+from slipstream.cli import doctor, run
+from slipstream.errors import ConfigError, SlipstreamError, UsageError
+
+app = typer.Typer(
+    name="slipstream",
+    help="Distributed deep learning at close to the speed of the wire.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+run.add_to(app)
+doctor.add_to(app)
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one line, not a traceback."""
+    try:
+        app()
+    except SlipstreamError as error:
+        print(f"slipstream: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, (ConfigError, UsageError)) else 1)

@@ -1,0 +1,275 @@
+"""The process that runs one host's ranks: `python -m slipstream.cluster.agent`.
+
+The launcher starts one per host, here as a child and elsewhere through ssh, and talks to it over
+its standard input and output (`messages`). The agent outlives no launcher: when its input ends,
+for whatever reason, it ends its ranks, and so it does on SIGTERM.
+"""
+
+import os
+import random
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from slipstream.cluster.messages import (
+    PROTOCOL,
+    End,
+    Exited,
+    Hello,
+    Kill,
+    Message,
+    Output,
+    Refused,
+    Signal,
+    Start,
+    Started,
+    decode,
+    encode,
+)
+from slipstream.cluster.processes import (
+    adopt_orphans,
+    exit_status,
+    kill_descendants,
+    reap_orphans,
+    signal_group,
+    start_rank,
+)
+from slipstream.cluster.signals import END_SIGNALS, signals_as_bytes
+
+READ_BYTES = 65536
+MAX_UNSENT_BYTES = 1 << 20  # beyond it the ranks' pipes are left to fill, so that the ranks wait
+DRAIN_SECONDS = 1.0  # how long what an ended rank left behind may hold its pipes open
+
+
+@dataclass(kw_only=True, slots=True)
+class _Rank:
+    local_rank: int
+    process: "subprocess.Popen[bytes]"
+    streams: dict[int, bool] = field(default_factory=dict[int, bool])  # descriptor: is error
+    ended_at: float | None = None
+
+
+class Agent:
+    """Runs one host's ranks.
+
+    Args:
+        orders: descriptor from which the launcher's messages are read.
+        reports: descriptor to which messages for the launcher are written.
+    """
+
+    def __init__(self, orders: int, reports: int) -> None:
+        self._orders = orders
+        self._reports = reports
+        self._received = b""
+        self._unsent = bytearray()
+        self._selector = selectors.DefaultSelector()
+        self._paused: list[tuple[int, Callable[[], None]]] = []
+        self._ranks: list[_Rank] = []
+        self._is_ordered = False  # to start, or to end before a start
+        self._grace_seconds = 0.0
+        self._kill_at: float | None = None
+
+    def run(self) -> None:
+        """Say hello, obey, and return when every rank has ended and nothing of it is left."""
+        adopt_orphans()
+        os.set_blocking(self._reports, False)
+        self._selector.register(self._orders, selectors.EVENT_READ, self._read_orders)
+        with signals_as_bytes(signal.SIGCHLD, *END_SIGNALS) as wakeup:
+            self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._wake(wakeup))
+            cores = len(os.sched_getaffinity(0))
+            self._send(Hello(protocol=PROTOCOL, num_cores=cores, free_port=find_free_port_pair()))
+            while not self._is_done():
+                for key, _ in self._selector.select(self._seconds_to_deadline()):
+                    if key.fd in self._selector.get_map():
+                        key.data()
+                self._meet_deadlines()
+            self._signal_ranks(signal.SIGKILL)
+            kill_descendants()
+        os.set_blocking(self._reports, True)
+        self._flush()
+
+    def _is_done(self) -> bool:
+        return self._is_ordered and all(
+            rank.ended_at is not None and not rank.streams for rank in self._ranks
+        )
+
+    # ---- orders ----
+
+    def _read_orders(self) -> None:
+        data = os.read(self._orders, READ_BYTES)
+        if not data:
+            self._selector.unregister(self._orders)
+            self._end()
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            self._obey(decode(line))
+
+    def _obey(self, order: Message | None) -> None:
+        match order:
+            case Start():
+                self._start(order)
+            case Signal():
+                self._signal_ranks(order.number)
+            case End():
+                self._end()
+            case Kill():
+                self._end()
+                self._kill_at = time.monotonic()
+            case _:
+                raise ValueError(f"the launcher sent {order!r}, which is no order")
+
+    def _start(self, order: Start) -> None:
+        self._is_ordered = True
+        self._grace_seconds = order.grace_seconds
+        environ = {**os.environ, **order.environ}
+        try:
+            for local_rank, own in enumerate(order.ranks):
+                terminal = order.terminal if local_rank == 0 else ()
+                process = start_rank(order.argv, order.cwd, {**environ, **own}, terminal)
+                self._follow(_Rank(local_rank=local_rank, process=process))
+        except OSError as error:
+            self._send(Refused(reason=f"cannot run {order.argv[0]!r} in {order.cwd!r}: {error}"))
+            self._end()
+
+    def _end(self) -> None:
+        self._is_ordered = True
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._grace_seconds
+            self._signal_ranks(signal.SIGTERM)
+
+    def _signal_ranks(self, number: int) -> None:
+        for rank in self._ranks:
+            if number == signal.SIGKILL or number in END_SIGNALS:
+                signal_group(rank.process.pid, number)
+            elif rank.ended_at is None:
+                os.kill(rank.process.pid, number)
+
+    # ---- ranks ----
+
+    def _follow(self, rank: _Rank) -> None:
+        self._ranks.append(rank)
+        self._send(Started(local_rank=rank.local_rank, pid=rank.process.pid))
+        for pipe, is_error in ((rank.process.stdout, False), (rank.process.stderr, True)):
+            if pipe is not None:
+                descriptor = pipe.fileno()
+                os.set_blocking(descriptor, False)
+                rank.streams[descriptor] = is_error
+                self._watch_stream(rank, descriptor)
+
+    def _watch_stream(self, rank: _Rank, descriptor: int) -> None:
+        def pump() -> None:
+            self._pump(rank, descriptor)
+            if len(self._unsent) > MAX_UNSENT_BYTES and descriptor in rank.streams:
+                self._selector.unregister(descriptor)
+                self._paused.append((descriptor, pump))
+
+        self._selector.register(descriptor, selectors.EVENT_READ, pump)
+
+    def _pump(self, rank: _Rank, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        if data:
+            self._report_output(rank, descriptor, data)
+        else:
+            self._forget_stream(rank, descriptor)
+
+    def _report_output(self, rank: _Rank, descriptor: int, data: bytes) -> None:
+        is_error, text = rank.streams[descriptor], data.decode("latin-1")
+        self._send(Output(local_rank=rank.local_rank, is_error=is_error, data=text))
+
+    def _forget_stream(self, rank: _Rank, descriptor: int) -> None:
+        self._report_output(rank, descriptor, b"")
+        del rank.streams[descriptor]
+        if descriptor in self._selector.get_map():
+            self._selector.unregister(descriptor)
+        self._paused = [paused for paused in self._paused if paused[0] != descriptor]
+
+    def _wake(self, wakeup: int) -> None:
+        if any(number in END_SIGNALS for number in os.read(wakeup, READ_BYTES)):
+            self._end()
+        for rank in self._ranks:
+            status = exit_status(rank.process.pid) if rank.ended_at is None else None
+            if status is not None:
+                rank.ended_at = time.monotonic()
+                rank.process.returncode = status
+                self._send(Exited(local_rank=rank.local_rank, status=status))
+        reap_orphans([rank.process.pid for rank in self._ranks])
+
+    # ---- deadlines ----
+
+    def _seconds_to_deadline(self) -> float | None:
+        deadlines = [] if self._kill_at is None else [self._kill_at]
+        deadlines += [
+            rank.ended_at + DRAIN_SECONDS
+            for rank in self._ranks
+            if rank.ended_at is not None and rank.streams
+        ]
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _meet_deadlines(self) -> None:
+        now = time.monotonic()
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = now + DRAIN_SECONDS  # again, for a group that grew while it was killed
+            self._signal_ranks(signal.SIGKILL)
+        for rank in self._ranks:
+            if rank.ended_at is not None and now >= rank.ended_at + DRAIN_SECONDS:
+                for descriptor in tuple(rank.streams):
+                    self._pump(rank, descriptor)
+                    if descriptor in rank.streams:
+                        self._forget_stream(rank, descriptor)
+
+    # ---- reports ----
+
+    def _send(self, message: Message) -> None:
+        self._unsent += encode(message)
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._reports, self._unsent)]
+        except BlockingIOError:
+            if self._reports not in self._selector.get_map():
+                self._selector.register(self._reports, selectors.EVENT_WRITE, self._flush)
+            return
+        except BrokenPipeError:  # the launcher is gone; the end of the orders says so as well
+            self._unsent.clear()
+        if self._reports in self._selector.get_map():
+            self._selector.unregister(self._reports)
+        for descriptor, pump in self._paused:
+            self._selector.register(descriptor, selectors.EVENT_READ, pump)
+        self._paused.clear()
+
+
+def find_free_port_pair() -> int:
+    """Return a port that is free on this host together with the one after it.
+
+    Ports from 20000 to 29999 lie below the kernel's range for outgoing connections.
+    """
+    while True:
+        port = random.randrange(20000, 30000, 2)
+        try:
+            for candidate in (port, port + 1):
+                with socket.socket() as probe:
+                    probe.bind(("", candidate))
+        except OSError:
+            continue
+        return port
+
+
+def main() -> None:
+    """Run an agent on standard input and output; what else is printed goes to standard error."""
+    reports = os.dup(1)
+    os.dup2(2, 1)
+    agent = Agent(orders=0, reports=reports)
+    agent.run()
+
+
+if __name__ == "__main__":
+    main()

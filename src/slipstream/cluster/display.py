@@ -1,0 +1,152 @@
+"""A job on a terminal, in a log file, or as a stream of JSON events."""
+
+import json
+import os
+from dataclasses import asdict
+from typing import Literal, TextIO
+
+from rich.cells import set_cell_size
+from rich.color import ColorSystem
+from rich.style import Style
+
+from slipstream.cluster.launcher import Failure
+
+OutputMode = Literal["all", "rank0", "failed"]
+
+_RANK_STYLES = tuple(
+    Style(color=name) for name in ("cyan", "green", "magenta", "yellow", "blue", "bright_black")
+)
+_NOTE_STYLE = Style(bold=True)
+_FAILURE_STYLE = Style(color="red", bold=True)
+
+ERASE_LINE = "\r\x1b[K"
+
+
+class TerminalDisplay:
+    """Lines with the rank in front, each written whole.
+
+    Args:
+        hosts: host name of each rank.
+        out: gets what the ranks write to their standard output.
+        err: gets what they write to standard error, and the launcher's remarks.
+        mode: whose lines are shown; the lines of a rank that failed are shown at the end anyway.
+        color: whether to colour what the launcher adds, where it goes to a terminal.
+    """
+
+    def __init__(
+        self, hosts: list[str], out: TextIO, err: TextIO, *, mode: OutputMode, color: bool
+    ) -> None:
+        self._out = out
+        self._err = err
+        self._mode = mode
+        self._color = color
+        several = len(set(hosts)) > 1
+        names = [f"{host}:{rank}" if several else str(rank) for rank, host in enumerate(hosts)]
+        self._prefix_width = max(map(len, names)) + 3
+        self._prefixes = [f"[{name}]".ljust(self._prefix_width) for name in names]
+        self._progress = ""
+
+    def line(self, rank: int, text: str, *, is_error: bool) -> None:
+        """Show a line of a rank."""
+        if self._shows(rank):
+            stream = self._err if is_error else self._out
+            self._write(stream, self._prefix(rank, stream) + text)
+
+    def progress(self, rank: int, text: str) -> None:
+        """Keep rank 0's overwritten line at the bottom of a terminal; of others drop it."""
+        if rank == 0 and self._shows(rank) and self._err.isatty():
+            columns = os.get_terminal_size(self._err.fileno()).columns
+            room = max(columns - self._prefix_width - 1, 1)
+            shown = set_cell_size(text, room).rstrip()
+            self._progress = self._prefix(rank, self._err) + shown
+            self._err.write(ERASE_LINE + self._progress)
+            self._err.flush()
+
+    def started(self, rank: int, host: str, pid: int) -> None:
+        """Show nothing."""
+
+    def exited(self, rank: int, host: str, status: int) -> None:
+        """Take rank 0's overwritten line away."""
+        if rank == 0 and self._progress:
+            self._err.write(ERASE_LINE)
+            self._progress = ""
+
+    def note(self, text: str) -> None:
+        """Show a remark of the launcher."""
+        self._write(self._err, self._paint(f"slipstream: {text}", _NOTE_STYLE, self._err))
+
+    def finished(self, failure: Failure | None) -> None:
+        """Show what failed first, with its last lines."""
+        if failure is None:
+            return
+        who = failure.host if failure.rank is None else f"rank {failure.rank} on {failure.host}"
+        if failure.after_signal:
+            self.note(f"ended after {failure.after_signal}; {who} first: {failure.reason}")
+            return
+        head = f"slipstream: {who} failed first, after {failure.seconds:.1f} s: {failure.reason}"
+        self._write(self._err, self._paint(head, _FAILURE_STYLE, self._err))
+        if failure.last_lines:
+            self._write(self._err, f"  last lines of rank {failure.rank}:")
+        for text in failure.last_lines:
+            self._write(self._err, f"    {text}")
+
+    def _shows(self, rank: int) -> bool:
+        return self._mode == "all" or (self._mode == "rank0" and rank == 0)
+
+    def _prefix(self, rank: int, stream: TextIO) -> str:
+        return self._paint(self._prefixes[rank], _RANK_STYLES[rank % len(_RANK_STYLES)], stream)
+
+    def _paint(self, text: str, style: Style, stream: TextIO) -> str:
+        is_colored = self._color and stream.isatty()
+        return style.render(text, color_system=ColorSystem.STANDARD if is_colored else None)
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        if self._progress:
+            self._err.write(ERASE_LINE)
+            self._err.flush()
+        stream.write(text + "\n")
+        stream.flush()
+        if self._progress:
+            self._err.write(self._progress)
+            self._err.flush()
+
+
+class JsonDisplay:
+    """One JSON object per event: `started`, `line`, `exited`, `note`, `finished`.
+
+    Args:
+        out: gets the events.
+        mode: whose lines become events.
+    """
+
+    def __init__(self, out: TextIO, *, mode: OutputMode) -> None:
+        self._out = out
+        self._mode = mode
+
+    def line(self, rank: int, text: str, *, is_error: bool) -> None:
+        """Report a line of a rank."""
+        if self._mode == "all" or (self._mode == "rank0" and rank == 0):
+            self._event("line", rank=rank, stream="stderr" if is_error else "stdout", text=text)
+
+    def progress(self, rank: int, text: str) -> None:
+        """Report nothing: the last state comes as a line."""
+
+    def started(self, rank: int, host: str, pid: int) -> None:
+        """Report that a rank runs."""
+        self._event("started", rank=rank, host=host, pid=pid)
+
+    def exited(self, rank: int, host: str, status: int) -> None:
+        """Report that a rank has ended."""
+        self._event("exited", rank=rank, host=host, status=status)
+
+    def note(self, text: str) -> None:
+        """Report a remark of the launcher."""
+        self._event("note", text=text)
+
+    def finished(self, failure: Failure | None) -> None:
+        """Report how the job ended."""
+        self._event("finished", failure=None if failure is None else asdict(failure))
+
+    def _event(self, event: str, **fields: object) -> None:
+        self._out.write(json.dumps({"event": event, **fields}) + "\n")
+        self._out.flush()

@@ -1,0 +1,105 @@
+"""What to run, where, and with which environment: plain values, made before anything starts."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slipstream.cluster.hosts import Host, address_of_first
+from slipstream.settings import Launch, Settings, chosen_master, job_key_environment
+
+# What another host gets of this one's environment; everything else there is its own.
+FORWARDED_PREFIXES = ("SLIPSTREAM_", "OMP_", "MKL_", "NCCL_", "GLOO_", "TORCH_")
+FORWARDED_NAMES = ("PYTHONPATH", "NO_COLOR")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A program that runs as several ranks.
+
+    Args:
+        hosts: where; the first holds rank 0, and ranks are numbered host by host.
+        argv: the program and its arguments, the same on every host.
+        cwd: working directory, absolute, the same on every host.
+        python: Python on the other hosts, which must have Slipstream.
+        environ: this process's environment.
+        chosen: variables for every rank of every host, on top.
+        ssh_options: `-o` options for ssh, such as `Port=2222`; the user's own ssh configuration
+            counts as well.
+        grace_seconds: time between SIGTERM and SIGKILL when the ranks are ended; 0 or more.
+    """
+
+    hosts: tuple[Host, ...]
+    argv: tuple[str, ...]
+    cwd: str
+    python: str
+    environ: Mapping[str, str]
+    chosen: Mapping[str, str] = field(default_factory=dict[str, str])
+    ssh_options: tuple[str, ...] = ()
+    grace_seconds: float = 3.0
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks on all hosts."""
+        return sum(host.slots for host in self.hosts)
+
+
+def program_argv(program: tuple[str, ...], *, module: bool, python: str) -> tuple[str, ...]:
+    """Return what to execute for a Python file, a module or any other program.
+
+    Args:
+        program: path, module or command, then its arguments; at least one element.
+        module: the first element is a module, as with `python -m`.
+        python: the Python that runs files and modules.
+    """
+    if module:
+        return (python, "-m", *program)
+    if program[0].endswith(".py"):
+        return (python, *program)
+    return program
+
+
+def job_environment(job: Job) -> dict[str, str]:
+    """Return the variables of every rank on every host: the chosen ones and the job's key.
+
+    Raises:
+        ConfigError: a key is set and cannot be used.
+    """
+    key = Settings.from_environment(job.environ).load_job_key() or secrets.token_hex(32).encode()
+    return {**job.chosen, **job_key_environment(key), "PYTHONUNBUFFERED": "1"}
+
+
+def forwarded_environment(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a host gets of this process's environment; its agent here has it all already."""
+    if host.is_local:
+        return {}
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(FORWARDED_PREFIXES) or name in FORWARDED_NAMES
+    }
+
+
+def rank_environments(job: Job, index: int, master_port: int) -> tuple[dict[str, str], ...]:
+    """Return torchrun's variables for each rank of one host.
+
+    Args:
+        job: the job.
+        index: which of the job's hosts.
+        master_port: port that the first host has free, with the next one.
+    """
+    host = job.hosts[index]
+    first_rank = sum(earlier.slots for earlier in job.hosts[:index])
+    chosen_addr, chosen_port = chosen_master(job.environ)
+    launches = (
+        Launch(
+            rank=first_rank + local_rank,
+            local_rank=local_rank,
+            world_size=job.world_size,
+            local_world_size=host.slots,
+            master_addr=chosen_addr or address_of_first(job.hosts),
+            master_port=chosen_port or master_port,
+            source="environment",
+        )
+        for local_rank in range(host.slots)
+    )
+    return tuple(launch.as_environment() | {"GROUP_RANK": str(index)} for launch in launches)

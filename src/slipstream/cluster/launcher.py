@@ -1,0 +1,301 @@
+"""Follows a job from the first agent to the last: start together, pass signals on, end together.
+
+One thread, one select. No rank starts before every host's agent is up. The first rank that fails
+ends all the others, unless the user has sent a signal: then the ranks end as they see fit, and a
+second signal kills them.
+"""
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from slipstream.cluster.job import (
+    Job,
+    forwarded_environment,
+    job_environment,
+    rank_environments,
+)
+from slipstream.cluster.lines import Listener, Transcript
+from slipstream.cluster.link import Link, describe_status
+from slipstream.cluster.messages import (
+    PROTOCOL,
+    End,
+    Exited,
+    Hello,
+    Kill,
+    Message,
+    Output,
+    Refused,
+    Signal,
+    Start,
+    Started,
+)
+from slipstream.cluster.signals import END_SIGNALS, PASSED_SIGNALS, signals_as_bytes
+from slipstream.settings import Settings, thread_environment
+
+MARGIN_SECONDS = 10.0  # for ended ranks to be reported, on top of the grace
+
+LAUNCH_FAILED = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """What went wrong first.
+
+    Args:
+        host: where.
+        rank: the rank that failed, or None where it is the host.
+        reason: exit code, signal or error, in words.
+        seconds: since the launcher began.
+        exit_code: for the launcher itself to end with.
+        after_signal: the signal that the user had sent to the ranks before, or nothing.
+        last_lines: of the rank, at most twenty.
+    """
+
+    host: str
+    rank: int | None
+    reason: str
+    seconds: float
+    exit_code: int
+    after_signal: str = ""
+    last_lines: Sequence[str] = ()
+
+
+class Display(Listener, Protocol):
+    """Shows a job to a person or to a program."""
+
+    def started(self, rank: int, host: str, pid: int) -> None:
+        """Take that a rank runs."""
+
+    def exited(self, rank: int, host: str, status: int) -> None:
+        """Take that a rank has ended with an exit code, or minus the signal that ended it."""
+
+    def note(self, text: str) -> None:
+        """Take a remark of the launcher itself."""
+
+    def finished(self, failure: Failure | None) -> None:
+        """Take how the job ended."""
+
+
+def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
+    """Run a job; blocks until every rank has ended. To be called in the main thread.
+
+    Args:
+        job: what to run and where.
+        display: gets everything that happens.
+        own_terminal: give rank 0, which must be on this host, this process's output and errors.
+
+    Returns:
+        Exit code: 0, or that of the rank that failed first, 128 + n where signal n ended it; 1
+        where a host failed.
+
+    Raises:
+        ConfigError: a setting of the environment is not allowed.
+    """
+    terminal = (os.dup(1), os.dup(2)) if own_terminal else ()
+    try:
+        with signals_as_bytes(*END_SIGNALS, *PASSED_SIGNALS) as wakeup:
+            return _Launcher(job, display, terminal).run(wakeup)
+    finally:
+        for descriptor in terminal:
+            os.close(descriptor)
+
+
+class _Launcher:
+    def __init__(self, job: Job, display: Display, terminal: tuple[int, ...]) -> None:
+        self._job = job
+        self._display = display
+        self._terminal = terminal
+        self._environ = job_environment(job)
+        self._transcript = Transcript(display)
+        self._selector = selectors.DefaultSelector()
+        self._links: list[Link] = []
+        self._failure: Failure | None = None
+        self._signal: int | None = None
+        self._is_ending = False
+        self._began_at = time.monotonic()
+        self._connect_seconds = Settings.from_environment(job.environ).connect_timeout_seconds
+        self._give_up_at: float | None = self._began_at + self._connect_seconds
+
+    def run(self, wakeup: int) -> int:
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
+        try:
+            for index in range(len(self._job.hosts)):
+                self._open(Link(self._job, index, self._terminal if index == 0 else ()))
+            while any(link.is_open for link in self._links):
+                for key, _ in self._selector.select(self._seconds_to_deadline()):
+                    if key.fd in self._selector.get_map():
+                        key.data()
+                self._meet_deadline()
+        finally:
+            for link in self._links:
+                if link.is_open:
+                    link.close()
+        failure = self._failure
+        if failure is not None and failure.rank is not None:
+            failure = replace(failure, last_lines=self._transcript.last_lines(failure.rank))
+        self._display.finished(failure)
+        if failure is not None:
+            return failure.exit_code
+        unstarted = self._signal is not None and not any(link.has_started for link in self._links)
+        return 128 + (self._signal or 0) if unstarted else 0
+
+    # ---- hosts ----
+
+    def _open(self, link: Link) -> None:
+        self._links.append(link)
+        self._selector.register(link.reports, selectors.EVENT_READ, lambda: self._read(link))
+        self._selector.register(link.errors, selectors.EVENT_READ, lambda: self._read_errors(link))
+
+    def _read_errors(self, link: Link) -> None:
+        if not link.read_errors():
+            self._selector.unregister(link.errors)
+
+    def _read(self, link: Link) -> None:
+        messages = link.read()
+        if messages is None:
+            self._close(link)
+            return
+        for message in messages:
+            self._take(link, message)
+
+    def _close(self, link: Link) -> None:
+        self._selector.unregister(link.reports)
+        if link.errors in self._selector.get_map():
+            self._selector.unregister(link.errors)
+        how = link.close()
+        if link.living or not link.has_started:
+            self._fail_host(link, how)
+
+    def _start_all(self) -> None:
+        first = self._links[0].hello
+        assert first is not None
+        self._give_up_at = None
+        for link in self._links:
+            assert link.hello is not None
+            chosen = {**self._job.environ, **self._job.chosen}
+            threads = thread_environment(chosen, link.hello.num_cores, link.host.slots)
+            forwarded = forwarded_environment(link.host, self._job.environ)
+            start = Start(
+                argv=self._job.argv,
+                cwd=self._job.cwd,
+                environ={**forwarded, **threads, **self._environ},
+                ranks=rank_environments(self._job, link.index, first.free_port),
+                grace_seconds=self._job.grace_seconds,
+                terminal=self._terminal if link.index == 0 else (),
+            )
+            link.send(start)
+            self._note_threads(link, threads)
+
+    def _note_threads(self, link: Link, threads: dict[str, str]) -> None:
+        if threads and link.index == 0:
+            assert link.hello is not None
+            (setting,) = (f"{name}={value}" for name, value in threads.items())
+            self._display.note(
+                f"{setting} for each rank: {link.hello.num_cores} cores, {link.host.slots} ranks"
+                f" on {link.host.name}; set it to choose otherwise"
+            )
+
+    # ---- messages ----
+
+    def _take(self, link: Link, message: Message) -> None:
+        match message:
+            case Hello():
+                self._take_hello(link, message)
+            case Started():
+                link.living.add(message.local_rank)
+                rank = link.first_rank + message.local_rank
+                self._display.started(rank, link.host.name, message.pid)
+            case Output():
+                rank = link.first_rank + message.local_rank
+                data = message.data.encode("latin-1")
+                self._transcript.feed(rank, data, is_error=message.is_error)
+            case Exited():
+                link.living.discard(message.local_rank)
+                self._take_exit(link, link.first_rank + message.local_rank, message.status)
+            case Refused():
+                self._fail_host(link, message.reason)
+            case _:
+                raise ValueError(f"the agent of {link.host.name} sent {message!r}")
+
+    def _take_hello(self, link: Link, hello: Hello) -> None:
+        if hello.protocol != PROTOCOL:
+            self._fail_host(
+                link,
+                f"its Slipstream speaks launch protocol {hello.protocol}, this host's {PROTOCOL};"
+                " install the same version on both",
+            )
+            return
+        link.hello = hello
+        if self._failure is None and all(link.hello is not None for link in self._links):
+            self._start_all()
+
+    def _take_exit(self, link: Link, rank: int, status: int) -> None:
+        self._display.exited(rank, link.host.name, status)
+        if status != 0 and self._failure is None:
+            self._fail(link, rank, describe_status(status), 128 - status if status < 0 else status)
+
+    # ---- failure and end ----
+
+    def _fail_host(self, link: Link, reason: str) -> None:
+        if self._failure is None:
+            self._fail(link, None, reason, LAUNCH_FAILED)
+
+    def _fail(self, link: Link, rank: int | None, reason: str, exit_code: int) -> None:
+        self._failure = Failure(
+            host=link.host.name,
+            rank=rank,
+            reason=reason,
+            seconds=time.monotonic() - self._began_at,
+            exit_code=exit_code,
+            after_signal="" if self._signal is None else signal.Signals(self._signal).name,
+        )
+        if self._signal is None or rank is None:
+            self._order_all(End(), self._job.grace_seconds)
+
+    def _order_all(self, order: Message, seconds: float) -> None:
+        self._is_ending = True
+        self._give_up_at = time.monotonic() + seconds + MARGIN_SECONDS
+        for link in self._links:
+            if link.is_open:
+                link.send(order)
+
+    def _take_signals(self, wakeup: int) -> None:
+        for number in os.read(wakeup, 64):
+            name = signal.Signals(number).name
+            if number in PASSED_SIGNALS:
+                self._pass_on(number)
+            elif self._signal is not None:
+                self._display.note(f"{name} again: the ranks are killed")
+                self._order_all(Kill(), 0.0)
+            else:
+                self._signal = number
+                self._display.note(f"{name} goes to every rank; another one kills them")
+                self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        started = [link for link in self._links if link.has_started]
+        for link in started:
+            link.send(Signal(number=number))
+        if not started and number in END_SIGNALS:
+            self._order_all(End(), 0.0)
+
+    def _seconds_to_deadline(self) -> float | None:
+        return None if self._give_up_at is None else max(0.0, self._give_up_at - time.monotonic())
+
+    def _meet_deadline(self) -> None:
+        if self._give_up_at is None or time.monotonic() < self._give_up_at:
+            return
+        late = [link for link in self._links if link.is_open]
+        if not self._is_ending:
+            late = [link for link in late if link.hello is None]
+            self._fail_host(late[0], f"no answer in {self._connect_seconds:g} s")
+        else:
+            self._give_up_at = None
+        for link in late:
+            self._display.note(f"{link.host.name} does not answer: what runs there is not known")
+            link.kill()

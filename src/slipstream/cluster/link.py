@@ -1,0 +1,154 @@
+"""The launcher's end of one host: the agent's process, here or behind ssh, and its three pipes."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from slipstream.cluster.hosts import Host
+from slipstream.cluster.job import Job
+from slipstream.cluster.messages import Hello, Message, Start, decode, encode
+
+READ_BYTES = 262144
+EXIT_SECONDS = 5.0  # for ssh to end after its output has ended
+SSH_FAILED = 255  # ssh's own exit code when it is ssh that failed, not the command
+
+# A password prompt cannot work, since ssh has no terminal here. A dead network is noticed in 15 s.
+SSH_OPTIONS = (
+    "BatchMode=yes",
+    "ConnectTimeout=15",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+    "LogLevel=ERROR",
+)
+NUM_NOISE_LINES = 5
+AGENT = ("-m", "slipstream.cluster.agent")
+
+
+class Link:
+    """One host's agent, from its start to its end.
+
+    Args:
+        job: the job.
+        index: which of its hosts.
+        terminal: descriptors that the host's first rank uses for its output, or none.
+    """
+
+    def __init__(self, job: Job, index: int, terminal: Sequence[int] = ()) -> None:
+        self.index = index
+        self.host: Host = job.hosts[index]
+        self.first_rank = sum(host.slots for host in job.hosts[:index])
+        self.hello: Hello | None = None
+        self.living: set[int] = set()
+        self.has_started = False
+        self.is_open = True
+        self._python = sys.executable if self.host.is_local else job.python
+        self._grace_seconds = job.grace_seconds
+        self._noise: list[str] = []
+        self._received = b""
+        self._process = subprocess.Popen(
+            _agent_argv(job, self.host),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd="/",  # Python searches it first for modules, and a user's folder may hold any name
+            env=_with_absolute_module_path(job.environ),
+            pass_fds=terminal,
+            start_new_session=True,  # Ctrl-C is for the launcher, which passes it on
+        )
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def reports(self) -> int:
+        """Descriptor of the agent's messages."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    @property
+    def errors(self) -> int:
+        """Descriptor of what the agent or ssh says in plain text."""
+        assert self._process.stderr is not None
+        return self._process.stderr.fileno()
+
+    def send(self, message: Message) -> None:
+        """Give the agent an order; one that has ended already gets none."""
+        assert self._process.stdin is not None
+        self.has_started |= isinstance(message, Start)
+        line = memoryview(encode(message))
+        try:
+            while line:
+                line = line[os.write(self._process.stdin.fileno(), line) :]
+        except BrokenPipeError:
+            return  # the end of its reports tells the same, with the reason
+
+    def read(self) -> list[Message] | None:
+        """Return the messages that have arrived, or None at the end of the reports."""
+        data = os.read(self.reports, READ_BYTES)
+        if not data:
+            return None
+        *lines, self._received = (self._received + data).split(b"\n")
+        messages = [decode(line) for line in lines]
+        return [message for message in messages if message is not None]
+
+    def read_errors(self) -> bool:
+        """Keep what the agent or ssh says in plain text; return whether there may be more."""
+        assert self._process.stderr is not None
+        data = self._process.stderr.read()
+        if data:
+            self._noise += [line for line in data.decode(errors="replace").split("\n") if line]
+        return data != b""
+
+    def close(self) -> str:
+        """Wait for the agent to end, and return in words how it ended and what it said last."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.is_open = False
+        self._process.stdin.close()
+        self._process.stdout.close()
+        try:
+            code = self._process.wait(self._grace_seconds + EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        self.read_errors()
+        said = "; ".join(line.strip() for line in self._noise[-NUM_NOISE_LINES:]) or "no message"
+        return f"{self._explain(code)}: {said}"
+
+    def kill(self) -> None:
+        """End the local end at once; over ssh, the agent ends its ranks when it notices."""
+        self._process.kill()
+
+    def _explain(self, code: int) -> str:
+        if self.hello is not None:
+            return f"the connection to its agent was lost ({describe_status(code)})"
+        if code == SSH_FAILED and not self.host.is_local:
+            return f"ssh failed; `ssh {self.host.login} true` must work without a password"
+        return (
+            f"no agent could be started ({describe_status(code)}); Slipstream must be installed"
+            f" for {self._python} there, or --python name another"
+        )
+
+
+def describe_status(status: int) -> str:
+    """Return an exit code or minus a signal in words."""
+    return f"exit code {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+
+
+def _agent_argv(job: Job, host: Host) -> list[str]:
+    if host.is_local:
+        return [sys.executable, *AGENT]
+    options = [part for option in (*job.ssh_options, *SSH_OPTIONS) for part in ("-o", option)]
+    command = f"cd / && exec {shlex.join([job.python, *AGENT])}"
+    return ["ssh", "-T", *options, "--", host.login, command]
+
+
+def _with_absolute_module_path(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for an agent that starts in another directory than this process."""
+    path = environ.get("PYTHONPATH", "")
+    absolute = os.pathsep.join(os.path.abspath(item) for item in path.split(os.pathsep) if item)
+    return {**environ, "PYTHONPATH": absolute}

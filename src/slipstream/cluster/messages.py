@@ -1,0 +1,110 @@
+"""What the launcher and a host's agent say to each other: one JSON object per line.
+
+    agent     Hello, once, as soon as it is up
+    launcher  Start, once every host's agent is up
+    agent     Started per rank; Output and Exited as they come; or Refused, and nothing else
+    launcher  Signal, End, Kill, any number of times; the end of its pipe means End
+
+The pipe is ssh's or the launcher's own, so both ends are the same user; a line that is not a
+message is what a login shell prints before the agent is up.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+
+PROTOCOL = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hello:
+    """The agent is up; `free_port` and the port after it are free on its host."""
+
+    protocol: int
+    num_cores: int
+    free_port: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """Start one rank per element of `ranks`, its own variables; `environ` is for all of them.
+
+    `terminal` holds descriptors for output and errors of the first rank, or nothing.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    environ: dict[str, str]
+    ranks: tuple[dict[str, str], ...]
+    grace_seconds: float
+    terminal: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """The ranks could not be started, because of `reason`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    """A rank, counted within the host, runs."""
+
+    local_rank: int
+    pid: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """Bytes that a rank wrote, one per character of `data`; the last one of a stream is empty."""
+
+    local_rank: int
+    is_error: bool
+    data: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exited:
+    """A rank has ended: its exit code, or minus the signal that ended it."""
+
+    local_rank: int
+    status: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signal:
+    """Send this signal to the ranks that live."""
+
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End:
+    """End the ranks: SIGTERM, and SIGKILL when the grace is over."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kill:
+    """End the ranks at once."""
+
+
+Message = Hello | Start | Refused | Started | Output | Exited | Signal | End | Kill
+
+_TYPES: dict[str, type[Message]] = {
+    kind.__name__: kind
+    for kind in (Hello, Start, Refused, Started, Output, Exited, Signal, End, Kill)
+}
+
+
+def encode(message: Message) -> bytes:
+    """Return the message as one line."""
+    return json.dumps([type(message).__name__, asdict(message)]).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message | None:
+    """Return the message of a line, or None where the line is none."""
+    try:
+        name, fields = json.loads(line)
+        return _TYPES[name](**fields)
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,111 @@
+"""Ranks as Linux processes: they cannot outlive the agent, and end with all that they started.
+
+A rank leads a process group and a session of its own. Linux kills it when the agent dies
+(PR_SET_PDEATHSIG), and hands what it leaves behind to the agent (PR_SET_CHILD_SUBREAPER). An ended
+rank stays a zombie until the end, so that its number cannot name a stranger's group meanwhile.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+KILL_SECONDS = 5.0  # a killed process that stays longer hangs in the kernel and is left to it
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever this process's descendants leave behind."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def start_rank(
+    argv: Sequence[str], cwd: str, environ: Mapping[str, str], terminal: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start one rank; the caller must have one thread only.
+
+    Args:
+        argv: program and arguments.
+        cwd: working directory.
+        environ: the whole environment.
+        terminal: descriptors for output and errors; none for pipes.
+
+    Raises:
+        OSError: no such directory, no such program, or it may not be executed.
+    """
+    parent = os.getpid()
+
+    def die_with_parent() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    out, err = terminal or (subprocess.PIPE, subprocess.PIPE)
+    return subprocess.Popen(
+        argv,
+        cwd=cwd,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        bufsize=0,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+
+
+def exit_status(pid: int) -> int | None:
+    """Return a child's exit code or minus its signal, or None while it runs; it stays a zombie."""
+    result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if result is None:
+        return None
+    return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
+
+
+def signal_group(leader: int, number: int) -> None:
+    """Send a signal to the group of a rank that has not been reaped, if anyone is left in it."""
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:
+        return
+
+
+def reap_orphans(ranks: Sequence[int]) -> None:
+    """Collect the status of adopted processes that have ended, leaving the ranks' own."""
+    for pid in _children():
+        if pid not in ranks:
+            os.waitpid(pid, os.WNOHANG)
+
+
+def kill_descendants() -> None:
+    """Kill and reap every process that descends from this one; blocks until they are gone.
+
+    Killing a parent hands its children to this process, so a few rounds reach them all, also those
+    that have made sessions of their own.
+    """
+    deadline = time.monotonic() + KILL_SECONDS
+    while (children := _children()) and time.monotonic() < deadline:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+        for pid in children:
+            os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.005)
+
+
+def _children() -> list[int]:
+    own = os.getpid()
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == own]
+
+
+def _parent(process: Path) -> int | None:
+    try:
+        stat = (process / "stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+        return None
+    return int(stat[stat.rindex(b")") + 2 :].split()[1])
