@@ -1,0 +1,11 @@
+"""PyTorch's adapter: the backend "slipstream" of torch.distributed, for CPU tensors.
+
+PyTorch finds the backend by itself, through its entry point. Importing this package registers it
+where PyTorch was told not to look (TORCH_DEVICE_BACKEND_AUTOLOAD=0).
+"""
+
+import torch as _torch  # without PyTorch, the error should say so  # noqa: F401
+
+from slipstream.torch.plugin import register as register
+
+register()

@@ -1,0 +1,266 @@
+"""From c10d's store to an engine that is connected to its peers.
+
+    <rank>/lives              how many engines this rank has begun on this store: the generation
+    <generation>/key          rank 0: the job key that it drew, or nothing where keys are set
+    <generation>/address/<r>  each rank: where its engine listens
+    <generation>/roster       rank 0: all addresses, or which ranks did not come
+
+A store outlives a process group, so all other keys carry the generation. Rank 0 collects and
+publishes, so that n ranks read 2n keys and not n * n, and all of them hear who is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import Store
+
+from slipstream import _core
+from slipstream.errors import AuthError, PeerTimeoutError
+from slipstream.settings import Settings
+from slipstream.torch.completions import Completions
+
+KEY_BYTES = 32
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Meeting:
+    """Who meets where.
+
+    Args:
+        store: c10d's, which all ranks share.
+        rank: of this process, in the meeting.
+        size: number of ranks that meet.
+        seconds: how long to wait for the others.
+    """
+
+    store: Store
+    rank: int
+    size: int
+    seconds: float
+
+
+class World:
+    """The engine of this process and the groups that share it; the last group to leave closes it.
+
+    Args:
+        runtime: connected.
+    """
+
+    def __init__(self, runtime: _core.Runtime) -> None:
+        self.completions = Completions(runtime)
+        self._runtime = runtime
+        self._process = os.getpid()
+        self._lock = threading.Lock()  # guards the fields below
+        self._names: Counter[str] = Counter()
+        self._members = 0
+
+    def join(self, name: str, ranks: Sequence[int]) -> Membership:
+        """Makes a group; no communication.
+
+        Args:
+            name: equal on all members.
+            ranks: of the engine, in group order.
+        """
+        with self._lock:
+            self._members += 1
+        return Membership(self, name, ranks)
+
+    def group(self, name: str, ranks: Sequence[int]) -> _core.Group:
+        """Makes a group of the engine.
+
+        PyTorch may use a name again once its group is destroyed, so the engine's name carries how
+        many times that was; all members have made the same groups of that name.
+        """
+        with self._lock:
+            self._names[name] += 1
+            lives = self._names[name]
+        return self._runtime.group(f"{name}#{lives}", list(ranks))
+
+    def leave(self, groups: Sequence[_core.Group]) -> None:
+        """Closes the groups, and the engine with the last. A forked child owns no engine."""
+        if os.getpid() != self._process:
+            return
+        for group in groups:
+            group.close()
+        with self._lock:
+            self._members -= 1
+            last = self._members == 0
+        if last:
+            self._runtime.close()
+            self.completions.close()
+
+    @property
+    def open(self) -> bool:
+        """Whether groups can still be made."""
+        return self._members > 0 and os.getpid() == self._process
+
+
+class Membership:
+    """What one process group holds of the world.
+
+    Args:
+        world: whose engine it uses.
+        name: of the group.
+        ranks: of the engine, in group order.
+    """
+
+    def __init__(self, world: World, name: str, ranks: Sequence[int]) -> None:
+        self.completions = world.completions
+        self.group = world.group(name, ranks)
+        self._world = world
+        self._name = name
+        self._ranks = ranks
+        self._groups = [self.group]
+
+    def sibling(self, purpose: str) -> _core.Group:
+        """Makes a group of the same ranks whose messages meet those of no other group."""
+        group = self._world.group(f"{self._name}/{purpose}", self._ranks)
+        self._groups.append(group)
+        return group
+
+    def leave(self) -> None:
+        """Leaves the group; to be called once."""
+        self._world.leave(self._groups)
+
+
+# The default group's: torch.distributed has one default group in a process.
+_default: World | None = None
+
+
+def join(
+    store: Store,
+    *,
+    name: str,
+    rank: int,
+    size: int,
+    global_ranks: Sequence[int],
+    seconds: float,
+) -> Membership:
+    """Makes a group, in the engine of the default group or, where it has none, in a new one.
+
+    Args:
+        store: that PyTorch made for the group.
+        name: of the group, equal on all members.
+        rank: of this process in the group.
+        size: number of ranks of the group.
+        global_ranks: of the members, in group order; none means the default group.
+        seconds: how long to wait for the others, where an engine must be connected.
+
+    Raises:
+        PeerTimeoutError: some ranks did not come; it names them.
+        AuthError: the ranks were not given the same job key.
+    """
+    global _default
+    if global_ranks and _default is not None and _default.open:
+        return _default.join(name, global_ranks)
+    world = open_world(Meeting(store=store, rank=rank, size=size, seconds=seconds))
+    if not global_ranks:
+        _default = world
+    return world.join(name, range(size))
+
+
+def open_world(meeting: Meeting) -> World:
+    """Makes an engine and connects it to the others; blocks until all are there.
+
+    Raises:
+        PeerTimeoutError: some ranks did not come; it names them.
+        AuthError: the ranks were not given the same job key.
+    """
+    settings = Settings.from_environment()
+    generation = meeting.store.add(f"{meeting.rank}/lives", 1)
+    key = _agree_on_key(meeting, generation, settings.load_job_key())
+    runtime = _core.Runtime(
+        rank=meeting.rank,
+        world_size=meeting.size,
+        epoch=generation,
+        key=key,
+        config=engine_config(settings),
+    )
+    started = time.monotonic()
+    roster = _exchange(meeting, generation, runtime.address())
+    runtime.connect(roster, max(1.0, meeting.seconds - (time.monotonic() - started)))
+    return World(runtime)
+
+
+def engine_config(settings: Settings) -> _core.Config:
+    """Returns what the engine takes of the settings."""
+    return _core.Config()
+
+
+def _agree_on_key(meeting: Meeting, generation: int, given: bytes | None) -> bytes:
+    """Returns the key from the settings, else one that rank 0 draws and shares."""
+    name = f"{generation}/key"
+    if meeting.rank == 0:
+        drawn = b"" if given else secrets.token_bytes(KEY_BYTES)
+        meeting.store.set(name, drawn.hex())
+        if drawn and generation == 1:
+            _log.info(
+                "no job key is set: rank 0 drew one and shares it through PyTorch's store, so the"
+                " job is as safe as that store; SLIPSTREAM_JOB_KEY sets one"
+            )
+        return given or drawn
+    shared = bytes.fromhex(_read(meeting, name).decode())
+    if bool(shared) == bool(given):
+        has, lacks = ("this rank", "rank 0") if given else ("rank 0", "this rank")
+        raise AuthError(
+            f"{has} was given a job key, {lacks} was not; set SLIPSTREAM_JOB_KEY to the same value"
+            " on every rank, or on none"
+        )
+    return given or shared
+
+
+def _exchange(meeting: Meeting, generation: int, address: bytes) -> list[bytes]:
+    """Returns the addresses of all ranks."""
+    names = [f"{generation}/address/{rank}" for rank in range(meeting.size)]
+    meeting.store.set(names[meeting.rank], address.hex())
+    roster: dict[str, Any]
+    if meeting.rank == 0:
+        missing = _missing(meeting, names)
+        found = [] if missing else [meeting.store.get(name).decode() for name in names]
+        roster = {"missing": missing, "addresses": found}
+        meeting.store.set(f"{generation}/roster", json.dumps(roster))
+    else:
+        roster = json.loads(_read(meeting, f"{generation}/roster", patience=2.0))
+    if roster["missing"]:
+        raise PeerTimeoutError(
+            f"rank {', '.join(map(str, roster['missing']))} of {meeting.size} did not come to form"
+            f" group generation {generation} within {meeting.seconds:g} s; see what these"
+            " processes do, or raise the timeout of init_process_group"
+        )
+    return [bytes.fromhex(text) for text in roster["addresses"]]
+
+
+def _missing(meeting: Meeting, names: Sequence[str]) -> list[int]:
+    """Waits for all names and returns the ranks whose name is not there in time."""
+    try:
+        meeting.store.wait(list(names), timedelta(seconds=meeting.seconds))
+    except RuntimeError:  # what stores raise at a timeout, DistStoreError or not
+        return [rank for rank, name in enumerate(names) if not meeting.store.check([name])]
+    return []
+
+
+def _read(meeting: Meeting, name: str, *, patience: float = 1.0) -> bytes:
+    """Returns what rank 0 wrote; `patience` stretches the wait, to hear of rank 0's timeout."""
+    seconds = meeting.seconds * patience
+    try:
+        meeting.store.wait([name], timedelta(seconds=seconds))
+    except RuntimeError as error:
+        raise PeerTimeoutError(
+            f"rank 0 did not come within {seconds:g} s (rank {meeting.rank} of {meeting.size}"
+            f" waits for {name!r} in PyTorch's store); see what rank 0 does, or raise the timeout"
+            " of init_process_group"
+        ) from error
+    return meeting.store.get(name)

@@ -1,0 +1,343 @@
+"""Each collective from tensors to the engine: checks what only this rank can see, and submits.
+
+Nothing here blocks. A rank whose sizes, dtypes or operation differ from the others' is found by
+the engine, which tells all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.distributed import ReduceOp
+
+from slipstream import _core
+from slipstream.errors import UsageError
+from slipstream.torch.tensors import (
+    Copies,
+    check_same_dtype,
+    dense,
+    extent,
+    joined,
+    reduce_op,
+    reduced_dtype,
+    room_for,
+    written,
+)
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Submission(NamedTuple):
+    """What was handed to the engine.
+
+    Args:
+        handles: one for each operation of the engine.
+        inputs: what the caller passed, for the profiler.
+        result: the outputs as the caller passed them, for the future.
+        buffers: memory that the engine uses and that must live until the handles are done.
+        copies: where results go when the handles are done.
+    """
+
+    handles: tuple[_core.Handle, ...]
+    inputs: Tensors
+    result: Sequence[Any]
+    buffers: Sequence[Any] = ()
+    copies: Copies = ()
+
+
+def allreduce(group: _core.Group, tensors: Tensors, op: ReduceOp, seconds: float) -> Submission:
+    """Replaces each tensor by its reduction over all ranks."""
+    handles: list[_core.Handle] = []
+    all_copies: Copies = ()
+    for tensor in tensors:
+        buffer, copies = written(tensor)
+        address = buffer.data_ptr()
+        handle = group.allreduce(
+            address,
+            address,
+            buffer.numel(),
+            reduced_dtype(buffer),
+            reduce_op(op),
+            timeout=seconds,
+        )
+        handles.append(handle)
+        all_copies += copies
+    return Submission(tuple(handles), tensors, tensors, (), all_copies)
+
+
+def broadcast(group: _core.Group, tensor: torch.Tensor, root: int, seconds: float) -> Submission:
+    """Replaces the tensor by that of the group rank `root`."""
+    buffer, copies = written(tensor)
+    handle = group.broadcast(buffer.data_ptr(), *extent(buffer), root, timeout=seconds)
+    return Submission((handle,), [tensor], [tensor], (), copies)
+
+
+def reduce(
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, root: int, seconds: float
+) -> Submission:
+    """Replaces the tensor of the group rank `root` by the reduction over all ranks."""
+    buffer, copies = written(tensor)
+    address = buffer.data_ptr()
+    handle = group.reduce(
+        address,
+        address,
+        buffer.numel(),
+        reduced_dtype(buffer),
+        reduce_op(op),
+        root,
+        timeout=seconds,
+    )
+    return Submission((handle,), [tensor], [tensor], (), copies)
+
+
+def all_gather(group: _core.Group, outputs: Tensors, inputs: Tensors, seconds: float) -> Submission:
+    """Fills each output with the inputs of all ranks, one after another.
+
+    An input may be this rank's part of its output.
+    """
+    handles: list[_core.Handle] = []
+    buffers: list[torch.Tensor] = []
+    all_copies: Copies = ()
+    for output, tensor in zip(outputs, inputs, strict=True):
+        check_parts("all_gather", "output", output, tensor, group.size())
+        buffer, copies = written(output)
+        source = dense(tensor)
+        handle = group.all_gather(
+            source.data_ptr(), buffer.data_ptr(), *extent(source), timeout=seconds
+        )
+        handles.append(handle)
+        buffers.append(source)
+        all_copies += copies
+    return Submission(tuple(handles), inputs, outputs, buffers, all_copies)
+
+
+def all_gather_lists(
+    group: _core.Group, outputs: Sequence[Tensors], inputs: Tensors, seconds: float
+) -> Submission:
+    """Fills `outputs[i][r]` with the i-th input of rank r; the sizes of ranks may differ."""
+    handles: list[_core.Handle] = []
+    buffers: list[torch.Tensor] = []
+    all_copies: Copies = ()
+    for parts, tensor in zip(outputs, inputs, strict=True):
+        check_list("all_gather", "outputs", parts, group.size())
+        check_same_dtype([*parts, tensor])
+        source = dense(tensor)
+        buffer, copies = room_for(parts)
+        count, dtype = extent(source)
+        addresses = source.data_ptr(), buffer.data_ptr()
+        if all(part.numel() == source.numel() for part in parts):
+            handle = group.all_gather(*addresses, count, dtype, timeout=seconds)
+        else:
+            counts = [extent(part)[0] for part in parts]
+            handle = group.all_gather_v(*addresses, counts, dtype, timeout=seconds)
+        handles.append(handle)
+        buffers += (source, buffer)
+        all_copies += copies
+    return Submission(tuple(handles), inputs, outputs, buffers, all_copies)
+
+
+def reduce_scatter(
+    group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, seconds: float
+) -> Submission:
+    """Fills each output with this rank's part of the reduction of the inputs of all ranks."""
+    handles: list[_core.Handle] = []
+    buffers: list[torch.Tensor] = []
+    all_copies: Copies = ()
+    for output, tensor in zip(outputs, inputs, strict=True):
+        check_parts("reduce_scatter", "input", tensor, output, group.size())
+        buffer, copies = written(output)
+        source = dense(tensor)
+        handle = group.reduce_scatter(
+            source.data_ptr(),
+            buffer.data_ptr(),
+            buffer.numel(),
+            reduced_dtype(source),
+            reduce_op(op),
+            timeout=seconds,
+        )
+        handles.append(handle)
+        buffers.append(source)
+        all_copies += copies
+    return Submission(tuple(handles), inputs, outputs, buffers, all_copies)
+
+
+def reduce_scatter_list(
+    group: _core.Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, seconds: float
+) -> Submission:
+    """Fills the output with the reduction of `parts[rank]` over all ranks.
+
+    Raises:
+        UsageError: the parts are not as many as ranks, or not all of the output's size.
+    """
+    check_list("reduce_scatter", "inputs", parts, group.size())
+    check_same_dtype([*parts, output])
+    sizes = {part.numel() for part in parts}
+    if sizes != {output.numel()}:
+        raise UsageError(
+            f"reduce_scatter of parts with {sorted(sizes)} elements into {output.numel()};"
+            " allowed: equal sizes, so pad the parts"
+        )
+    submission = reduce_scatter(group, [output], [joined(parts)], op, seconds)
+    return submission._replace(inputs=parts)
+
+
+def gather(
+    group: _core.Group, outputs: Tensors, tensor: torch.Tensor, root: int, seconds: float
+) -> Submission:
+    """Fills `outputs[r]` on the group rank `root` with the input of rank r."""
+    source = dense(tensor)
+    copies: Copies = ()
+    buffer, address = source, 0
+    if group.rank() == root:
+        check_list("gather", "outputs", outputs, group.size())
+        check_equal_sizes("gather", outputs, tensor)
+        buffer, copies = room_for(outputs)
+        address = buffer.data_ptr()
+    handle = group.gather(source.data_ptr(), address, *extent(source), root, timeout=seconds)
+    return Submission((handle,), [tensor], outputs, (source, buffer), copies)
+
+
+def scatter(
+    group: _core.Group, output: torch.Tensor, parts: Tensors, root: int, seconds: float
+) -> Submission:
+    """Fills the output of rank r with `parts[r]` of the group rank `root`."""
+    buffer, copies = written(output)
+    source, address = buffer, 0
+    if group.rank() == root:
+        check_list("scatter", "inputs", parts, group.size())
+        check_equal_sizes("scatter", parts, output)
+        source = joined(parts)
+        address = source.data_ptr()
+    handle = group.scatter(address, buffer.data_ptr(), *extent(buffer), root, timeout=seconds)
+    return Submission((handle,), parts, [output], (source,), copies)
+
+
+def all_to_all(group: _core.Group, outputs: Tensors, inputs: Tensors, seconds: float) -> Submission:
+    """Fills `outputs[r]` with the input that rank r holds for this rank; sizes may differ."""
+    check_list("all_to_all", "outputs", outputs, group.size())
+    check_list("all_to_all", "inputs", inputs, group.size())
+    check_same_dtype([*outputs, *inputs])
+    source = joined(inputs)
+    buffer, copies = room_for(outputs)
+    handle = group.all_to_all_v(
+        source.data_ptr(),
+        buffer.data_ptr(),
+        [extent(part)[0] for part in inputs],
+        [extent(part)[0] for part in outputs],
+        extent(source)[1],
+        timeout=seconds,
+    )
+    return Submission((handle,), inputs, outputs, (source, buffer), copies)
+
+
+def all_to_all_rows(
+    group: _core.Group,
+    output: torch.Tensor,
+    tensor: torch.Tensor,
+    rows: tuple[Sequence[int], Sequence[int]],
+    seconds: float,
+) -> Submission:
+    """Exchanges rows of the first dimension.
+
+    Args:
+        group: of the engine.
+        output: receives the rows from rank 0, then those from rank 1, and so on.
+        tensor: has the rows for rank 0, then those for rank 1, and so on.
+        rows: how many come from, and go to, each rank; empty means equal shares.
+        seconds: at most this long.
+    """
+    check_same_dtype([output, tensor])
+    received = part_sizes("output", output, rows[0], group.size())
+    sent = part_sizes("input", tensor, rows[1], group.size())
+    buffer, copies = written(output)
+    source = dense(tensor)
+    handle = group.all_to_all_v(
+        source.data_ptr(), buffer.data_ptr(), sent, received, extent(source)[1], timeout=seconds
+    )
+    return Submission((handle,), [tensor], [output], (source,), copies)
+
+
+def send(
+    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, seconds: float
+) -> Submission:
+    """Sends the tensor to the group rank `peer`."""
+    source = dense(tensor)
+    handle = group.send(source.data_ptr(), *extent(source), peer, tag, timeout=seconds)
+    return Submission((handle,), [tensor], [tensor], (source,))
+
+
+def receive(
+    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, seconds: float
+) -> Submission:
+    """Receives the tensor from the group rank `peer`, or from any where it is -1."""
+    buffer, copies = written(tensor)
+    handle = group.recv(buffer.data_ptr(), *extent(buffer), peer, tag, timeout=seconds)
+    return Submission((handle,), [tensor], [tensor], (), copies)
+
+
+def part_sizes(what: str, tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> list[int]:
+    """Returns how many elements belong to each rank.
+
+    Raises:
+        UsageError: the rows are not those of the tensor, or cannot be shared equally.
+    """
+    length = tensor.shape[0] if tensor.dim() else 1
+    if not rows:
+        if length % ranks:
+            raise UsageError(
+                f"all_to_all of an {what} with {length} rows among {ranks} ranks; allowed: a"
+                " multiple of the number of ranks, or sizes for each"
+            )
+        rows = [length // ranks] * ranks
+    if len(rows) != ranks or sum(rows) != length:
+        raise UsageError(
+            f"all_to_all of an {what} with {length} rows in parts of {list(rows)}; allowed:"
+            f" {ranks} parts that add up"
+        )
+    per_row = extent(tensor)[0] // length if length else 0
+    return [count * per_row for count in rows]
+
+
+def check_parts(
+    operation: str, what: str, whole: torch.Tensor, part: torch.Tensor, ranks: int
+) -> None:
+    """Checks that one tensor has the size of the other times the number of ranks.
+
+    Raises:
+        UsageError: it has not, or the dtypes differ.
+    """
+    check_same_dtype([whole, part])
+    if whole.numel() != part.numel() * ranks:
+        raise UsageError(
+            f"{operation} of {part.numel()} elements a rank with an {what} of {whole.numel()};"
+            f" allowed: {part.numel() * ranks}, which is that times {ranks} ranks"
+        )
+
+
+def check_list(operation: str, what: str, tensors: Tensors, ranks: int) -> None:
+    """Checks that there is one tensor for each rank.
+
+    Raises:
+        UsageError: there is not.
+    """
+    if len(tensors) != ranks:
+        raise UsageError(
+            f"{operation} with {len(tensors)} {what}; allowed: {ranks}, one for each rank"
+        )
+
+
+def check_equal_sizes(operation: str, tensors: Tensors, model: torch.Tensor) -> None:
+    """Checks that all tensors have the size and dtype of `model`.
+
+    Raises:
+        UsageError: they have not.
+    """
+    check_same_dtype([*tensors, model])
+    for rank, tensor in enumerate(tensors):
+        if tensor.numel() != model.numel():
+            raise UsageError(
+                f"{operation}: the tensor for rank {rank} has {tensor.numel()} elements; allowed:"
+                f" {model.numel()}, as this rank's own"
+            )

@@ -1,0 +1,77 @@
+"""Calls back when operations are complete, from one thread that blocks in the engine."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+
+from slipstream import _core
+
+POLL_SECONDS = 1.0
+
+
+class Completions:
+    """Owner of the thread that completes futures; there is no thread until one is asked for.
+
+    Args:
+        runtime: the engine; its events are read here and nowhere else.
+    """
+
+    def __init__(self, runtime: _core.Runtime) -> None:
+        self._runtime = runtime
+        self._tokens = itertools.count()
+        self._lock = threading.Lock()  # guards the fields below
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def when_done(self, handles: Sequence[_core.Handle], callback: Callable[[], None]) -> None:
+        """Calls `callback` once, from the thread, when all handles are complete or failed."""
+        left = len(handles)
+
+        def one_done() -> None:  # runs in the one thread only
+            nonlocal left
+            left -= 1
+            if left == 0:
+                callback()
+
+        if left == 0 or self._closed:
+            callback()
+            return
+        self._start()
+        for handle in handles:
+            token = next(self._tokens)
+            with self._lock:
+                self._callbacks[token] = one_done
+            self._runtime.notify(handle, token)
+
+    def close(self) -> None:
+        """Ends the thread, then calls what is left: the engine, closed before, failed it all."""
+        with self._lock:
+            self._closed = True
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        while self._callbacks:
+            _, callback = self._callbacks.popitem()
+            callback()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._closed:
+                # A daemon, so that a script that never destroys its group can end.
+                self._thread = threading.Thread(
+                    target=self._serve, name="slipstream-completions", daemon=True
+                )
+                self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._closed:
+            event = self._runtime.next_event(POLL_SECONDS)
+            if event is None:
+                continue
+            with self._lock:
+                callback = self._callbacks.pop(event[1], None)
+            if callback is not None:
+                callback()

@@ -1,0 +1,339 @@
+"""The process group that PyTorch calls.
+
+PyTorch 2.13 gave some methods new names, by which its C++ code looks them up; older releases know
+the old names only, and later ones refuse a class that has both. So each such method is written
+once here and named at the end of the file.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup, Store
+from torch.distributed.distributed_c10d import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+)
+
+from slipstream.torch import bootstrap, collectives
+from slipstream.torch.collectives import Submission, Tensors
+from slipstream.torch.monitor import MonitoredBarrier
+from slipstream.torch.plugin import NAME
+from slipstream.torch.sparse import allreduce_sparse
+from slipstream.torch.tensors import only
+from slipstream.torch.work import SlipstreamWork
+
+ANY_RANK = -1
+
+# What a caller means who passes no options.
+_ALL_GATHER = AllgatherOptions()
+_ALLREDUCE_COALESCED = AllreduceCoalescedOptions()
+_ALLREDUCE = AllreduceOptions()
+_ALL_TO_ALL = AllToAllOptions()
+_BARRIER = BarrierOptions()
+_BROADCAST = BroadcastOptions()
+_GATHER = GatherOptions()
+_REDUCE = ReduceOptions()
+_REDUCE_SCATTER = ReduceScatterOptions()
+_SCATTER = ScatterOptions()
+
+_profiler_enabled = torch._C._autograd._profiler_enabled
+
+
+class SlipstreamProcessGroup(ProcessGroup):
+    """A group of ranks whose CPU tensors travel through Slipstream's engine.
+
+    Every collective submits and returns; the returned work waits, or gives a future. Tensors that
+    are not contiguous are copied before, and after. All methods may be called from any thread;
+    all ranks must call the collectives of one group in the same order.
+
+    Args:
+        membership: the group in the engine; left at `shutdown`.
+        store: that PyTorch made for the group.
+        timeout: of operations whose options name none.
+    """
+
+    def __init__(self, membership: bootstrap.Membership, store: Store, timeout: timedelta) -> None:
+        group = membership.group
+        super().__init__(group.rank(), group.size())
+        self._group = group
+        self._membership = membership
+        self._completions = membership.completions
+        self._store = store
+        self._seconds = timeout.total_seconds()
+        self._name = self._description = ""
+        self._in_flight: dict[SlipstreamWork, None] = {}
+        self._monitor: MonitoredBarrier | None = None
+        # Runs once: at shutdown, else when the object goes, else at the interpreter's end.
+        self._leave = weakref.finalize(self, membership.leave)
+
+    # What PyTorch asks about the group; the names are PyTorch's.
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return NAME
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description
+
+    def get_group_store(self) -> Store:
+        """Returns the store that PyTorch made for the group."""
+        return self._store
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    # The end of a group.
+
+    def shutdown(self) -> None:
+        """Leaves the group; operations under way fail."""
+        self._leave()
+        self._in_flight.clear()
+
+    def abort(self) -> None:
+        """Fails the operations under way, on every rank, and leaves the group."""
+        if self._leave.alive:
+            self._group.abort("abort() was called")
+        self.shutdown()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets how long operations may take whose options name no time."""
+        self._seconds = timeout.total_seconds()
+
+    # Collectives. The lists of tensors have one entry, and the lists of lists one list: PyTorch
+    # made room there for several GPUs in a process.
+
+    def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> SlipstreamWork:
+        """Replaces the tensor by its reduction over all ranks; it may be sparse_coo."""
+        tensor = only(tensors)
+        seconds = self._limit(opts)
+        if tensor.is_sparse:
+            allreduce_sparse(self._group, tensor, opts.reduceOp, seconds)
+            return self._work("all_reduce", Submission((), tensors, tensors))
+        submission = collectives.allreduce(self._group, tensors, opts.reduceOp, seconds)
+        return self._work("all_reduce", submission)
+
+    def allreduce_coalesced(
+        self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED
+    ) -> SlipstreamWork:
+        """Replaces each of several tensors by its reduction over all ranks."""
+        submission = collectives.allreduce(self._group, tensors, opts.reduceOp, self._limit(opts))
+        return self._work("all_reduce", submission)
+
+    def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> SlipstreamWork:
+        """Replaces the tensor by that of the group rank `opts.rootRank`."""
+        submission = collectives.broadcast(
+            self._group, only(tensors), opts.rootRank, self._limit(opts)
+        )
+        return self._work("broadcast", submission)
+
+    def reduce(self, tensors: Tensors, opts: Any = _REDUCE) -> SlipstreamWork:
+        """Replaces the tensor of the group rank `opts.rootRank` by the reduction over all."""
+        submission = collectives.reduce(
+            self._group, only(tensors), opts.reduceOp, opts.rootRank, self._limit(opts)
+        )
+        return self._work("reduce", submission)
+
+    def allgather(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _ALL_GATHER
+    ) -> SlipstreamWork:
+        """Fills `outputs[0][r]` with the tensor of rank r."""
+        only(inputs)
+        submission = collectives.all_gather_lists(self._group, outputs, inputs, self._limit(opts))
+        return self._work("all_gather", submission)
+
+    def allgather_coalesced(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _ALL_GATHER
+    ) -> SlipstreamWork:
+        """Fills `outputs[r][i]` with the i-th tensor of rank r."""
+        by_input = list(zip(*outputs, strict=True))
+        submission = collectives.all_gather_lists(self._group, by_input, inputs, self._limit(opts))
+        return self._work("all_gather", submission._replace(result=outputs))
+
+    def _all_gather_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = _ALL_GATHER
+    ) -> SlipstreamWork:
+        """Fills the output with the tensors of all ranks, one after another."""
+        submission = collectives.all_gather(self._group, [output], [source], self._limit(opts))
+        return self._work("all_gather_into_tensor", submission)
+
+    def _all_gather_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_GATHER
+    ) -> SlipstreamWork:
+        """Does the same for each of several tensors."""
+        submission = collectives.all_gather(self._group, outputs, inputs, self._limit(opts))
+        return self._work("all_gather_into_tensor", submission)
+
+    def reduce_scatter(
+        self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _REDUCE_SCATTER
+    ) -> SlipstreamWork:
+        """Fills the output with the reduction of `inputs[0][rank]` over all ranks."""
+        output = only(outputs)
+        submission = collectives.reduce_scatter_list(
+            self._group, output, inputs[0], opts.reduceOp, self._limit(opts)
+        )
+        return self._work("reduce_scatter", submission)
+
+    def _reduce_scatter_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = _REDUCE_SCATTER
+    ) -> SlipstreamWork:
+        """Fills the output with this rank's part of the reduction of the other tensor."""
+        submission = collectives.reduce_scatter(
+            self._group, [output], [source], opts.reduceOp, self._limit(opts)
+        )
+        return self._work("reduce_scatter_tensor", submission)
+
+    def _reduce_scatter_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = _REDUCE_SCATTER
+    ) -> SlipstreamWork:
+        """Does the same for each of several tensors."""
+        submission = collectives.reduce_scatter(
+            self._group, outputs, inputs, opts.reduceOp, self._limit(opts)
+        )
+        return self._work("reduce_scatter_tensor", submission)
+
+    def gather(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _GATHER
+    ) -> SlipstreamWork:
+        """Fills `outputs[0][r]` on the group rank `opts.rootRank` with the tensor of rank r."""
+        parts = outputs[0] if outputs else ()
+        submission = collectives.gather(
+            self._group, parts, only(inputs), opts.rootRank, self._limit(opts)
+        )
+        return self._work("gather", submission)
+
+    def scatter(
+        self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _SCATTER
+    ) -> SlipstreamWork:
+        """Fills the output of rank r with `inputs[0][r]` of the group rank `opts.rootRank`."""
+        parts = inputs[0] if inputs else ()
+        submission = collectives.scatter(
+            self._group, only(outputs), parts, opts.rootRank, self._limit(opts)
+        )
+        return self._work("scatter", submission)
+
+    def alltoall(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_TO_ALL
+    ) -> SlipstreamWork:
+        """Fills `outputs[r]` with the tensor that rank r holds for this rank."""
+        submission = collectives.all_to_all(self._group, outputs, inputs, self._limit(opts))
+        return self._work("all_to_all", submission)
+
+    def _all_to_all_single(
+        self,
+        output: torch.Tensor,
+        source: torch.Tensor,
+        output_rows: Sequence[int],
+        input_rows: Sequence[int],
+        opts: Any = _ALL_TO_ALL,
+    ) -> SlipstreamWork:
+        """Exchanges rows; the lists say how many with each rank, empty means equal shares."""
+        submission = collectives.all_to_all_rows(
+            self._group, output, source, (output_rows, input_rows), self._limit(opts)
+        )
+        return self._work("all_to_all", submission)
+
+    def barrier(self, opts: Any = _BARRIER) -> SlipstreamWork:
+        """Is complete when all ranks have called it."""
+        handle = self._group.barrier(timeout=self._limit(opts))
+        return self._work("barrier", Submission((handle,), (), ()))
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """Blocks until all ranks have called it; rank 0 names those that did not in time."""
+        if self._monitor is None:
+            self._monitor = MonitoredBarrier(self._membership.sibling("monitor"))
+        seconds = self._seconds if timeout is None else timeout.total_seconds()
+        self._monitor.meet(seconds, wait_all_ranks)
+
+    # Point to point.
+
+    def send(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
+        """Sends the tensor to the group rank `peer`."""
+        submission = collectives.send(self._group, only(tensors), peer, tag, self._seconds)
+        return self._work("send", submission)
+
+    def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
+        """Fills the tensor with what the group rank `peer` sends."""
+        submission = collectives.receive(self._group, only(tensors), peer, tag, self._seconds)
+        return self._work("recv", submission)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> SlipstreamWork:
+        """Fills the tensor with what some rank sends; the work tells which."""
+        submission = collectives.receive(self._group, only(tensors), ANY_RANK, tag, self._seconds)
+        return self._work("recvAnySource", submission)
+
+    def _limit(self, opts: Any) -> float:
+        """Returns the seconds that an operation may take; options without a time have -1 ms."""
+        seconds = opts.timeout.total_seconds()
+        return seconds if seconds > 0 else self._seconds
+
+    def _work(self, name: str, submission: Submission) -> SlipstreamWork:
+        work = SlipstreamWork(submission, self._in_flight, self._completions)
+        if _profiler_enabled():
+            work.trace(f"{NAME}:{name}", submission.inputs)
+        return work
+
+
+def create_process_group(options: Any, backend_options: Any) -> SlipstreamProcessGroup:
+    """Makes the group for PyTorch; blocks until all ranks are there if it is the first.
+
+    Args:
+        options: PyTorch's `_DistributedBackendOptions`.
+        backend_options: what the user passed as `pg_options`; there are none.
+    """
+    membership = bootstrap.join(
+        options.store,
+        name=options.group_id,
+        rank=options.group_rank,
+        size=options.group_size,
+        global_ranks=options.global_ranks_in_group,
+        seconds=options.timeout.total_seconds(),
+    )
+    return SlipstreamProcessGroup(membership, options.store, options.timeout)
+
+
+def _choose_names() -> None:
+    """Gives each method whose name changed the one that this PyTorch knows."""
+    for written_as, current, former in (
+        ("_all_gather_single", "all_gather_single", "_allgather_base"),
+        ("_reduce_scatter_single", "reduce_scatter_single", "_reduce_scatter_base"),
+        (
+            "_all_gather_single_coalesced",
+            "all_gather_single_coalesced",
+            "allgather_into_tensor_coalesced",
+        ),
+        (
+            "_reduce_scatter_single_coalesced",
+            "reduce_scatter_single_coalesced",
+            "reduce_scatter_tensor_coalesced",
+        ),
+        ("_all_to_all_single", "all_to_all_single", "alltoall_base"),
+    ):
+        name = current if hasattr(ProcessGroup, current) else former
+        setattr(SlipstreamProcessGroup, name, getattr(SlipstreamProcessGroup, written_as))
+
+
+_choose_names()

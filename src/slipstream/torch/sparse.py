@@ -1,0 +1,67 @@
+"""The sum of sparse_coo tensors over all ranks: gather indices and values, then coalesce."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed import ReduceOp
+
+from slipstream import _core
+from slipstream.errors import MismatchError, UnsupportedError
+from slipstream.torch import collectives
+from slipstream.torch.tensors import copy_out
+
+
+def allreduce_sparse(
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, seconds: float
+) -> None:
+    """Replaces a sparse_coo tensor by its sum (or average) over all ranks.
+
+    Blocks, unlike the dense collectives: the second message's size is known after the first.
+
+    Raises:
+        UnsupportedError: another reduction, which has no meaning where values are missing.
+        MismatchError: the shapes differ between ranks.
+    """
+    if op.op not in (ReduceOp.SUM, ReduceOp.AVG):
+        raise UnsupportedError(
+            f"reduction {op.op} of a sparse tensor; allowed: SUM, AVG; convert with .to_dense()"
+        )
+    mine = tensor.detach().coalesce()
+    size = group.size()
+    counts = _check_and_count(group, mine, seconds)
+    indices = _gather_rows(group, mine.indices().t().contiguous(), counts, seconds)
+    values = _gather_rows(group, mine.values().contiguous(), counts, seconds)
+    total = torch.sparse_coo_tensor(indices.t(), values, mine.shape).coalesce()
+    if op.op == ReduceOp.AVG:
+        total = total / size
+    with torch.no_grad():
+        tensor.copy_(total)
+
+
+def _check_and_count(group: _core.Group, mine: torch.Tensor, seconds: float) -> list[int]:
+    """Returns how many values each rank has, once all have shown the same shape."""
+    header = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape])
+    headers = [torch.empty_like(header) for _ in range(group.size())]
+    _finish(collectives.all_gather_lists(group, [headers], [header], seconds))
+    shapes = [row[1:].tolist() for row in headers]
+    if any(shape != shapes[0] for shape in shapes):
+        raise MismatchError(
+            f"all_reduce of sparse tensors: sparse dimensions and shapes by rank are {shapes};"
+            " all ranks must pass equal ones"
+        )
+    return [int(row[0]) for row in headers]
+
+
+def _gather_rows(
+    group: _core.Group, rows: torch.Tensor, counts: list[int], seconds: float
+) -> torch.Tensor:
+    gathered = rows.new_empty(sum(counts), *rows.shape[1:])
+    parts = gathered.split(counts)
+    _finish(collectives.all_gather_lists(group, [parts], [rows], seconds))
+    return gathered
+
+
+def _finish(submission: collectives.Submission) -> None:
+    for handle in submission.handles:
+        handle.wait()
+    copy_out(submission.copies)

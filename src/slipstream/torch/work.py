@@ -1,0 +1,173 @@
+"""What PyTorch holds of an operation under way: it waits for it, or asks for a future."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed.distributed_c10d import Work
+
+from slipstream.torch.collectives import Submission
+from slipstream.torch.completions import Completions
+from slipstream.torch.tensors import copy_out
+
+_NO_LIMIT = timedelta(0)
+
+# Guards the making of futures and the copying of results, of which there is one per operation.
+_once = threading.Lock()
+
+
+class ProfilerRange:
+    """A range in PyTorch's profiler, from submission to completion.
+
+    It ends in another thread than it began in, by which the profiler knows it as asynchronous.
+    """
+
+    def __init__(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
+        self._record = torch._C._profiler._RecordFunctionFast(name, list(inputs))
+        self._record.__enter__()
+        self._ended = threading.Event()
+
+    def end(self) -> None:
+        self._record.__exit__(None, None, None)
+        self._ended.set()
+
+    def wait(self) -> None:
+        self._ended.wait()
+
+
+class SlipstreamWork(Work):
+    """One operation, or several that were coalesced.
+
+    Args:
+        submission: what was handed to the engine.
+        in_flight: the works of the group that nobody has seen complete; they, and so their
+            buffers, live as long as the engine may use them.
+        completions: makes the future complete.
+    """
+
+    __slots__ = ("_completions", "_copies", "_future", "_handles", "_in_flight", "_range", "_task")
+
+    def __init__(
+        self,
+        submission: Submission,
+        in_flight: dict[SlipstreamWork, None],
+        completions: Completions,
+    ) -> None:
+        super().__init__()
+        self._task = submission
+        self._handles = submission.handles
+        self._copies = submission.copies
+        self._in_flight = in_flight
+        self._completions = completions
+        self._future: torch.futures.Future[Any] | None = None
+        self._range: ProfilerRange | None = None
+        for oldest in in_flight:
+            if oldest.is_completed():
+                in_flight.pop(oldest, None)
+            break
+        in_flight[self] = None
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        """Blocks, without the GIL, until the results are there.
+
+        Args:
+            timeout: at most this long; 0 means the operation's own limit.
+
+        Returns:
+            True.
+
+        Raises:
+            PeerError: a peer is gone, or an operation took longer than its limit.
+        """
+        seconds = timeout.total_seconds()
+        try:
+            for handle in self._handles:
+                handle.wait(seconds)
+        except Exception:
+            self._forget_if_done()
+            raise
+        self._settle()
+        if self._range is not None:
+            self._range.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        """Tells, without blocking, whether the operation is complete or has failed."""
+        if not all(handle.done() for handle in self._handles):
+            return False
+        if self.exception() is None:
+            self._settle()
+        return True
+
+    def is_success(self) -> bool:
+        """Tells whether the operation is complete and has not failed."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Exception | None:
+        """Returns what went wrong, or None where nothing did so far."""
+        try:
+            for handle in self._handles:
+                if handle.done():
+                    handle.wait(0.0)
+        except Exception as error:  # noqa: BLE001  translated: the caller asked for it as a value
+            return error
+        return None
+
+    def result(self) -> Sequence[Any]:
+        """Returns the output tensors."""
+        return self._task.result
+
+    def synchronize(self) -> None:
+        """Does as `wait`: on a CPU there is no stream to order after."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """Returns the group rank of the sender, once a receive from any rank is complete."""
+        return self._handles[0].source()
+
+    def _source_rank(self) -> int:
+        return self.source_rank()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Returns the future of the output tensors; it is made when first asked for."""
+        with _once:
+            if self._future is not None:
+                return self._future
+            future: torch.futures.Future[Any] = torch.futures.Future()
+            self._future = future
+        if all(handle.done() for handle in self._handles):
+            self._complete_future()
+        else:
+            self._completions.when_done(self._handles, self._complete_future)
+        return future
+
+    def trace(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
+        """Shows the operation in PyTorch's profiler until it is complete."""
+        self._range = ProfilerRange(name, inputs)
+        self._completions.when_done(self._handles, self._range.end)
+
+    def _complete_future(self) -> None:
+        future = self._future
+        assert future is not None
+        error = self.exception()
+        if error is not None:
+            self._forget_if_done()
+            future.set_exception(error)
+            return
+        self._settle()
+        future.set_result(self._task.result)
+
+    def _settle(self) -> None:
+        if self._copies:
+            with _once:
+                copies, self._copies = self._copies, ()
+                copy_out(copies)
+        self._in_flight.pop(self, None)
+
+    def _forget_if_done(self) -> None:
+        if all(handle.done() for handle in self._handles):
+            self._in_flight.pop(self, None)
