@@ -1,0 +1,40 @@
+"""Skips, with the reason, what this machine cannot run; the markers are listed in pyproject.toml."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def obstacles(item: pytest.Item) -> Iterator[str]:
+    """Why a test cannot run here, judged by its markers."""
+    is_root = os.geteuid() == 0
+    if not is_root and item.get_closest_marker("root"):
+        yield "needs root"
+    if item.get_closest_marker("netns") and not (is_root and shutil.which("ip")):
+        yield "needs root and iproute2 to make network namespaces"
+    if item.get_closest_marker("gpu") and not Path("/dev/nvidiactl").exists():
+        yield "needs an NVIDIA GPU"
+    for marker in item.iter_markers("launcher"):
+        for name in marker.args:
+            if shutil.which(name) is None:
+                yield f"needs {name}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that have an obstacle as skipped."""
+    for item in items:
+        for reason in obstacles(item):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says loudly that tests were left out for want of root."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    rootless = [report for report in skipped if "root" in str(report.longrepr)]
+    if rootless:
+        terminalreporter.write_sep(
+            "!", f"{len(rootless)} TESTS SKIPPED: they need root; run make test as root", red=True
+        )
