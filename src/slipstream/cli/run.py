@@ -2,11 +2,13 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from slipstream.cluster import Host, Job, launch, parse_hosts, program_argv
 from slipstream.cluster.display import JsonDisplay, TerminalDisplay
@@ -102,7 +104,7 @@ def run(
         cwd=directory,
         python=chosen_python,
         environ=dict(os.environ),
-        chosen=_choose_variables(env or []),
+        chosen=_choose_variables(env or [], here=os.environ),
         ssh_options=tuple(ssh_option or ()),
         grace_seconds=grace,
     )
@@ -111,7 +113,7 @@ def run(
         display = JsonDisplay(sys.stdout, mode=mode)
     else:
         ranks = [host.name for host in chosen_hosts for _ in range(host.slots)]
-        color = not no_color and not os.environ.get("NO_COLOR")
+        color = not no_color and not Console().no_color
         display = TerminalDisplay(ranks, sys.stdout, sys.stderr, mode=mode, color=color)
     raise typer.Exit(launch(job, display, own_terminal=tty))
 
@@ -124,13 +126,13 @@ def _choose_hosts(hosts: str | None, num_ranks: int | None) -> tuple[Host, ...]:
     return parse_hosts(hosts, default_slots=num_ranks)
 
 
-def _choose_variables(assignments: list[str]) -> dict[str, str]:
+def _choose_variables(assignments: list[str], here: Mapping[str, str]) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for assignment in assignments:
         name, is_given, value = assignment.partition("=")
         if not is_given:
-            if name not in os.environ:
+            if name not in here:
                 raise UsageError(f"--env is {name!r}, which is not set here; say {name}=VALUE")
-            value = os.environ[name]
+            value = here[name]
         chosen[name] = value
     return chosen

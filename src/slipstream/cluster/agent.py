@@ -117,7 +117,7 @@ class Agent:
             case End():
                 self._end()
             case Kill():
-                self._end()
+                self._is_ordered = True
                 self._kill_at = time.monotonic()
             case _:
                 raise ValueError(f"the launcher sent {order!r}, which is no order")

@@ -31,11 +31,11 @@ class LineCutter:
 
     def feed(self, data: bytes) -> list[str]:
         """Return the lines that these bytes complete; no bytes mean the end of the stream."""
-        *whole, self._rest = (self._rest + data).split(b"\n")
+        *whole, rest = (self._rest + data).split(b"\n")
+        self._rest = _after_return(rest)
         if len(self._rest) > MAX_LINE_BYTES or not data:
             whole += [self._rest] if self._rest else []
             self._rest = b""
-        self._rest = _after_return(self._rest)
         return [_text(_after_return(line).lstrip(b"\r")) for line in whole]
 
     @property

@@ -5,11 +5,12 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from slipstream.cluster.hosts import Host
 from slipstream.cluster.job import Job
 from slipstream.cluster.messages import Hello, Message, Start, decode, encode
+from slipstream.settings import absolute_module_path
 
 READ_BYTES = 262144
 EXIT_SECONDS = 5.0  # for ssh to end after its output has ended
@@ -55,7 +56,7 @@ class Link:
             stderr=subprocess.PIPE,
             bufsize=0,
             cwd="/",  # Python searches it first for modules, and a user's folder may hold any name
-            env=_with_absolute_module_path(job.environ),
+            env=absolute_module_path(job.environ),
             pass_fds=terminal,
             start_new_session=True,  # Ctrl-C is for the launcher, which passes it on
         )
@@ -145,10 +146,3 @@ def _agent_argv(job: Job, host: Host) -> list[str]:
     options = [part for option in (*job.ssh_options, *SSH_OPTIONS) for part in ("-o", option)]
     command = f"cd / && exec {shlex.join([job.python, *AGENT])}"
     return ["ssh", "-T", *options, "--", host.login, command]
-
-
-def _with_absolute_module_path(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for an agent that starts in another directory than this process."""
-    path = environ.get("PYTHONPATH", "")
-    absolute = os.pathsep.join(os.path.abspath(item) for item in path.split(os.pathsep) if item)
-    return {**environ, "PYTHONPATH": absolute}

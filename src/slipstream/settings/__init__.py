@@ -7,6 +7,7 @@ frozen values. `python -m slipstream.settings` prints the documentation page mad
 from slipstream.settings.kinds import InterfaceFilter as InterfaceFilter
 from slipstream.settings.launch import Launch as Launch
 from slipstream.settings.launch import LaunchSource as LaunchSource
+from slipstream.settings.launch import absolute_module_path as absolute_module_path
 from slipstream.settings.launch import chosen_master as chosen_master
 from slipstream.settings.launch import detect_launcher as detect_launcher
 from slipstream.settings.launch import thread_environment as thread_environment

@@ -159,6 +159,13 @@ def thread_environment(
     return {"OMP_NUM_THREADS": str(max(1, num_cores // num_ranks))}
 
 
+def absolute_module_path(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a process that starts elsewhere and finds the same modules."""
+    items = environ.get("PYTHONPATH", "").split(os.pathsep)
+    absolute = os.pathsep.join(os.path.abspath(item) for item in items if item)
+    return {**environ, "PYTHONPATH": absolute}
+
+
 def _read_launch(dialect: Dialect, environ: Mapping[str, str]) -> Launch:
     world_size = _number(dialect.world_size, 1, environ)
     rank = _number((dialect.rank,), 0, environ)

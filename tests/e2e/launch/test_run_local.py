@@ -1,0 +1,324 @@
+"""`slipstream run` on this host, with real processes."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.multiprocess
+
+LIMIT_SECONDS = 60.0
+
+
+def test_ranks_meet_through_the_variables_they_get(run, ranks: Path) -> None:
+    launch = run("-n", "3", "meet.py")
+    assert launch.finish() == 0, launch.errors
+    assert "[0] met 0 1 2\n" in launch.output
+    threads = max(1, len(os.sched_getaffinity(0)) // 3)
+    for rank in range(3):
+        line = f"[{rank}] rank {rank}/3 local {rank} from environment key 64 threads {threads}\n"
+        assert line in launch.output
+    assert launch.errors.count(f"OMP_NUM_THREADS={threads}") == 1
+
+
+def test_two_jobs_at_once_do_not_meet_each_other(run) -> None:
+    launches = [run("-n", "2", "meet.py") for _ in range(2)]
+    assert [launch.finish() for launch in launches] == [0, 0]
+
+
+def test_modules_and_plain_programs_run_too(run) -> None:
+    launch = run("-n", "2", "-m", "act", "print=module")
+    assert launch.finish() == 0, launch.errors
+    assert "[1] module\n" in launch.output
+    launch = run("-n", "2", "sh", "-c", "echo shell $RANK of $WORLD_SIZE")
+    assert launch.finish() == 0, launch.errors
+    assert "[1] shell 1 of 2\n" in launch.output
+
+
+def test_a_folder_full_of_unlucky_names_does_no_harm(run, tmp_path: Path) -> None:
+    for name in ("json", "selectors", "slipstream", "signal"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('wrong module')")
+    launch = run("-n", "1", "echo", "fine", cwd=tmp_path)
+    assert launch.finish() == 0, launch.errors
+    assert "[0] fine\n" in launch.output
+
+
+def test_the_first_failure_ends_all_within_seconds_and_is_named(run, wait_until) -> None:
+    launch = run("-n", "3", "act.py", "error=last words", "1:exit=3", "spawn", "escape", "wait")
+    assert launch.finish() == 3
+    assert "rank 1 on localhost failed first" in launch.errors
+    assert "exit code 3" in launch.errors
+    assert "    last words\n" in launch.errors
+    assert launch.descendants() == []
+    assert time.monotonic() - launch.began_at < LIMIT_SECONDS / 2
+
+
+def test_a_signal_that_ends_a_rank_is_named_and_becomes_the_exit_code(run) -> None:
+    launch = run("-n", "2", "act.py", "0:kill=SIGSEGV", "wait")
+    assert launch.finish() == 128 + signal.SIGSEGV
+    assert "rank 0 on localhost failed first" in launch.errors
+    assert "killed by SIGSEGV" in launch.errors
+
+
+def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(run) -> None:
+    actions = ("0:ignore=SIGTERM", "0:print=deaf", "0:wait", "1:wait")
+    launch = run("-n", "2", "--grace", "0.3", "act.py", *actions)
+    launch.wait_for("[0] deaf", "[1] waiting")
+    (other,) = (
+        pid for pid in launch.descendants() if b"1:wait" in command(pid) and is_rank(pid, 1)
+    )
+    os.kill(other, signal.SIGKILL)
+    assert launch.finish() == 128 + signal.SIGKILL
+    assert "rank 1 on localhost failed first" in launch.errors
+    assert launch.descendants() == []
+
+
+def test_within_the_grace_a_rank_can_say_goodbye(run) -> None:
+    actions = ("last=SIGTERM", "print=ready", "0:wait", "1:wait")
+    launch = run("-n", "2", "--grace", "30", "act.py", *actions)
+    launch.wait_for("[0] waiting", "[1] waiting")
+    (other,) = (pid for pid in launch.descendants() if is_rank(pid, 1))
+    os.kill(other, signal.SIGKILL)
+    assert launch.finish() == 128 + signal.SIGKILL
+    assert "[0] goodbye after SIGTERM\n" in launch.output
+
+
+def test_a_killed_launcher_leaves_nobody_behind(run, wait_until) -> None:
+    launch = run("-n", "2", "act.py", "ignore=SIGTERM", "spawn", "escape", "wait")
+    launch.wait_for("[0] waiting", "[1] waiting")
+    assert len(launch.descendants()) == 1 + 2 * 3
+    launch.process.kill()
+    launch.process.wait()
+    wait_until(lambda: launch.descendants() == [])
+
+
+def test_a_killed_agent_takes_its_ranks_along_and_is_reported(run, wait_until) -> None:
+    launch = run("-n", "2", "act.py", "wait")
+    launch.wait_for("[0] waiting", "[1] waiting")
+    (agent,) = (pid for pid in launch.descendants() if b"slipstream.cluster.agent" in command(pid))
+    os.kill(agent, signal.SIGKILL)
+    assert launch.finish() == 1
+    assert "the connection to its agent was lost (killed by SIGKILL)" in launch.errors
+    wait_until(lambda: launch.descendants() == [])
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signals_reach_every_rank(run, name: str) -> None:
+    number = signal.Signals[name]
+    launch = run("-n", "2", "act.py", f"last={name}", "wait")
+    launch.wait_for("[0] waiting", "[1] waiting")
+    launch.process.send_signal(number)
+    assert launch.finish() == 0, launch.errors
+    for rank in (0, 1):
+        assert f"[{rank}] goodbye after {name}\n" in launch.output
+    assert f"{name} goes to every rank" in launch.errors
+
+
+def test_ctrl_c_ends_ranks_that_do_nothing_about_it(run) -> None:
+    launch = run("-n", "2", "act.py", "wait")
+    launch.wait_for("[0] waiting", "[1] waiting")
+    os.killpg(launch.process.pid, signal.SIGINT)  # as a terminal does
+    assert launch.finish() == 128 + signal.SIGINT
+    assert "ended after SIGINT" in launch.errors
+    assert "last lines" not in launch.errors
+    assert launch.descendants() == []
+
+
+def test_a_second_ctrl_c_kills(run) -> None:
+    launch = run("-n", "2", "act.py", "ignore=SIGINT", "wait")
+    launch.wait_for("[0] waiting", "[1] waiting")
+    launch.process.send_signal(signal.SIGINT)
+    launch.wait_for("SIGINT goes to every rank")
+    launch.process.send_signal(signal.SIGINT)
+    assert launch.finish() == 128 + signal.SIGKILL
+    assert launch.descendants() == []
+
+
+def test_sigusr1_reaches_the_rank_and_not_its_children(run) -> None:
+    launch = run("-n", "1", "act.py", "last=SIGUSR1", "spawn", "wait")
+    launch.wait_for("[0] waiting")
+    assert len(launch.descendants()) == 3
+    launch.process.send_signal(signal.SIGUSR1)
+    assert launch.finish() == 0, launch.errors
+    assert "[0] goodbye after SIGUSR1\n" in launch.output
+    assert launch.descendants() == []
+
+
+def test_nohup_is_respected(run) -> None:
+    launch = run("-n", "1", "act.py", "last=SIGTERM", "wait", before=("nohup",))
+    launch.wait_for("[0] waiting")
+    launch.process.send_signal(signal.SIGHUP)
+    launch.process.send_signal(signal.SIGTERM)
+    assert launch.finish() == 0, launch.errors
+    assert "SIGHUP" not in launch.errors
+
+
+def test_lines_of_ranks_that_write_a_lot_at_once_stay_whole(run) -> None:
+    script = "import os; [print(os.environ['RANK'] * 999) for _ in range(500)]"
+    launch = run("-n", "3", sys.executable, "-c", script)
+    assert launch.finish() == 0, launch.errors
+    lines = launch.output.splitlines()
+    assert sorted(lines) == sorted(
+        f"[{rank}] {str(rank) * 999}" for rank in range(3) for _ in range(500)
+    )
+
+
+def test_output_can_be_limited_to_rank_0_or_to_what_failed(run) -> None:
+    launch = run("-n", "2", "--output", "rank0", "act.py", "print=hello")
+    assert launch.finish() == 0
+    assert launch.output == "[0] hello\n"
+    launch = run(
+        "-n", "2", "--output", "failed", "act.py", "print=hello", "1:error=why", "1:exit=4", "wait"
+    )
+    assert launch.finish() == 4
+    assert launch.output == ""
+    assert launch.errors.endswith("    hello\n    why\n")
+
+
+def test_a_progress_bar_in_a_log_leaves_its_last_state(run) -> None:
+    launch = run("-n", "2", "act.py", "progress=100")
+    assert launch.finish() == 0
+    bars = [line for line in launch.errors.splitlines() if "%" in line]
+    assert sorted(bars) == ["[0] 100%", "[1] 100%"]
+
+
+def test_events_are_json_lines(run) -> None:
+    launch = run("-n", "2", "--json", "act.py", "0:print=hello", "1:error=why", "1:exit=4", "wait")
+    assert launch.finish() == 4
+    events = [json.loads(line) for line in launch.output.splitlines()]
+    kinds = [event.pop("event") for event in events]
+    assert kinds.count("started") == 2
+    assert kinds.count("exited") == 2
+    assert {"rank": 0, "stream": "stdout", "text": "hello"} in events
+    failure = events[-1]["failure"]
+    assert (failure["rank"], failure["exit_code"], failure["last_lines"]) == (1, 4, ["why"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("act.py",), "neither -n nor -H"),
+        (("-H", "a:0", "act.py"), "allowed: [user@]name"),
+        (("-n", "1", "--env", "NO_SUCH_NAME", "act.py"), "not set here"),
+        (("-H", "elsewhere", "--tty", "act.py"), "--tty needs rank 0 on this host"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    run, arguments: tuple[str, ...], message: str
+) -> None:
+    launch = run(*arguments)
+    assert launch.finish() == 2
+    (line,) = launch.errors.splitlines()
+    assert line.startswith("slipstream: ")
+    assert message in line
+
+
+def test_a_bad_setting_is_found_before_anything_starts(run) -> None:
+    launch = run("-n", "1", "act.py", "print=x", environ={"SLIPSTREAM_STREAMS": "many"})
+    assert launch.finish() == 2
+    assert launch.output == ""
+    assert "SLIPSTREAM_STREAMS is 'many'; allowed: " in launch.errors
+
+
+def test_a_program_that_does_not_exist_is_named(run) -> None:
+    launch = run("-n", "2", "no-such-program")
+    assert launch.finish() == 1
+    assert "cannot run 'no-such-program'" in launch.errors
+
+
+def test_variables_are_handed_over(run) -> None:
+    launch = run("-n", "1", "--env", "A=1=2", "--env", "B", "env", environ={"B": "3"})
+    assert launch.finish() == 0
+    assert "[0] A=1=2\n" in launch.output
+    assert "[0] B=3\n" in launch.output
+
+
+def test_the_key_is_on_no_command_line(run) -> None:
+    launch = run("-n", "1", "act.py", "wait")
+    launch.wait_for("[0] waiting")
+    keys = [
+        environment(pid)["SLIPSTREAM_JOB_KEY"] for pid in launch.descendants() if is_rank(pid, 0)
+    ]
+    pids = [launch.process.pid, *launch.descendants()]
+    assert len(keys[0]) == 64
+    assert not any(keys[0].encode() in command(pid) for pid in pids)
+
+
+def test_rank_0_can_have_the_terminal(ranks: Path) -> None:
+    probe = "import os, shutil; print('rank', os.environ['RANK'], shutil.get_terminal_size((9, 9)))"
+    shown = on_terminal("-n", "2", "--tty", sys.executable, "-c", probe, cwd=ranks)
+    assert "rank 0 os.terminal_size(columns=93, lines=30)\r\n" in shown
+    assert "[0]" not in shown
+    assert "rank 1" not in shown
+
+
+def test_on_a_terminal_prefixes_have_colours_unless_refused(ranks: Path) -> None:
+    arguments = ("-n", "2", "act.py", "print=hello")
+    assert "\x1b[32m[1] \x1b[0mhello" in on_terminal(*arguments, cwd=ranks)
+    assert "\x1b[" not in on_terminal("--no-color", *arguments, cwd=ranks)
+    assert "\x1b[" not in on_terminal(*arguments, cwd=ranks, environ={"NO_COLOR": "1"})
+
+
+def test_on_a_terminal_rank_0s_progress_bar_stays_below_other_lines(ranks: Path) -> None:
+    redrawn = "\r\x1b[K[0] waiting\r\n[0] 40%"
+    arguments = ("--no-color", "-n", "2", "act.py", "progress=40", "0:wait")
+    shown = on_terminal(*arguments, cwd=ranks, end_at=redrawn)
+    assert "\r\x1b[K[0] 40%" in shown
+    assert redrawn in shown
+    assert shown.count("[1]") == shown.count("[1] 40%\r\n")
+
+
+def on_terminal(
+    *arguments: str, cwd: Path, environ: dict[str, str] | None = None, end_at: str | None = None
+) -> str:
+    """Run on a pseudo-terminal of 93 columns, and return everything that it was sent.
+
+    The run ends by itself with success, or once it has shown `end_at`, by SIGTERM.
+    """
+    controller, terminal = pty.openpty()
+    subprocess.run(["stty", "rows", "30", "cols", "93"], stdin=terminal, check=True)
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("slipstream"), "run", *arguments],
+        env={**os.environ, **(environ or {}), "TERM": "xterm"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        cwd=cwd,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    shown, code = b"", 0
+    while True:
+        try:
+            shown += os.read(controller, 65536)
+        except OSError:  # Linux's way of saying that the last user of the terminal is gone
+            break
+        if end_at is not None and end_at.encode() in shown:
+            process.terminate()
+            end_at = None
+            code = 128 + signal.SIGTERM
+    os.close(controller)
+    assert process.wait(LIMIT_SECONDS) == code, shown
+    return shown.decode()
+
+
+def command(pid: int) -> bytes:
+    """Return the command line of a process."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def environment(pid: int) -> dict[str, str]:
+    """Return the environment of a process."""
+    items = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(item.split("=", 1) for item in items if "=" in item)
+
+
+def is_rank(pid: int, rank: int) -> bool:
+    """Whether the process is a rank's own, not a child of it and not an agent."""
+    return environment(pid).get("RANK") == str(rank) and b"time.sleep" not in command(pid)

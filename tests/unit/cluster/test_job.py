@@ -1,0 +1,78 @@
+"""What each rank gets: its program and its environment."""
+
+from pathlib import Path
+
+import pytest
+
+from slipstream.cluster import Host, Job, parse_hosts, program_argv
+from slipstream.cluster.job import forwarded_environment, job_environment, rank_environments
+from slipstream.errors import ConfigError
+
+
+def job(hosts: str = "a:2,b", **environ: str) -> Job:
+    return Job(hosts=parse_hosts(hosts), argv=("true",), cwd="/", python="python3", environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("program", "module", "argv"),
+    [
+        (("train.py", "--lr", "1"), False, ("py", "train.py", "--lr", "1")),
+        (("package.train", "x"), True, ("py", "-m", "package.train", "x")),
+        (("./program", "x.py"), False, ("./program", "x.py")),
+    ],
+)
+def test_files_and_modules_run_under_python(
+    program: tuple[str, ...], module: bool, argv: tuple[str, ...]
+) -> None:
+    assert program_argv(program, module=module, python="py") == argv
+
+
+def test_ranks_are_numbered_host_by_host() -> None:
+    ranks = [
+        (each["RANK"], each["LOCAL_RANK"], each["LOCAL_WORLD_SIZE"], each["GROUP_RANK"])
+        for index in (0, 1)
+        for each in rank_environments(job(), index, 29400)
+    ]
+    assert ranks == [("0", "0", "2", "0"), ("1", "1", "2", "0"), ("2", "0", "1", "1")]
+
+
+def test_every_rank_is_told_where_rank_0_is() -> None:
+    for index in (0, 1):
+        for each in rank_environments(job(), index, 29400):
+            found = (each["WORLD_SIZE"], each["MASTER_ADDR"], each["MASTER_PORT"])
+            assert found == ("3", "a", "29400")
+
+
+def test_an_address_and_port_of_the_user_go_before_ours() -> None:
+    chosen = job(MASTER_ADDR="10.0.0.1", MASTER_PORT="5000")
+    (each,) = rank_environments(chosen, 1, 29400)
+    assert (each["MASTER_ADDR"], each["MASTER_PORT"]) == ("10.0.0.1", "5000")
+
+
+def test_each_job_gets_a_key_of_its_own() -> None:
+    first, second = (job_environment(job())["SLIPSTREAM_JOB_KEY"] for _ in range(2))
+    assert first != second
+    assert len(bytes.fromhex(first)) == 32
+
+
+def test_a_key_of_the_user_is_handed_on_and_its_file_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.touch(mode=0o600)
+    path.write_text("0123456789abcdef\n")
+    environ = job_environment(job(SLIPSTREAM_KEY_FILE=str(path)))
+    assert environ["SLIPSTREAM_JOB_KEY"] == "0123456789abcdef"
+    assert environ["SLIPSTREAM_KEY_FILE"] == ""
+
+
+def test_a_bad_setting_stops_the_launch_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match="SLIPSTREAM_STREAMS"):
+        job_environment(job(SLIPSTREAM_STREAMS="many"))
+
+
+def test_another_host_gets_our_settings_and_not_our_paths() -> None:
+    here = {"SLIPSTREAM_STREAMS": "4", "NCCL_DEBUG": "INFO", "PATH": "/x", "HOME": "/y"}
+    assert forwarded_environment(Host(name="a"), here) == {
+        "SLIPSTREAM_STREAMS": "4",
+        "NCCL_DEBUG": "INFO",
+    }
+    assert forwarded_environment(Host(name="localhost"), here) == {}
