@@ -38,19 +38,28 @@ Doorbell::Doorbell()
       word_(new (memory_.data()) BellWord) {}
 
 void Doorbell::arm(bool in_poll) noexcept {
+  in_poll_.store(in_poll, std::memory_order_relaxed);
   word_->state.store(in_poll ? BellWord::kInPoll : BellWord::kInFutex, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void Doorbell::disarm() noexcept {
   word_->state.store(BellWord::kAwake, std::memory_order_relaxed);
+  if (!in_poll_.load(std::memory_order_relaxed)) return;
   std::uint64_t rings = 0;
   [[maybe_unused]] const auto taken = ::read(event_fd_.get(), &rings, sizeof rings);
 }
 
 void Doorbell::sleep(TimePoint until) noexcept {
   futex_wait(word_->state, BellWord::kInFutex, until);
-  word_->state.store(BellWord::kAwake, std::memory_order_relaxed);
+}
+
+void Doorbell::wake() noexcept {
+  word_->state.store(BellWord::kAwake, std::memory_order_release);
+  futex_wake(word_->state);
+  if (!in_poll_.load(std::memory_order_relaxed)) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(event_fd_.get(), &one, sizeof one);
 }
 
 RemoteBell::RemoteBell(const Descriptor& memory_fd, Descriptor event_fd)

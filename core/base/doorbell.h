@@ -44,14 +44,17 @@ class Doorbell {
   /// `in_poll`: the driver will sleep in poll() on event_fd(), else on the futex.
   void arm(bool in_poll) noexcept;
   void disarm() noexcept;
-  /// Sleeps on the futex until a ring or until `until`; disarms.
+  /// Sleeps on the futex while armed, until a ring or wake() or until `until`; may return early.
   void sleep(TimePoint until) noexcept;
+  /// Ends every sleep, armed or not, and the next one that was armed before. Any thread.
+  void wake() noexcept;
 
  private:
   Descriptor memory_fd_;
   Descriptor event_fd_;
   SharedMapping memory_;
   BellWord* word_;
+  std::atomic<bool> in_poll_{false};
 };
 
 /// The bell of another rank, mapped from the descriptors that it sent.

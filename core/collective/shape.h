@@ -14,7 +14,6 @@ struct Shape {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
   std::uint32_t root = 0;  ///< or the peer of a send or receive
-  bool averages = false;
   std::uint64_t element_bytes = 1;
   /// Elements: of the whole buffer for allreduce, broadcast, reduce, send, receive; of one rank's
   /// block for the others, unless the lists below say it by rank.

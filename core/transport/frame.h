@@ -42,4 +42,8 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 64);
 
+/// Bits of Frame::flags.
+constexpr std::uint8_t kPointToPoint = 1;  ///< sequence counts the messages of the two ranks
+constexpr std::uint8_t kAskedFor = 2;      ///< an eager payload outside of the pool
+
 }  // namespace slipstream

@@ -1,0 +1,455 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/fork.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::size_t kMostRecords = 1'000'000;
+constexpr std::uint64_t kFnvPrime = 0x100000001b3U;
+
+std::int64_t nanoseconds(TimePoint at) {
+  return std::chrono::duration_cast<Nanoseconds>(at.time_since_epoch()).count();
+}
+
+/// FNV-1a: the same on every rank, whatever its standard library.
+std::uint64_t hash_of(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
+  return hash;
+}
+
+void check_not_forked() {
+  if (is_forked_child()) {
+    fail(ErrorKind::kUsage,
+         "the engine was used in a forked child process; it belongs to the parent. Start workers "
+         "that communicate with the 'spawn' method, or initialise Slipstream after forking");
+  }
+}
+
+}  // namespace
+
+Engine::Engine(const Identity& identity, EngineOptions options, Doorbell& doorbell, Log log)
+    : identity_(identity),
+      options_(options),
+      log_(std::move(log)),
+      driver_(*this, doorbell, options.driver),
+      hosts_(identity.world_size) {
+  for (std::uint32_t rank = 0; rank < identity.world_size; ++rank) {
+    peers_.push_back(rank == identity.rank ? nullptr
+                                           : std::make_unique<Peer>(
+                                                 rank, identity.epoch,
+static_cast<SegmentSource&>(*this), stats_));
+  }
+}
+
+Engine::~Engine() {
+  if (!is_forked_child()) close();
+}
+
+void Engine::add_transport(Transport& transport) {
+  transports_.push_back(&transport);
+  if (transport.wait_fd() >= 0) wait_fds_.push_back(transport.wait_fd());
+}
+
+void Engine::name_peer(std::uint32_t rank, std::string host) { hosts_[rank] = std::move(host); }
+
+std::vector<std::uint32_t> Engine::local_ranks() const {
+  std::vector<std::uint32_t> local;
+  for (std::uint32_t rank = 0; rank < identity_.world_size; ++rank) {
+    if (rank == identity_.rank || peers_[rank]->is_local()) local.push_back(rank);
+  }
+  return local;
+}
+
+std::shared_ptr<Group> Engine::make_group(const std::string& name,
+                                          std::vector<std::uint32_t> ranks) {
+  check_not_forked();
+  std::uint32_t index = kNotAMember;
+  std::uint64_t id = hash_of(name);
+  for (std::uint32_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] >= identity_.world_size) {
+      fail(ErrorKind::kUsage, "group '", name, "': rank ", ranks[i],
+           " does not exist; allowed are 0 to ", identity_.world_size - 1);
+    }
+    if (std::find(ranks.begin(), ranks.begin() + i, ranks[i]) != ranks.begin() + i) {
+      fail(ErrorKind::kUsage, "group '", name, "': rank ", ranks[i], " is named twice");
+    }
+    if (ranks[i] == identity_.rank) index = i;
+    id = id * kFnvPrime + ranks[i] + 1;
+  }
+  if (index == kNotAMember) {
+    fail(ErrorKind::kUsage, "group '", name, "' does not contain this rank, ", identity_.rank,
+         "; only its members make it");
+  }
+  std::shared_ptr<Group> group;
+  driver_.run_exclusively([&] {
+    {
+      const std::scoped_lock lock(submit_mutex_);
+      if (!accepting_) fail(ErrorKind::kUsage, "the engine is closed; make a new one");
+      id = id * kFnvPrime + ++group_instances_[concat(name, '/', id)];
+    }
+    group = std::make_shared<Group>(name, id, std::move(ranks), index, identity_.world_size);
+    groups_[id] = group;
+    auto waiting = unknown_groups_.extract(id);
+    if (waiting.empty()) return;
+    for (const Early& early : waiting.mapped()) {
+      dispatch(*peers_[early.peer], *group, early.frame, early.payload);
+    }
+  });
+  return group;
+}
+
+void Engine::close_group(Group& group) {
+  driver_.run_exclusively([&] {
+    if (group.closed) return;
+    start_submitted();
+    const bool busy = !group.running.empty() || !group.sending.empty() || !group.receives.empty() ||
+                      !group.receiving.empty();
+    fail_group(group, Error(ErrorKind::kAborted, concat("rank ", identity_.rank, " closed group '",
+                                                        group.name(), "'")), busy);
+    group.closed = true;
+    closed_groups_[group.id()] = group.started;
+    groups_.erase(group.id());
+  });
+}
+
+void Engine::abort_group(Group& group, const std::string& reason) {
+  driver_.run_exclusively([&] {
+    start_submitted();
+    fail_group(group, Error(ErrorKind::kAborted, concat("rank ", identity_.rank, " aborted group '",
+                                                        group.name(), "': ", reason)), true);
+  });
+}
+
+Group* Engine::group_with(std::uint64_t id) const {
+  const auto found = groups_.find(id);
+  return found == groups_.end() ? nullptr : found->second.get();
+}
+
+std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, Request request) {
+  check_not_forked();
+  const Shape shape = shape_of(request, *group);
+  const bool waits_soon = request.waits_soon;
+  const TimePoint now = Clock::now();
+  std::shared_ptr<Completion> completion;
+  {
+    const std::scoped_lock lock(submit_mutex_);
+    if (!accepting_) fail(ErrorKind::kUsage, "the engine is closed; make a new one");
+    const Algorithm forced =
+        request.algorithm == Algorithm::kAuto ? options_.algorithm : request.algorithm;
+    const Nanoseconds timeout =
+        request.timeout.count() > 0 ? request.timeout : options_.operation_timeout;
+    auto plan = group->plan_for(shape, forced);
+    auto operation = std::make_shared<Operation>(std::move(request), std::move(plan), group,
+                                                 options_.segment_bytes);
+    operation->set_order(next_order_++);
+    if (!operation->is_point_to_point()) operation->set_sequence(group->next_sequence++);
+    operation->submitted = now;
+    operation->deadline = now + timeout;
+    completion = operation->completion();
+    submitted_.push_back(std::move(operation));
+    in_flight_.fetch_add(1);
+  }
+  last_submit_.store(nanoseconds(now), std::memory_order_relaxed);
+  driver_.kick(waits_soon);
+  return completion;
+}
+
+bool Engine::wait(Completion& completion, TimePoint until) {
+  if (completion.done()) return true;
+  check_not_forked();
+  const TimePoint begin = Clock::now();
+  const bool done = driver_.wait(completion, until);
+  blocked_.fetch_add(static_cast<std::uint64_t>((Clock::now() - begin).count()),
+                     std::memory_order_relaxed);
+  return done;
+}
+
+bool Engine::poll() {
+  try {
+    return poll_once();
+  } catch (const Error& error) {
+    log_(LogLevel::kError, "the engine has failed: ", error.what());
+    const auto groups = groups_;
+    for (const auto& [id, group] : groups) fail_group(*group, error, true);
+    return false;
+  }
+}
+
+bool Engine::poll_once() {
+  now_ = Clock::now();
+  bool any = false;
+  start_submitted();
+  for (Transport* transport : transports_) any = transport->poll(*this) || any;
+  for (const auto& peer : peers_) {
+    if (!peer || !peer->reachable()) continue;
+    if (peer->has_unsent()) any = peer->pump(now_) || any;
+    peer->send_acknowledgements(false);
+  }
+  if (now_ >= next_tick_) tick();
+  last_poll_ = now_;
+  return any;
+}
+
+TimePoint Engine::next_event() const {
+  TimePoint next = next_tick_;
+  for (const Transport* transport : transports_) next = std::min(next, transport->next_event());
+  return next;
+}
+
+void Engine::start_submitted() {
+  std::vector<std::shared_ptr<Operation>> submitted;
+  {
+    const std::scoped_lock lock(submit_mutex_);
+    submitted.swap(submitted_);
+  }
+  for (const auto& operation : submitted) {
+    if (running_++ == 0) busy_since_ = now_;
+    start(operation);
+  }
+}
+
+void Engine::start(const std::shared_ptr<Operation>& operation) {
+  Group& group = operation->group();
+  operation->started = operation->progressed = now_;
+  operation->report_at = operation->submitted + options_.stall_after;
+  if (!operation->is_point_to_point()) {
+    group.started = operation->sequence() + 1;
+    group.remember(*operation, fingerprint(operation->request()));
+  }
+  if (group.failure || group.closed) {
+    const Error closed(ErrorKind::kAborted, "the group is closed");
+    return fail_operation(operation, group.failure.value_or(closed));
+  }
+  if (operation->request().collective == Collective::kSend) return start_send(operation);
+  if (operation->request().collective == Collective::kReceive) return start_receive(operation);
+
+  const std::uint64_t sequence = operation->sequence();
+  group.running[sequence] = operation;
+  if (group.mismatch && group.mismatch->sequence == sequence) {
+    return tell_mismatch(group, describe(operation->request()));
+  }
+  for (const std::uint32_t rank : group.ranks()) {
+    if (rank != identity_.rank && !peers_[rank]->available()) {
+      return fail_operation(operation, Error(ErrorKind::kPeer, concat(name_of_peer(rank), " ",
+                                                                      peers_[rank]->why_gone())));
+    }
+  }
+  post_credits(*operation);
+  operation->begin([&](std::uint32_t step, std::uint32_t segment) {
+    issue(operation, step, segment);
+  });
+  if (operation->segments_left() == 0) return complete(operation);
+  auto early = group.early.extract(sequence);
+  if (early.empty()) return;
+  for (const Early& each : early.mapped()) {
+    take_eager(*peers_[each.peer], operation, each.frame, each.payload);
+  }
+}
+
+/// Tells every rank that will send segments that they can come.
+void Engine::post_credits(Operation& operation) {
+  Group& group = operation.group();
+  std::map<std::uint32_t, std::uint64_t> expected;  // rank in the group -> bytes
+  for (const Step& step : operation.plan().steps) {
+    if (step.kind == Step::Kind::kReceive && step.to.bytes > options_.eager_bytes) {
+      expected[step.peer] += step.to.bytes;
+    }
+  }
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    const bool asked = group.requested.erase({rank, operation.sequence()}) > 0;
+    const auto bytes = expected.find(rank);
+    if (!asked && bytes == expected.end()) continue;
+    Frame frame = frame_for(FrameKind::kPost, group, operation.sequence());
+    frame.fingerprint = fingerprint(operation.request());
+    frame.offset = bytes == expected.end() ? 0 : bytes->second;
+    peer_of(group, rank).send_control(frame, {});
+  }
+}
+
+void Engine::issue(const std::shared_ptr<Operation>& operation, std::uint32_t step,
+                   std::uint32_t segment) {
+  if (operation->plan().steps[step].kind == Step::Kind::kSend) {
+    issue_send(operation, step, segment);
+  } else {
+    operation->run_local(step, segment);
+    finish_segment(operation, step, segment);
+  }
+}
+
+void Engine::issue_send(const std::shared_ptr<Operation>& operation, std::uint32_t step,
+                        std::uint32_t segment) {
+  const Step& send = operation->plan().steps[step];
+  Group& group = operation->group();
+  if (send.from.bytes <= options_.eager_bytes) {
+    send_eagerly(*operation, step);
+    return finish_segment(operation, step, segment);
+  }
+  Segment piece{operation, step, segment};
+  if (group.posted[send.peer] > operation->sequence()) {
+    peer_of(group, send.peer).send_segment(std::move(piece));
+  } else {
+    group.uncredited[{send.peer, operation->sequence()}].push_back(std::move(piece));
+  }
+}
+
+/// The payload is copied, so the step is done. Where the receiver's pool is full and it has not
+/// posted the operation, the copy waits here until it has.
+void Engine::send_eagerly(Operation& operation, std::uint32_t step) {
+  const Step& send = operation.plan().steps[step];
+  Group& group = operation.group();
+  Peer& peer = peer_of(group, send.peer);
+  const std::span<const std::byte> payload = operation.segment_of(send.from, 0);
+  Frame frame = frame_for(FrameKind::kEager, group, operation.sequence());
+  frame.step = send.tag;
+  frame.fingerprint = fingerprint(operation.request());
+  const std::uint64_t bytes = sizeof(Frame) + payload.size();
+  if (group.posted[send.peer] > operation.sequence()) {
+    frame.flags = kAskedFor;
+    return peer.send_control(frame, payload);
+  }
+  if (peer.eager_sent - peer.eager_credited + bytes <= options_.eager_pool_bytes) {
+    peer.eager_sent += bytes;
+    return peer.send_control(frame, payload);
+  }
+  auto& waiting = group.unpooled[{send.peer, operation.sequence()}];
+  waiting.push_back({frame, {payload.begin(), payload.end()}});
+  if (waiting.size() > 1) return;
+  Frame request = frame_for(FrameKind::kRequest, group, operation.sequence());
+  request.fingerprint = frame.fingerprint;
+  peer.send_control(request, {});
+}
+
+Frame Engine::frame_of(const Segment& segment) const {
+  const Operation& operation = *segment.operation;
+  const Step& step = operation.plan().steps[segment.step];
+  Frame frame = frame_for(FrameKind::kSegment, operation.group(), operation.sequence());
+  frame.flags = operation.is_point_to_point() ? kPointToPoint : std::uint8_t{0};
+  frame.step = step.tag;
+  frame.offset = segment.index * operation.segment_bytes();
+  frame.length = static_cast<std::uint32_t>(payload_of(segment).size());
+  return frame;
+}
+
+std::span<const std::byte> Engine::payload_of(const Segment& segment) const {
+  const Step& step = segment.operation->plan().steps[segment.step];
+  return segment.operation->segment_of(step.from, segment.index);
+}
+
+bool Engine::is_cancelled(const Segment& segment) const { return segment.operation->cancelled(); }
+
+void Engine::segment_done(const Segment& segment) {
+  finish_segment(segment.operation, segment.step, segment.index);
+}
+
+void Engine::finish_segment(const std::shared_ptr<Operation>& operation, std::uint32_t step,
+                            std::uint32_t segment) {
+  operation->progressed = now_;
+  const bool last = operation->finish_segment(
+      step, segment, [&](std::uint32_t next, std::uint32_t piece) { issue(operation, next, piece); });
+  if (last) complete(operation);
+}
+
+void Engine::complete(const std::shared_ptr<Operation>& operation) {
+  if (operation->completion()->done()) return;
+  Group& group = operation->group();
+  if (operation->is_point_to_point()) {
+    const std::uint32_t peer = operation->request().collective == Collective::kReceive
+                                   ? operation->completion()->source()
+                                   : operation->request().root;
+    group.sending.erase({peer, operation->sequence()});
+    if (operation->request().collective == Collective::kReceive) {
+      group.receiving.erase({peer, operation->sequence()});
+    }
+  } else {
+    group.running.erase(operation->sequence());
+  }
+  retire(*operation, false);
+  operation->completion()->finish(std::nullopt);
+}
+
+/// From here on the engine refers to none of the operation's memory.
+void Engine::fail_operation(const std::shared_ptr<Operation>& operation, const Error& cause) {
+  if (operation->completion()->done()) return;
+  const std::shared_ptr<Operation> keep = operation;
+  operation->cancel();
+  Group& group = operation->group();
+  for (const std::uint32_t rank : group.ranks()) {
+    if (rank == identity_.rank || !peers_[rank]->reachable()) continue;
+    for (const Step& step : operation->plan().steps) {
+      if (step.kind == Step::Kind::kLocal) continue;
+      const Region& region = step.kind == Step::Kind::kSend ? step.from : step.to;
+      if (region.bytes > 0) peers_[rank]->link()->forget(operation->whole(region));
+    }
+  }
+  if (operation->is_point_to_point()) {
+    const auto is_this = [&](const auto& entry) { return entry.second == operation; };
+    std::erase_if(group.sending, is_this);
+    std::erase_if(group.receiving, is_this);
+    group.receives.remove(operation);
+  } else {
+    group.running.erase(operation->sequence());
+  }
+  retire(*operation, true);
+  operation->completion()->finish(
+      Error(cause.kind(), concat(operation->title(), ": ", cause.what())));
+}
+
+void Engine::retire(const Operation& operation, bool failed) {
+  in_flight_.fetch_sub(1);
+  ++(failed ? stats_.failed_operations : stats_.operations);
+  if (--running_ == 0) {
+    stats_.busy_nanoseconds += static_cast<std::uint64_t>((Clock::now() - busy_since_).count());
+  }
+  stats_.last_complete_nanoseconds = nanoseconds(Clock::now());
+  if (!keeps_records_.load(std::memory_order_relaxed)) return;
+  const Request& request = operation.request();
+  const std::scoped_lock lock(records_mutex_);
+  if (records_.size() >= kMostRecords) return;
+  records_.push_back({request.collective, request.name, operation.group().name(),
+                      operation.sequence(), request.count * size_of(request.dtype),
+                      nanoseconds(operation.submitted), nanoseconds(operation.started),
+                      nanoseconds(Clock::now()), failed});
+}
+
+Stats Engine::stats() {
+  Stats copy;
+  driver_.run_exclusively([&] {
+    copy = stats_;
+    if (running_ > 0) {
+      copy.busy_nanoseconds += static_cast<std::uint64_t>((Clock::now() - busy_since_).count());
+    }
+  });
+  copy.last_submit_nanoseconds = last_submit_.load(std::memory_order_relaxed);
+  copy.blocked_nanoseconds = blocked_.load(std::memory_order_relaxed);
+  return copy;
+}
+
+void Engine::keep_records(bool keep) { keeps_records_.store(keep, std::memory_order_relaxed); }
+
+std::vector<OperationRecord> Engine::take_records() {
+  const std::scoped_lock lock(records_mutex_);
+  return std::exchange(records_, {});
+}
+
+Frame Engine::frame_for(FrameKind kind, const Group& group, std::uint64_t sequence) const {
+  Frame frame;
+  frame.kind = kind;
+  frame.epoch = identity_.epoch;
+  frame.group = group.id();
+  frame.sequence = sequence;
+  return frame;
+}
+
+void Engine::broadcast(const Group& group, const Frame& frame,
+                       std::span<const std::byte> payload) {
+  for (const std::uint32_t rank : group.ranks()) {
+    if (rank != identity_.rank) peers_[rank]->send_control(frame, payload);
+  }
+}
+
+}  // namespace slipstream

@@ -1,0 +1,253 @@
+#include <utility>
+
+#include "engine/engine.h"
+
+// What arrives, and whom it concerns.
+namespace slipstream {
+namespace {
+
+constexpr std::size_t kMostUnknown = 4096;  // frames kept for one group not made here yet
+
+bool is_eager(const Frame& frame) {
+  return frame.kind == FrameKind::kEager && (frame.flags & kAskedFor) == 0;
+}
+
+}  // namespace
+
+void Engine::connected(std::uint32_t peer, Link& link) { peers_[peer]->connect(link, now_); }
+
+void Engine::refused(std::uint32_t peer, const std::string& reason) {
+  refusals_.push_back(concat("rank ", peer, ": ", reason));
+}
+
+Engine::Target Engine::target_of(std::uint32_t peer, Group& group, const Frame& frame) const {
+  const std::uint32_t from = group.index_of(peer);
+  Target target;
+  if ((frame.flags & kPointToPoint) != 0) {
+    const auto found = group.receiving.find({from, frame.sequence});
+    if (found == group.receiving.end()) return {};
+    target.operation = found->second;
+  } else {
+    target.operation = group.find(frame.sequence);
+    if (!target.operation) return {};
+    const auto& receives = target.operation->plan().receives;
+    const auto step = receives.find(Plan::key(from, frame.step));
+    if (step == receives.end()) return {};
+    target.step = step->second;
+  }
+  const std::uint64_t segment = frame.offset / target.operation->segment_bytes();
+  if (segment >= target.operation->num_segments(target.step) ||
+      target.operation->is_finished(target.step, static_cast<std::uint32_t>(segment))) {
+    return {};
+  }
+  target.segment = static_cast<std::uint32_t>(segment);
+  const Region& to = target.operation->plan().steps[target.step].to;
+  if (target.operation->segment_of(to, target.segment).size() != frame.length) return {};
+  return target;
+}
+
+std::byte* Engine::place(std::uint32_t peer, const Frame& frame) {
+  if (frame.kind != FrameKind::kSegment) return nullptr;
+  Group* group = group_with(frame.group);
+  if (group == nullptr) return nullptr;
+  const Target target = target_of(peer, *group, frame);
+  if (!target.operation) return nullptr;
+  const Step& step = target.operation->plan().steps[target.step];
+  if (step.reduces) return nullptr;  // added only when whole
+  return target.operation->segment_of(step.to, target.segment).data();
+}
+
+void Engine::arrived(std::uint32_t rank, std::uint32_t stream, const Frame& frame,
+                     std::span<const std::byte> payload) {
+  Peer& peer = *peers_[rank];
+  if (frame.epoch != identity_.epoch || peer.gone()) return;
+  if (!peer.accept(frame, stream, now_)) return;
+  switch (frame.kind) {
+    case FrameKind::kAck:
+      return peer.acknowledge_segments(frame.stream, frame.offset);
+    case FrameKind::kCredit:
+      peer.eager_credited = frame.offset;
+      return;
+    case FrameKind::kHeartbeat:
+      return;
+    case FrameKind::kGoodbye:
+      return on_goodbye(peer);
+    default:
+      break;
+  }
+  Group* group = group_with(frame.group);
+  if (group == nullptr) return on_unknown_group(peer, frame, payload);
+  if (group->index_of(rank) != kNotAMember) dispatch(peer, *group, frame, payload);
+}
+
+void Engine::dispatch(Peer& peer, Group& group, const Frame& frame,
+                      std::span<const std::byte> payload) {
+  const bool point_to_point = (frame.flags & kPointToPoint) != 0;
+  const bool collective = !point_to_point && frame.kind != FrameKind::kAbort &&
+                          frame.kind != FrameKind::kDescribe;
+  if (collective) {
+    auto& submitted = group.submitted[group.index_of(peer.rank())];
+    submitted = std::max(submitted, frame.sequence + 1);
+  }
+  switch (frame.kind) {
+    case FrameKind::kSegment:
+      return on_segment(peer, group, frame, payload);
+    case FrameKind::kEager:
+      return point_to_point ? on_message(peer, group, frame, payload)
+                            : on_eager(peer, group, frame, payload);
+    case FrameKind::kRequest:
+      return point_to_point ? on_message(peer, group, frame, payload)
+                            : on_request(peer, group, frame);
+    case FrameKind::kPost:
+      return on_post(peer, group, frame);
+    case FrameKind::kProbe:
+      return on_probe(peer, group, frame);
+    case FrameKind::kDescribe:
+      return on_describe(peer, group, frame, payload);
+    case FrameKind::kAbort:
+      return on_abort(group, payload);
+    default:
+      return;
+  }
+}
+
+/// Of a group that was closed here, or is not made here yet.
+void Engine::on_unknown_group(Peer& peer, const Frame& frame,
+                              std::span<const std::byte> payload) {
+  const auto closed = closed_groups_.find(frame.group);
+  auto& waiting = unknown_groups_[frame.group];
+  if (closed == closed_groups_.end() && waiting.size() < kMostUnknown) {
+    waiting.push_back({peer.rank(), frame, {payload.begin(), payload.end()}});
+    return;
+  }
+  unknown_groups_.erase(frame.group);
+  if (is_eager(frame)) release_eager(peer, sizeof(Frame) + payload.size());
+  const bool needs_us = frame.kind != FrameKind::kAbort && frame.kind != FrameKind::kDescribe &&
+                        closed != closed_groups_.end() && frame.sequence >= closed->second;
+  if (needs_us) {
+    send_abort(peer, frame.group,
+               Error(ErrorKind::kAborted,
+                     concat(name_of_peer(identity_.rank), " has closed the group")));
+  }
+}
+
+void Engine::on_segment(Peer& peer, Group& group, const Frame& frame,
+                        std::span<const std::byte> payload) {
+  const Target target = target_of(peer.rank(), group, frame);
+  if (!target.operation) return;  // sent again, or of an operation that has failed
+  target.operation->take(target.step, target.segment, payload);
+  finish_segment(target.operation, target.step, target.segment);
+}
+
+void Engine::release_eager(Peer& peer, std::uint64_t bytes) {
+  peer.eager_consumed += bytes;
+  if (peer.eager_consumed - peer.eager_reported < options_.eager_pool_bytes / 4) return;
+  peer.eager_reported = peer.eager_consumed;
+  Frame frame;
+  frame.kind = FrameKind::kCredit;
+  frame.offset = peer.eager_consumed;
+  peer.send_control(frame, {});
+}
+
+void Engine::on_eager(Peer& peer, Group& group, const Frame& frame,
+                      std::span<const std::byte> payload) {
+  if (const auto operation = group.find(frame.sequence)) {
+    return take_eager(peer, operation, frame, payload);
+  }
+  if (frame.sequence >= group.started && !group.failure) {
+    group.early[frame.sequence].push_back(
+        {peer.rank(), frame, {payload.begin(), payload.end()}});
+    return;
+  }
+  if (is_eager(frame)) release_eager(peer, sizeof(Frame) + payload.size());
+  const auto ours = group.fingerprint_of(frame.sequence);
+  if (!group.failure && ours && *ours != frame.fingerprint) begin_mismatch(group, frame.sequence);
+}
+
+void Engine::take_eager(Peer& peer, const std::shared_ptr<Operation>& operation,
+                        const Frame& frame, std::span<const std::byte> payload) {
+  if (is_eager(frame)) release_eager(peer, sizeof(Frame) + payload.size());
+  if (operation->cancelled()) return;
+  Group& group = operation->group();
+  const Target target = target_of(peer.rank(), group, frame);
+  if (frame.fingerprint != fingerprint(operation->request()) || !target.operation) {
+    return begin_mismatch(group, frame.sequence);
+  }
+  operation->take(target.step, target.segment, payload);
+  finish_segment(operation, target.step, target.segment);
+}
+
+void Engine::on_post(Peer& peer, Group& group, const Frame& frame) {
+  const std::uint32_t from = group.index_of(peer.rank());
+  if ((frame.flags & kPointToPoint) != 0) {
+    const auto found = group.sending.find({from, frame.sequence});
+    if (found == group.sending.end()) return;
+    const std::shared_ptr<Operation> send = found->second;
+    for (std::uint32_t segment = 0; segment < send->num_segments(0); ++segment) {
+      peer.send_segment({send, 0, segment});
+    }
+    return;
+  }
+  group.posted[from] = std::max(group.posted[from], frame.sequence + 1);
+  const auto ours = group.fingerprint_of(frame.sequence);
+  if (ours && *ours != frame.fingerprint) return begin_mismatch(group, frame.sequence);
+  for (auto it = group.uncredited.lower_bound({from, 0});
+       it != group.uncredited.end() && it->first.first == from &&
+       it->first.second < group.posted[from];
+       it = group.uncredited.erase(it)) {
+    for (Segment& segment : it->second) peer.send_segment(std::move(segment));
+  }
+  for (auto it = group.unpooled.lower_bound({from, 0});
+       it != group.unpooled.end() && it->first.first == from &&
+       it->first.second < group.posted[from];
+       it = group.unpooled.erase(it)) {
+    for (Control& control : it->second) {
+      control.frame.flags = kAskedFor;
+      peer.send_control(control.frame, control.payload);
+    }
+  }
+}
+
+void Engine::on_request(Peer& peer, Group& group, const Frame& frame) {
+  const auto ours = group.fingerprint_of(frame.sequence);
+  if (ours && *ours != frame.fingerprint) return begin_mismatch(group, frame.sequence);
+  if (!group.find(frame.sequence)) {
+    if (frame.sequence >= group.started) {
+      group.requested[{group.index_of(peer.rank()), frame.sequence}] = true;
+    }
+    return;
+  }
+  Frame post = frame_for(FrameKind::kPost, group, frame.sequence);
+  post.fingerprint = frame.fingerprint;
+  peer.send_control(post, {});
+}
+
+/// A rank waits for an operation. That it does is noted in dispatch(); whether it is the same as
+/// ours is looked at here, for plans in which the two never meet otherwise.
+void Engine::on_probe(Peer&, Group& group, const Frame& frame) {
+  const auto ours = group.fingerprint_of(frame.sequence);
+  if (ours && *ours != frame.fingerprint) begin_mismatch(group, frame.sequence);
+}
+
+void Engine::on_goodbye(Peer& peer) {
+  peer.leave("has left the job");
+  peer.send_acknowledgements(true);
+  std::vector<std::shared_ptr<Operation>> failed;
+  for (const auto& [id, group] : groups_) {
+    const std::uint32_t index = group->index_of(peer.rank());
+    if (index == kNotAMember) continue;
+    for (const auto& [sequence, operation] : group->running) {
+      if (operation->needs(index)) failed.push_back(operation);
+    }
+    for (const auto& operation : group->receives) {
+      if (operation->request().root == index) failed.push_back(operation);
+    }
+    for (const auto& [key, operation] : group->sending) {
+      if (key.first == index) failed.push_back(operation);
+    }
+  }
+  const Error cause(ErrorKind::kPeer, concat(name_of_peer(peer.rank()), " has left the job"));
+  for (const auto& operation : failed) fail_operation(operation, cause);
+}
+
+}  // namespace slipstream

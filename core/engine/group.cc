@@ -1,0 +1,151 @@
+#include "engine/group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collective/choose.h"
+#include "slipstream/error.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::size_t kRememberedOperations = 64;
+constexpr std::size_t kRememberedPlans = 64;
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
+  hash *= 0xff51afd7ed558ccdU;
+  return hash ^ (hash >> 33U);
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
+         collective == Collective::kReduce;
+}
+
+bool has_root(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce ||
+         collective == Collective::kGather || collective == Collective::kScatter;
+}
+
+void check_peer(const Request& request, const Group& group) {
+  const bool any = request.collective == Collective::kReceive && request.root == kAnyPeer;
+  if (!any && (request.root >= group.size() || request.root == group.rank())) {
+    fail(ErrorKind::kUsage, name_of(request.collective), ": peer ", request.root,
+         " is not another rank of group '", group.name(), "'; allowed are 0 to ", group.size() - 1,
+         " but not this rank, ", group.rank());
+  }
+}
+
+void check(const Request& request, const Group& group) {
+  const std::string_view what = name_of(request.collective);
+  if (reduces(request.collective) && !is_supported(request.op, request.dtype)) {
+    fail(ErrorKind::kUsage, what, " '", request.name, "': ", name_of(request.op),
+         " is not defined for ", name_of(request.dtype));
+  }
+  if (has_root(request.collective) && request.root >= group.size()) {
+    fail(ErrorKind::kUsage, what, ": root ", request.root, " is not a rank of group '",
+         group.name(), "'; allowed are 0 to ", group.size() - 1);
+  }
+  for (const auto* counts : {&request.send_counts, &request.receive_counts}) {
+    if (!counts->empty() && counts->size() != group.size()) {
+      fail(ErrorKind::kUsage, what, ": ", counts->size(), " counts for the ", group.size(),
+           " ranks of group '", group.name(), "'; pass one for each rank");
+    }
+  }
+  if (request.collective == Collective::kSend || request.collective == Collective::kReceive) {
+    check_peer(request, group);
+  }
+}
+
+}  // namespace
+
+std::uint64_t fingerprint(const Request& request) {
+  std::uint64_t hash = mix(0, static_cast<std::uint64_t>(request.collective));
+  hash = mix(hash, static_cast<std::uint64_t>(request.dtype));
+  if (request.collective == Collective::kSend || request.collective == Collective::kReceive) {
+    return mix(0, static_cast<std::uint64_t>(request.dtype));  // both sides alike
+  }
+  if (reduces(request.collective)) hash = mix(hash, static_cast<std::uint64_t>(request.op));
+  if (has_root(request.collective)) hash = mix(hash, request.root);
+  hash = mix(hash, static_cast<std::uint64_t>(request.algorithm));
+  if (request.collective == Collective::kAllToAll) {
+    return mix(hash, request.send_counts.empty() ? request.count : 0);
+  }
+  for (const std::uint64_t count : request.receive_counts) hash = mix(hash, count);
+  return mix(hash, request.count);
+}
+
+Shape shape_of(const Request& request, const Group& group) {
+  check(request, group);
+  Shape shape;
+  shape.collective = request.collective;
+  shape.rank = group.rank();
+  shape.size = group.size();
+  shape.root = request.root;
+  shape.element_bytes = size_of(request.dtype);
+  shape.count = request.count;
+  shape.send_counts = request.send_counts;
+  shape.receive_counts = request.receive_counts;
+  const std::vector<std::uint64_t> equal(group.size(), request.count);
+  if (request.collective == Collective::kAllToAll && shape.send_counts.empty()) {
+    shape.send_counts = shape.receive_counts = equal;
+  }
+  if (request.collective == Collective::kAllGather && shape.receive_counts.empty()) {
+    shape.receive_counts = equal;
+  }
+  return shape;
+}
+
+Group::Group(std::string name, std::uint64_t id, std::vector<std::uint32_t> ranks,
+             std::uint32_t rank, std::uint32_t world_size)
+    : posted(ranks.size()),
+      submitted(ranks.size()),
+      next_message(ranks.size()),
+      name_(std::move(name)),
+      id_(id),
+      ranks_(std::move(ranks)),
+      rank_(rank),
+      index_(world_size, kNotAMember) {
+  for (std::uint32_t i = 0; i < ranks_.size(); ++i) index_[ranks_[i]] = i;
+}
+
+std::shared_ptr<const Plan> Group::plan_for(const Shape& shape, Algorithm forced) {
+  const Algorithm algorithm = shape.size == 1 ? Algorithm::kDirect : choose(shape, forced);
+  for (const auto& [known, plan] : plans_) {
+    if (known == shape && plan->algorithm == algorithm) return plan;
+  }
+  auto plan = std::make_shared<const Plan>(make_plan(shape, algorithm));
+  if (plans_.size() < kRememberedPlans) {
+    plans_.emplace_back(shape, plan);
+  } else {
+    plans_[next_plan_++ % kRememberedPlans] = {shape, plan};
+  }
+  return plan;
+}
+
+std::shared_ptr<Operation> Group::find(std::uint64_t sequence) const {
+  const auto found = running.find(sequence);
+  return found == running.end() ? nullptr : found->second;
+}
+
+std::optional<std::string> Group::passed(std::uint64_t sequence) const {
+  for (const Remembered& each : history_) {
+    if (each.sequence == sequence) return describe(each.request);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> Group::fingerprint_of(std::uint64_t sequence) const {
+  for (const Remembered& each : history_) {
+    if (each.sequence == sequence) return each.fingerprint;
+  }
+  return std::nullopt;
+}
+
+void Group::remember(const Operation& operation, std::uint64_t fingerprint) {
+  if (history_.size() == kRememberedOperations) history_.pop_front();
+  history_.push_back({operation.sequence(), fingerprint, operation.request()});
+}
+
+}  // namespace slipstream

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "collective/plan.h"
+#include "engine/completion.h"
+#include "slipstream/request.h"
+
+namespace slipstream {
+
+class Group;
+
+/// One collective on its way through its plan, on one rank. It knows which segments of which steps
+/// are done and which may begin; the engine moves the bytes. Only the driver touches it, but for
+/// what is set before it is submitted.
+class Operation {
+ public:
+  Operation(Request request, std::shared_ptr<const Plan> plan, std::shared_ptr<Group> group,
+            std::uint64_t segment_bytes);
+
+  [[nodiscard]] const Request& request() const { return request_; }
+  [[nodiscard]] const Plan& plan() const { return *plan_; }
+  [[nodiscard]] Group& group() const { return *group_; }
+  [[nodiscard]] const std::shared_ptr<Completion>& completion() const { return completion_; }
+  /// "allreduce 'grad.3' of group 'world'", for messages.
+  [[nodiscard]] std::string title() const;
+
+  /// Its number in the group (or from its sender, for point to point).
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+  void set_sequence(std::uint64_t sequence) { sequence_ = sequence; }
+  /// Its number in the engine: what was submitted first goes first.
+  [[nodiscard]] std::uint64_t order() const { return order_; }
+  void set_order(std::uint64_t order) { order_ = order; }
+  [[nodiscard]] bool is_point_to_point() const {
+    return request_.collective == Collective::kSend || request_.collective == Collective::kReceive;
+  }
+
+  /// Lends the scratch memory and calls `issue(step, segment)` for everything that may begin.
+  using Issue = std::function<void(std::uint32_t step, std::uint32_t segment)>;
+  void begin(const Issue& issue);
+  /// Notes a finished segment and issues what waited for it. True when it was the last of all.
+  bool finish_segment(std::uint32_t step, std::uint32_t segment, const Issue& issue);
+  [[nodiscard]] bool is_finished(std::uint32_t step, std::uint32_t segment) const;
+  [[nodiscard]] bool is_finished(std::uint32_t step) const {
+    return states_[step].finished == states_[step].segments;
+  }
+  /// Whether data from or to this rank of the group are outstanding.
+  [[nodiscard]] bool needs(std::uint32_t peer) const;
+  [[nodiscard]] std::uint64_t segments_left() const { return segments_left_; }
+
+  [[nodiscard]] std::uint32_t num_segments(std::uint32_t step) const {
+    return states_[step].segments;
+  }
+  /// The bytes of one segment within one of its step's regions.
+  [[nodiscard]] std::span<std::byte> segment_of(const Region& region, std::uint32_t segment) const;
+  [[nodiscard]] std::span<std::byte> whole(const Region& region) const {
+    return {address(region), region.bytes};
+  }
+  [[nodiscard]] std::uint64_t segment_bytes() const { return segment_bytes_; }
+
+  /// Executes a local step's segment, or adds up what a receive step's segment brought.
+  void run_local(std::uint32_t step, std::uint32_t segment) const;
+  void take(std::uint32_t step, std::uint32_t segment, std::span<const std::byte> payload) const;
+
+  [[nodiscard]] bool cancelled() const { return cancelled_; }
+  void cancel() { cancelled_ = true; }
+
+  TimePoint submitted{}, started{}, deadline{}, progressed{}, probed{}, report_at{};
+
+ private:
+  struct State {
+    std::uint32_t segments = 0;
+    std::uint32_t finished = 0;
+    std::uint64_t first_bit = 0;  // two bits a segment: issued, finished
+  };
+
+  [[nodiscard]] bool bit(std::uint64_t index) const { return (bits_[index / 64] >> index % 64) & 1; }
+  void set_bit(std::uint64_t index) { bits_[index / 64] |= std::uint64_t{1} << index % 64; }
+  [[nodiscard]] bool may_begin(const Step& step, std::uint32_t segment) const;
+  void issue_if_ready(std::uint32_t step, std::uint32_t segment, const Issue& issue);
+  [[nodiscard]] std::byte* address(const Region& region) const;
+  void combine(const Step& step, std::span<std::byte> to, const std::byte* lower,
+               const std::byte* upper) const;
+
+  const Request request_;
+  const std::shared_ptr<const Plan> plan_;
+  const std::shared_ptr<Group> group_;
+  const std::uint64_t segment_bytes_;
+  const std::shared_ptr<Completion> completion_ = std::make_shared<Completion>();
+  std::uint64_t sequence_ = 0, order_ = 0;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::vector<State> states_;
+  std::vector<std::uint64_t> bits_;
+  std::uint64_t segments_left_ = 0;
+  bool cancelled_ = false;
+};
+
+}  // namespace slipstream

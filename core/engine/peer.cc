@@ -1,0 +1,214 @@
+#include "engine/peer.h"
+
+#include <tuple>
+#include <utility>
+
+#include "engine/operation.h"
+
+namespace slipstream {
+namespace {
+constexpr std::uint64_t kControlPerAcknowledgement = 16;
+constexpr std::uint32_t kNoStream = ~std::uint32_t{0};
+}  // namespace
+
+bool Peer::Later::operator()(const Segment& a, const Segment& b) const {
+  const auto key = [](const Segment& s) {
+    return std::make_tuple(-s.operation->request().priority, s.operation->order(), s.step, s.index);
+  };
+  return key(a) > key(b);
+}
+
+void Peer::connect(Link& link, TimePoint now) {
+  link_ = &link;
+  streams_.resize(link.num_streams());
+  heard_ = sent_ = now;
+}
+
+void Peer::leave(std::string why) {
+  left_ = true;
+  why_gone_ = std::move(why);
+  drop_unsent();
+}
+
+void Peer::mark_gone(std::string why) {
+  gone_ = true;
+  if (!left_) why_gone_ = std::move(why);
+  drop_unsent();
+}
+
+void Peer::drop_unsent() {
+  control_.clear();
+  unsent_ = 0;
+  ready_ = {};
+  for (Stream& stream : streams_) stream.unacknowledged.clear();
+}
+
+void Peer::send_heartbeat(TimePoint now) {
+  Frame frame;
+  frame.kind = FrameKind::kHeartbeat;
+  if (link_->ready(control_stream_) && write(control_stream_, frame, {})) sent_ = now;
+}
+
+bool Peer::write(std::uint32_t stream, Frame& frame, std::span<const std::byte> payload) {
+  frame.epoch = epoch_;
+  frame.ack = received_number_;
+  if (!link_->send(stream, frame, payload)) return false;
+  acknowledged_number_ = received_number_;
+  const std::uint64_t bytes = sizeof(Frame) + payload.size();
+  (is_local() ? stats_.shm_bytes_sent : stats_.network_bytes_sent) += bytes;
+  return true;
+}
+
+void Peer::send_control(Frame frame, std::span<const std::byte> payload) {
+  if (!available()) return;
+  frame.control = next_number_++;
+  frame.length = static_cast<std::uint32_t>(payload.size());
+  // The quick way of small messages: over a link that copies, nothing need be kept.
+  if (link_->copies_payload() && control_.empty() && link_->ready(control_stream_) &&
+      write(control_stream_, frame, payload)) {
+    return;
+  }
+  control_.push_back({frame, {payload.begin(), payload.end()}});
+  pump_control();
+}
+
+void Peer::send_segment(Segment segment) {
+  if (available()) ready_.push(std::move(segment));
+}
+
+bool Peer::pump(TimePoint now) {
+  if (!reachable()) return false;
+  const bool control = pump_control();
+  const bool segments = pump_segments();
+  if (control || segments) sent_ = now;
+  return control || segments;
+}
+
+bool Peer::pump_control() {
+  bool any = false;
+  while (unsent_ < control_.size() && link_->ready(control_stream_)) {
+    Control& control = control_[unsent_];
+    if (!write(control_stream_, control.frame, control.payload)) break;
+    any = true;
+    if (link_->copies_payload()) {
+      control_.pop_front();
+    } else {
+      ++unsent_;
+    }
+  }
+  return any;
+}
+
+/// The first stream that can take a segment; the control stream only where no other is left.
+std::uint32_t Peer::find_stream() const {
+  bool bulk_alive = false;
+  for (std::uint32_t stream = 1; stream < streams_.size(); ++stream) {
+    if (link_->ready(stream)) return stream;
+    bulk_alive = bulk_alive || link_->alive(stream);
+  }
+  return !bulk_alive && link_->ready(0) ? 0 : kNoStream;
+}
+
+bool Peer::pump_segments() {
+  bool any = false;
+  while (!ready_.empty()) {
+    if (source_.is_cancelled(ready_.top())) {
+      ready_.pop();
+      continue;
+    }
+    const std::uint32_t stream = find_stream();
+    if (stream == kNoStream) break;
+    Frame frame = source_.frame_of(ready_.top());
+    if (!write(stream, frame, source_.payload_of(ready_.top()))) continue;
+    any = true;
+    Segment segment = ready_.top();
+    ready_.pop();
+    if (link_->copies_payload()) {
+      source_.segment_done(segment);
+    } else {
+      streams_[stream].unacknowledged.push_back(std::move(segment));
+    }
+  }
+  return any;
+}
+
+bool Peer::has_unacknowledged() const {
+  if (!control_.empty()) return true;
+  for (const Stream& stream : streams_) {
+    if (!stream.unacknowledged.empty()) return true;
+  }
+  return false;
+}
+
+void Peer::drop_acknowledged_control(std::uint64_t number) {
+  while (unsent_ > 0 && control_.front().frame.control <= number) {
+    control_.pop_front();
+    --unsent_;
+  }
+}
+
+bool Peer::accept(const Frame& frame, std::uint32_t stream, TimePoint now) {
+  heard_ = now;
+  const std::uint64_t bytes = sizeof(Frame) + frame.length;
+  (is_local() ? stats_.shm_bytes_received : stats_.network_bytes_received) += bytes;
+  drop_acknowledged_control(frame.ack);
+  if (frame.kind == FrameKind::kSegment) ++streams_[stream].received;
+  if (frame.control == 0) return true;
+  if (frame.control <= received_number_) return false;
+  received_number_ = frame.control;
+  return true;
+}
+
+void Peer::acknowledge_segments(std::uint32_t stream, std::uint64_t count) {
+  if (stream >= streams_.size()) return;
+  Stream& acknowledged = streams_[stream];
+  while (acknowledged.acknowledged < count && !acknowledged.unacknowledged.empty()) {
+    ++acknowledged.acknowledged;
+    const Segment segment = std::move(acknowledged.unacknowledged.front());
+    acknowledged.unacknowledged.pop_front();
+    if (!source_.is_cancelled(segment)) source_.segment_done(segment);
+  }
+}
+
+void Peer::send_acknowledgements(bool all) {
+  if (!reachable() || link_->copies_payload()) return;
+  bool written = false;
+  for (std::uint32_t stream = 0; stream < streams_.size(); ++stream) {
+    Stream& received = streams_[stream];
+    if (received.reported == received.received || !link_->ready(control_stream_)) continue;
+    Frame frame;
+    frame.kind = FrameKind::kAck;
+    frame.stream = static_cast<std::uint16_t>(stream);
+    frame.offset = received.received;
+    if (!write(control_stream_, frame, {})) continue;
+    received.reported = received.received;
+    written = true;
+  }
+  const std::uint64_t due = received_number_ - acknowledged_number_;
+  if (written || due == 0 || (!all && due < kControlPerAcknowledgement)) return;
+  Frame frame;
+  frame.kind = FrameKind::kHeartbeat;
+  if (link_->ready(control_stream_)) write(control_stream_, frame, {});
+}
+
+bool Peer::lose_stream(std::uint32_t stream) {
+  ++stats_.streams_lost;
+  Stream& lost = streams_[stream];
+  for (Segment& segment : lost.unacknowledged) {
+    ++stats_.segments_sent_again;
+    ready_.push(std::move(segment));
+  }
+  lost.unacknowledged.clear();
+  bool any_alive = false;
+  for (std::uint32_t each = 0; each < streams_.size(); ++each) {
+    if (each == stream || !link_->alive(each)) continue;
+    if (stream == control_stream_ && !any_alive) {
+      control_stream_ = each;
+      unsent_ = 0;
+    }
+    any_alive = true;
+  }
+  return any_alive;
+}
+
+}  // namespace slipstream

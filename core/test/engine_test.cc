@@ -1,0 +1,209 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "engine_world.h"
+
+// The engine over the fake transport: collectives against plain arithmetic, several at once, and
+// everything that may go wrong.
+namespace slipstream::test {
+namespace {
+
+Request allreduce(std::vector<float>& data, std::string name = "t") {
+  Request request;
+  request.collective = Collective::kAllreduce;
+  request.input = request.output = data.data();
+  request.dtype = DType::kFloat32;
+  request.count = data.size();
+  request.name = std::move(name);
+  return request;
+}
+
+struct Case {
+  std::uint32_t ranks;
+  std::uint64_t count;
+  Algorithm algorithm;
+  bool copies;
+};
+
+class Allreduce : public testing::TestWithParam<Case> {};
+
+TEST_P(Allreduce, SumsOnEveryRank) {
+  const Case& c = GetParam();
+  FakeOptions network;
+  network.copies_payload = c.copies;
+  EngineOptions options;
+  options.segment_bytes = 4096;
+  options.eager_bytes = 1024;
+  EngineWorld world(c.ranks, network, options);
+  world.each([&](EngineRank& self) {
+    std::vector<float> data(c.count);
+    for (std::uint64_t i = 0; i < c.count; ++i) {
+      data[i] = static_cast<float>((i + 1) * (self.rank + 1) % 97);
+    }
+    Request request = allreduce(data);
+    request.algorithm = c.algorithm;
+    self.run(std::move(request));
+    for (std::uint64_t i = 0; i < c.count; ++i) {
+      float expected = 0;
+      for (std::uint32_t rank = 0; rank < c.ranks; ++rank) {
+        expected += static_cast<float>((i + 1) * (rank + 1) % 97);
+      }
+      ASSERT_EQ(data[i], expected) << "rank " << self.rank << " element " << i;
+    }
+  });
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::uint32_t ranks : {1U, 2U, 3U, 4U, 5U, 7U, 8U}) {
+    for (const std::uint64_t count : {0UL, 1UL, 255UL, 5000UL}) {
+      for (const Algorithm algorithm :
+           {Algorithm::kRing, Algorithm::kRecursiveDoubling, Algorithm::kDirect}) {
+        for (const bool copies : {true, false}) all.push_back({ranks, count, algorithm, copies});
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Allreduce, testing::ValuesIn(cases()), [](const auto& tested) {
+  const Case& c = tested.param;
+  return concat(name_of(c.algorithm), "_", c.ranks, "_ranks_", c.count, c.copies ? "_copied" : "_kept");
+});
+
+TEST(Engine, RunsManyOperationsAtOnce) {
+  EngineWorld world(4);
+  world.each([](EngineRank& self) {
+    std::vector<std::vector<float>> data(50, std::vector<float>(20000, 1.0F));
+    std::vector<std::shared_ptr<Completion>> pending;
+    for (auto& each : data) pending.push_back(self.engine->submit(self.world, allreduce(each)));
+    for (const auto& each : pending) self.finish(*each);
+    for (const auto& each : data) ASSERT_EQ(each.back(), 4.0F);
+  });
+}
+
+TEST(Engine, GroupsInOppositeOrdersDoNotBlockEachOther) {
+  FakeOptions network;
+  network.capacity_frames = 1;
+  EngineOptions options;
+  options.segment_bytes = 1024;
+  options.eager_bytes = 256;
+  options.eager_pool_bytes = 512;
+  EngineWorld world(3, network, options);
+  world.each([](EngineRank& self) {
+    auto a = self.engine->make_group("a", {0, 1, 2});
+    auto b = self.engine->make_group("b", {0, 1, 2});
+    for (const std::uint64_t count : {40UL, 5000UL}) {
+      std::vector<float> x(count, 1.0F), y(count, 2.0F);
+      for (int round = 0; round < 20; ++round) {
+        auto& first = self.rank == 1 ? b : a;
+        auto& second = self.rank == 1 ? a : b;
+        auto one = self.engine->submit(first, allreduce(self.rank == 1 ? y : x));
+        auto two = self.engine->submit(second, allreduce(self.rank == 1 ? x : y));
+        self.finish(*one);
+        self.finish(*two);
+      }
+      ASSERT_EQ(x[0], 3486784401.0F);
+    }
+  });
+}
+
+TEST(Engine, MismatchNamesWhatEachRankPassed) {
+  EngineWorld world(3);
+  world.each([](EngineRank& self) {
+    std::vector<float> data(self.rank == 1 ? 2000 : 1000);
+    const std::string message = error_of([&] { self.run(allreduce(data, "grad.3")); });
+    EXPECT_NE(message.find("rank 0: allreduce sum float32 x 1000"), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 1: allreduce sum float32 x 2000"), std::string::npos) << message;
+    EXPECT_NE(message.find("grad.3"), std::string::npos) << message;
+  });
+}
+
+TEST(Engine, DeadPeerFailsEveryOtherRank) {
+  EngineWorld world(3);
+  world.each([&](EngineRank& self) {
+    if (self.rank == 2) {
+      world.network().kill_rank(2);
+      return;
+    }
+    std::vector<float> data(100000);
+    const std::string message = error_of([&] { self.run(allreduce(data, "grad.3")); });
+    EXPECT_NE(message.find("rank 2"), std::string::npos) << message;
+  });
+}
+
+TEST(Engine, StragglerTimesOutByName) {
+  EngineWorld world(3);
+  world.each([](EngineRank& self) {
+    if (self.rank == 1) return;
+    std::vector<float> data(100);
+    Request request = allreduce(data, "late");
+    request.timeout = 300ms;
+    const std::string message = error_of([&] { self.run(std::move(request)); });
+    EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
+    EXPECT_NE(message.find("has not submitted"), std::string::npos) << message;
+  });
+}
+
+TEST(Engine, LostStreamIsMadeUpForByTheOthers) {
+  FakeOptions network;
+  network.num_streams = 4;
+  network.copies_payload = false;
+  EngineOptions options;
+  options.segment_bytes = 4096;
+  EngineWorld world(2, network, options);
+  world.each([&](EngineRank& self) {
+    std::vector<float> data(1'000'000, 1.0F);
+    auto pending = self.engine->submit(self.world, allreduce(data));
+    if (self.rank == 0) {
+      world.network().lose_stream(0, 1, 2);
+      world.network().lose_stream(0, 1, 0);
+    }
+    self.finish(*pending);
+    for (const float each : data) ASSERT_EQ(each, 2.0F);
+  });
+}
+
+TEST(Engine, SendsAndReceives) {
+  EngineWorld world(3);
+  world.each([](EngineRank& self) {
+    for (const std::uint64_t count : {0UL, 10UL, 100000UL}) {
+      std::vector<float> out(count, static_cast<float>(self.rank)), in(count);
+      Request send;
+      send.collective = Collective::kSend;
+      send.input = out.data();
+      send.dtype = DType::kFloat32;
+      send.count = count;
+      send.root = (self.rank + 1) % 3;
+      Request receive;
+      receive.collective = Collective::kReceive;
+      receive.output = in.data();
+      receive.dtype = DType::kFloat32;
+      receive.count = count;
+      receive.root = kAnyPeer;
+      auto sent = self.engine->submit(self.world, send);
+      auto received = self.engine->submit(self.world, receive);
+      self.finish(*sent);
+      self.finish(*received);
+      ASSERT_EQ(received->source(), (self.rank + 2) % 3);
+      for (const float each : in) ASSERT_EQ(each, static_cast<float>((self.rank + 2) % 3));
+    }
+  });
+}
+
+TEST(Engine, AbortFromAnotherThreadEndsAWait) {
+  EngineWorld world(2);
+  world.each([](EngineRank& self) {
+    if (self.rank == 1) return;
+    std::vector<float> data(100000);
+    auto pending = self.engine->submit(self.world, allreduce(data));
+    std::thread other([&] { self.engine->abort_group(*self.world, "enough"); });
+    const std::string message = error_of([&] { self.finish(*pending); });
+    other.join();
+    EXPECT_NE(message.find("enough"), std::string::npos) << message;
+  });
+}
+
+}  // namespace
+}  // namespace slipstream::test

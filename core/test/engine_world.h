@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/doorbell.h"
+#include "engine/engine.h"
+#include "transport/fake/fake_network.h"
+#include "transport/fake/fake_transport.h"
+
+namespace slipstream::test {
+
+/// One rank of a world of engines that live in this process, connected by a FakeNetwork.
+struct EngineRank {
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;
+  Doorbell doorbell;
+  std::unique_ptr<FakeTransport> transport;
+  std::mutex log_mutex;
+  std::vector<std::string> log;  // guarded by log_mutex
+  std::unique_ptr<Engine> engine;
+  std::shared_ptr<Group> world;
+
+  /// Submits and waits; throws the operation's error.
+  void run(Request request) { run(world, std::move(request)); }
+  void run(const std::shared_ptr<Group>& group, Request request) {
+    request.waits_soon = true;
+    finish(*engine->submit(group, std::move(request)));
+  }
+  void finish(Completion& completion) {
+    while (!engine->wait(completion, Clock::now() + 10s)) {
+    }
+    if (completion.error()) throw Error(*completion.error());
+  }
+  [[nodiscard]] std::vector<std::string> logged() {
+    const std::scoped_lock lock(log_mutex);
+    return log;
+  }
+};
+
+class EngineWorld {
+ public:
+  explicit EngineWorld(std::uint32_t size, FakeOptions network = {}, EngineOptions engine = {})
+      : network_(size, std::move(network)) {
+    engine.driver.yields = true;
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      auto member = std::make_unique<EngineRank>();
+      EngineRank* self = member.get();
+      self->rank = rank;
+      self->size = size;
+      self->transport =
+          std::make_unique<FakeTransport>(network_, rank, self->doorbell.bell());
+      const Log log([self](LogLevel, const std::string& text) {
+        const std::scoped_lock lock(self->log_mutex);
+        self->log.push_back(text);
+      });
+      self->engine = std::make_unique<Engine>(Identity{rank, size, 7, {}}, engine,
+                                              self->doorbell, log);
+      self->engine->add_transport(*self->transport);
+      ranks_.push_back(std::move(member));
+    }
+    each([](EngineRank& self) {
+      self.engine->connect(Clock::now() + 30s);
+      std::vector<std::uint32_t> all(self.size);
+      for (std::uint32_t i = 0; i < self.size; ++i) all[i] = i;
+      self.world = self.engine->make_group("world", all);
+    });
+  }
+
+  ~EngineWorld() {
+    each([](EngineRank& self) { self.engine->close(); });
+  }
+
+  FakeNetwork& network() { return network_; }
+  EngineRank& operator[](std::uint32_t rank) { return *ranks_[rank]; }
+
+  /// Runs `body` as every rank at once; throws the first rank's exception.
+  void each(const std::function<void(EngineRank&)>& body) {
+    std::vector<std::exception_ptr> errors(ranks_.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          body(*ranks_[i]);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+ private:
+  FakeNetwork network_;
+  std::vector<std::unique_ptr<EngineRank>> ranks_;
+};
+
+/// The message of the Error that `call` throws; empty if it throws none.
+inline std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace slipstream::test
