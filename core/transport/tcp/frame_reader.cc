@@ -103,7 +103,7 @@ void FrameReader::begin_payload(Sink& sink) {
 
 void FrameReader::deliver(std::span<const std::byte> payload, Sink& sink) {
   in_payload_ = false;
-  if (std::exchange(discarding_, false)) return;
+  if (std::exchange(discarding_, false)) payload = {};
   sink.arrived(source_.peer, source_.stream, frame_, payload);
 }
 

@@ -50,7 +50,8 @@ class FrameReader {
   /// Delivers what has arrived, at most about kBytesPerRead of it. `until_end`: the peer has sent
   /// its last byte, so that only the end of the stream proves the socket empty.
   Progress read(int fd, bool until_end, Sink& sink);
-  /// A payload that is being received into `memory` goes on into a buffer, undelivered.
+  /// A payload that is being received into `memory` goes on into a buffer. Its frame arrives with
+  /// an empty payload, because acknowledgements count frames.
   void forget(std::span<const std::byte> memory);
   /// Delivers nothing from now on; for a Sink that closes the stream while it is being called.
   void stop() { reason_ = "was closed by this process"; }

@@ -15,6 +15,7 @@ bool FrameWriter::send(int fd, const Frame& frame, std::span<const std::byte> pa
   if (!ready()) return false;
   frame_ = frame;
   payload_ = payload;
+  written_ = 0;
   written_ = write(fd);
   if (written_ == held_bytes()) return true;
   blocked_ = true;

@@ -73,7 +73,7 @@ bool TcpTransport::poll(Sink& sink) {
 
 TimePoint TcpTransport::next_event() const {
   if (closed_) return TimePoint::max();
-  if (poller_.pending()) return TimePoint::min();
+  if (poller_.pending()) return {};  // long ago
   TimePoint next = listener_.next_event();
   for (const auto& [peer, dialler] : diallers_) next = std::min(next, dialler->next_event());
   for (const auto& [peer, assembly] : assemblies_) next = std::min(next, assembly.deadline);
