@@ -16,12 +16,12 @@ READ_BYTES = 262144
 EXIT_SECONDS = 5.0  # for ssh to end after its output has ended
 SSH_FAILED = 255  # ssh's own exit code when it is ssh that failed, not the command
 
-# A password prompt cannot work, since ssh has no terminal here. A dead network is noticed in 15 s.
+# A password prompt cannot work, since ssh has no terminal here. A dead network is noticed in 60 s.
 SSH_OPTIONS = (
     "BatchMode=yes",
     "ConnectTimeout=15",
-    "ServerAliveInterval=5",
-    "ServerAliveCountMax=3",
+    "ServerAliveInterval=15",
+    "ServerAliveCountMax=4",
     "LogLevel=ERROR",
 )
 NUM_NOISE_LINES = 5

@@ -121,7 +121,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
             os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture(name="wait_until")
+@pytest.fixture(name="wait_until", scope="session")
 def wait_until_fixture() -> Wait:
     """Wait for a condition, with a deadline."""
     return wait_until

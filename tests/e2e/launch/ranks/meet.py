@@ -15,7 +15,8 @@ LIMIT_SECONDS = 60.0
 def gather(launch: Launch, port: int) -> list[int]:
     """Return the numbers of all ranks, at rank 0."""
     came = [0]
-    with socket.create_server(("", port)) as server:
+    both = {"family": socket.AF_INET6, "dualstack_ipv6": True}
+    with socket.create_server(("", port), **both) as server:
         server.settimeout(LIMIT_SECONDS)
         while len(came) < launch.world_size:
             connection, _ = server.accept()
