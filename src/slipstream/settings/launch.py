@@ -107,7 +107,7 @@ DIALECTS = (
         rank="SLURM_PROCID",
         world_size=("SLURM_STEP_NUM_TASKS",),
         local_rank=("SLURM_LOCALID",),
-        local_world_size=(),
+        local_world_size=("SLURM_STEP_TASKS_PER_NODE",),
         job=("SLURM_JOB_ID",),
         nodes=("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"),
     ),
@@ -176,7 +176,7 @@ def _read_launch(dialect: Dialect, environ: Mapping[str, str]) -> Launch:
             f"{dialect.rank} is {rank}; allowed: 0 to {world_size - 1}, because"
             f" {dialect.world_size[0]} is {world_size}"
         )
-    local_world_size = _number(dialect.local_world_size, 1, environ)
+    local_world_size = _local_world_size(dialect, environ)
     local_rank = _number(dialect.local_rank, 0, environ)
     return Launch(
         rank=rank,
@@ -193,6 +193,20 @@ def _number(names: tuple[str, ...], low: int, environ: Mapping[str, str]) -> int
     for name in names:
         if environ.get(name):
             return integer(low, 2**31 - 1).read(name, environ[name])
+    return None
+
+
+def _local_world_size(dialect: Dialect, environ: Mapping[str, str]) -> int | None:
+    """Return the ranks of this host; Slurm writes `2(x3)` for two on each of three hosts.
+
+    Where hosts have different numbers, `4,2(x2)`, Slurm does not say which is this one's.
+    """
+    for name in dialect.local_world_size:
+        text = environ.get(name, "")
+        if dialect.source == "slurm":
+            text = re.sub(r"\(x\d+\)$", "", text)
+        if text and "," not in text:
+            return integer(1, 2**31 - 1).read(name, text)
     return None
 
 

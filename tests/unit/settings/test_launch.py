@@ -25,6 +25,7 @@ SRUN = {
     "SLURM_PROCID": "5",
     "SLURM_STEP_NUM_TASKS": "8",
     "SLURM_LOCALID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "4,2(x2)",
     "SLURM_STEP_NODELIST": "gpu[03-04,9]",
     "SLURM_JOB_ID": "77",
 }
@@ -115,6 +116,17 @@ def test_all_ranks_of_a_job_compute_one_even_port_and_other_jobs_mostly_others()
 )
 def test_rank_0_is_on_the_first_host_of_slurms_list(nodes: str, first: str) -> None:
     assert detect_launcher(SRUN | {"SLURM_STEP_NODELIST": nodes}).master_addr == first
+
+
+@pytest.mark.parametrize(
+    ("tasks", "local_world_size", "address"),
+    [("8", 8, "127.0.0.1"), ("4(x2)", 4, "gpu03"), ("6,1(x2)", None, "gpu03"), ("", None, "gpu03")],
+)
+def test_slurms_tasks_per_node_say_how_many_ranks_share_a_host(
+    tasks: str, local_world_size: int | None, address: str
+) -> None:
+    launch = detect_launcher(SRUN | {"SLURM_STEP_TASKS_PER_NODE": tasks})
+    assert (launch.local_world_size, launch.master_addr) == (local_world_size, address)
 
 
 @pytest.mark.parametrize(
