@@ -135,6 +135,24 @@ TEST(Fake, ALostStreamTakesWhatIsInFlightAndNoOtherStream) {
   EXPECT_EQ((ranks[1].sink.received[{0, 0}].size()), 1U);
 }
 
+TEST(Fake, AStreamLostLateDeliversWhatIsInFlightAfterTheSenderHasLostIt) {
+  const Fault late{.action = Fault::Action::kLoseStreamLate, .lane = {0, 1, 1}, .after = 3};
+  FakeWorld ranks(2, {.delay = 10ms, .schedule = only(late)});
+  std::vector<std::byte> source(10, std::byte{1});
+  const Frame frame{.kind = FrameKind::kSegment, .length = 10};
+  ASSERT_TRUE(ranks[1].try_send(0, 1, 10));
+  for (int count = 0; count < 4; ++count) ASSERT_TRUE(ranks[0].link(1).send(1, frame, source));
+  EXPECT_TRUE(ranks[0].poll());
+  EXPECT_TRUE(ranks[0].sink.lost.contains({1, 1}));
+  std::ranges::fill(source, std::byte{2});  // its sender may have it back as soon as it was resent
+  EXPECT_EQ(ranks[1].sink.num_received, 0U);
+  EXPECT_TRUE(ranks[1].drive_until([&] { return ranks[1].sink.lost.contains({0, 1}); }));
+  const std::vector<Message>& received = ranks[1].sink.received[{0, 1}];
+  ASSERT_EQ(received.size(), 3U);
+  EXPECT_EQ(received[2].payload, std::vector<std::byte>(10, std::byte{1}));
+  EXPECT_EQ(ranks[0].sink.num_received, 0U);
+}
+
 TEST(Fake, AFrozenLinkIsLateAndLosesNothing) {
   const Fault freeze{
       .action = Fault::Action::kFreezeLink, .lane = {0, 1, 1}, .after = 1, .duration = 20ms};
@@ -212,7 +230,8 @@ std::map<PeerStream, std::vector<Message>> run_with(const FaultSchedule& schedul
 TEST(Fake, WhatHappenedAtRandomCanBeReplayed) {
   std::vector<Fault> at_random;
   std::vector<Fault> replayed;
-  const auto received = run_with({.random = {.lose_stream = 0.05}}, at_random);
+  const auto received =
+      run_with({.random = {.lose_stream = 0.05, .lose_stream_late = 0.05}}, at_random);
   EXPECT_GT(at_random.size(), 0U);
   EXPECT_TRUE(received == run_with({.faults = at_random}, replayed));
   EXPECT_EQ(at_random, replayed);

@@ -97,7 +97,10 @@ void TransportRank::sleep(const Condition& condition, TimePoint deadline) {
   doorbell.arm(fd >= 0);
   if (poll() || condition()) return doorbell.disarm();
   const TimePoint until = std::min(transport->next_event(), deadline);
-  if (fd < 0) return doorbell.sleep(until);
+  if (fd < 0) {
+    doorbell.sleep(until);
+    return doorbell.disarm();
+  }
   const auto left = std::max(until - Clock::now(), Clock::duration::zero()).count();
   const timespec timeout{left / 1'000'000'000, left % 1'000'000'000};
   pollfd waiting[] = {{fd, POLLIN, 0}, {doorbell.event_fd(), POLLIN, 0}};
@@ -107,6 +110,7 @@ void TransportRank::sleep(const Condition& condition, TimePoint deadline) {
 
 bool TransportRank::try_send(std::uint32_t peer, std::uint32_t stream,
                              std::uint32_t payload_bytes) {
+  payload_bytes = std::min(payload_bytes, family_.max_payload(stream));
   std::vector<Message>& sent_before = sent[{peer, stream}];
   Message message = make_message(rank_, peer, stream, sent_before.size(), payload_bytes);
   if (!link(peer).send(stream, message.frame, message.payload)) return false;
@@ -118,7 +122,7 @@ TransportWorld::TransportWorld(const TransportFamily& family, std::uint32_t worl
     : family_(family) {
   std::vector<Doorbell*> doorbells;
   for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-    ranks_.push_back(std::make_unique<TransportRank>(rank));
+    ranks_.push_back(std::make_unique<TransportRank>(rank, family_));
     doorbells.push_back(&ranks_.back()->doorbell);
   }
   Wires wires = family_.make(doorbells);
@@ -170,7 +174,7 @@ std::size_t TransportWorld::fill(std::uint32_t from, std::uint32_t to, std::uint
     } else if (!ranks_[from]->poll()) {
       ++idle_polls;
     }
-    if (num_sent * (payload_bytes + sizeof(Frame)) > kMostHeld) {
+    if (num_sent * (std::min(payload_bytes, max_payload(stream)) + sizeof(Frame)) > kMostHeld) {
       throw std::runtime_error(family_.name + " takes frames without end");
     }
   }

@@ -80,14 +80,15 @@ class TransportRank {
  public:
   using Condition = std::function<bool()>;
 
-  explicit TransportRank(std::uint32_t rank) : rank_(rank) {}
+  TransportRank(std::uint32_t rank, const TransportFamily& family) : rank_(rank), family_(family) {}
 
   bool poll() { return transport->poll(sink); }
   /// Polls, and sleeps whenever there is nothing to do, as the engine's driver does. False when the
   /// condition does not hold within kPatience.
   bool drive_until(const Condition& condition);
   [[nodiscard]] Link& link(std::uint32_t peer) const { return *sink.links.at(peer); }
-  /// Sends the next message on this stream; false if the link refused it.
+  /// Sends the next message on this stream, smaller where the stream does not take so much; false
+  /// if the link refused it.
   bool try_send(std::uint32_t peer, std::uint32_t stream, std::uint32_t payload_bytes);
 
   Doorbell doorbell;
@@ -99,6 +100,7 @@ class TransportRank {
   void sleep(const Condition& condition, TimePoint deadline);
 
   const std::uint32_t rank_;
+  const TransportFamily& family_;
 };
 
 /// Connected ranks of one family.
@@ -121,7 +123,7 @@ class TransportWorld {
   // These drive all ranks from the calling thread.
   bool poll();
   bool poll_until(const TransportRank::Condition& condition);
-  /// Throws when the stream does not take it within kPatience.
+  /// As try_send(), but throws when the stream takes nothing within kPatience.
   void send(std::uint32_t from, std::uint32_t to, std::uint32_t stream,
             std::uint32_t payload_bytes);
   /// Sends, polling only the sender, until the stream takes no more; the number of messages sent.

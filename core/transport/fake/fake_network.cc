@@ -14,10 +14,11 @@ void check(const FakeOptions& options, std::uint32_t world_size) {
     fail(ErrorKind::kUsage, "a fake network of ", world_size, " ranks, ", options.num_streams,
          " streams and ", options.capacity_frames, " frames per lane: each must be at least 1");
   }
-  const auto loses = [](const Fault& fault) { return fault.action == Fault::Action::kLoseStream; };
+  const auto loses = [](const Fault& fault) { return loses_stream(fault.action); };
   const FaultSchedule& schedule = options.schedule;
-  if (options.copies_payload &&
-      (schedule.random.lose_stream > 0 || std::ranges::any_of(schedule.faults, loses))) {
+  const RandomFaults& random = schedule.random;
+  if (options.copies_payload && (random.lose_stream > 0 || random.lose_stream_late > 0 ||
+                                 std::ranges::any_of(schedule.faults, loses))) {
     fail(ErrorKind::kUsage,
          "a fake network that copies payload promises that a live peer misses none of it; a "
          "schedule that loses single streams needs copies_payload = false");
@@ -77,7 +78,7 @@ bool FakeNetwork::send(const FakeLane& lane, const Frame& frame,
       const std::scoped_lock lock(mutex_);
       happened_.push_back(fault);
     }
-    if (fault.action == Fault::Action::kLoseStream) cut(lane, slipstream::describe(fault));
+    if (loses_stream(fault.action)) cut(lane, slipstream::describe(fault));
     if (fault.action == Fault::Action::kKillRank)
       cut_all(fault.victim, slipstream::describe(fault));
   }

@@ -4,15 +4,11 @@
 #include <cstring>
 #include <utility>
 
+#include "base/overlap.h"
 #include "slipstream/error.h"
 
 namespace slipstream {
 namespace {
-
-bool overlap(const std::byte* begin, std::size_t bytes, std::span<const std::byte> memory) {
-  const std::less<> before;
-  return before(begin, memory.data() + memory.size()) && before(memory.data(), begin + bytes);
-}
 
 Nanoseconds nanoseconds(double count) { return Nanoseconds(static_cast<std::int64_t>(count)); }
 
@@ -113,6 +109,8 @@ void FakePort::strike(const FakeLane& lane, const Fault& fault) {
   switch (fault.action) {
     case Fault::Action::kLoseStream:
       return drop(lane, describe(fault));
+    case Fault::Action::kLoseStreamLate:
+      return end_after_flight(lane, describe(fault));
     case Fault::Action::kFreezeLink: {
       TimePoint& until = inbound(lane.from).frozen_until;
       until = std::max(until, Clock::now() + fault.duration);
@@ -128,7 +126,7 @@ void FakePort::forget_sources(std::uint32_t from, std::span<const std::byte> mem
   const std::scoped_lock lock(mutex_);
   for (Queue& lane : inbound(from).queues) {
     for (Packet& packet : lane.packets) {
-      if (overlap(packet.source.data(), packet.source.size(), memory)) packet.own();
+      if (overlap(packet.source, memory)) packet.own();
     }
   }
 }
@@ -138,7 +136,7 @@ void FakePort::forget_places(std::uint32_t from, std::span<const std::byte> memo
   for (Queue& lane : inbound(from).queues) {
     if (lane.packets.empty()) continue;
     Packet& head = lane.packets.front();
-    if (head.placed == nullptr || !overlap(head.placed, head.frame.length, memory)) continue;
+    if (head.placed == nullptr || !overlap({head.placed, head.frame.length}, memory)) continue;
     head.placed = nullptr;
     head.discarded = true;
   }
@@ -157,6 +155,10 @@ void FakePort::end(Queue& queue, const FakeLane& lane, const std::string& reason
 
 void FakePort::finish(const FakeLane& lane, const std::string& reason) {
   const std::scoped_lock lock(mutex_);
+  end_after_flight(lane, reason);
+}
+
+void FakePort::end_after_flight(const FakeLane& lane, const std::string& reason) {
   Queue& sent = queue(lane);
   if (sent.dead) return;
   for (Packet& packet : sent.packets) packet.own();

@@ -162,6 +162,7 @@ class FakePort {
   void end(Queue& queue, const FakeLane& lane, const std::string& reason, TimePoint due);
   void strike(const FakeLane& lane, const Fault& fault);
   void drop(const FakeLane& lane, const std::string& reason);
+  void end_after_flight(const FakeLane& lane, const std::string& reason);
   std::optional<FakeEvent> take_head(const FakeLane& lane, TimePoint now);
   void begin(Packet& head, const FakeLane& lane, std::byte* place, TimePoint now);
   FakeArrival pop(const FakeLane& lane);

@@ -42,9 +42,12 @@ std::vector<Fault> faults_after(const FaultSchedule& schedule, std::uint64_t see
     return probability > 0 && draw(seed, purpose, lane, count) < probability;
   };
   const RandomFaults& random = schedule.random;
-  if (happens(random.lose_stream, Draw::kLoseStream) && !spared(seed, num_streams, lane)) {
-    due.push_back({.action = Fault::Action::kLoseStream, .lane = lane, .after = count});
-  }
+  const auto lose = [&](double probability, Draw purpose, Fault::Action action) {
+    if (!happens(probability, purpose) || spared(seed, num_streams, lane)) return;
+    due.push_back({.action = action, .lane = lane, .after = count});
+  };
+  lose(random.lose_stream, Draw::kLoseStream, Fault::Action::kLoseStream);
+  lose(random.lose_stream_late, Draw::kLoseStreamLate, Fault::Action::kLoseStreamLate);
   if (happens(random.freeze_link, Draw::kFreezeLink)) {
     const double share = draw(seed, Draw::kFreezeTime, lane, count);
     const auto nanoseconds = static_cast<double>(random.longest_freeze.count()) * share;
@@ -66,6 +69,8 @@ std::string describe(const Fault& fault) {
   switch (fault.action) {
     case Fault::Action::kLoseStream:
       return when + "lose the stream";
+    case Fault::Action::kLoseStreamLate:
+      return when + "lose the stream, the receiver last";
     case Fault::Action::kFreezeLink:
       return concat(when, "freeze the link for ", fault.duration.count(), " ns");
     case Fault::Action::kKillRank:

@@ -20,9 +20,10 @@ struct FakeLane {
 /// Something that goes wrong as soon as `after` frames (counted from 1) have been sent on `lane`.
 struct Fault {
   enum class Action : std::uint8_t {
-    kLoseStream,  ///< frames in flight, both ways, vanish; both ends lose the stream
-    kFreezeLink,  ///< what `lane.from` sends to `lane.to`, on any stream, is late by `duration`
-    kKillRank,    ///< every stream of rank `victim` is lost, at both ends
+    kLoseStream,      ///< frames in flight, both ways, vanish; both ends lose the stream
+    kLoseStreamLate,  ///< the sender loses it at once, the receiver after what is in flight to it
+    kFreezeLink,      ///< what `lane.from` sends to `lane.to`, on any stream, is late by `duration`
+    kKillRank,        ///< every stream of rank `victim` is lost, at both ends
   };
   Action action = Action::kLoseStream;
   FakeLane lane{};
@@ -33,6 +34,10 @@ struct Fault {
   bool operator==(const Fault&) const = default;
 };
 
+[[nodiscard]] inline bool loses_stream(Fault::Action action) {
+  return action == Fault::Action::kLoseStream || action == Fault::Action::kLoseStreamLate;
+}
+
 /// "after frame 7 from 0 to 2 on stream 1: kill rank 0"
 std::string describe(const Fault& fault);
 
@@ -40,6 +45,7 @@ std::string describe(const Fault& fault);
 /// ranks (drawn from the seed), so that a pair can always heal.
 struct RandomFaults {
   double lose_stream = 0;
+  double lose_stream_late = 0;
   double freeze_link = 0;
   Nanoseconds longest_freeze{1ms};
   double kill_rank = 0;  ///< of the sender
@@ -62,6 +68,7 @@ enum class Draw : std::uint64_t {
   kJitter = 1,
   kSplit,
   kLoseStream,
+  kLoseStreamLate,
   kFreezeLink,
   kFreezeTime,
   kKillRank,
