@@ -1,7 +1,60 @@
+"""`slipstream doctor`: one screen about what this host has and what it lacks."""
+
+import json
+import os
+from dataclasses import asdict
+from typing import Annotated
+
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from slipstream.cli.findings import Finding, find_everything
+
+MARKS = {"ok": ("ok", "green"), "absent": ("-", "dim"), "wrong": ("!!", "bold red")}
 
 
 def add_to(app: typer.Typer) -> None:
-    @app.command("doctor")
-    def doctor() -> None:
-        pass
+    """Make this a sub-command of `app`."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    peer: Annotated[
+        str | None, typer.Option(help="Host to look up the route to; default: the default route.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
+) -> None:
+    """Show what this host has and what it lacks. Exit code 1 if Slipstream cannot work here."""
+    findings = find_everything(os.environ, peer)
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        console = Console(highlight=False)
+        console.print(_screen(findings))
+        for finding in findings:
+            if finding.remedy:
+                console.print(_remedy(finding))
+    raise typer.Exit(int(any(finding.state == "wrong" for finding in findings)))
+
+
+def _screen(findings: list[Finding]) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=2, justify="right")
+    table.add_column(width=14)
+    table.add_column(overflow="fold")
+    topic = ""
+    for finding in findings:
+        if finding.topic != topic:
+            topic = finding.topic
+            table.add_row("", Text(topic, style="bold"), "")
+        mark, style = MARKS[finding.state]
+        text = Text(finding.text, style="" if finding.state == "ok" else style)
+        table.add_row(Text(mark, style=style), finding.name, text)
+    return table
+
+
+def _remedy(finding: Finding) -> Text:
+    label = "To do" if finding.state == "wrong" else "Optional"
+    return Text.assemble((f"{label}: ", "bold"), f"{finding.name}: {finding.remedy}")

@@ -1,0 +1,215 @@
+"""What `slipstream doctor` finds out about this host; nothing here imports a framework."""
+
+import fcntl
+import importlib
+import os
+import platform
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import Literal
+
+from slipstream.errors import ConfigError
+from slipstream.settings import Settings
+
+# Reserved for documentation (RFC 5737): nothing is sent, but the route there is the default one.
+ANYWHERE = "198.51.100.1"
+SIMD_FLAGS = ("sse4_2", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
+SIOCGIFADDR = 0x8915
+
+State = Literal["ok", "absent", "wrong"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One line of the doctor's screen.
+
+    Args:
+        topic: heading that it stands under.
+        name: what was looked at.
+        state: `absent` can be done without, `wrong` cannot.
+        text: what was found.
+        remedy: what to do about it, where there is something to do.
+    """
+
+    topic: str
+    name: str
+    state: State
+    text: str
+    remedy: str = ""
+
+
+def find_everything(environ: Mapping[str, str], peer: str | None) -> list[Finding]:
+    """Look at this host; blocks for less than a second.
+
+    Args:
+        environ: this process's environment.
+        peer: host to which the route is looked up; default: the default route.
+    """
+    host = [_python(), _processor(), _memory(), _interface(environ, peer)]
+    engine = [_settings(environ), _core(), _shared_memory()]
+    frameworks = [_framework(name) for name in ("torch", "numpy", "tensorflow", "jax", "mxnet")]
+    launchers = [_ssh(), _torchrun(), _program("mpirun", "openmpi-bin"), _program("srun", "slurm")]
+    return [*host, *engine, *frameworks, *launchers]
+
+
+# ---- this host ----
+
+
+def _python() -> Finding:
+    text = f"{platform.python_version()}, {sys.executable}"
+    return Finding(topic="This host", name="Python", state="ok", text=text)
+
+
+def _processor() -> Finding:
+    described = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*: (.*)", described, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*: (.*)", described, re.MULTILINE)
+    found = [flag for flag in SIMD_FLAGS if flags and flag in flags[1].split()]
+    usable, present = len(os.sched_getaffinity(0)), os.cpu_count()
+    text = (
+        f"{model[1] if model else platform.machine()}, {usable} of {present} cores usable,"
+        f" {' '.join(found) or 'no SIMD'}"
+    )
+    return Finding(topic="This host", name="processor", state="ok", text=text)
+
+
+def _memory() -> Finding:
+    kilobytes = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M))
+    total, available = (int(kilobytes[name]) / 2**20 for name in ("MemTotal", "MemAvailable"))
+    text = f"{total:.1f} GiB, {available:.1f} GiB of it available"
+    return Finding(topic="This host", name="memory", state="ok", text=text)
+
+
+def _interface(environ: Mapping[str, str], peer: str | None) -> Finding:
+    target = f"to {peer}" if peer else "by default"
+    try:
+        allowed = Settings.from_environment(environ).iface
+        address = _source_address(peer or ANYWHERE)
+    except ConfigError as error:
+        return _network("wrong", "not chosen", str(error))
+    except OSError as error:
+        state = "absent" if peer is None else "wrong"
+        return _network(state, f"no route {target} ({error}): only ranks of this host are reached")
+    name = _interface_of(address)
+    if allowed is not None and not allowed.allows(name):
+        remedy = "allow it in the setting of the interfaces, or change the route"
+        return _network("wrong", f"{name} ({address}) carries the route {target}", remedy)
+    return _network("ok", f"{name} ({address}), since the route {target} begins there")
+
+
+def _network(state: State, text: str, remedy: str = "") -> Finding:
+    return Finding(topic="This host", name="interface", state=state, text=text, remedy=remedy)
+
+
+def _source_address(peer: str) -> str:
+    family, kind, _, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
+
+
+def _interface_of(address: str) -> str:
+    packed6 = socket.inet_pton(socket.AF_INET6, address).hex() if ":" in address else ""
+    if packed6:
+        listed = (line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines())
+        return next((fields[5] for fields in listed if fields[0] == packed6), "?")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode())
+            try:
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
+            except OSError:  # it has no IPv4 address
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return "?"
+
+
+# ---- the engine ----
+
+
+def _settings(environ: Mapping[str, str]) -> Finding:
+    try:
+        Settings.from_environment(environ)
+    except ConfigError as error:
+        return _engine("settings", "wrong", str(error), "see docs/settings.md")
+    names = sorted(name for name in environ if name.startswith("SLIPSTREAM_"))
+    return _engine("settings", "ok", ", ".join(names) or "all at their defaults")
+
+
+def _core() -> Finding:
+    try:
+        core = importlib.import_module("slipstream._core")
+    except ImportError as error:
+        return _engine("core", "wrong", f"not built ({error})", "make, or pip install slipstream")
+    return _engine("core", "ok", f"Slipstream {version('slipstream')}, SIMD {core.simd_target()}")
+
+
+def _shared_memory() -> Finding:
+    try:
+        descriptor = os.memfd_create("slipstream-doctor")
+        os.ftruncate(descriptor, 1 << 20)
+        os.close(descriptor)
+    except OSError as error:
+        remedy = "allow memfd_create in the container's seccomp profile"
+        return _engine("shared memory", "wrong", f"memfd: {error}", remedy)
+    return _engine("shared memory", "ok", "memfd works; nothing is kept in /dev/shm")
+
+
+def _engine(name: str, state: State, text: str, remedy: str = "") -> Finding:
+    return Finding(topic="Engine", name=name, state=state, text=text, remedy=remedy)
+
+
+# ---- frameworks and launchers ----
+
+
+def _framework(name: str) -> Finding:
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        remedy = "pip install 'slipstream[torch]'" if name == "torch" else ""
+        return Finding(
+            topic="Frameworks", name=name, state="absent", text="not installed", remedy=remedy
+        )
+    text = f"{found}, {_torch_backend()}" if name == "torch" else found
+    return Finding(topic="Frameworks", name=name, state="ok", text=text)
+
+
+def _torch_backend() -> str:
+    names = [point.name for point in entry_points(group="torch.backends")]
+    if "slipstream" in names:
+        return 'backend "slipstream" registers itself'
+    return 'backend "slipstream" only after import slipstream.torch'
+
+
+def _ssh() -> Finding:
+    found = _program("ssh", "openssh-client")
+    if found.state != "ok":
+        return found
+    said = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=False).stderr
+    text = f"{said.split(',')[0].strip()}, {found.text}"
+    return Finding(topic=found.topic, name=found.name, state="ok", text=text)
+
+
+def _torchrun() -> Finding:
+    beside = Path(sys.executable).with_name("torchrun")
+    path = str(beside) if beside.exists() else shutil.which("torchrun")
+    state: State = "ok" if path else "absent"
+    return Finding(topic="Launchers", name="torchrun", state=state, text=path or "comes with torch")
+
+
+def _program(name: str, package: str) -> Finding:
+    path = shutil.which(name)
+    if path is None:
+        remedy = f"apt install {package}" if package != "slurm" else ""
+        text = "not found" if remedy else "not found; it comes with a Slurm cluster"
+        return Finding(topic="Launchers", name=name, state="absent", text=text, remedy=remedy)
+    return Finding(topic="Launchers", name=name, state="ok", text=path)

@@ -1,0 +1,51 @@
+"""What the doctor says about the host that the tests run on, and about settings that are wrong."""
+
+import os
+import platform
+
+import numpy as np
+import pytest
+
+from slipstream.cli.findings import Finding, find_everything
+
+
+def found(name: str, environ: dict[str, str] | None = None, peer: str | None = None) -> Finding:
+    (finding,) = [each for each in find_everything(environ or {}, peer) if each.name == name]
+    return finding
+
+
+def test_it_sees_the_python_and_the_cores_that_it_runs_on() -> None:
+    assert found("Python").text.startswith(platform.python_version())
+    assert f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores" in found("processor").text
+
+
+def test_it_sees_installed_frameworks_without_importing_them() -> None:
+    assert found("numpy").text == np.__version__
+    assert found("mxnet").state == "absent"
+
+
+def test_the_interface_is_the_one_of_the_route_to_the_peer() -> None:
+    finding = found("interface", peer="127.0.0.1")
+    assert finding.text.startswith("lo (127.0.0.1)")
+    assert found("interface", peer="::1").text.startswith("lo (::1)")
+
+
+@pytest.mark.parametrize(("interfaces", "state"), [("lo", "ok"), ("^lo", "wrong"), ("^", "wrong")])
+def test_an_interface_that_the_settings_forbid_is_wrong(interfaces: str, state: str) -> None:
+    finding = found("interface", {"SLIPSTREAM_IFACE": interfaces}, "127.0.0.1")
+    assert finding.state == state
+
+
+def test_a_peer_without_an_address_is_wrong() -> None:
+    assert found("interface", peer="no-such-host.invalid").state == "wrong"
+
+
+def test_a_setting_that_is_not_allowed_is_named() -> None:
+    finding = found("settings", {"SLIPSTREAM_STREAMS": "many"})
+    assert finding.state == "wrong"
+    assert "SLIPSTREAM_STREAMS is 'many'" in finding.text
+
+
+def test_whatever_is_wrong_has_a_remedy_or_says_what_is_allowed() -> None:
+    for finding in find_everything({"SLIPSTREAM_STREAMS": "many"}, None):
+        assert finding.state != "wrong" or finding.remedy or "allowed" in finding.text
