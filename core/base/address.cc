@@ -124,6 +124,16 @@ std::uint32_t SocketAddress::scope() const noexcept {
   return family() == AF_INET6 ? v6().sin6_scope_id : 0;
 }
 
+SocketAddress SocketAddress::with_port(std::uint16_t port) const noexcept {
+  SocketAddress copy = *this;
+  if (family() == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(copy.storage_).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(copy.storage_).sin_port = htons(port);
+  }
+  return copy;
+}
+
 SocketAddress SocketAddress::with_scope(std::uint32_t scope) const noexcept {
   SocketAddress copy = *this;
   if (family() == AF_INET6) reinterpret_cast<sockaddr_in6&>(copy.storage_).sin6_scope_id = scope;

@@ -28,6 +28,7 @@ class SocketAddress {
   [[nodiscard]] std::uint16_t port() const noexcept;
   /// The interface that a link-local IPv6 address belongs to; 0 where none is known or needed.
   [[nodiscard]] std::uint32_t scope() const noexcept;
+  [[nodiscard]] SocketAddress with_port(std::uint16_t port) const noexcept;
   [[nodiscard]] SocketAddress with_scope(std::uint32_t scope) const noexcept;
   [[nodiscard]] bool is_loopback() const noexcept;
   [[nodiscard]] bool is_link_local() const noexcept;

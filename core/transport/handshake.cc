@@ -27,6 +27,7 @@ struct Challenge {
 };
 static_assert(sizeof(Challenge) == 80);
 static_assert(offsetof(Challenge, version) == offsetof(Hello, version));
+static_assert(offsetof(Challenge, proof) == 48);
 /// Magic and version: what the first message of either end begins with, in every version.
 constexpr std::size_t kPrefixBytes = offsetof(Hello, version) + sizeof(Hello::version);
 
@@ -203,7 +204,8 @@ void Handshake::challenge() {
   Challenge answer{.magic = kHandshakeMagic, .version = kProtocolVersion};
   if (refusal_.empty()) {
     hello_ = parse<Hello>(message_);
-    acceptor_nonce_ = answer.nonce = random_nonce();
+    answer.nonce = random_nonce();
+    std::memcpy(challenged_.data(), &answer, challenged_.size());
     answer.proof = digest(kAcceptLabel);
   }
   send(Step::kChallenge, answer);
@@ -211,7 +213,7 @@ void Handshake::challenge() {
 
 void Handshake::verify_challenge() {
   const auto answer = parse<Challenge>(message_);
-  acceptor_nonce_ = answer.nonce;
+  std::memcpy(challenged_.data(), &answer, challenged_.size());
   if (!equal_in_constant_time(answer.proof, digest(kAcceptLabel))) {
     return stop(Failure::kStranger,
                 "did not prove the job key: it belongs to another job, or was given another "
@@ -277,9 +279,8 @@ std::string Handshake::overdue() const {
 }
 
 Digest Handshake::digest(std::string_view label) const {
-  return hmac_sha256(self_.key,
-                     {std::as_bytes(std::span(label)), std::as_bytes(std::span(&hello_, 1)),
-                      acceptor_nonce_, std::as_bytes(std::span(&kProtocolVersion, 1))});
+  return hmac_sha256(self_.key, {std::as_bytes(std::span(label)),
+                                 std::as_bytes(std::span(&hello_, 1)), challenged_});
 }
 
 void Handshake::stop(Failure failure, std::string reason) {

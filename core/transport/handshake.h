@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,14 +43,15 @@ constexpr Clock::duration kHandshakeDeadline = 10s;
 /// The authenticated handshake of one connected stream socket, for either end.
 ///
 ///   connector  Hello      {magic, version, who, nonce C}
-///   acceptor   Challenge  {magic, version, nonce A, HMAC(key, "slipstream accept", Hello, A)}
-///   connector  Proof      {HMAC(key, "slipstream connect", Hello, A)}
+///   acceptor   Challenge  {magic, version, nonce A, HMAC(key, "slipstream accept", ...)}
+///   connector  Proof      {HMAC(key, "slipstream connect", ...)}
 ///   acceptor   Verdict    {welcome, or why not}
 ///
-/// Hello holds C, so both digests cover both nonces, both ranks, epoch and version. The acceptor
-/// judges epoch, ranks and stream only once the key is proved: a stranger learns the version and
-/// then sees a closed socket, a rank of the same job is told the exact cause. No byte after the
-/// handshake is read. Works on any stream socket, blocking or not; never blocks, never SIGPIPE.
+/// Both digests are of their label, the whole Hello and the whole Challenge up to the digest, and
+/// so of both nonces, both ranks, epoch and versions. The acceptor judges epoch, ranks and stream
+/// only once the key is proved: a stranger learns the version and then sees a closed socket, a rank
+/// of the same job is told the exact cause. No byte after the handshake is read. Works on any
+/// stream socket, blocking or not; never blocks, never SIGPIPE.
 class Handshake {
  public:
   enum class Progress : std::uint8_t { kPending, kDone, kFailed };
@@ -121,7 +123,7 @@ class Handshake {
   Purpose purpose_ = Purpose::kTcp;
   Admit admit_;
   Hello hello_{};
-  Nonce acceptor_nonce_{};
+  std::array<std::byte, 48> challenged_{};  // the Challenge up to its digest
   Step step_ = Step::kHello;
   bool sending_ = false;            // whether message_ is being written, else read
   std::vector<std::byte> message_;  // of the current step

@@ -24,14 +24,15 @@ bool connected_to_itself(int fd) {
 
 Attempt::Attempt(Poller& poller, const Identity& self, const SocketAddress& endpoint,
                  const Handshake::Call& call, TimePoint deadline)
-    : poller_(poller),
-      socket_(::socket(endpoint.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP),
-              "socket"),
-      handshake_(Handshake::connect(self, call, deadline)) {
+    : poller_(poller), handshake_(Handshake::connect(self, call, deadline)) {
   connect(endpoint);
 }
 
 void Attempt::connect(const SocketAddress& endpoint) {
+  const int fd =
+      ::socket(endpoint.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+  if (fd < 0) return stop(concat("cannot be connected: ", std::strerror(errno)));
+  socket_ = Descriptor(fd, "socket");
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   poller_.watch(socket_.get(), *this);

@@ -29,19 +29,21 @@ Descriptor listen_on(const std::string& text) {
     fail(ErrorKind::kConfig, "cannot listen on '", text,
          "': expected an address such as 10.0.0.1, 10.0.0.1:4000 or [fd00::1]:4000");
   }
+  const auto attempt = [&](const char* call, int result) {
+    if (result >= 0) return result;
+    fail(ErrorKind::kConfig, "cannot listen on ", address->text(), ": ", call,
+         " failed: ", std::strerror(errno),
+         "; choose an address of this host and a free port (SLIPSTREAM_IFACE, SLIPSTREAM_PORT)");
+  };
   Descriptor socket(
-      ::socket(address->family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP),
+      attempt("socket",
+              ::socket(address->family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP)),
       "socket");
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR);
   if (address->family() == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY);
-  const char* call = "bind";
-  if (::bind(socket.get(), address->raw(), address->raw_size()) == 0) {
-    call = "listen";
-    if (::listen(socket.get(), kBacklog) == 0) return socket;
-  }
-  fail(ErrorKind::kConfig, "cannot listen on ", address->text(), ": ", call,
-       " failed: ", std::strerror(errno),
-       "; choose an address of this host and a free port (SLIPSTREAM_IFACE, SLIPSTREAM_PORT)");
+  attempt("bind", ::bind(socket.get(), address->raw(), address->raw_size()));
+  attempt("listen", ::listen(socket.get(), kBacklog));
+  return socket;
 }
 
 }  // namespace
