@@ -139,13 +139,17 @@ void Driver::release(bool returns_soon) {
 }
 
 void Driver::kick(bool returns_soon) {
-  if (!token_.try_lock()) {
-    doorbell_.bell().ring();
-    return;
+  if (returns_soon && token_.try_lock()) {
+    doorbell_.disarm();
+    driven_.poll();
+    return release(true);
   }
-  doorbell_.disarm();
-  driven_.poll();
-  release(returns_soon);
+  handovers_.fetch_add(1, std::memory_order_acq_rel);
+  if (parked_.load(std::memory_order_acquire)) {
+    futex_wake(handovers_);
+  } else {
+    doorbell_.wake();
+  }
 }
 
 bool Driver::wait(Completion& completion, TimePoint until) {

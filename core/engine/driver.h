@@ -43,11 +43,13 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
+  /// Before start().
+  void set_yields(bool yields) { options_.yields = yields; }
   void start();  ///< the progress thread begins
   void stop();   ///< and is joined
 
-  /// There is something new to do. Does it in this thread when nobody drives, else tells the
-  /// driver. `returns_soon`: the caller will wait() at once, so nobody else is woken for the rest.
+  /// There is something new to do: wakes who drives. `returns_soon`: the caller will wait() at
+  /// once, so what can be done now is done in this thread, and nobody is woken for the rest.
   void kick(bool returns_soon);
 
   /// Blocks until `completion` is done or `until`, driving if nobody else does. True when done.
@@ -69,7 +71,7 @@ class Driver {
 
   Driven& driven_;
   Doorbell& doorbell_;
-  const Options options_;
+  Options options_;
   std::mutex token_;
   std::atomic<std::uint32_t> handovers_{0};  // a futex word: counts releases of the token
   std::atomic<bool> parked_{false};          // the progress thread sleeps on handovers_

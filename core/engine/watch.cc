@@ -12,9 +12,10 @@ constexpr Nanoseconds kTick = 100ms;
 constexpr Nanoseconds kProbeAfter = 1s;
 constexpr Nanoseconds kCollectDescriptions = 2s;
 constexpr int kHeartbeatsPerTimeout = 5;
+constexpr std::size_t kLongestText = 4000;  // fits the smallest control slot
 
 std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text));
+  return std::as_bytes(std::span(text)).first(std::min(text.size(), kLongestText));
 }
 
 std::string text_of(std::span<const std::byte> bytes) {
@@ -260,6 +261,9 @@ void Engine::connect(TimePoint deadline) {
            missing, " in vain; are they running, and can this host reach theirs?");
     }
   });
+  // Spinning ranks must not keep the others of a crowded host from their cores.
+  driver_.set_yields(options_.driver.yields ||
+                     local_ranks().size() > std::thread::hardware_concurrency());
   driver_.start();
 }
 

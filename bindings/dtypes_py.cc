@@ -1,0 +1,51 @@
+#include <string>
+
+#include "module.h"
+#include "slipstream/collective.h"
+#include "slipstream/dtype.h"
+#include "slipstream/runtime.h"
+
+#include <nanobind/stl/string.h>
+
+namespace slipstream {
+
+void bind_dtypes(nb::module_& m) {
+  nb::enum_<DType>(m, "DType", "Type of an element.")
+      .value("INT8", DType::kInt8)
+      .value("UINT8", DType::kUInt8)
+      .value("INT16", DType::kInt16)
+      .value("UINT16", DType::kUInt16)
+      .value("INT32", DType::kInt32)
+      .value("UINT32", DType::kUInt32)
+      .value("INT64", DType::kInt64)
+      .value("UINT64", DType::kUInt64)
+      .value("FLOAT16", DType::kFloat16)
+      .value("BFLOAT16", DType::kBFloat16)
+      .value("FLOAT32", DType::kFloat32)
+      .value("FLOAT64", DType::kFloat64)
+      .value("COMPLEX64", DType::kComplex64)
+      .value("COMPLEX128", DType::kComplex128)
+      .value("BOOL", DType::kBool);
+  nb::enum_<ReduceOp>(m, "ReduceOp", "How elements of several ranks become one.")
+      .value("SUM", ReduceOp::kSum)
+      .value("AVERAGE", ReduceOp::kAverage)
+      .value("MIN", ReduceOp::kMin)
+      .value("MAX", ReduceOp::kMax)
+      .value("PRODUCT", ReduceOp::kProduct)
+      .value("BAND", ReduceOp::kBand)
+      .value("BOR", ReduceOp::kBor)
+      .value("BXOR", ReduceOp::kBxor);
+  nb::enum_<Algorithm>(m, "Algorithm", "How a collective is computed.")
+      .value("AUTO", Algorithm::kAuto)
+      .value("RING", Algorithm::kRing)
+      .value("RECURSIVE_DOUBLING", Algorithm::kRecursiveDoubling)
+      .value("BINOMIAL", Algorithm::kBinomial)
+      .value("DIRECT", Algorithm::kDirect);
+  m.def("simd_target", &simd_target_name, "The SIMD target chosen for this CPU, such as 'AVX3'.");
+  m.def("algorithm_table", &algorithm_table,
+        "The table by which algorithms are chosen: a line a rule, columns separated by tabs.");
+  m.def("itemsize", [](DType dtype) { return size_of(dtype); }, nb::arg("dtype"),
+        "Bytes of one element.");
+}
+
+}  // namespace slipstream

@@ -1,0 +1,233 @@
+#include "group_py.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "slipstream/request.h"
+
+// Memory is passed as an address and a count. Submission runs without the GIL: the engine may copy
+// a small message at once.
+namespace slipstream {
+namespace {
+
+using Address = std::uintptr_t;
+using Counts = std::vector<std::uint64_t>;
+
+/// What every collective takes by keyword.
+struct Options {
+  std::string name;
+  int priority = 0;
+  double timeout = 0;
+  Algorithm algorithm = Algorithm::kAuto;
+  bool waits_soon = false;
+};
+
+Request make(Collective collective, Address input, Address output, std::uint64_t count,
+             DType dtype, Options&& options) {
+  Request request;
+  request.collective = collective;
+  request.input = reinterpret_cast<const void*>(input);
+  request.output = reinterpret_cast<void*>(output);
+  request.count = count;
+  request.dtype = dtype;
+  request.name = std::move(options.name);
+  request.priority = options.priority;
+  request.timeout = to_nanoseconds(options.timeout);
+  request.algorithm = options.algorithm;
+  request.waits_soon = options.waits_soon;
+  return request;
+}
+
+Handle submit(const PyGroup& group, Request&& request) {
+  const nb::gil_scoped_release release;
+  return group.runtime->submit(group.group, std::move(request));
+}
+
+}  // namespace
+
+#define SLIPSTREAM_OPTIONS                                                                   \
+  nb::kw_only(), nb::arg("name") = "", nb::arg("priority") = 0, nb::arg("timeout") = 0.0,    \
+      nb::arg("algorithm") = Algorithm::kAuto, nb::arg("waits_soon") = false
+#define SLIPSTREAM_OPTION_PARAMETERS                                                         \
+  std::string name, int priority, double timeout, Algorithm algorithm, bool waits_soon
+#define SLIPSTREAM_OPTION_VALUES                                                             \
+  Options { std::move(name), priority, timeout, algorithm, waits_soon }
+
+void bind_group(nb::module_& m) {
+  nb::class_<Handle>(m, "Handle", "An operation in flight.")
+      .def("done", &Handle::done, "Whether it has ended; does not block.")
+      .def(
+          "wait",
+          [](const Handle& handle, double timeout) {
+            const nb::gil_scoped_release release;
+            handle.wait(to_nanoseconds(timeout));
+          },
+          nb::arg("timeout") = 0.0,
+          "Blocks without the GIL until done; raises the operation's error, or PeerTimeoutError "
+          "after `timeout` seconds (0: no limit but the operation's own).")
+      .def("source", &Handle::source, "After a receive: the rank in the group that sent.");
+
+  nb::class_<PyGroup>(m, "Group", "A set of ranks with a sequence of operations of its own.")
+      .def("rank", [](const PyGroup& g) { return rank_in(*g.group); })
+      .def("size", [](const PyGroup& g) { return size_of(*g.group); })
+      .def("name", [](const PyGroup& g) { return name_of(*g.group); })
+      .def(
+          "abort",
+          [](const PyGroup& g, const std::string& reason) {
+            const nb::gil_scoped_release release;
+            g.runtime->abort_group(*g.group, reason);
+          },
+          nb::arg("reason"), "Ends every operation of the group on every member. Any thread.")
+      .def(
+          "close",
+          [](const PyGroup& g) {
+            const nb::gil_scoped_release release;
+            g.runtime->close_group(*g.group);
+          },
+          "Leaves the group; operations in flight end with AbortedError on every member.")
+      .def(
+          "allreduce",
+          [](const PyGroup& g, Address input, Address output, std::uint64_t count, DType dtype,
+             ReduceOp op, SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r = make(Collective::kAllreduce, input, output, count, dtype,
+                             SLIPSTREAM_OPTION_VALUES);
+            r.op = op;
+            return submit(g, std::move(r));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("count"), nb::arg("dtype"), nb::arg("op"),
+          SLIPSTREAM_OPTIONS)
+      .def(
+          "reduce_scatter",
+          [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,
+             DType dtype, ReduceOp op, SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r = make(Collective::kReduceScatter, input, output, count_per_rank, dtype,
+                             SLIPSTREAM_OPTION_VALUES);
+            r.op = op;
+            return submit(g, std::move(r));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("count_per_rank"), nb::arg("dtype"),
+          nb::arg("op"), SLIPSTREAM_OPTIONS)
+      .def(
+          "all_gather",
+          [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,
+             DType dtype, SLIPSTREAM_OPTION_PARAMETERS) {
+            return submit(g, make(Collective::kAllGather, input, output, count_per_rank, dtype,
+                                  SLIPSTREAM_OPTION_VALUES));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("count_per_rank"), nb::arg("dtype"),
+          SLIPSTREAM_OPTIONS)
+      .def(
+          "all_gather_v",
+          [](const PyGroup& g, Address input, Address output, Counts counts, DType dtype,
+             SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r = make(Collective::kAllGather, input, output, 0, dtype,
+                             SLIPSTREAM_OPTION_VALUES);
+            r.receive_counts = std::move(counts);
+            return submit(g, std::move(r));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("counts"), nb::arg("dtype"),
+          SLIPSTREAM_OPTIONS)
+      .def(
+          "broadcast",
+          [](const PyGroup& g, Address data, std::uint64_t count, DType dtype, std::uint32_t root,
+             SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r = make(Collective::kBroadcast, data, data, count, dtype,
+                             SLIPSTREAM_OPTION_VALUES);
+            r.root = root;
+            return submit(g, std::move(r));
+          },
+          nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("root"),
+          SLIPSTREAM_OPTIONS)
+      .def(
+          "reduce",
+          [](const PyGroup& g, Address input, Address output, std::uint64_t count, DType dtype,
+             ReduceOp op, std::uint32_t root, SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r =
+                make(Collective::kReduce, input, output, count, dtype, SLIPSTREAM_OPTION_VALUES);
+            r.op = op;
+            r.root = root;
+            return submit(g, std::move(r));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("count"), nb::arg("dtype"), nb::arg("op"),
+          nb::arg("root"), SLIPSTREAM_OPTIONS)
+      .def(
+          "gather",
+          [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,
+             DType dtype, std::uint32_t root, SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r = make(Collective::kGather, input, output, count_per_rank, dtype,
+                             SLIPSTREAM_OPTION_VALUES);
+            r.root = root;
+            return submit(g, std::move(r));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("count_per_rank"), nb::arg("dtype"),
+          nb::arg("root"), SLIPSTREAM_OPTIONS)
+      .def(
+          "scatter",
+          [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,
+             DType dtype, std::uint32_t root, SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r = make(Collective::kScatter, input, output, count_per_rank, dtype,
+                             SLIPSTREAM_OPTION_VALUES);
+            r.root = root;
+            return submit(g, std::move(r));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("count_per_rank"), nb::arg("dtype"),
+          nb::arg("root"), SLIPSTREAM_OPTIONS)
+      .def(
+          "all_to_all",
+          [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,
+             DType dtype, SLIPSTREAM_OPTION_PARAMETERS) {
+            return submit(g, make(Collective::kAllToAll, input, output, count_per_rank, dtype,
+                                  SLIPSTREAM_OPTION_VALUES));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("count_per_rank"), nb::arg("dtype"),
+          SLIPSTREAM_OPTIONS)
+      .def(
+          "all_to_all_v",
+          [](const PyGroup& g, Address input, Address output, Counts send_counts,
+             Counts receive_counts, DType dtype, SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r = make(Collective::kAllToAll, input, output, 0, dtype,
+                             SLIPSTREAM_OPTION_VALUES);
+            r.send_counts = std::move(send_counts);
+            r.receive_counts = std::move(receive_counts);
+            return submit(g, std::move(r));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("send_counts"), nb::arg("receive_counts"),
+          nb::arg("dtype"), SLIPSTREAM_OPTIONS)
+      .def(
+          "barrier",
+          [](const PyGroup& g, SLIPSTREAM_OPTION_PARAMETERS) {
+            return submit(g, make(Collective::kBarrier, 0, 0, 0, DType::kUInt8,
+                                  SLIPSTREAM_OPTION_VALUES));
+          },
+          SLIPSTREAM_OPTIONS)
+      .def(
+          "send",
+          [](const PyGroup& g, Address data, std::uint64_t count, DType dtype, std::uint32_t peer,
+             std::uint32_t tag, SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r = make(Collective::kSend, data, 0, count, dtype, SLIPSTREAM_OPTION_VALUES);
+            r.root = peer;
+            r.tag = tag;
+            return submit(g, std::move(r));
+          },
+          nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("peer"),
+          nb::arg("tag") = 0, SLIPSTREAM_OPTIONS)
+      .def(
+          "recv",
+          [](const PyGroup& g, Address data, std::uint64_t count, DType dtype, std::int64_t peer,
+             std::uint32_t tag, SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r = make(Collective::kReceive, 0, data, count, dtype,
+                             SLIPSTREAM_OPTION_VALUES);
+            r.root = peer < 0 ? kAnyPeer : static_cast<std::uint32_t>(peer);
+            r.tag = tag;
+            return submit(g, std::move(r));
+          },
+          nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("peer"),
+          nb::arg("tag") = 0, SLIPSTREAM_OPTIONS);
+}
+
+}  // namespace slipstream

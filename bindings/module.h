@@ -1,0 +1,14 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace slipstream {
+
+namespace nb = nanobind;
+
+void bind_errors(nb::module_& m);
+void bind_dtypes(nb::module_& m);
+void bind_group(nb::module_& m);
+void bind_runtime(nb::module_& m);
+
+}  // namespace slipstream

@@ -1,0 +1,162 @@
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "group_py.h"
+#include "module.h"
+#include "slipstream/runtime.h"
+
+namespace slipstream {
+namespace {
+
+nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+void bind_config(nb::module_& m) {
+  nb::class_<RuntimeConfig>(m, "Config", "How a runtime works; times in seconds.")
+      .def(
+          "__init__",
+          [](RuntimeConfig* self, std::vector<std::string> bind, std::string host_name,
+             std::string host_id, std::uint16_t streams, std::uint64_t segment_bytes,
+             std::uint64_t eager_bytes, double peer_timeout, double stall_after, double timeout,
+             const std::string& algorithm) {
+            new (self) RuntimeConfig;
+            self->bind = std::move(bind);
+            self->host_name = std::move(host_name);
+            self->host_id = std::move(host_id);
+            self->streams = streams;
+            self->segment_bytes = segment_bytes;
+            self->eager_bytes = eager_bytes;
+            self->peer_timeout = to_nanoseconds(peer_timeout);
+            self->stall_after = to_nanoseconds(stall_after);
+            self->operation_timeout = to_nanoseconds(timeout);
+            self->algorithm = algorithm_named(algorithm);
+          },
+          nb::kw_only(), nb::arg("bind") = std::vector<std::string>{"127.0.0.1"},
+          nb::arg("host_name") = "", nb::arg("host_id") = "", nb::arg("streams") = 2,
+          nb::arg("segment_bytes") = 131072, nb::arg("eager_bytes") = 8192,
+          nb::arg("peer_timeout") = 5.0, nb::arg("stall_after") = 60.0,
+          nb::arg("timeout") = 1800.0, nb::arg("algorithm") = "auto");
+}
+
+void bind_stats(nb::module_& m) {
+  nb::class_<Stats>(m, "Stats", "Counters since the runtime was made; bytes include headers.")
+      .def_ro("operations", &Stats::operations)
+      .def_ro("failed_operations", &Stats::failed_operations)
+      .def_ro("network_bytes_sent", &Stats::network_bytes_sent)
+      .def_ro("network_bytes_received", &Stats::network_bytes_received)
+      .def_ro("shm_bytes_sent", &Stats::shm_bytes_sent)
+      .def_ro("shm_bytes_received", &Stats::shm_bytes_received)
+      .def_ro("segments_sent_again", &Stats::segments_sent_again)
+      .def_ro("streams_lost", &Stats::streams_lost)
+      .def_ro("stalls_reported", &Stats::stalls_reported)
+      .def_ro("busy_nanoseconds", &Stats::busy_nanoseconds)
+      .def_ro("blocked_nanoseconds", &Stats::blocked_nanoseconds)
+      .def_ro("last_submit_nanoseconds", &Stats::last_submit_nanoseconds)
+      .def_ro("last_complete_nanoseconds", &Stats::last_complete_nanoseconds);
+  nb::class_<OperationRecord>(m, "OperationRecord", "A completed operation; times in ns.")
+      .def_prop_ro("collective",
+                   [](const OperationRecord& r) { return std::string(name_of(r.collective)); })
+      .def_ro("name", &OperationRecord::name)
+      .def_ro("group", &OperationRecord::group)
+      .def_ro("sequence", &OperationRecord::sequence)
+      .def_ro("bytes", &OperationRecord::bytes)
+      .def_ro("submitted", &OperationRecord::submitted)
+      .def_ro("started", &OperationRecord::started)
+      .def_ro("completed", &OperationRecord::completed)
+      .def_ro("failed", &OperationRecord::failed);
+}
+
+}  // namespace
+
+void bind_runtime(nb::module_& m) {
+  bind_config(m);
+  bind_stats(m);
+  nb::class_<Runtime>(m, "Runtime", "The engine of one rank with its transports.")
+      .def(
+          "__init__",
+          [](Runtime* self, std::uint32_t rank, std::uint32_t world_size, std::uint32_t epoch,
+             const nb::bytes& key, const RuntimeConfig& config) {
+            const auto* bytes = static_cast<const std::byte*>(key.data());
+            new (self) Runtime(rank, world_size, epoch, {bytes, key.size()}, config);
+          },
+          nb::kw_only(), nb::arg("rank"), nb::arg("world_size"), nb::arg("epoch") = 0,
+          nb::arg("key"), nb::arg("config") = RuntimeConfig{})
+      .def("address", [](const Runtime& r) { return to_bytes(r.address()); },
+           "What the peers need to reach this rank.")
+      .def(
+          "connect",
+          [](Runtime& r, const std::vector<nb::bytes>& addresses, double timeout) {
+            std::vector<std::string> texts;
+            for (const nb::bytes& each : addresses) texts.emplace_back(each.c_str(), each.size());
+            const nb::gil_scoped_release release;
+            r.connect(texts, to_nanoseconds(timeout));
+          },
+          nb::arg("addresses"), nb::arg("timeout"),
+          "Connects to all ranks, whose addresses are given by rank. Blocks without the GIL.")
+      .def("local_ranks", &Runtime::local_ranks, "Ranks of this host, in order.")
+      .def(
+          "group",
+          [](const std::shared_ptr<Runtime>& r, const std::string& name,
+             std::vector<std::uint32_t> ranks) {
+            const nb::gil_scoped_release release;
+            return PyGroup{r, r->make_group(name, std::move(ranks))};
+          },
+          nb::arg("name"), nb::arg("ranks"),
+          "A group of world ranks that includes this one; no communication. All members make it "
+          "alike.")
+      .def("notify", &Runtime::notify, nb::arg("handle"), nb::arg("token"),
+           "Has next_event() return the token once the operation is done.")
+      .def(
+          "next_event",
+          [](Runtime& r, double timeout) -> std::optional<std::pair<std::string, std::uint64_t>> {
+            std::optional<std::uint64_t> token;
+            {
+              const nb::gil_scoped_release release;
+              token = r.next_event(to_nanoseconds(timeout));
+            }
+            if (!token) return std::nullopt;
+            return std::make_pair("done", *token);
+          },
+          nb::arg("timeout"), "The next ('done', token), or None after `timeout` seconds.")
+      .def(
+          "next_log",
+          [](Runtime& r, double timeout) -> std::optional<std::pair<int, std::string>> {
+            std::optional<std::pair<LogLevel, std::string>> record;
+            {
+              const nb::gil_scoped_release release;
+              record = r.next_log(to_nanoseconds(timeout));
+            }
+            if (!record) return std::nullopt;
+            return std::make_pair(static_cast<int>(record->first) * 10 + 10, record->second);
+          },
+          nb::arg("timeout"), "The next (level of logging, text), or None after `timeout` seconds.")
+      .def(
+          "stats",
+          [](Runtime& r) {
+            const nb::gil_scoped_release release;
+            return r.stats();
+          },
+          "Counters so far.")
+      .def("keep_records", &Runtime::keep_records, nb::arg("keep"),
+           "Whether completed operations are recorded for take_records().")
+      .def("take_records", &Runtime::take_records, "The records since the last call.")
+      .def(
+          "close",
+          [](Runtime& r) {
+            const nb::gil_scoped_release release;
+            r.close();
+          },
+          "Says goodbye and ends everything in flight. Idempotent.");
+}
+
+}  // namespace slipstream

@@ -1,0 +1,250 @@
+#include "slipstream/runtime.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "base/hmac.h"
+#include "codec/reduce.h"
+#include "collective/choose.h"
+#include "engine/engine.h"
+#include "transport/shm/shm_transport.h"
+#include "transport/tcp/tcp_transport.h"
+
+// The one file that knows which transports there are, and who is reached by which.
+namespace slipstream {
+namespace {
+
+constexpr std::uint32_t kLeastControlBytes = 4096;  // texts of errors fit
+constexpr std::size_t kMostLogRecords = 1000;
+
+/// What ranks tell each other before they connect: lines of text.
+struct Address {
+  std::string host_name, host_id, shm_name;
+  std::vector<std::string> endpoints;
+
+  [[nodiscard]] std::string format() const {
+    std::string text = concat("slipstream ", kProtocolVersion, "\n", host_name, "\n", host_id, "\n",
+                              shm_name);
+    for (const std::string& endpoint : endpoints) text += "\n" + endpoint;
+    return text;
+  }
+
+  static Address parse(std::uint32_t rank, const std::string& text) {
+    std::istringstream lines(text);
+    std::string version, line;
+    Address address;
+    std::getline(lines, version);
+    if (version != concat("slipstream ", kProtocolVersion)) {
+      fail(ErrorKind::kConfig, "rank ", rank, " speaks '", version.substr(0, 40),
+           "', this rank 'slipstream ", kProtocolVersion,
+           "'; install the same version of Slipstream on every host");
+    }
+    std::getline(lines, address.host_name);
+    std::getline(lines, address.host_id);
+    std::getline(lines, address.shm_name);
+    while (std::getline(lines, line)) address.endpoints.push_back(line);
+    return address;
+  }
+};
+
+Identity identity_of(std::uint32_t rank, std::uint32_t world_size, std::uint32_t epoch,
+                     std::span<const std::byte> key) {
+  constexpr std::string_view kPurpose = "slipstream job key";
+  return {rank, world_size, epoch,
+          hmac_sha256(key, {std::as_bytes(std::span(kPurpose.data(), kPurpose.size()))})};
+}
+
+EngineOptions engine_options(const RuntimeConfig& config) {
+  EngineOptions options;
+  options.segment_bytes = config.segment_bytes;
+  options.eager_bytes = config.eager_bytes;
+  options.peer_timeout = config.peer_timeout;
+  options.stall_after = config.stall_after;
+  options.operation_timeout = config.operation_timeout;
+  options.algorithm = config.algorithm;
+  return options;
+}
+
+TcpOptions tcp_options(const RuntimeConfig& config, Log log) {
+  TcpOptions options;
+  options.bind = config.bind;
+  options.num_streams = config.streams;
+  options.log = std::move(log);
+  return options;
+}
+
+ShmOptions shm_options(const RuntimeConfig& config, Log log) {
+  ShmOptions options;
+  options.segment_bytes = static_cast<std::uint32_t>(config.segment_bytes);
+  options.eager_bytes =
+      std::max(kLeastControlBytes, static_cast<std::uint32_t>(config.eager_bytes));
+  options.log = std::move(log);
+  return options;
+}
+
+/// Log records on their way to whoever passes them on.
+class LogQueue {
+ public:
+  void push(LogLevel level, const std::string& text) {
+    const std::scoped_lock lock(mutex_);
+    if (records_.size() < kMostLogRecords) records_.emplace_back(level, text);
+    filled_.notify_one();
+  }
+  std::optional<std::pair<LogLevel, std::string>> pop(TimePoint until) {
+    std::unique_lock lock(mutex_);
+    filled_.wait_until(lock, until, [&] { return closed_ || !records_.empty(); });
+    if (records_.empty()) return std::nullopt;
+    auto record = std::move(records_.front());
+    records_.pop_front();
+    return record;
+  }
+  void close() {
+    const std::scoped_lock lock(mutex_);
+    closed_ = true;
+    filled_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::deque<std::pair<LogLevel, std::string>> records_;  // guarded by mutex_
+  bool closed_ = false;                                   // guarded by mutex_
+};
+
+}  // namespace
+
+/// Built in this order, ended in the opposite one.
+class RuntimeParts {
+ public:
+  RuntimeParts(const Identity& who, const RuntimeConfig& how)
+      : identity(who),
+        config(how),
+        log([this](LogLevel level, const std::string& text) { logs.push(level, text); }),
+        shm(who, shm_options(how, log), doorbell),
+        tcp(who, tcp_options(how, log)),
+        engine(who, engine_options(how), doorbell, log) {
+    engine.add_transport(shm);
+    engine.add_transport(tcp);
+  }
+
+  const Identity identity;
+  const RuntimeConfig config;
+  LogQueue logs;
+  const std::shared_ptr<TokenQueue> tokens = std::make_shared<TokenQueue>();
+  Log log;
+  Doorbell doorbell;
+  ShmTransport shm;
+  TcpTransport tcp;
+  Engine engine;
+};
+
+bool Handle::done() const { return completion_->done(); }
+
+void Handle::wait(std::chrono::nanoseconds timeout) const {
+  const bool limited = timeout.count() > 0;
+  const TimePoint until = Clock::now() + (limited ? timeout : Nanoseconds(3600s));
+  while (!parts_->engine.wait(*completion_, until)) {
+    if (limited) {
+      fail(ErrorKind::kPeerTimeout, "waited ", seconds(timeout),
+           " s for an operation that is not done; it goes on until its own timeout");
+    }
+  }
+  if (completion_->error()) throw Error(*completion_->error());
+}
+
+std::uint32_t Handle::source() const { return completion_->source(); }
+
+Runtime::Runtime(std::uint32_t rank, std::uint32_t world_size, std::uint32_t epoch,
+                 std::span<const std::byte> key, const RuntimeConfig& config)
+    : parts_(std::make_shared<RuntimeParts>(identity_of(rank, world_size, epoch, key), config)) {}
+
+Runtime::~Runtime() = default;
+
+std::string Runtime::address() const {
+  return Address{parts_->config.host_name, parts_->config.host_id, parts_->shm.name(),
+                 parts_->tcp.endpoints()}
+      .format();
+}
+
+void Runtime::connect(const std::vector<std::string>& addresses,
+                      std::chrono::nanoseconds timeout) {
+  const Identity& self = parts_->identity;
+  if (addresses.size() != self.world_size) {
+    fail(ErrorKind::kUsage, "connect: ", addresses.size(), " addresses for ", self.world_size,
+         " ranks; pass one for each rank");
+  }
+  const std::string& host_id = parts_->config.host_id;
+  for (std::uint32_t peer = 0; peer < self.world_size; ++peer) {
+    if (peer == self.rank) continue;
+    const Address address = Address::parse(peer, addresses[peer]);
+    parts_->engine.name_peer(peer, address.host_name);
+    if (peer > self.rank) continue;  // it dials
+    const bool named = !host_id.empty() && !address.host_id.empty();
+    const bool may_share = !named || host_id == address.host_id;
+    if (may_share && parts_->shm.dial(peer, address.shm_name)) continue;
+    if (named && may_share) {
+      fail(ErrorKind::kConfig, "rank ", peer, " has the same SLIPSTREAM_HOST_ID as this rank, '",
+           host_id, "', but its Unix socket cannot be reached from here; ranks of one host must "
+           "share its network namespace");
+    }
+    parts_->tcp.dial(peer, address.endpoints);
+  }
+  parts_->engine.connect(Clock::now() + timeout);
+}
+
+std::vector<std::uint32_t> Runtime::local_ranks() const { return parts_->engine.local_ranks(); }
+
+std::shared_ptr<Group> Runtime::make_group(const std::string& name,
+                                           std::vector<std::uint32_t> ranks) {
+  return parts_->engine.make_group(name, std::move(ranks));
+}
+
+void Runtime::close_group(Group& group) { parts_->engine.close_group(group); }
+
+void Runtime::abort_group(Group& group, const std::string& reason) {
+  parts_->engine.abort_group(group, reason);
+}
+
+Handle Runtime::submit(const std::shared_ptr<Group>& group, Request request) {
+  return {parts_, parts_->engine.submit(group, std::move(request))};
+}
+
+void Runtime::notify(const Handle& handle, std::uint64_t token) {
+  handle.completion_->notify(parts_->tokens, token);
+}
+
+std::optional<std::uint64_t> Runtime::next_event(std::chrono::nanoseconds timeout) {
+  return parts_->tokens->pop(Clock::now() + timeout);
+}
+
+std::optional<std::pair<LogLevel, std::string>> Runtime::next_log(
+    std::chrono::nanoseconds timeout) {
+  return parts_->logs.pop(Clock::now() + timeout);
+}
+
+Stats Runtime::stats() { return parts_->engine.stats(); }
+
+void Runtime::keep_records(bool keep) { parts_->engine.keep_records(keep); }
+
+std::vector<OperationRecord> Runtime::take_records() { return parts_->engine.take_records(); }
+
+void Runtime::close() {
+  parts_->engine.close();
+  parts_->tokens->close();
+  parts_->logs.close();
+}
+
+std::uint32_t rank_in(const Group& group) { return group.rank(); }
+std::uint32_t size_of(const Group& group) { return group.size(); }
+const std::string& name_of(const Group& group) { return group.name(); }
+
+std::string simd_target_name() { return std::string(simd_target()); }
+
+std::string algorithm_table() { return rules_as_text(); }
+
+}  // namespace slipstream
