@@ -39,6 +39,7 @@ from slipstream.cluster.processes import (
     start_rank,
 )
 from slipstream.cluster.signals import END_SIGNALS, signals_as_bytes
+from slipstream.errors import InternalError
 
 READ_BYTES = 65536
 MAX_UNSENT_BYTES = 1 << 20  # beyond it the ranks' pipes are left to fill, so that the ranks wait
@@ -120,7 +121,7 @@ class Agent:
                 self._is_ordered = True
                 self._kill_at = time.monotonic()
             case _:
-                raise ValueError(f"the launcher sent {order!r}, which is no order")
+                raise InternalError(f"the launcher sent {order!r}, which is no order")
 
     def _start(self, order: Start) -> None:
         self._is_ordered = True

@@ -35,6 +35,7 @@ from slipstream.cluster.messages import (
     Started,
 )
 from slipstream.cluster.signals import END_SIGNALS, PASSED_SIGNALS, signals_as_bytes
+from slipstream.errors import InternalError
 from slipstream.settings import Settings, thread_environment
 
 MARGIN_SECONDS = 10.0  # for ended ranks to be reported, on top of the grace
@@ -220,7 +221,7 @@ class _Launcher:
             case Refused():
                 self._fail_host(link, message.reason)
             case _:
-                raise ValueError(f"the agent of {link.host.name} sent {message!r}")
+                raise InternalError(f"the agent of {link.host.name} sent the order {message!r}")
 
     def _take_hello(self, link: Link, hello: Hello) -> None:
         if hello.protocol != PROTOCOL:

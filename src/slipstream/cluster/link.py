@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from slipstream.cluster.hosts import Host
 from slipstream.cluster.job import Job
 from slipstream.cluster.messages import Hello, Message, Start, decode, encode
+from slipstream.errors import InternalError
 from slipstream.settings import absolute_module_path
 
 READ_BYTES = 262144
@@ -49,6 +50,7 @@ class Link:
         self._grace_seconds = job.grace_seconds
         self._noise: list[str] = []
         self._received = b""
+        self._has_greeted = False
         self._process = subprocess.Popen(
             _agent_argv(job, self.host),
             stdin=subprocess.PIPE,
@@ -93,8 +95,15 @@ class Link:
         if not data:
             return None
         *lines, self._received = (self._received + data).split(b"\n")
-        messages = [decode(line) for line in lines]
-        return [message for message in messages if message is not None]
+        return [message for line in lines if (message := self._decode(line)) is not None]
+
+    def _decode(self, line: bytes) -> Message | None:
+        """Decode a report; before the first one, a login shell may have printed what it likes."""
+        message = decode(line)
+        self._has_greeted |= message is not None
+        if message is None and self._has_greeted:
+            raise InternalError(f"the agent of {self.host.name} sent {line[:80]!r}, no message")
+        return message
 
     def read_errors(self) -> bool:
         """Keep what the agent or ssh says in plain text; return whether there may be more."""

@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.multiprocess
 
+Wait = Callable[[Callable[[], object]], None]
 LIMIT_SECONDS = 120.0
 
 
@@ -91,7 +92,7 @@ class Slurm:
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory, wait_until) -> Iterator[Slurm]:
+def slurm(tmp_path_factory: pytest.TempPathFactory, wait_until: Wait) -> Iterator[Slurm]:
     """Munge, slurmctld and slurmd, until the node is idle."""
     folder = tmp_path_factory.mktemp("slurm")
     (folder / "munge.key").touch(mode=0o600)

@@ -7,16 +7,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.multiprocess
 
+Run = Callable[..., Any]  # conftest.Launch is what it returns
+Wait = Callable[[Callable[[], object]], None]
 LIMIT_SECONDS = 60.0
+SLIPSTREAM = Path(sys.executable).with_name("slipstream")
 
 
-def test_ranks_meet_through_the_variables_they_get(run, ranks: Path) -> None:
+def test_ranks_meet_through_the_variables_they_get(run: Run, ranks: Path) -> None:
     launch = run("-n", "3", "meet.py")
     assert launch.finish() == 0, launch.errors
     assert "[0] met 0 1 2\n" in launch.output
@@ -27,12 +32,12 @@ def test_ranks_meet_through_the_variables_they_get(run, ranks: Path) -> None:
     assert launch.errors.count(f"OMP_NUM_THREADS={threads}") == 1
 
 
-def test_two_jobs_at_once_do_not_meet_each_other(run) -> None:
+def test_two_jobs_at_once_do_not_meet_each_other(run: Run) -> None:
     launches = [run("-n", "2", "meet.py") for _ in range(2)]
     assert [launch.finish() for launch in launches] == [0, 0]
 
 
-def test_modules_and_plain_programs_run_too(run) -> None:
+def test_modules_and_plain_programs_run_too(run: Run) -> None:
     launch = run("-n", "2", "-m", "act", "print=module")
     assert launch.finish() == 0, launch.errors
     assert "[1] module\n" in launch.output
@@ -41,7 +46,7 @@ def test_modules_and_plain_programs_run_too(run) -> None:
     assert "[1] shell 1 of 2\n" in launch.output
 
 
-def test_a_folder_full_of_unlucky_names_does_no_harm(run, tmp_path: Path) -> None:
+def test_a_folder_full_of_unlucky_names_does_no_harm(run: Run, tmp_path: Path) -> None:
     for name in ("json", "selectors", "slipstream", "signal"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('wrong module')")
     launch = run("-n", "1", "echo", "fine", cwd=tmp_path)
@@ -49,7 +54,7 @@ def test_a_folder_full_of_unlucky_names_does_no_harm(run, tmp_path: Path) -> Non
     assert "[0] fine\n" in launch.output
 
 
-def test_the_first_failure_ends_all_within_seconds_and_is_named(run, wait_until) -> None:
+def test_the_first_failure_ends_all_within_seconds_and_is_named(run: Run, wait_until: Wait) -> None:
     launch = run("-n", "3", "act.py", "error=last words", "1:exit=3", "spawn", "escape", "wait")
     assert launch.finish() == 3
     assert "rank 1 on localhost failed first" in launch.errors
@@ -59,14 +64,14 @@ def test_the_first_failure_ends_all_within_seconds_and_is_named(run, wait_until)
     assert time.monotonic() - launch.began_at < LIMIT_SECONDS / 2
 
 
-def test_a_signal_that_ends_a_rank_is_named_and_becomes_the_exit_code(run) -> None:
+def test_a_signal_that_ends_a_rank_is_named_and_becomes_the_exit_code(run: Run) -> None:
     launch = run("-n", "2", "act.py", "0:kill=SIGSEGV", "wait")
     assert launch.finish() == 128 + signal.SIGSEGV
     assert "rank 0 on localhost failed first" in launch.errors
     assert "killed by SIGSEGV" in launch.errors
 
 
-def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(run) -> None:
+def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(run: Run) -> None:
     actions = ("0:ignore=SIGTERM", "0:print=deaf", "0:wait", "1:wait")
     launch = run("-n", "2", "--grace", "0.3", "act.py", *actions)
     launch.wait_for("[0] deaf", "[1] waiting")
@@ -79,7 +84,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(run) -> None:
     assert launch.descendants() == []
 
 
-def test_within_the_grace_a_rank_can_say_goodbye(run) -> None:
+def test_within_the_grace_a_rank_can_say_goodbye(run: Run) -> None:
     actions = ("last=SIGTERM", "print=ready", "0:wait", "1:wait")
     launch = run("-n", "2", "--grace", "30", "act.py", *actions)
     launch.wait_for("[0] waiting", "[1] waiting")
@@ -89,7 +94,7 @@ def test_within_the_grace_a_rank_can_say_goodbye(run) -> None:
     assert "[0] goodbye after SIGTERM\n" in launch.output
 
 
-def test_a_killed_launcher_leaves_nobody_behind(run, wait_until) -> None:
+def test_a_killed_launcher_leaves_nobody_behind(run: Run, wait_until: Wait) -> None:
     launch = run("-n", "2", "act.py", "ignore=SIGTERM", "spawn", "escape", "wait")
     launch.wait_for("[0] waiting", "[1] waiting")
     assert len(launch.descendants()) == 1 + 2 * 3
@@ -98,7 +103,7 @@ def test_a_killed_launcher_leaves_nobody_behind(run, wait_until) -> None:
     wait_until(lambda: launch.descendants() == [])
 
 
-def test_a_killed_agent_takes_its_ranks_along_and_is_reported(run, wait_until) -> None:
+def test_a_killed_agent_takes_its_ranks_along_and_is_reported(run: Run, wait_until: Wait) -> None:
     launch = run("-n", "2", "act.py", "wait")
     launch.wait_for("[0] waiting", "[1] waiting")
     (agent,) = (pid for pid in launch.descendants() if b"slipstream.cluster.agent" in command(pid))
@@ -109,7 +114,7 @@ def test_a_killed_agent_takes_its_ranks_along_and_is_reported(run, wait_until) -
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_signals_reach_every_rank(run, name: str) -> None:
+def test_signals_reach_every_rank(run: Run, name: str) -> None:
     number = signal.Signals[name]
     launch = run("-n", "2", "act.py", f"last={name}", "wait")
     launch.wait_for("[0] waiting", "[1] waiting")
@@ -120,7 +125,7 @@ def test_signals_reach_every_rank(run, name: str) -> None:
     assert f"{name} goes to every rank" in launch.errors
 
 
-def test_ctrl_c_ends_ranks_that_do_nothing_about_it(run) -> None:
+def test_ctrl_c_ends_ranks_that_do_nothing_about_it(run: Run) -> None:
     launch = run("-n", "2", "act.py", "wait")
     launch.wait_for("[0] waiting", "[1] waiting")
     os.killpg(launch.process.pid, signal.SIGINT)  # as a terminal does
@@ -130,7 +135,7 @@ def test_ctrl_c_ends_ranks_that_do_nothing_about_it(run) -> None:
     assert launch.descendants() == []
 
 
-def test_a_second_ctrl_c_kills(run) -> None:
+def test_a_second_ctrl_c_kills(run: Run) -> None:
     launch = run("-n", "2", "act.py", "ignore=SIGINT", "wait")
     launch.wait_for("[0] waiting", "[1] waiting")
     launch.process.send_signal(signal.SIGINT)
@@ -140,7 +145,7 @@ def test_a_second_ctrl_c_kills(run) -> None:
     assert launch.descendants() == []
 
 
-def test_sigusr1_reaches_the_rank_and_not_its_children(run) -> None:
+def test_sigusr1_reaches_the_rank_and_not_its_children(run: Run) -> None:
     launch = run("-n", "1", "act.py", "last=SIGUSR1", "spawn", "wait")
     launch.wait_for("[0] waiting")
     assert len(launch.descendants()) == 3
@@ -150,7 +155,7 @@ def test_sigusr1_reaches_the_rank_and_not_its_children(run) -> None:
     assert launch.descendants() == []
 
 
-def test_nohup_is_respected(run) -> None:
+def test_nohup_is_respected(run: Run) -> None:
     launch = run("-n", "1", "act.py", "last=SIGTERM", "wait", before=("nohup",))
     launch.wait_for("[0] waiting")
     launch.process.send_signal(signal.SIGHUP)
@@ -159,7 +164,7 @@ def test_nohup_is_respected(run) -> None:
     assert "SIGHUP" not in launch.errors
 
 
-def test_lines_of_ranks_that_write_a_lot_at_once_stay_whole(run) -> None:
+def test_lines_of_ranks_that_write_a_lot_at_once_stay_whole(run: Run) -> None:
     script = "import os; [print(os.environ['RANK'] * 999) for _ in range(500)]"
     launch = run("-n", "3", sys.executable, "-c", script)
     assert launch.finish() == 0, launch.errors
@@ -169,7 +174,7 @@ def test_lines_of_ranks_that_write_a_lot_at_once_stay_whole(run) -> None:
     )
 
 
-def test_output_can_be_limited_to_rank_0_or_to_what_failed(run) -> None:
+def test_output_can_be_limited_to_rank_0_or_to_what_failed(run: Run) -> None:
     launch = run("-n", "2", "--output", "rank0", "act.py", "print=hello")
     assert launch.finish() == 0
     assert launch.output == "[0] hello\n"
@@ -181,14 +186,14 @@ def test_output_can_be_limited_to_rank_0_or_to_what_failed(run) -> None:
     assert launch.errors.endswith("    hello\n    why\n")
 
 
-def test_a_progress_bar_in_a_log_leaves_its_last_state(run) -> None:
+def test_a_progress_bar_in_a_log_leaves_its_last_state(run: Run) -> None:
     launch = run("-n", "2", "act.py", "progress=100")
     assert launch.finish() == 0
     bars = [line for line in launch.errors.splitlines() if "%" in line]
     assert sorted(bars) == ["[0] 100%", "[1] 100%"]
 
 
-def test_events_are_json_lines(run) -> None:
+def test_events_are_json_lines(run: Run) -> None:
     launch = run("-n", "2", "--json", "act.py", "0:print=hello", "1:error=why", "1:exit=4", "wait")
     assert launch.finish() == 4
     events = [json.loads(line) for line in launch.output.splitlines()]
@@ -210,7 +215,7 @@ def test_events_are_json_lines(run) -> None:
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(
-    run, arguments: tuple[str, ...], message: str
+    run: Run, arguments: tuple[str, ...], message: str
 ) -> None:
     launch = run(*arguments)
     assert launch.finish() == 2
@@ -219,27 +224,50 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
     assert message in line
 
 
-def test_a_bad_setting_is_found_before_anything_starts(run) -> None:
+def test_a_bad_setting_is_found_before_anything_starts(run: Run) -> None:
     launch = run("-n", "1", "act.py", "print=x", environ={"SLIPSTREAM_STREAMS": "many"})
     assert launch.finish() == 2
     assert launch.output == ""
     assert "SLIPSTREAM_STREAMS is 'many'; allowed: " in launch.errors
 
 
-def test_a_program_that_does_not_exist_is_named(run) -> None:
+def test_a_program_that_does_not_exist_is_named(run: Run) -> None:
     launch = run("-n", "2", "no-such-program")
     assert launch.finish() == 1
     assert "cannot run 'no-such-program'" in launch.errors
 
 
-def test_variables_are_handed_over(run) -> None:
+def test_options_after_the_program_are_the_programs(run: Run) -> None:
+    launch = run("-n", "1", "echo", "-n", "5", "--help", "--json")
+    assert launch.finish() == 0
+    assert launch.output == "[0] 5 --help --json\n"
+
+
+def test_a_reader_that_goes_away_ends_the_job(run: Run, wait_until: Wait) -> None:
+    launch = run("-n", "2", "yes", before=("sh", "-c", '"$@" | head -n 3', "sh"))
+    assert launch.finish() == 0
+    assert len(launch.output.splitlines()) == 3
+    wait_until(lambda: launch.descendants() == [])
+    assert "Traceback" not in launch.errors
+
+
+def test_the_help_shows_how_it_is_used() -> None:
+    environ = {**os.environ, "COLUMNS": "80"}
+    shown = subprocess.run(
+        [SLIPSTREAM, "run", "--help"], env=environ, capture_output=True, text=True, check=True
+    )
+    assert "slipstream run -H a:2,b:2 train.py" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+def test_variables_are_handed_over(run: Run) -> None:
     launch = run("-n", "1", "--env", "A=1=2", "--env", "B", "env", environ={"B": "3"})
     assert launch.finish() == 0
     assert "[0] A=1=2\n" in launch.output
     assert "[0] B=3\n" in launch.output
 
 
-def test_the_key_is_on_no_command_line(run) -> None:
+def test_the_key_is_on_no_command_line(run: Run) -> None:
     launch = run("-n", "1", "act.py", "wait")
     launch.wait_for("[0] waiting")
     keys = [
@@ -284,7 +312,7 @@ def on_terminal(
     controller, terminal = pty.openpty()
     subprocess.run(["stty", "rows", "30", "cols", "93"], stdin=terminal, check=True)
     process = subprocess.Popen(
-        [Path(sys.executable).with_name("slipstream"), "run", *arguments],
+        [SLIPSTREAM, "run", *arguments],
         env={**os.environ, **(environ or {}), "TERM": "xterm"},
         stdin=terminal,
         stdout=terminal,

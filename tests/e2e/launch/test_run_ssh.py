@@ -5,9 +5,10 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ pytestmark = [
     pytest.mark.multiprocess,
 ]
 
+Run = Callable[..., Any]  # conftest.Launch is what it returns
+Wait = Callable[[Callable[[], object]], None]
 LIMIT_SECONDS = 60.0
 ADDRESSES = {"alpha": "10.77.0.1", "beta": "10.77.0.2", "desk": "10.77.0.3"}
 NOBODY = "10.77.0.9"
@@ -51,7 +54,7 @@ class Network:
         )
         return tuple(part for option in options for part in ("--ssh-option", option))
 
-    def run(self, run, hosts: str, *arguments: str, **others):
+    def run(self, run: Run, hosts: str, *arguments: str, **others: Any) -> Any:
         """Start `slipstream run` at the desk; every rank carries its token."""
         token = ("--env", "LAUNCH_TOKEN")
         all_arguments = ("-H", hosts, *token, *self.options, *arguments)
@@ -59,7 +62,7 @@ class Network:
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory, wait_until) -> Iterator[Network]:
+def network(tmp_path_factory: pytest.TempPathFactory, wait_until: Wait) -> Iterator[Network]:
     """Two hosts with sshd and a desk, joined by a switch."""
     network = Network(prefix=f"t{os.getpid()}", folder=tmp_path_factory.mktemp("ssh"))
     servers: list[subprocess.Popen[bytes]] = []
@@ -145,7 +148,7 @@ def can_log_in(network: Network, host: str) -> bool:
     return subprocess.run(login, capture_output=True, check=False).returncode == 0
 
 
-def test_ranks_of_two_hosts_meet(network: Network, run) -> None:
+def test_ranks_of_two_hosts_meet(network: Network, run: Run) -> None:
     launch = network.run(run, "alpha:2,beta", "meet.py")
     assert launch.finish() == 0, launch.errors
     assert "[alpha:0] met 0 1 2\n" in launch.output
@@ -153,26 +156,28 @@ def test_ranks_of_two_hosts_meet(network: Network, run) -> None:
     assert "[beta:2]  rank 2/3 local 0 from environment key 64" in launch.output
 
 
-def test_hosts_can_be_ipv6_addresses_of_another_user(network: Network, run) -> None:
+def test_hosts_can_be_ipv6_addresses_of_another_user(network: Network, run: Run) -> None:
     launch = network.run(run, "root@[fd77::1]:1,[fd77::2]:1", "meet.py")
     assert launch.finish() == 0, launch.errors
     assert "met 0 1\n" in launch.output
 
 
-def test_this_host_can_take_part(network: Network, run) -> None:
+def test_this_host_can_take_part(network: Network, run: Run) -> None:
     launch = network.run(run, "localhost,beta", "meet.py")
     assert launch.finish() == 0, launch.errors
     assert "[localhost:0] met 0 1\n" in launch.output
 
 
-def test_directory_and_variables_are_handed_over(network: Network, run, tmp_path: Path) -> None:
+def test_directory_and_variables_are_handed_over(
+    network: Network, run: Run, tmp_path: Path
+) -> None:
     arguments = ("--cwd", str(tmp_path), "--env", "A=b c", "sh", "-c", "echo $PWD $A $HIDDEN.")
     launch = network.run(run, "alpha", *arguments, environ={"HIDDEN": "1"})
     assert launch.finish() == 0, launch.errors
     assert launch.output == f"[0] {tmp_path} b c .\n"
 
 
-def test_a_rank_that_fails_on_one_host_ends_those_of_the_other(network: Network, run) -> None:
+def test_a_rank_that_fails_on_one_host_ends_those_of_the_other(network: Network, run: Run) -> None:
     actions = ("1:error=last words", "1:exit=3", "spawn", "escape", "wait")
     launch = network.run(run, "alpha,beta", "act.py", *actions)
     assert launch.finish() == 3
@@ -182,7 +187,9 @@ def test_a_rank_that_fails_on_one_host_ends_those_of_the_other(network: Network,
     assert time.monotonic() - launch.began_at < LIMIT_SECONDS / 2
 
 
-def test_a_killed_launcher_leaves_nobody_on_any_host(network: Network, run, wait_until) -> None:
+def test_a_killed_launcher_leaves_nobody_on_any_host(
+    network: Network, run: Run, wait_until: Wait
+) -> None:
     launch = network.run(run, "alpha:2,beta:2", "act.py", "ignore=SIGTERM", "spawn", "wait")
     launch.wait_for("[alpha:0] wait", "[alpha:1] wait", "[beta:2]  wait", "[beta:3]  wait")
     assert len(launch.descendants()) >= 8
@@ -191,7 +198,7 @@ def test_a_killed_launcher_leaves_nobody_on_any_host(network: Network, run, wait
     wait_until(lambda: launch.descendants() == [])
 
 
-def test_ctrl_c_reaches_every_host(network: Network, run) -> None:
+def test_ctrl_c_reaches_every_host(network: Network, run: Run) -> None:
     launch = network.run(run, "alpha,beta", "act.py", "last=SIGINT", "wait")
     launch.wait_for("[alpha:0] waiting", "[beta:1]  waiting")
     os.killpg(launch.process.pid, signal.SIGINT)
@@ -200,7 +207,7 @@ def test_ctrl_c_reaches_every_host(network: Network, run) -> None:
     assert "[beta:1]  goodbye after SIGINT\n" in launch.output
 
 
-def test_a_lost_connection_ends_both_sides(network: Network, run, wait_until) -> None:
+def test_a_lost_connection_ends_both_sides(network: Network, run: Run, wait_until: Wait) -> None:
     launch = network.run(run, "alpha,beta", "act.py", "wait")
     launch.wait_for("[alpha:0] waiting", "[beta:1]  waiting")
     (client,) = (pid for pid in launch.descendants() if is_ssh_to(pid, "beta"))
@@ -211,7 +218,7 @@ def test_a_lost_connection_ends_both_sides(network: Network, run, wait_until) ->
     wait_until(lambda: launch.descendants() == [])
 
 
-def test_the_key_is_on_no_command_line_of_any_host(network: Network, run) -> None:
+def test_the_key_is_on_no_command_line_of_any_host(network: Network, run: Run) -> None:
     launch = network.run(run, "alpha,beta", "act.py", "wait")
     launch.wait_for("[alpha:0] waiting", "[beta:1]  waiting")
     environments = [read(pid, "environ") for pid in launch.descendants()]
@@ -249,7 +256,7 @@ def test_the_key_is_on_no_command_line_of_any_host(network: Network, run) -> Non
     ],
 )
 def test_a_host_that_cannot_take_part_is_explained(
-    network: Network, run, hosts: str, arguments: tuple[str, ...], said: tuple[str, ...]
+    network: Network, run: Run, hosts: str, arguments: tuple[str, ...], said: tuple[str, ...]
 ) -> None:
     launch = network.run(run, hosts, *arguments)
     assert launch.finish() == 1
@@ -258,7 +265,7 @@ def test_a_host_that_cannot_take_part_is_explained(
     assert launch.output == ""
 
 
-def test_a_host_that_never_answers_is_given_up(network: Network, run, tmp_path: Path) -> None:
+def test_a_host_that_never_answers_is_given_up(network: Network, run: Run, tmp_path: Path) -> None:
     mute = tmp_path / "python"
     mute.write_text("#!/bin/sh\nexec sleep 600\n")
     mute.chmod(0o755)
