@@ -1,4 +1,4 @@
-"""A small residual network for 28 x 28 grey images: 78,000 parameters at the default widths."""
+"""A small residual network for 28 x 28 grey images: 166,000 parameters at the default widths."""
 
 from collections.abc import Callable, Sequence
 
@@ -35,28 +35,26 @@ class Residual(nn.Module):
 
 
 def small_resnet(
-    widths: Sequence[int] = (16, 32, 64),
+    widths: Sequence[int] = (32, 64),
     norm: Norm = nn.BatchNorm2d,
     activation: Activation = nn.ReLU,
 ) -> nn.Module:
-    """Build the network: a stride-2 stem, one residual block per width, a linear classifier.
+    """Build the network: a stride-2 stem, two residual blocks per width, a linear classifier.
 
     Args:
-        widths: channels of each block; every block after the first halves the picture.
+        widths: channels of each pair of blocks; the first block of a pair halves the picture.
         norm: makes the normalisation layer for a number of channels.
         activation: makes the activation layer.
 
     Returns:
         A module that maps float images [batch, 1, 28, 28] to logits [batch, 10].
     """
-    layers: list[nn.Module] = [
-        nn.Conv2d(1, widths[0], 5, stride=2, padding=2, bias=False),
-        norm(widths[0]),
-        activation(),
-    ]
-    channels = widths[0]
-    for index, width in enumerate(widths):
-        layers.append(Residual(channels, width, 1 if index == 0 else 2, norm, activation))
+    channels = widths[0] // 2
+    stem = nn.Conv2d(1, channels, 5, stride=2, padding=2, bias=False)
+    layers: list[nn.Module] = [stem, norm(channels), activation()]
+    for width in widths:
+        layers.append(Residual(channels, width, 2, norm, activation))
+        layers.append(Residual(width, width, 1, norm, activation))
         channels = width
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)]
     # oneDNN's convolutions are about a third faster with channels last.

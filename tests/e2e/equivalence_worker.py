@@ -30,7 +30,7 @@ def train(dtype: torch.dtype, *, exchange: bool) -> list[float]:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     images, labels = load("train", NUM_STEPS * GLOBAL_BATCH)
     torch.manual_seed(0)
-    model: nn.Module = small_resnet((8, 16, 32), group_norm, nn.GELU).to(dtype)
+    model: nn.Module = small_resnet((16, 32), group_norm, nn.GELU).to(dtype)
     if exchange:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)

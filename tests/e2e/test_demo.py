@@ -97,6 +97,18 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
     assert result["test_accuracy"] == expected["test_accuracy"]
 
 
+@pytest.mark.multiprocess
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_whole_demo_reaches_its_accuracy_in_five_minutes(slipstream_run, tmp_path) -> None:
+    workers = slipstream_run(2, EXAMPLE / "train.py", "--output", str(tmp_path))
+    text, _ = workers.communicate()
+    assert workers.returncode == 0, text
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["test_accuracy"] >= 0.91
+    assert result["seconds"] < 300
+
+
 def test_workers_see_each_image_once_in_an_epoch() -> None:
     images, labels = torch.zeros(100, 1, 28, 28, dtype=torch.uint8), torch.arange(100)
     seen: list[int] = []
