@@ -169,7 +169,7 @@ class _Launcher:
         if link.errors in self._selector.get_map():
             self._selector.unregister(link.errors)
         how = link.close()
-        if link.living or not link.has_started:
+        if link.living or not (link.has_started or self._is_ending):
             self._fail_host(link, how)
 
     def _start_all(self) -> None:
@@ -262,8 +262,10 @@ class _Launcher:
         self._is_ending = True
         self._give_up_at = time.monotonic() + seconds + MARGIN_SECONDS
         for link in self._links:
-            if link.is_open:
+            if link.is_open and link.hello is not None:
                 link.send(order)
+            elif link.is_open:
+                link.kill()  # nothing runs there; an agent that comes up later finds no launcher
 
     def _take_signals(self, wakeup: int) -> None:
         for number in os.read(wakeup, 64):
@@ -293,10 +295,10 @@ class _Launcher:
             return
         late = [link for link in self._links if link.is_open]
         if not self._is_ending:
-            late = [link for link in late if link.hello is None]
-            self._fail_host(late[0], f"no answer in {self._connect_seconds:g} s")
-        else:
-            self._give_up_at = None
+            mute = next(link for link in late if link.hello is None)
+            self._fail_host(mute, f"no answer in {self._connect_seconds:g} s")
+            return
+        self._give_up_at = None
         for link in late:
             self._display.note(f"{link.host.name} does not answer: what runs there is not known")
             link.kill()

@@ -265,21 +265,33 @@ def test_a_host_that_cannot_take_part_is_explained(
     assert launch.output == ""
 
 
-def test_a_host_that_never_answers_is_given_up(network: Network, run: Run, tmp_path: Path) -> None:
+@pytest.fixture
+def mute_python(tmp_path: Path) -> str:
+    """Return a program that never becomes an agent."""
     mute = tmp_path / "python"
-    mute.write_text("#!/bin/sh\nexec sleep 600\n")
+    mute.write_text("#!/bin/sh\necho here I am\nexec sleep 600\n")
     mute.chmod(0o755)
-    launch = network.run(
-        run,
-        "alpha",
-        "--python",
-        str(mute),
-        "act.py",
-        environ={"SLIPSTREAM_CONNECT_TIMEOUT": "1.5"},
-    )
+    return str(mute)
+
+
+def test_a_host_that_never_answers_is_given_up(
+    network: Network, run: Run, mute_python: str
+) -> None:
+    limit = {"SLIPSTREAM_CONNECT_TIMEOUT": "1.5"}
+    launch = network.run(run, "alpha", "--python", mute_python, "act.py", environ=limit)
     assert launch.finish() == 1
     assert "alpha failed first" in launch.errors
     assert "no answer in 1.5 s" in launch.errors
+
+
+def test_ctrl_c_needs_no_answer_from_the_hosts(
+    network: Network, run: Run, wait_until: Wait, mute_python: str
+) -> None:
+    launch = network.run(run, "alpha", "--python", mute_python, "act.py")
+    wait_until(lambda: any(is_ssh_to(pid, "alpha") for pid in launch.descendants()))
+    os.killpg(launch.process.pid, signal.SIGINT)
+    assert launch.finish() == 128 + signal.SIGINT
+    assert launch.errors == "slipstream: SIGINT goes to every rank; another one kills them\n"
 
 
 def read(pid: int, file: str) -> str:
