@@ -83,11 +83,6 @@ struct ComplexProduct {
   }
 };
 
-template <class Kernel>
-HWY_NOINLINE void run(const Operands& operands, Kernel kernel) {
-  for_each_vector(operands, kernel);
-}
-
 /// Complex numbers are two floats each, for everything but their product.
 template <class Op>
 void run_on(DType dtype, const Operands& operands, Op op) {

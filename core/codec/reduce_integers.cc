@@ -112,8 +112,8 @@ struct OneOnly {
 };
 
 template <typename T, class Op>
-HWY_NOINLINE void run(const Operands& operands) {
-  for_each_vector(operands, OnLanes<T, Op>{});
+void run_on(const Operands& operands) {
+  run(operands, OnLanes<T, Op>{});
 }
 
 /// `U` is the unsigned type of T's size: sums and products wrap around and do not depend on the
@@ -123,19 +123,19 @@ void reduce_lanes(ReduceOp op, const Operands& operands) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
-      return run<U, Sum>(operands);
+      return run_on<U, Sum>(operands);
     case ReduceOp::kMin:
-      return run<T, Min>(operands);
+      return run_on<T, Min>(operands);
     case ReduceOp::kMax:
-      return run<T, Max>(operands);
+      return run_on<T, Max>(operands);
     case ReduceOp::kProduct:
-      return run<U, Product>(operands);
+      return run_on<U, Product>(operands);
     case ReduceOp::kBand:
-      return run<std::uint8_t, Band>(operands);
+      return run_on<std::uint8_t, Band>(operands);
     case ReduceOp::kBor:
-      return run<std::uint8_t, Bor>(operands);
+      return run_on<std::uint8_t, Bor>(operands);
     case ReduceOp::kBxor:
-      return run<std::uint8_t, Bxor>(operands);
+      return run_on<std::uint8_t, Bxor>(operands);
   }
 }
 
@@ -145,13 +145,13 @@ void reduce_bools(ReduceOp op, const Operands& operands) {
     case ReduceOp::kAverage:
     case ReduceOp::kMax:
     case ReduceOp::kBor:
-      return run<std::uint8_t, Either>(operands);
+      return run_on<std::uint8_t, Either>(operands);
     case ReduceOp::kProduct:
     case ReduceOp::kMin:
     case ReduceOp::kBand:
-      return run<std::uint8_t, Both>(operands);
+      return run_on<std::uint8_t, Both>(operands);
     case ReduceOp::kBxor:
-      return run<std::uint8_t, OneOnly>(operands);
+      return run_on<std::uint8_t, OneOnly>(operands);
   }
 }
 

@@ -23,28 +23,34 @@ using Bytes = hn::ScalableTag<std::uint8_t>;
 template <typename T>
 using Lanes = hn::Repartition<T, Bytes>;
 
-/// dst = kernel(lower, upper), one vector of bytes after another.
-///
-/// Loads and stores are of bytes, so that the pointers need no alignment. The tail goes through the
-/// same kernel, padded with zeros, so that its bits cannot differ from those of the body.
+/// dst = kernel(lower, upper), one vector of bytes after another; the size is whole vectors.
+/// Loads and stores are of bytes, so that the pointers need no alignment.
 template <class Kernel>
-HWY_INLINE void for_each_vector(const Operands& operands, Kernel kernel) {
+HWY_NOINLINE void for_each_vector(const Operands& operands, Kernel kernel) {
   const Bytes bytes;
   const std::size_t step = hn::Lanes(bytes);
-  const std::size_t size = operands.size_bytes;
-  std::size_t at = 0;
-  for (; size - at >= step; at += step) {
+  for (std::size_t at = 0; at < operands.size_bytes; at += step) {
     const auto lower = hn::LoadU(bytes, operands.lower + at);
     const auto upper = hn::LoadU(bytes, operands.upper + at);
     hn::StoreU(kernel(bytes, lower, upper), bytes, operands.dst + at);
   }
-  if (at == size) return;
-  HWY_ALIGN std::uint8_t lower[hn::MaxLanes(Bytes())] = {};
-  HWY_ALIGN std::uint8_t upper[hn::MaxLanes(Bytes())] = {};
-  std::memcpy(lower, operands.lower + at, size - at);
-  std::memcpy(upper, operands.upper + at, size - at);
-  hn::Store(kernel(bytes, hn::Load(bytes, lower), hn::Load(bytes, upper)), bytes, lower);
-  std::memcpy(operands.dst + at, lower, size - at);
+}
+
+/// The same for any size. The tail goes through the same code, padded with zeros, so that its bits
+/// cannot differ from those of the body.
+template <class Kernel>
+void run(const Operands& operands, Kernel kernel) {
+  const std::size_t step = hn::Lanes(Bytes());
+  const std::size_t tail = operands.size_bytes % step;
+  const std::size_t body = operands.size_bytes - tail;
+  for_each_vector({operands.dst, operands.lower, operands.upper, body}, kernel);
+  if (tail == 0) return;
+  std::uint8_t lower[hn::MaxLanes(Bytes())] = {};
+  std::uint8_t upper[hn::MaxLanes(Bytes())] = {};
+  std::memcpy(lower, operands.lower + body, tail);
+  std::memcpy(upper, operands.upper + body, tail);
+  for_each_vector({lower, lower, upper, step}, kernel);
+  std::memcpy(operands.dst + body, lower, tail);
 }
 
 /// Runs `Op`, which works on lanes of T, on vectors of bytes.
