@@ -187,7 +187,14 @@ def train(config: Config) -> None:
         fetch()
     dist.barrier()
     trainer = Trainer(config)
+    if trainer.num_steps == 0:
+        sys.exit(
+            f"error: --limit {config.limit} is less than one batch of all workers, "
+            f"{config.batch_size * world_size} images"
+        )
     checkpoint = config.output / "checkpoint.pt"
+    if config.resume and not checkpoint.exists():
+        sys.exit(f"error: --resume found no {checkpoint}; name its folder with --output")
     first = trainer.restore(checkpoint) + 1 if config.resume else 1
     result = None
     title = f"Fashion-MNIST on {world_size} workers"
