@@ -4,8 +4,11 @@ The C++ binding raises these classes by name, so renaming one changes the bindin
 """
 
 
-class SlipstreamError(Exception):
-    """Catch this to catch everything that Slipstream raises on purpose."""
+class SlipstreamError(RuntimeError):
+    """Catch this to catch everything that Slipstream raises on purpose.
+
+    A RuntimeError, because that is what programs catch around a collective of PyTorch.
+    """
 
 
 class UsageError(SlipstreamError):

@@ -17,7 +17,6 @@ import os
 import secrets
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -63,8 +62,7 @@ class World:
         self.completions = Completions(runtime)
         self._runtime = runtime
         self._process = os.getpid()
-        self._lock = threading.Lock()  # guards the fields below
-        self._names: Counter[str] = Counter()
+        self._lock = threading.Lock()  # guards the next field
         self._members = 0
 
     def join(self, name: str, ranks: Sequence[int]) -> Membership:
@@ -79,15 +77,8 @@ class World:
         return Membership(self, name, ranks)
 
     def group(self, name: str, ranks: Sequence[int]) -> _core.Group:
-        """Makes a group of the engine.
-
-        PyTorch may use a name again once its group is destroyed, so the engine's name carries how
-        many times that was; all members have made the same groups of that name.
-        """
-        with self._lock:
-            self._names[name] += 1
-            lives = self._names[name]
-        return self._runtime.group(f"{name}#{lives}", list(ranks))
+        """Makes a group of the engine, which tells groups of one name apart by their order."""
+        return self._runtime.group(name, list(ranks))
 
     def leave(self, groups: Sequence[_core.Group]) -> None:
         """Closes the groups, and the engine with the last. A forked child owns no engine."""
@@ -197,7 +188,16 @@ def open_world(meeting: Meeting) -> World:
 
 def engine_config(settings: Settings) -> _core.Config:
     """Returns what the engine takes of the settings."""
-    return _core.Config()
+    return _core.Config(
+        host_id=settings.host_id or "",
+        streams=settings.streams,
+        segment_bytes=settings.segment_bytes,
+        eager_bytes=settings.eager_bytes,
+        peer_timeout=settings.peer_timeout_seconds,
+        stall_after=settings.stall_seconds,
+        timeout=settings.timeout_seconds,
+        algorithm=settings.algorithm,
+    )
 
 
 def _agree_on_key(meeting: Meeting, generation: int, given: bytes | None) -> bytes:

@@ -7,7 +7,7 @@ the engine, which tells all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch.distributed import ReduceOp
@@ -29,6 +29,14 @@ from slipstream.torch.tensors import (
 Tensors = Sequence[torch.Tensor]
 
 
+class Options(TypedDict):
+    """How the engine runs an operation: at most `timeout` seconds; `waits_soon` if the caller
+    blocks next, so that no other thread need be woken."""
+
+    timeout: float
+    waits_soon: bool
+
+
 class Submission(NamedTuple):
     """What was handed to the engine.
 
@@ -47,7 +55,7 @@ class Submission(NamedTuple):
     copies: Copies = ()
 
 
-def allreduce(group: _core.Group, tensors: Tensors, op: ReduceOp, seconds: float) -> Submission:
+def allreduce(group: _core.Group, tensors: Tensors, op: ReduceOp, options: Options) -> Submission:
     """Replaces each tensor by its reduction over all ranks."""
     handles: list[_core.Handle] = []
     all_copies: Copies = ()
@@ -60,22 +68,22 @@ def allreduce(group: _core.Group, tensors: Tensors, op: ReduceOp, seconds: float
             buffer.numel(),
             reduced_dtype(buffer),
             reduce_op(op),
-            timeout=seconds,
+            **options,
         )
         handles.append(handle)
         all_copies += copies
     return Submission(tuple(handles), tensors, tensors, (), all_copies)
 
 
-def broadcast(group: _core.Group, tensor: torch.Tensor, root: int, seconds: float) -> Submission:
+def broadcast(group: _core.Group, tensor: torch.Tensor, root: int, options: Options) -> Submission:
     """Replaces the tensor by that of the group rank `root`."""
     buffer, copies = written(tensor)
-    handle = group.broadcast(buffer.data_ptr(), *extent(buffer), root, timeout=seconds)
+    handle = group.broadcast(buffer.data_ptr(), *extent(buffer), root, **options)
     return Submission((handle,), [tensor], [tensor], (), copies)
 
 
 def reduce(
-    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, root: int, seconds: float
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, root: int, options: Options
 ) -> Submission:
     """Replaces the tensor of the group rank `root` by the reduction over all ranks."""
     buffer, copies = written(tensor)
@@ -87,12 +95,14 @@ def reduce(
         reduced_dtype(buffer),
         reduce_op(op),
         root,
-        timeout=seconds,
+        **options,
     )
     return Submission((handle,), [tensor], [tensor], (), copies)
 
 
-def all_gather(group: _core.Group, outputs: Tensors, inputs: Tensors, seconds: float) -> Submission:
+def all_gather(
+    group: _core.Group, outputs: Tensors, inputs: Tensors, options: Options
+) -> Submission:
     """Fills each output with the inputs of all ranks, one after another.
 
     An input may be this rank's part of its output.
@@ -104,9 +114,7 @@ def all_gather(group: _core.Group, outputs: Tensors, inputs: Tensors, seconds: f
         check_parts("all_gather", "output", output, tensor, group.size())
         buffer, copies = written(output)
         source = dense(tensor)
-        handle = group.all_gather(
-            source.data_ptr(), buffer.data_ptr(), *extent(source), timeout=seconds
-        )
+        handle = group.all_gather(source.data_ptr(), buffer.data_ptr(), *extent(source), **options)
         handles.append(handle)
         buffers.append(source)
         all_copies += copies
@@ -114,7 +122,7 @@ def all_gather(group: _core.Group, outputs: Tensors, inputs: Tensors, seconds: f
 
 
 def all_gather_lists(
-    group: _core.Group, outputs: Sequence[Tensors], inputs: Tensors, seconds: float
+    group: _core.Group, outputs: Sequence[Tensors], inputs: Tensors, options: Options
 ) -> Submission:
     """Fills `outputs[i][r]` with the i-th input of rank r; the sizes of ranks may differ."""
     handles: list[_core.Handle] = []
@@ -128,10 +136,10 @@ def all_gather_lists(
         count, dtype = extent(source)
         addresses = source.data_ptr(), buffer.data_ptr()
         if all(part.numel() == source.numel() for part in parts):
-            handle = group.all_gather(*addresses, count, dtype, timeout=seconds)
+            handle = group.all_gather(*addresses, count, dtype, **options)
         else:
             counts = [extent(part)[0] for part in parts]
-            handle = group.all_gather_v(*addresses, counts, dtype, timeout=seconds)
+            handle = group.all_gather_v(*addresses, counts, dtype, **options)
         handles.append(handle)
         buffers += (source, buffer)
         all_copies += copies
@@ -139,7 +147,7 @@ def all_gather_lists(
 
 
 def reduce_scatter(
-    group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, seconds: float
+    group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: Options
 ) -> Submission:
     """Fills each output with this rank's part of the reduction of the inputs of all ranks."""
     handles: list[_core.Handle] = []
@@ -155,7 +163,7 @@ def reduce_scatter(
             buffer.numel(),
             reduced_dtype(source),
             reduce_op(op),
-            timeout=seconds,
+            **options,
         )
         handles.append(handle)
         buffers.append(source)
@@ -164,7 +172,7 @@ def reduce_scatter(
 
 
 def reduce_scatter_list(
-    group: _core.Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, seconds: float
+    group: _core.Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, options: Options
 ) -> Submission:
     """Fills the output with the reduction of `parts[rank]` over all ranks.
 
@@ -179,12 +187,12 @@ def reduce_scatter_list(
             f"reduce_scatter of parts with {sorted(sizes)} elements into {output.numel()};"
             " allowed: equal sizes, so pad the parts"
         )
-    submission = reduce_scatter(group, [output], [joined(parts)], op, seconds)
+    submission = reduce_scatter(group, [output], [joined(parts)], op, options)
     return submission._replace(inputs=parts)
 
 
 def gather(
-    group: _core.Group, outputs: Tensors, tensor: torch.Tensor, root: int, seconds: float
+    group: _core.Group, outputs: Tensors, tensor: torch.Tensor, root: int, options: Options
 ) -> Submission:
     """Fills `outputs[r]` on the group rank `root` with the input of rank r."""
     source = dense(tensor)
@@ -195,12 +203,12 @@ def gather(
         check_equal_sizes("gather", outputs, tensor)
         buffer, copies = room_for(outputs)
         address = buffer.data_ptr()
-    handle = group.gather(source.data_ptr(), address, *extent(source), root, timeout=seconds)
+    handle = group.gather(source.data_ptr(), address, *extent(source), root, **options)
     return Submission((handle,), [tensor], outputs, (source, buffer), copies)
 
 
 def scatter(
-    group: _core.Group, output: torch.Tensor, parts: Tensors, root: int, seconds: float
+    group: _core.Group, output: torch.Tensor, parts: Tensors, root: int, options: Options
 ) -> Submission:
     """Fills the output of rank r with `parts[r]` of the group rank `root`."""
     buffer, copies = written(output)
@@ -210,11 +218,13 @@ def scatter(
         check_equal_sizes("scatter", parts, output)
         source = joined(parts)
         address = source.data_ptr()
-    handle = group.scatter(address, buffer.data_ptr(), *extent(buffer), root, timeout=seconds)
+    handle = group.scatter(address, buffer.data_ptr(), *extent(buffer), root, **options)
     return Submission((handle,), parts, [output], (source,), copies)
 
 
-def all_to_all(group: _core.Group, outputs: Tensors, inputs: Tensors, seconds: float) -> Submission:
+def all_to_all(
+    group: _core.Group, outputs: Tensors, inputs: Tensors, options: Options
+) -> Submission:
     """Fills `outputs[r]` with the input that rank r holds for this rank; sizes may differ."""
     check_list("all_to_all", "outputs", outputs, group.size())
     check_list("all_to_all", "inputs", inputs, group.size())
@@ -227,7 +237,7 @@ def all_to_all(group: _core.Group, outputs: Tensors, inputs: Tensors, seconds: f
         [extent(part)[0] for part in inputs],
         [extent(part)[0] for part in outputs],
         extent(source)[1],
-        timeout=seconds,
+        **options,
     )
     return Submission((handle,), inputs, outputs, (source, buffer), copies)
 
@@ -237,7 +247,7 @@ def all_to_all_rows(
     output: torch.Tensor,
     tensor: torch.Tensor,
     rows: tuple[Sequence[int], Sequence[int]],
-    seconds: float,
+    options: Options,
 ) -> Submission:
     """Exchanges rows of the first dimension.
 
@@ -246,7 +256,7 @@ def all_to_all_rows(
         output: receives the rows from rank 0, then those from rank 1, and so on.
         tensor: has the rows for rank 0, then those for rank 1, and so on.
         rows: how many come from, and go to, each rank; empty means equal shares.
-        seconds: at most this long.
+        options: of the operation.
     """
     check_same_dtype([output, tensor])
     received = part_sizes("output", output, rows[0], group.size())
@@ -254,26 +264,26 @@ def all_to_all_rows(
     buffer, copies = written(output)
     source = dense(tensor)
     handle = group.all_to_all_v(
-        source.data_ptr(), buffer.data_ptr(), sent, received, extent(source)[1], timeout=seconds
+        source.data_ptr(), buffer.data_ptr(), sent, received, extent(source)[1], **options
     )
     return Submission((handle,), [tensor], [output], (source,), copies)
 
 
 def send(
-    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, seconds: float
+    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: Options
 ) -> Submission:
     """Sends the tensor to the group rank `peer`."""
     source = dense(tensor)
-    handle = group.send(source.data_ptr(), *extent(source), peer, tag, timeout=seconds)
+    handle = group.send(source.data_ptr(), *extent(source), peer, tag, **options)
     return Submission((handle,), [tensor], [tensor], (source,))
 
 
 def receive(
-    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, seconds: float
+    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: Options
 ) -> Submission:
     """Receives the tensor from the group rank `peer`, or from any where it is -1."""
     buffer, copies = written(tensor)
-    handle = group.recv(buffer.data_ptr(), *extent(buffer), peer, tag, timeout=seconds)
+    handle = group.recv(buffer.data_ptr(), *extent(buffer), peer, tag, **options)
     return Submission((handle,), [tensor], [tensor], (), copies)
 
 

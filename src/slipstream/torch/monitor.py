@@ -72,7 +72,8 @@ class MonitoredBarrier:
 
     def _message(self, peer: int, seconds: float, *, receive: bool) -> collectives.Submission:
         move = collectives.receive if receive else collectives.send
-        return move(self._group, torch.zeros(1, dtype=torch.uint8), peer, 0, seconds)
+        options: collectives.Options = {"timeout": seconds, "waits_soon": False}
+        return move(self._group, torch.zeros(1, dtype=torch.uint8), peer, 0, options)
 
 
 def _arrived(message: collectives.Submission, seconds: float) -> bool:

@@ -28,7 +28,7 @@ from torch.distributed.distributed_c10d import (
 )
 
 from slipstream.torch import bootstrap, collectives
-from slipstream.torch.collectives import Submission, Tensors
+from slipstream.torch.collectives import Options, Submission, Tensors
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.plugin import NAME
 from slipstream.torch.sparse import allreduce_sparse
@@ -127,31 +127,31 @@ class SlipstreamProcessGroup(ProcessGroup):
     def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> SlipstreamWork:
         """Replaces the tensor by its reduction over all ranks; it may be sparse_coo."""
         tensor = only(tensors)
-        seconds = self._limit(opts)
+        options = self._options(opts)
         if tensor.is_sparse:
-            allreduce_sparse(self._group, tensor, opts.reduceOp, seconds)
+            allreduce_sparse(self._group, tensor, opts.reduceOp, options)
             return self._work("all_reduce", Submission((), tensors, tensors))
-        submission = collectives.allreduce(self._group, tensors, opts.reduceOp, seconds)
+        submission = collectives.allreduce(self._group, tensors, opts.reduceOp, options)
         return self._work("all_reduce", submission)
 
     def allreduce_coalesced(
         self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED
     ) -> SlipstreamWork:
         """Replaces each of several tensors by its reduction over all ranks."""
-        submission = collectives.allreduce(self._group, tensors, opts.reduceOp, self._limit(opts))
+        submission = collectives.allreduce(self._group, tensors, opts.reduceOp, self._options(opts))
         return self._work("all_reduce", submission)
 
     def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> SlipstreamWork:
         """Replaces the tensor by that of the group rank `opts.rootRank`."""
         submission = collectives.broadcast(
-            self._group, only(tensors), opts.rootRank, self._limit(opts)
+            self._group, only(tensors), opts.rootRank, self._options(opts)
         )
         return self._work("broadcast", submission)
 
     def reduce(self, tensors: Tensors, opts: Any = _REDUCE) -> SlipstreamWork:
         """Replaces the tensor of the group rank `opts.rootRank` by the reduction over all."""
         submission = collectives.reduce(
-            self._group, only(tensors), opts.reduceOp, opts.rootRank, self._limit(opts)
+            self._group, only(tensors), opts.reduceOp, opts.rootRank, self._options(opts)
         )
         return self._work("reduce", submission)
 
@@ -160,7 +160,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         """Fills `outputs[0][r]` with the tensor of rank r."""
         only(inputs)
-        submission = collectives.all_gather_lists(self._group, outputs, inputs, self._limit(opts))
+        submission = collectives.all_gather_lists(self._group, outputs, inputs, self._options(opts))
         return self._work("all_gather", submission)
 
     def allgather_coalesced(
@@ -168,21 +168,23 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         """Fills `outputs[r][i]` with the i-th tensor of rank r."""
         by_input = list(zip(*outputs, strict=True))
-        submission = collectives.all_gather_lists(self._group, by_input, inputs, self._limit(opts))
+        submission = collectives.all_gather_lists(
+            self._group, by_input, inputs, self._options(opts)
+        )
         return self._work("all_gather", submission._replace(result=outputs))
 
     def _all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _ALL_GATHER
     ) -> SlipstreamWork:
         """Fills the output with the tensors of all ranks, one after another."""
-        submission = collectives.all_gather(self._group, [output], [source], self._limit(opts))
+        submission = collectives.all_gather(self._group, [output], [source], self._options(opts))
         return self._work("all_gather_into_tensor", submission)
 
     def _all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> SlipstreamWork:
         """Does the same for each of several tensors."""
-        submission = collectives.all_gather(self._group, outputs, inputs, self._limit(opts))
+        submission = collectives.all_gather(self._group, outputs, inputs, self._options(opts))
         return self._work("all_gather_into_tensor", submission)
 
     def reduce_scatter(
@@ -191,7 +193,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fills the output with the reduction of `inputs[0][rank]` over all ranks."""
         output = only(outputs)
         submission = collectives.reduce_scatter_list(
-            self._group, output, inputs[0], opts.reduceOp, self._limit(opts)
+            self._group, output, inputs[0], opts.reduceOp, self._options(opts)
         )
         return self._work("reduce_scatter", submission)
 
@@ -200,7 +202,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         """Fills the output with this rank's part of the reduction of the other tensor."""
         submission = collectives.reduce_scatter(
-            self._group, [output], [source], opts.reduceOp, self._limit(opts)
+            self._group, [output], [source], opts.reduceOp, self._options(opts)
         )
         return self._work("reduce_scatter_tensor", submission)
 
@@ -209,7 +211,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         """Does the same for each of several tensors."""
         submission = collectives.reduce_scatter(
-            self._group, outputs, inputs, opts.reduceOp, self._limit(opts)
+            self._group, outputs, inputs, opts.reduceOp, self._options(opts)
         )
         return self._work("reduce_scatter_tensor", submission)
 
@@ -219,7 +221,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fills `outputs[0][r]` on the group rank `opts.rootRank` with the tensor of rank r."""
         parts = outputs[0] if outputs else ()
         submission = collectives.gather(
-            self._group, parts, only(inputs), opts.rootRank, self._limit(opts)
+            self._group, parts, only(inputs), opts.rootRank, self._options(opts)
         )
         return self._work("gather", submission)
 
@@ -229,7 +231,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fills the output of rank r with `inputs[0][r]` of the group rank `opts.rootRank`."""
         parts = inputs[0] if inputs else ()
         submission = collectives.scatter(
-            self._group, only(outputs), parts, opts.rootRank, self._limit(opts)
+            self._group, only(outputs), parts, opts.rootRank, self._options(opts)
         )
         return self._work("scatter", submission)
 
@@ -237,7 +239,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_TO_ALL
     ) -> SlipstreamWork:
         """Fills `outputs[r]` with the tensor that rank r holds for this rank."""
-        submission = collectives.all_to_all(self._group, outputs, inputs, self._limit(opts))
+        submission = collectives.all_to_all(self._group, outputs, inputs, self._options(opts))
         return self._work("all_to_all", submission)
 
     def _all_to_all_single(
@@ -250,13 +252,13 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         """Exchanges rows; the lists say how many with each rank, empty means equal shares."""
         submission = collectives.all_to_all_rows(
-            self._group, output, source, (output_rows, input_rows), self._limit(opts)
+            self._group, output, source, (output_rows, input_rows), self._options(opts)
         )
         return self._work("all_to_all", submission)
 
     def barrier(self, opts: Any = _BARRIER) -> SlipstreamWork:
         """Is complete when all ranks have called it."""
-        handle = self._group.barrier(timeout=self._limit(opts))
+        handle = self._group.barrier(**self._options(opts))
         return self._work("barrier", Submission((handle,), (), ()))
 
     def monitored_barrier(
@@ -272,23 +274,31 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def send(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
         """Sends the tensor to the group rank `peer`."""
-        submission = collectives.send(self._group, only(tensors), peer, tag, self._seconds)
+        submission = collectives.send(self._group, only(tensors), peer, tag, self._unhurried())
         return self._work("send", submission)
 
     def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
         """Fills the tensor with what the group rank `peer` sends."""
-        submission = collectives.receive(self._group, only(tensors), peer, tag, self._seconds)
+        submission = collectives.receive(self._group, only(tensors), peer, tag, self._unhurried())
         return self._work("recv", submission)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> SlipstreamWork:
         """Fills the tensor with what some rank sends; the work tells which."""
-        submission = collectives.receive(self._group, only(tensors), ANY_RANK, tag, self._seconds)
+        submission = collectives.receive(
+            self._group, only(tensors), ANY_RANK, tag, self._unhurried()
+        )
         return self._work("recvAnySource", submission)
 
-    def _limit(self, opts: Any) -> float:
-        """Returns the seconds that an operation may take; options without a time have -1 ms."""
+    def _options(self, opts: Any) -> Options:
+        """Returns what the engine should know; options without a time have -1 ms."""
         seconds = opts.timeout.total_seconds()
-        return seconds if seconds > 0 else self._seconds
+        return {
+            "timeout": seconds if seconds > 0 else self._seconds,
+            "waits_soon": not opts.asyncOp,
+        }
+
+    def _unhurried(self) -> Options:
+        return {"timeout": self._seconds, "waits_soon": False}
 
     def _work(self, name: str, submission: Submission) -> SlipstreamWork:
         work = SlipstreamWork(submission, self._in_flight, self._completions)

@@ -8,11 +8,12 @@ from torch.distributed import ReduceOp
 from slipstream import _core
 from slipstream.errors import MismatchError, UnsupportedError
 from slipstream.torch import collectives
+from slipstream.torch.collectives import Options
 from slipstream.torch.tensors import copy_out
 
 
 def allreduce_sparse(
-    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, seconds: float
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: Options
 ) -> None:
     """Replaces a sparse_coo tensor by its sum (or average) over all ranks.
 
@@ -28,9 +29,9 @@ def allreduce_sparse(
         )
     mine = tensor.detach().coalesce()
     size = group.size()
-    counts = _check_and_count(group, mine, seconds)
-    indices = _gather_rows(group, mine.indices().t().contiguous(), counts, seconds)
-    values = _gather_rows(group, mine.values().contiguous(), counts, seconds)
+    counts = _check_and_count(group, mine, options)
+    indices = _gather_rows(group, mine.indices().t().contiguous(), counts, options)
+    values = _gather_rows(group, mine.values().contiguous(), counts, options)
     total = torch.sparse_coo_tensor(indices.t(), values, mine.shape).coalesce()
     if op.op == ReduceOp.AVG:
         total = total / size
@@ -38,11 +39,11 @@ def allreduce_sparse(
         tensor.copy_(total)
 
 
-def _check_and_count(group: _core.Group, mine: torch.Tensor, seconds: float) -> list[int]:
+def _check_and_count(group: _core.Group, mine: torch.Tensor, options: Options) -> list[int]:
     """Returns how many values each rank has, once all have shown the same shape."""
     header = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape])
     headers = [torch.empty_like(header) for _ in range(group.size())]
-    _finish(collectives.all_gather_lists(group, [headers], [header], seconds))
+    _finish(collectives.all_gather_lists(group, [headers], [header], options))
     shapes = [row[1:].tolist() for row in headers]
     if any(shape != shapes[0] for shape in shapes):
         raise MismatchError(
@@ -53,11 +54,11 @@ def _check_and_count(group: _core.Group, mine: torch.Tensor, seconds: float) -> 
 
 
 def _gather_rows(
-    group: _core.Group, rows: torch.Tensor, counts: list[int], seconds: float
+    group: _core.Group, rows: torch.Tensor, counts: list[int], options: Options
 ) -> torch.Tensor:
     gathered = rows.new_empty(sum(counts), *rows.shape[1:])
     parts = gathered.split(counts)
-    _finish(collectives.all_gather_lists(group, [parts], [rows], seconds))
+    _finish(collectives.all_gather_lists(group, [parts], [rows], options))
     return gathered
 
 

@@ -32,15 +32,16 @@ DTYPES: dict[torch.dtype, _core.DType] = {
     torch.bool: _core.DType.BOOL,
 }
 
-REDUCE_OPS: dict[ReduceOp.RedOpType, _core.ReduceOp] = {
-    ReduceOp.SUM: _core.ReduceOp.SUM,
-    ReduceOp.AVG: _core.ReduceOp.AVERAGE,
-    ReduceOp.MIN: _core.ReduceOp.MIN,
-    ReduceOp.MAX: _core.ReduceOp.MAX,
-    ReduceOp.PRODUCT: _core.ReduceOp.PRODUCT,
-    ReduceOp.BAND: _core.ReduceOp.BAND,
-    ReduceOp.BOR: _core.ReduceOp.BOR,
-    ReduceOp.BXOR: _core.ReduceOp.BXOR,
+# By number: PyTorch's enumeration hashes and compares slowly.
+REDUCE_OPS: dict[int, _core.ReduceOp] = {
+    ReduceOp.SUM.value: _core.ReduceOp.SUM,
+    ReduceOp.AVG.value: _core.ReduceOp.AVERAGE,
+    ReduceOp.MIN.value: _core.ReduceOp.MIN,
+    ReduceOp.MAX.value: _core.ReduceOp.MAX,
+    ReduceOp.PRODUCT.value: _core.ReduceOp.PRODUCT,
+    ReduceOp.BAND.value: _core.ReduceOp.BAND,
+    ReduceOp.BOR.value: _core.ReduceOp.BOR,
+    ReduceOp.BXOR.value: _core.ReduceOp.BXOR,
 }
 
 # Where a copy must go when the operation is complete: (to, from).
@@ -53,7 +54,7 @@ def reduce_op(op: ReduceOp) -> _core.ReduceOp:
     Raises:
         UnsupportedError: PREMUL_SUM, which only NCCL has.
     """
-    found = REDUCE_OPS.get(op.op)
+    found = REDUCE_OPS.get(op.op.value)
     if found is None:
         raise UnsupportedError(
             f"reduction {op.op}: slipstream has SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR;"

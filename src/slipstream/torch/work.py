@@ -21,22 +21,26 @@ _once = threading.Lock()
 
 
 class ProfilerRange:
-    """A range in PyTorch's profiler, from submission to completion.
+    """A range in PyTorch's profiler, which begins now.
 
-    It ends in another thread than it began in, by which the profiler knows it as asynchronous.
+    It ends in another thread, by which the profiler knows it as asynchronous. The profiler sees
+    what threads do that carry its state; PyTorch's own callback takes that state along.
     """
 
     def __init__(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
-        self._record = torch._C._profiler._RecordFunctionFast(name, list(inputs))
-        self._record.__enter__()
-        self._ended = threading.Event()
+        record = torch._C._autograd._record_function_with_args_enter(name, *inputs)
+        self._complete: torch.futures.Future[None] = torch.futures.Future()
+        self._recorded = torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(
+            record, self._complete
+        )
 
     def end(self) -> None:
-        self._record.__exit__(None, None, None)
-        self._ended.set()
+        """Ends the range, from another thread than began it."""
+        self._complete.set_result(None)
 
     def wait(self) -> None:
-        self._ended.wait()
+        """Blocks until the profiler has seen the end."""
+        self._recorded.wait()
 
 
 class SlipstreamWork(Work):

@@ -1,0 +1,73 @@
+"""Servers that have imported torch once and run what a test asks for in forked ranks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+class LineServer:
+    """A process that answers each line on its standard input with one line of JSON."""
+
+    def __init__(self, *command: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Sends the line and returns the answer; blocks."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the server ended with status {self._process.wait()} at {line!r}")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """Ends the server after its last answer."""
+        with self._process as process:
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def run_script() -> Iterator[Callable[[int, str], None]]:
+    """Runs a script of this folder on so many ranks; fails the test where a rank fails."""
+    server = LineServer(str(HERE / "script_server.py"))
+
+    def run(count: int, name: str) -> None:
+        answer = server.ask(f"{count} {HERE / 'scripts' / name}")
+        assert answer["outcome"] == "passed", answer["detail"]
+
+    yield run
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def run_suite_test() -> Iterator[Callable[[str, int, str], dict[str, Any]]]:
+    """Runs a test of PyTorch's own suite; there is one server for each way of running it."""
+    servers: dict[tuple[str, int], LineServer] = {}
+
+    def run(seen_as: str, world_size: int, name: str) -> dict[str, Any]:
+        way = (seen_as, world_size)
+        if way not in servers:
+            servers[way] = LineServer(
+                str(HERE / "suite_server.py"),
+                *("--backend", "slipstream", "--seen-as", seen_as),
+                *("--world-size", str(world_size)),
+            )
+        return servers[way].ask(name)
+
+    yield run
+    for server in servers.values():
+        server.close()

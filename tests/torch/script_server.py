@@ -1,0 +1,125 @@
+"""Runs scripts on several ranks, forked from this process, which has imported torch once.
+
+    echo '2 scripts/ddp.py' | python script_server.py
+
+Each line of standard input is a number of ranks and a script. It is answered by one line of JSON:
+script, outcome (passed or failed), seconds, detail (the end of what the ranks printed). A script
+finds what torchrun would give it: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import IO, Any
+
+OUTPUT_TAIL = 6000
+TIMEOUT_SECONDS = 120.0
+POLL_SECONDS = 0.02
+
+
+def main() -> None:
+    """Imports what the scripts need and serves standard input until it ends."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch.distributed.fsdp
+    import torch.distributed.optim
+    import torch.distributed.tensor.parallel  # noqa: F401
+
+    for line in sys.stdin:
+        count, script = line.split(maxsplit=1)
+        print(json.dumps(run_script(int(count), script.strip())), flush=True)
+
+
+def run_script(count: int, script: str) -> dict[str, Any]:
+    """Runs one script on `count` ranks and returns the answer."""
+    started = time.monotonic()
+    port = free_port()
+    with tempfile.TemporaryFile() as output:
+        children = [start_rank(rank, count, port, script, output) for rank in range(count)]
+        statuses = wait_all(children, started + TIMEOUT_SECONDS)
+        detail = tail(output)
+    failed = {rank: status for rank, status in enumerate(statuses) if status != 0}
+    return {
+        "name": f"{Path(script).stem} on {count} ranks",
+        "outcome": "failed" if failed else "passed",
+        "seconds": round(time.monotonic() - started, 2),
+        "detail": f"exit status by rank: {failed}\n{detail}" if failed else "",
+    }
+
+
+def free_port() -> int:
+    """Returns a port that nobody listens at now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def start_rank(rank: int, count: int, port: int, script: str, output: IO[bytes]) -> int:
+    """Forks one rank and returns its process number."""
+    child = os.fork()
+    if child:
+        return child
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(count),
+        LOCAL_WORLD_SIZE=str(count),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
+    status = 1
+    try:
+        sys.argv = [script]
+        runpy.run_path(script, run_name="__main__")
+        status = 0
+    except BaseException:  # noqa: BLE001  the top of a process
+        print(f"rank {rank}:\n{traceback.format_exc()}", file=sys.stderr)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def wait_all(children: list[int], deadline: float) -> list[int | None]:
+    """Returns the exit status of each child, None for those killed at the deadline.
+
+    A child that fails gives the others ten more seconds: they may hang for want of it.
+    """
+    statuses: dict[int, int] = {}
+    while len(statuses) < len(children) and time.monotonic() < deadline:
+        for child in children:
+            if child in statuses:
+                continue
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                statuses[child] = os.waitstatus_to_exitcode(status)
+                if status:
+                    deadline = min(deadline, time.monotonic() + 10)
+        time.sleep(POLL_SECONDS)
+    for child in children:
+        if child not in statuses:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return [statuses.get(child) for child in children]
+
+
+def tail(output: IO[bytes]) -> str:
+    """Returns the end of what the ranks printed."""
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - OUTPUT_TAIL))
+    return output.read().decode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""PyTorch's entry point: it costs little, imports nothing heavy and breaks nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slipstream
+
+PACKAGE = Path(slipstream.__file__).parent
+MOST_SECONDS = 0.010
+
+TIMED = """
+import os, sys, time
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch
+from importlib.metadata import entry_points
+(entry,) = entry_points(group="torch.backends", name="slipstream")
+before = set(sys.modules)
+started = time.process_time()
+entry.load()()
+seconds = time.process_time() - started
+print(seconds, *sorted(set(sys.modules) - before))
+assert "slipstream" in torch.distributed.Backend.backend_list
+"""
+
+
+def run_python(code: str, **variables: str) -> str:
+    """Runs code in a new interpreter and returns what it prints."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **variables},
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_entry_point_is_quick_and_imports_three_small_modules() -> None:
+    runs = [run_python(TIMED).split() for _ in range(3)]
+    assert {*runs[0][1:]} == {"slipstream", "slipstream.torch", "slipstream.torch.plugin"}
+    assert min(float(run[0]) for run in runs) < MOST_SECONDS
+
+
+def test_backend_is_known_after_importing_torch_alone() -> None:
+    printed = run_python("import torch; print(torch.distributed.Backend.backend_list)")
+    assert "slipstream" in printed
+
+
+def test_importing_slipstream_torch_registers_where_autoload_is_off() -> None:
+    code = "import slipstream.torch, torch; print(torch.distributed.Backend.SLIPSTREAM)"
+    assert run_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "slipstream\n"
+
+
+def test_importing_slipstream_torch_first_is_fine() -> None:
+    code = "import slipstream.torch, torch; print(torch.distributed.Backend.SLIPSTREAM)"
+    assert run_python(code) == "slipstream\n"
+
+
+@pytest.mark.parametrize(
+    "broken", ["_core.py", "errors.py", "settings.py", "torch/process_group.py"]
+)
+def test_broken_installation_leaves_torch_alone(tmp_path: Path, broken: str) -> None:
+    copy = tmp_path / "slipstream"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "_core*"))
+    shutil.rmtree(copy / "settings")
+    (copy / broken).write_text("raise RuntimeError('this installation is broken')\n")
+    metadata = tmp_path / "slipstream-0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slipstream\nVersion: 0\n")
+    entry = "[torch.backends]\nslipstream = slipstream.torch.plugin:register\n"
+    (metadata / "entry_points.txt").write_text(entry)
+    code = "import torch, slipstream; print(torch.ones(2).sum().item(), slipstream.__file__)"
+    assert run_python(code, PYTHONPATH=str(tmp_path)).split() == ["2.0", str(copy / "__init__.py")]
+
+
+def test_registration_that_fails_is_a_warning() -> None:
+    code = """
+import os
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch
+def refuse(*args, **kwargs):
+    raise TypeError("another signature")
+torch.distributed.Backend.register_backend = refuse
+from slipstream.torch import plugin
+plugin.register()
+print("alive")
+"""
+    assert run_python(code) == "alive\n"
