@@ -2,11 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/descriptor.h"
 #include "test/transport_world.h"
 #include "transport/tcp/tcp_transport.h"
 
@@ -43,5 +46,40 @@ inline TransportFamily tcp_family(std::string name, TcpOptions options) {
   family.make = make;
   return family;
 }
+
+/// A rank that a test plays byte by byte: it shakes hands with a TcpTransport, of which it is a
+/// peer of higher rank, and then writes and reads what it likes.
+class RawPeer {
+ public:
+  /// Opens `num_open` of its `num_streams` streams to `endpoint` of rank `peer`, which `poll`
+  /// drives. Throws when it is refused.
+  RawPeer(const Identity& self, std::uint32_t peer, const std::string& endpoint,
+          const std::function<void()>& poll, std::uint16_t num_streams = 2,
+          std::uint16_t num_open = 2);
+
+  /// Writes everything, driving the acceptor with `poll` whenever the socket is full.
+  void write(
+      std::uint16_t stream, std::span<const std::byte> bytes,
+      const std::function<void()>& poll = [] {});
+  /// Reads what is there, at most 1 MB.
+  std::vector<std::byte> read(std::uint16_t stream);
+  /// Whether the acceptor has closed the stream and all it sent has been read.
+  [[nodiscard]] bool ended(std::uint16_t stream) const;
+  /// Closes with a reset instead of an orderly end.
+  void reset(std::uint16_t stream);
+  void close(std::uint16_t stream) { sockets_.at(stream).reset(); }
+
+ private:
+  std::vector<Descriptor> sockets_;
+};
+
+/// A connected socket to `endpoint`, non-blocking, that has said nothing.
+Descriptor connect_to(const std::string& endpoint);
+
+/// Whether the other end has closed the connection (or reset it).
+bool is_ended(const Descriptor& socket);
+
+/// A frame and its payload as they travel.
+std::vector<std::byte> wire_bytes(const Message& message);
 
 }  // namespace slipstream::test

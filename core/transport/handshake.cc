@@ -275,7 +275,7 @@ std::string Handshake::judge() const {
 std::string Handshake::overdue() const {
   return concat(greeted() || connector_ || transferred_ > 0 ? "did not finish the handshake within "
                                                             : "sent nothing within ",
-                seconds(deadline_ - started_), " s");
+                seconds(std::chrono::round<std::chrono::milliseconds>(deadline_ - started_)), " s");
 }
 
 Digest Handshake::digest(std::string_view label) const {

@@ -72,7 +72,8 @@ Attempt::State Attempt::check(TimePoint now) {
   if (state_ != State::kPending || now < deadline()) return state_;
   go_on();
   if (state_ == State::kPending) {
-    stop(concat("cannot be connected: no answer within ", seconds(deadline() - started_), " s"));
+    const auto waited = std::chrono::round<std::chrono::milliseconds>(deadline() - started_);
+    stop(concat("cannot be connected: no answer within ", seconds(waited), " s"));
   }
   return state_;
 }
