@@ -1,5 +1,7 @@
 #include "group_py.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -8,6 +10,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "slipstream/error.h"
 #include "slipstream/request.h"
 
 // Memory is passed as an address and a count. Submission runs without the GIL: the engine may copy
@@ -43,6 +46,28 @@ Request make(Collective collective, Address input, Address output, std::uint64_t
   return request;
 }
 
+/// Looks at Python's signals now and then, so that Ctrl-C ends a wait.
+void wait(const Handle& handle, double timeout) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::nanoseconds kSignals = std::chrono::milliseconds(100);
+  const bool limited = timeout > 0;
+  const Clock::time_point until = Clock::now() + to_nanoseconds(timeout);
+  while (true) {
+    const std::chrono::nanoseconds left = until - Clock::now();
+    bool done = false;
+    {
+      const nb::gil_scoped_release release;
+      done = handle.wait(limited ? std::min(kSignals, left) : kSignals);
+    }
+    if (done) return handle.check();
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (limited && Clock::now() >= until) {
+      fail(ErrorKind::kPeerTimeout, "waited ", timeout,
+           " s for an operation that is not done; it goes on until its own timeout");
+    }
+  }
+}
+
 Handle submit(const PyGroup& group, Request&& request) {
   const nb::gil_scoped_release release;
   return group.runtime->submit(group.group, std::move(request));
@@ -62,12 +87,7 @@ void bind_group(nb::module_& m) {
   nb::class_<Handle>(m, "Handle", "An operation in flight.")
       .def("done", &Handle::done, "Whether it has ended; does not block.")
       .def(
-          "wait",
-          [](const Handle& handle, double timeout) {
-            const nb::gil_scoped_release release;
-            handle.wait(to_nanoseconds(timeout));
-          },
-          nb::arg("timeout") = 0.0,
+          "wait", wait, nb::arg("timeout") = 0.0,
           "Blocks without the GIL until done; raises the operation's error, or PeerTimeoutError "
           "after `timeout` seconds (0: no limit but the operation's own).")
       .def("source", &Handle::source, "After a receive: the rank in the group that sent.");

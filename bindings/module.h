@@ -7,6 +7,7 @@ namespace slipstream {
 namespace nb = nanobind;
 
 void bind_errors(nb::module_& m);
+void bind_arrays(nb::module_& m);
 void bind_dtypes(nb::module_& m);
 void bind_group(nb::module_& m);
 void bind_runtime(nb::module_& m);

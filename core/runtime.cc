@@ -145,15 +145,11 @@ class RuntimeParts {
 
 bool Handle::done() const { return completion_->done(); }
 
-void Handle::wait(std::chrono::nanoseconds timeout) const {
-  const bool limited = timeout.count() > 0;
-  const TimePoint until = Clock::now() + (limited ? timeout : Nanoseconds(3600s));
-  while (!parts_->engine.wait(*completion_, until)) {
-    if (limited) {
-      fail(ErrorKind::kPeerTimeout, "waited ", seconds(timeout),
-           " s for an operation that is not done; it goes on until its own timeout");
-    }
-  }
+bool Handle::wait(std::chrono::nanoseconds timeout) const {
+  return parts_->engine.wait(*completion_, Clock::now() + timeout);
+}
+
+void Handle::check() const {
   if (completion_->error()) throw Error(*completion_->error());
 }
 

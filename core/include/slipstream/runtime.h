@@ -41,9 +41,10 @@ class Handle {
       : parts_(std::move(parts)), completion_(std::move(completion)) {}
 
   [[nodiscard]] bool done() const;
-  /// Blocks until done; throws the operation's Error, or Error(kPeerTimeout) when it is not done
-  /// within `timeout` (0: no limit but the operation's own), which does not end the operation.
-  void wait(std::chrono::nanoseconds timeout) const;
+  /// Blocks until done or for `timeout`, which does not end the operation; true when done.
+  [[nodiscard]] bool wait(std::chrono::nanoseconds timeout) const;
+  /// Throws the error of an operation that is done and has failed.
+  void check() const;
   /// After a receive: the rank in the group that sent.
   [[nodiscard]] std::uint32_t source() const;
 

@@ -1,0 +1,110 @@
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "module.h"
+#include "slipstream/dtype.h"
+#include "slipstream/error.h"
+#include "slipstream/listen.h"
+
+namespace slipstream {
+namespace {
+
+using AnyArray = nb::ndarray<nb::ro>;
+
+std::optional<DType> by_width(unsigned bits, std::optional<DType> one, std::optional<DType> two,
+                              std::optional<DType> four, std::optional<DType> eight) {
+  switch (bits) {
+    case 8:
+      return one;
+    case 16:
+      return two;
+    case 32:
+      return four;
+    case 64:
+      return eight;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// DLPack's type of an element as ours.
+std::optional<DType> dtype_of(const nb::dlpack::dtype& type) {
+  if (type.lanes != 1) return std::nullopt;
+  switch (static_cast<nb::dlpack::dtype_code>(type.code)) {
+    case nb::dlpack::dtype_code::Int:
+      return by_width(type.bits, DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64);
+    case nb::dlpack::dtype_code::UInt:
+      return by_width(type.bits, DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64);
+    case nb::dlpack::dtype_code::Float:
+      return by_width(type.bits, {}, DType::kFloat16, DType::kFloat32, DType::kFloat64);
+    case nb::dlpack::dtype_code::Bfloat:
+      return by_width(type.bits, {}, DType::kBFloat16, {}, {});
+    case nb::dlpack::dtype_code::Complex:
+      if (type.bits == 128) return DType::kComplex128;
+      return by_width(type.bits, {}, {}, {}, DType::kComplex64);
+    case nb::dlpack::dtype_code::Bool:
+      return by_width(type.bits, DType::kBool, {}, {}, {});
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_contiguous(const AnyArray& array) {
+  std::int64_t expected = 1;
+  for (std::size_t i = array.ndim(); i-- > 0;) {
+    if (array.shape(i) != 1 && array.stride(i) != expected) return array.size() == 0;
+    expected *= static_cast<std::int64_t>(array.shape(i));
+  }
+  return true;
+}
+
+nb::tuple view(const nb::handle& object) {
+  AnyArray array;
+  if (!nb::try_cast(object, array, false)) {
+    fail(ErrorKind::kUsage, "expected an array with the buffer protocol or __dlpack__, got ",
+         nb::type_name(object.type()).c_str(), "; pass a NumPy array or an array of a framework");
+  }
+  if (array.device_type() != nb::device::cpu::value) {
+    fail(ErrorKind::kUnsupported, "the array is in the memory of device type ",
+         array.device_type(), "; only CPU memory (device type 1) is allowed: copy it first");
+  }
+  const std::optional<DType> dtype = dtype_of(array.dtype());
+  if (!dtype) {
+    fail(ErrorKind::kUsage, "elements of DLPack type code ", int{array.dtype().code}, " with ",
+         int{array.dtype().bits}, " bits are not supported; convert the array first");
+  }
+  if (!is_contiguous(array)) {
+    fail(ErrorKind::kUsage, "the array of ", array.size(),
+         " elements is not contiguous in C order; pass a contiguous copy of it");
+  }
+  nb::ndarray<> writable;
+  const bool can_write = nb::try_cast(object, writable, false);
+  nb::list shape;
+  for (std::size_t i = 0; i < array.ndim(); ++i) shape.append(array.shape(i));
+  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(array.data()), array.size(), *dtype,
+                        nb::tuple(shape), can_write, nb::cast(array));
+}
+
+}  // namespace
+
+void bind_arrays(nb::module_& m) {
+  m.def("array_view", &view, nb::arg("array"),
+        "(address, count, DType, shape, writable, owner) of a contiguous array in CPU memory; the "
+        "memory lives as long as the owner.");
+  nb::class_<ListenAddress>(m, "ListenAddress", "Where a rank should listen, and why.")
+      .def_ro("address", &ListenAddress::address)
+      .def_ro("interface", &ListenAddress::interface)
+      .def_ro("reason", &ListenAddress::reason);
+  m.def("choose_listen_addresses", &choose_listen_addresses, nb::arg("filter"),
+        nb::arg("towards"),
+        "Where this rank should listen, the best first: filter in NCCL's syntax or empty, towards "
+        "a host of the job or empty.");
+}
+
+}  // namespace slipstream

@@ -1,0 +1,92 @@
+"""Arrays of any kind as the engine sees them: an address, a count, a type of element."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream import _core
+from slipstream.errors import UsageError
+
+Array = Any
+"""Anything with the buffer protocol or `__dlpack__`: NumPy, array.array, a CPU tensor."""
+
+_NUMPY_DTYPES: dict[_core.DType, str] = {
+    _core.DType.INT8: "int8",
+    _core.DType.UINT8: "uint8",
+    _core.DType.INT16: "int16",
+    _core.DType.UINT16: "uint16",
+    _core.DType.INT32: "int32",
+    _core.DType.UINT32: "uint32",
+    _core.DType.INT64: "int64",
+    _core.DType.UINT64: "uint64",
+    _core.DType.FLOAT16: "float16",
+    _core.DType.FLOAT32: "float32",
+    _core.DType.FLOAT64: "float64",
+    _core.DType.COMPLEX64: "complex64",
+    _core.DType.COMPLEX128: "complex128",
+    _core.DType.BOOL: "bool",
+}
+
+
+class View(NamedTuple):
+    """The memory of a contiguous array; it lives as long as `owner`."""
+
+    address: int
+    count: int
+    dtype: _core.DType
+    shape: tuple[int, ...]
+    writable: bool
+    owner: object
+
+
+def view(array: Array) -> View:
+    """Return the memory of an array, which must be contiguous and in CPU memory.
+
+    Raises:
+        UsageError: it is not an array, not contiguous, or has another type of element.
+        UnsupportedError: it is in the memory of a device.
+    """
+    if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":  # ml_dtypes'
+        bits = View(*_core.array_view(array.view(np.uint16)))
+        return bits._replace(dtype=_core.DType.BFLOAT16)
+    return View(*_core.array_view(array))
+
+
+def output_view(array: Array, count: int, dtype: _core.DType, what: str) -> View:
+    """Return the memory of an array that a result is written to.
+
+    Raises:
+        UsageError: it is read-only, or holds another number or type of elements.
+    """
+    out = view(array)
+    if not out.writable:
+        raise UsageError(f"{what}: the output is read-only; pass a writable array as out=")
+    if out.count != count or out.dtype != dtype:
+        raise UsageError(
+            f"{what}: the output holds {out.count} elements of {_name(out.dtype)}; allowed:"
+            f" {count} of {_name(dtype)}"
+        )
+    return out
+
+
+def empty(shape: tuple[int, ...], dtype: _core.DType, what: str) -> NDArray[Any]:
+    """Return a new array for a result.
+
+    Raises:
+        UsageError: NumPy has no such type (bfloat16 without ml_dtypes).
+    """
+    if dtype in _NUMPY_DTYPES:
+        return np.empty(shape, _NUMPY_DTYPES[dtype])
+    try:
+        return np.empty(shape, "bfloat16")  # ml_dtypes registers the name
+    except TypeError as error:
+        raise UsageError(
+            f"{what}: NumPy has no bfloat16 here; pass out=, or import ml_dtypes first"
+        ) from error
+
+
+def _name(dtype: _core.DType) -> str:
+    return dtype.name.lower()

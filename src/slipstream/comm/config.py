@@ -1,0 +1,53 @@
+"""From the settings to how the engine works."""
+
+from __future__ import annotations
+
+import socket
+
+from slipstream import _core
+from slipstream.settings import InterfaceFilter, Settings
+
+
+def interface_filter_text(interfaces: InterfaceFilter | None) -> str:
+    """Return the filter in NCCL's syntax, empty where every interface is allowed."""
+    if interfaces is None:
+        return ""
+    prefix = ("^" if interfaces.exclude else "") + ("=" if interfaces.exact else "")
+    return prefix + ",".join(interfaces.names)
+
+
+def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.ListenAddress]:
+    """Return where this rank should listen, the best first, and why.
+
+    Args:
+        settings: SLIPSTREAM_IFACE counts.
+        towards: a host of the job, such as MASTER_ADDR, or empty. Blocks in the resolver.
+
+    Raises:
+        ConfigError: no address is left.
+    """
+    return _core.choose_listen_addresses(interface_filter_text(settings.iface), towards)
+
+
+def engine_config(settings: Settings, towards: str) -> _core.Config:
+    """Return what the engine takes of the settings.
+
+    Args:
+        settings: of this process.
+        towards: a host of the job, such as MASTER_ADDR: the route to it chooses the interface.
+
+    Raises:
+        ConfigError: no address is left to listen on.
+    """
+    return _core.Config(
+        bind=[each.address for each in choose_listen_addresses(settings, towards)],
+        host_name=socket.gethostname(),
+        host_id=settings.host_id or "",
+        streams=settings.streams,
+        segment_bytes=settings.segment_bytes,
+        eager_bytes=settings.eager_bytes,
+        peer_timeout=settings.peer_timeout_seconds,
+        stall_after=settings.stall_seconds,
+        timeout=settings.timeout_seconds,
+        algorithm=settings.algorithm,
+    )

@@ -1,0 +1,433 @@
+"""A set of ranks and the collectives among them.
+
+n is the number of ranks, S the bytes of an array. "Bytes" are those that one rank sends, for large
+arrays; `slipstream doctor --algorithms` prints which algorithm is chosen when, and
+core/collective/algorithms.h says what each costs.
+
+Every collective blocks, or returns a `Handle` at once with `async_op=True`. All ranks of the group
+must call the same ones in the same order, with the same sizes and types. Keyword arguments that
+all take: `name` (of the tensor, for messages and the timeline), `priority` (higher goes first where
+both could), `timeout` (seconds, 0: SLIPSTREAM_TIMEOUT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from typing_extensions import Unpack
+
+from slipstream import _core
+from slipstream.comm.arrays import Array, View, empty, output_view, view
+from slipstream.comm.handle import Handle
+from slipstream.errors import UsageError
+
+ANY_RANK = -1
+
+
+class Options(TypedDict, total=False):
+    """What every collective takes by keyword."""
+
+    async_op: bool
+    name: str
+    priority: int
+    timeout: float
+
+
+_OPS = {op.name.lower(): op for op in _core.ReduceOp}
+
+
+def _op(name: str) -> _core.ReduceOp:
+    try:
+        return _OPS[name]
+    except KeyError:
+        raise UsageError(f"op is {name!r}; allowed: {', '.join(_OPS)}") from None
+
+
+class Group:
+    """Some ranks of the job, numbered anew from 0 in the given order. Safe to use from any thread.
+
+    Args:
+        group: the engine's.
+    """
+
+    def __init__(self, group: _core.Group) -> None:
+        self._group = group
+        self.rank = group.rank()
+        self.size = group.size()
+
+    @property
+    def name(self) -> str:
+        """The group's name, for messages."""
+        return self._group.name()
+
+    def allreduce(
+        self, array: Array, op: str = "sum", *, out: Array | None = None, **options: Unpack[Options]
+    ) -> Any:
+        """Reduce arrays of equal shape over all ranks; every rank gets the same bits.
+
+        Up to 2(n-1) steps, 2 S (n-1)/n bytes.
+
+        Args:
+            array: any shape and type of element.
+            op: sum, average, min, max, product, band, bor, bxor.
+            out: where the result goes, of equal shape; default: in place of `array`.
+
+        Returns:
+            The array with the result, or a Handle.
+        """
+        source = view(array)
+        target = output_view(array if out is None else out, source.count, source.dtype, "allreduce")
+        submitted = self._group.allreduce(
+            source.address, target.address, source.count, source.dtype, _op(op), **_engine(options)
+        )
+        result = array if out is None else out
+        return _finish(submitted, result, (source, target, result), options)
+
+    def reduce_scatter(
+        self, array: Array, op: str = "sum", *, out: Array | None = None, **options: Unpack[Options]
+    ) -> Any:
+        """Reduce over all ranks and give rank r the r-th of n equal parts.
+
+        n-1 steps, S (n-1)/n bytes.
+
+        Args:
+            array: its first dimension is a multiple of n.
+            op: as for allreduce.
+            out: an n-th of `array`; default: a new NumPy array.
+        """
+        source = view(array)
+        if not source.shape or source.shape[0] % self.size:
+            raise UsageError(
+                f"reduce_scatter: the array has the shape {source.shape}; allowed: a first"
+                f" dimension that is a multiple of the {self.size} ranks"
+            )
+        shape = (source.shape[0] // self.size, *source.shape[1:])
+        result = empty(shape, source.dtype, "reduce_scatter") if out is None else out
+        count = source.count // self.size
+        target = output_view(result, count, source.dtype, "reduce_scatter")
+        submitted = self._group.reduce_scatter(
+            source.address, target.address, count, source.dtype, _op(op), **_engine(options)
+        )
+        return _finish(submitted, result, (source, target, result), options)
+
+    def all_gather(
+        self, array: Array, *, out: Array | None = None, **options: Unpack[Options]
+    ) -> Any:
+        """Give every rank the arrays of all ranks, stacked in the order of the ranks.
+
+        n-1 steps, S (n-1) bytes.
+
+        Args:
+            array: of equal shape on all ranks.
+            out: n times the elements; default: a new NumPy array of the shape (n, *shape).
+        """
+        source = view(array)
+        result = (
+            empty((self.size, *source.shape), source.dtype, "all_gather") if out is None else out
+        )
+        target = output_view(result, source.count * self.size, source.dtype, "all_gather")
+        submitted = self._group.all_gather(
+            source.address, target.address, source.count, source.dtype, **_engine(options)
+        )
+        return _finish(submitted, result, (source, target, result), options)
+
+    def all_gather_v(
+        self,
+        array: Array,
+        counts: Sequence[int],
+        *,
+        out: Array | None = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """Give every rank the arrays of all ranks, which may differ in length, one after another.
+
+        n-1 steps; bytes: all parts but the next rank's.
+
+        Args:
+            array: of counts[rank] elements.
+            counts: elements of each rank, the same list on all ranks.
+            out: of sum(counts) elements; default: a new NumPy array of one dimension.
+        """
+        source = view(array)
+        self._check_counts("all_gather_v", counts)
+        if source.count != counts[self.rank]:
+            raise UsageError(
+                f"all_gather_v: the array has {source.count} elements; allowed: the"
+                f" {counts[self.rank]} that counts[{self.rank}] says"
+            )
+        total = sum(counts)
+        result = empty((total,), source.dtype, "all_gather_v") if out is None else out
+        target = output_view(result, total, source.dtype, "all_gather_v")
+        submitted = self._group.all_gather_v(
+            source.address, target.address, list(counts), source.dtype, **_engine(options)
+        )
+        return _finish(submitted, result, (source, target, result), options)
+
+    def broadcast(self, array: Array, root: int = 0, **options: Unpack[Options]) -> Any:
+        """Replace the array of every rank by that of the rank `root`.
+
+        Up to n-1 pipelined steps, S bytes.
+        """
+        source = view(array)
+        target = output_view(array, source.count, source.dtype, "broadcast")
+        submitted = self._group.broadcast(
+            target.address, target.count, target.dtype, self._peer(root), **_engine(options)
+        )
+        return _finish(submitted, array, (source, target, array), options)
+
+    def reduce(
+        self,
+        array: Array,
+        op: str = "sum",
+        root: int = 0,
+        *,
+        out: Array | None = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """Reduce over all ranks; the rank `root` gets the result, the others keep their arrays.
+
+        Up to n steps, S bytes.
+
+        Args:
+            array: of equal shape on all ranks.
+            op: as for allreduce.
+            root: rank in the group.
+            out: at the root, where the result goes; default: in place of `array`.
+
+        Returns:
+            The result at the root, `array` elsewhere, or a Handle.
+        """
+        source = view(array)
+        result, target = array, source
+        if self.rank == root:
+            result = array if out is None else out
+            target = output_view(result, source.count, source.dtype, "reduce")
+        submitted = self._group.reduce(
+            source.address,
+            target.address,
+            source.count,
+            source.dtype,
+            _op(op),
+            self._peer(root),
+            **_engine(options),
+        )
+        return _finish(submitted, result, (source, target, result), options)
+
+    def gather(
+        self, array: Array, root: int = 0, *, out: Array | None = None, **options: Unpack[Options]
+    ) -> Any:
+        """Give the rank `root` the arrays of all ranks, stacked in the order of the ranks.
+
+        One step, S bytes.
+
+        Args:
+            array: of equal shape on all ranks.
+            root: rank in the group.
+            out: at the root, n times the elements; default: a new NumPy array (n, *shape).
+
+        Returns:
+            The stacked arrays at the root, None elsewhere, or a Handle.
+        """
+        source = view(array)
+        result: Any = None
+        target = source
+        if self.rank == root:
+            shape = (self.size, *source.shape)
+            result = empty(shape, source.dtype, "gather") if out is None else out
+            target = output_view(result, source.count * self.size, source.dtype, "gather")
+        submitted = self._group.gather(
+            source.address,
+            target.address,
+            source.count,
+            source.dtype,
+            self._peer(root),
+            **_engine(options),
+        )
+        return _finish(submitted, result, (source, target, result), options)
+
+    def scatter(
+        self, array: Array | None, out: Array, root: int = 0, **options: Unpack[Options]
+    ) -> Any:
+        """Give each rank its part of the array of the rank `root`.
+
+        One step; the root sends S (n-1)/n bytes.
+
+        Args:
+            array: at the root, n times the elements of `out`; not looked at elsewhere.
+            out: where this rank's part goes.
+            root: rank in the group.
+        """
+        target = view(out)
+        target = output_view(out, target.count, target.dtype, "scatter")
+        source = target
+        if self.rank == root:
+            if array is None:
+                raise UsageError("scatter: the root passed None; allowed: an array to cut up")
+            source = view(array)
+            if source.count != target.count * self.size or source.dtype != target.dtype:
+                raise UsageError(
+                    f"scatter: the array has {source.count} elements; allowed:"
+                    f" {target.count * self.size}, {self.size} times those of out, of its type"
+                )
+        submitted = self._group.scatter(
+            source.address,
+            target.address,
+            target.count,
+            target.dtype,
+            self._peer(root),
+            **_engine(options),
+        )
+        return _finish(submitted, out, (source, target, out), options)
+
+    def all_to_all(
+        self, array: Array, *, out: Array | None = None, **options: Unpack[Options]
+    ) -> Any:
+        """Give rank r the r-th of n equal parts of every rank's array, in the order of the ranks.
+
+        One step, S (n-1)/n bytes.
+
+        Args:
+            array: its first dimension is a multiple of n.
+            out: of equal shape; default: a new NumPy array.
+        """
+        source = view(array)
+        if not source.shape or source.shape[0] % self.size:
+            raise UsageError(
+                f"all_to_all: the array has the shape {source.shape}; allowed: a first dimension"
+                f" that is a multiple of the {self.size} ranks"
+            )
+        result = empty(source.shape, source.dtype, "all_to_all") if out is None else out
+        target = output_view(result, source.count, source.dtype, "all_to_all")
+        submitted = self._group.all_to_all(
+            source.address,
+            target.address,
+            source.count // self.size,
+            source.dtype,
+            **_engine(options),
+        )
+        return _finish(submitted, result, (source, target, result), options)
+
+    def all_to_all_v(
+        self,
+        array: Array,
+        send_counts: Sequence[int],
+        receive_counts: Sequence[int],
+        *,
+        out: Array | None = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """Give rank r send_counts[r] elements, in the order of the ranks.
+
+        One step; bytes: all parts but one's own.
+
+        Args:
+            array: of sum(send_counts) elements.
+            send_counts: elements for each rank.
+            receive_counts: elements from each rank; what that rank sends to this one.
+            out: of sum(receive_counts) elements; default: a new NumPy array of one dimension.
+        """
+        source = view(array)
+        self._check_counts("all_to_all_v", send_counts)
+        self._check_counts("all_to_all_v", receive_counts)
+        if source.count != sum(send_counts):
+            raise UsageError(
+                f"all_to_all_v: the array has {source.count} elements; allowed: the"
+                f" {sum(send_counts)} that send_counts add up to"
+            )
+        total = sum(receive_counts)
+        result = empty((total,), source.dtype, "all_to_all_v") if out is None else out
+        target = output_view(result, total, source.dtype, "all_to_all_v")
+        submitted = self._group.all_to_all_v(
+            source.address,
+            target.address,
+            list(send_counts),
+            list(receive_counts),
+            source.dtype,
+            **_engine(options),
+        )
+        return _finish(submitted, result, (source, target, result), options)
+
+    def barrier(self, **options: Unpack[Options]) -> Any:
+        """Wait until every rank has called it. At most log2 n steps for many ranks."""
+        return _finish(self._group.barrier(**_engine(options)), None, (), options)
+
+    def send(self, array: Array, peer: int, tag: int = 0, **options: Unpack[Options]) -> Any:
+        """Send an array to one rank, which receives it with the same tag. Small ones do not wait.
+
+        Args:
+            array: any shape.
+            peer: rank in the group, not this one.
+            tag: 0 to 2^31 - 1.
+        """
+        source = view(array)
+        submitted = self._group.send(
+            source.address, source.count, source.dtype, self._peer(peer), tag, **_engine(options)
+        )
+        return _finish(submitted, array, (source, array), options)
+
+    def recv(
+        self, out: Array, peer: int = ANY_RANK, tag: int = 0, **options: Unpack[Options]
+    ) -> Any:
+        """Receive an array of the size and type of `out` from one rank, or from any.
+
+        Args:
+            out: where it goes.
+            peer: rank in the group, or ANY_RANK; then Handle.source() tells.
+            tag: as the sender's.
+        """
+        target = view(out)
+        target = output_view(out, target.count, target.dtype, "recv")
+        peer = ANY_RANK if peer == ANY_RANK else self._peer(peer)
+        submitted = self._group.recv(
+            target.address, target.count, target.dtype, peer, tag, **_engine(options)
+        )
+        return _finish(submitted, out, (target, out), options)
+
+    def abort(self, reason: str) -> None:
+        """End every operation of the group on every rank with AbortedError; from any thread."""
+        self._group.abort(reason)
+
+    def close(self) -> None:
+        """Leave the group. What is in flight ends with AbortedError on every rank."""
+        self._group.close()
+
+    def _peer(self, rank: int) -> int:
+        if not 0 <= rank < self.size:
+            raise UsageError(f"rank is {rank}; allowed: 0 to {self.size - 1}")
+        return rank
+
+    def _check_counts(self, what: str, counts: Sequence[int]) -> None:
+        if len(counts) != self.size or any(count < 0 for count in counts):
+            raise UsageError(
+                f"{what}: counts are {list(counts)}; allowed: one for each of the {self.size}"
+                " ranks, 0 or more"
+            )
+
+
+class _EngineOptions(TypedDict, total=False):
+    name: str
+    priority: int
+    timeout: float
+    waits_soon: bool
+
+
+def _engine(options: Options) -> _EngineOptions:
+    # Who waits at once works on the operation itself; nobody else need be woken.
+    passed: _EngineOptions = {"waits_soon": not options.get("async_op", False)}
+    if "name" in options:
+        passed["name"] = options["name"]
+    if "priority" in options:
+        passed["priority"] = options["priority"]
+    if "timeout" in options:
+        passed["timeout"] = options["timeout"]
+    return passed
+
+
+def _finish(
+    submitted: _core.Handle, result: Any, arrays: tuple[object | View, ...], options: Options
+) -> Any:
+    if options.get("async_op", False):
+        return Handle(submitted, result, arrays)
+    submitted.wait()
+    return result

@@ -1,0 +1,49 @@
+"""A collective under way, and what it will return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipstream import _core
+
+
+class Handle:
+    """An operation in flight; it keeps the arrays alive that the engine uses.
+
+    Args:
+        handle: the engine's.
+        result: what wait() returns.
+        arrays: whatever must live until then.
+    """
+
+    __slots__ = ("_arrays", "_handle", "_result")
+
+    def __init__(self, handle: _core.Handle, result: Any, arrays: tuple[object, ...]) -> None:
+        self._handle = handle
+        self._result = result
+        self._arrays = arrays
+
+    def done(self) -> bool:
+        """Tell whether the operation has ended, well or not; does not block."""
+        return self._handle.done()
+
+    def wait(self, timeout: float = 0.0) -> Any:
+        """Block, without the GIL, until the operation has ended.
+
+        Args:
+            timeout: seconds; 0 means the operation's own limit. When it passes the operation goes
+                on, and wait() can be called again.
+
+        Returns:
+            The array with the result.
+
+        Raises:
+            PeerError: a peer is gone. MismatchError: ranks passed different things.
+            PeerTimeoutError: the limit has passed. AbortedError: the group was aborted or closed.
+        """
+        self._handle.wait(timeout)
+        return self._result
+
+    def source(self) -> int:
+        """Return the rank in the group whose message a `recv` from any rank took."""
+        return self._handle.source()
