@@ -27,12 +27,13 @@ using Lanes = hn::Repartition<T, Bytes>;
 /// Loads and stores are of bytes, so that the pointers need no alignment.
 template <class Kernel>
 HWY_NOINLINE void for_each_vector(const Operands& operands, Kernel kernel) {
+  // By value: a store of bytes through dst might change `operands`, as far as the compiler knows.
+  const auto [dst, lower, upper, size] = operands;
   const Bytes bytes;
   const std::size_t step = hn::Lanes(bytes);
-  for (std::size_t at = 0; at < operands.size_bytes; at += step) {
-    const auto lower = hn::LoadU(bytes, operands.lower + at);
-    const auto upper = hn::LoadU(bytes, operands.upper + at);
-    hn::StoreU(kernel(bytes, lower, upper), bytes, operands.dst + at);
+  for (std::size_t at = 0; at < size; at += step) {
+    const auto result = kernel(bytes, hn::LoadU(bytes, lower + at), hn::LoadU(bytes, upper + at));
+    hn::StoreU(result, bytes, dst + at);
   }
 }
 

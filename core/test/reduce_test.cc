@@ -211,9 +211,9 @@ TEST_P(Reduce, MatchesScalarReferenceForEveryDTypeOpSizeAlignmentAndAlias) {
 TEST_P(Reduce, EverySpecialValueMeetsEveryOther) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64,
                             DType::kComplex64, DType::kComplex128}) {
-    // So many draws that each pair of the 18 values occurs dozens of times.
-    const Buffer lower = elements_of(dtype, 200000, random_);
-    const Buffer upper = elements_of(dtype, 200000, random_);
+    // So many draws that each pair of the 18 values occurs several times.
+    const Buffer lower = elements_of(dtype, 40000, random_);
+    const Buffer upper = elements_of(dtype, 40000, random_);
     check_every_op(dtype, lower, upper, 0);
   }
 }
@@ -236,8 +236,7 @@ Buffer repeated(std::uint16_t bits) {
 TEST_P(Reduce, All16BitPatternsOfBothHalfFormats) {
   const Buffer patterns = all_16_bit_patterns();
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    for (const int partner : {0x0000, 0x8000, 0x0001, 0x8003, 0x3C00, 0x3F80, 0x4100, 0xBB55,
-                              0x7BFF, 0x7C00, 0x7F7F, 0xFF80, 0x7E01}) {
+    for (const int partner : {0x8000, 0x0001, 0x3C00, 0xBF80, 0x4155, 0x7BFF, 0x7F7F}) {
       const Buffer upper = repeated(static_cast<std::uint16_t>(partner));
       check_every_op(dtype, patterns, upper, 0);
       if (HasFailure()) return;
