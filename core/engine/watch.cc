@@ -70,7 +70,7 @@ void Engine::watch_operations() {
   for (const auto& operation : all) {
     if (operation->completion()->done()) continue;
     if (now_ >= operation->deadline) {
-      const std::string why = concat("timed out after ", seconds(now_ - operation->submitted),
+      const std::string why = concat("reached its timeout after ", seconds(now_ - operation->submitted),
                                      " s: ", waiting_for(*operation));
       fail_operation(operation, Error(ErrorKind::kPeerTimeout, why));
       fail_group(operation->group(),
