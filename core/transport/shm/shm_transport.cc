@@ -59,6 +59,7 @@ ShmTransport::ShmTransport(const Identity& identity, const ShmOptions& options,
                            const Doorbell& own_bell)
     : self_{identity, checked_geometry(options), &own_bell, options.handshake_deadline},
       log_(options.log),
+      refusals_(options.log),
       name_(random_name()),
       epoll_(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"),
       listener_(listen_abstract(name_)),
@@ -192,8 +193,7 @@ void ShmTransport::give_up(const Introduction& introduction, Sink& sink) {
                                ") ", introduction.reason()));
     return;
   }
-  log_(LogLevel::kWarning, "refused a connection to the Unix socket of rank ", self_.identity.rank,
-       ": ", introduction.describe_process(), " ", introduction.reason());
+  refusals_(introduction.describe_process() + " on this host", introduction.reason());
 }
 
 bool ShmTransport::drop_broken(Sink& sink) {

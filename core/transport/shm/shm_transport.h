@@ -11,6 +11,7 @@
 #include "slipstream/log.h"
 #include "transport/handshake.h"
 #include "transport/identity.h"
+#include "transport/refusal_log.h"
 #include "transport/shm/introduction.h"
 #include "transport/shm/shm_link.h"
 #include "transport/transport.h"
@@ -26,7 +27,7 @@ struct ShmOptions {
   std::uint32_t eager_bytes = 8192;          ///< payload of a frame on stream 0, 1..256 KB
   std::uint32_t num_control_slots = 64;      ///< 2..65536
   Clock::duration handshake_deadline = kHandshakeDeadline;
-  Log log;
+  Log log{};
 };
 
 /// Memory shared with the other ranks of this host. Each pair has one channel (a memfd) of rings;
@@ -74,6 +75,7 @@ class ShmTransport final : public Transport {
 
   ShmSelf self_;
   Log log_;
+  RefusalLog refusals_;
   std::string name_;
   Descriptor epoll_;
   Descriptor listener_;  // empty once closed
