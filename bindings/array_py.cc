@@ -1,11 +1,12 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include "module.h"
 #include "slipstream/dtype.h"
@@ -71,8 +72,8 @@ nb::tuple view(const nb::handle& object) {
          nb::type_name(object.type()).c_str(), "; pass a NumPy array or an array of a framework");
   }
   if (array.device_type() != nb::device::cpu::value) {
-    fail(ErrorKind::kUnsupported, "the array is in the memory of device type ",
-         array.device_type(), "; only CPU memory (device type 1) is allowed: copy it first");
+    fail(ErrorKind::kUnsupported, "the array is in the memory of device type ", array.device_type(),
+         "; only CPU memory (device type 1) is allowed: copy it first");
   }
   const std::optional<DType> dtype = dtype_of(array.dtype());
   if (!dtype) {
@@ -95,14 +96,15 @@ nb::tuple view(const nb::handle& object) {
 
 void bind_arrays(nb::module_& m) {
   m.def("array_view", &view, nb::arg("array"),
+        nb::sig("def array_view(array: object) -> tuple[int, int, DType, tuple[int, ...], bool, "
+                "object]"),
         "(address, count, DType, shape, writable, owner) of a contiguous array in CPU memory; the "
         "memory lives as long as the owner.");
   nb::class_<ListenAddress>(m, "ListenAddress", "Where a rank should listen, and why.")
       .def_ro("address", &ListenAddress::address)
       .def_ro("interface", &ListenAddress::interface)
       .def_ro("reason", &ListenAddress::reason);
-  m.def("choose_listen_addresses", &choose_listen_addresses, nb::arg("filter"),
-        nb::arg("towards"),
+  m.def("choose_listen_addresses", &choose_listen_addresses, nb::arg("filter"), nb::arg("towards"),
         "Where this rank should listen, the best first: filter in NCCL's syntax or empty, towards "
         "a host of the job or empty.");
 }
