@@ -23,7 +23,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "01_fashion_mnist"))
 from data import normalise
 from progress import Silence
-from train import Config, Trainer
+from trainer import Recipe, Trainer
 
 CLASSES = (
     "T-shirt", "trouser", "pullover", "dress", "coat",
@@ -63,22 +63,16 @@ def score_test_images(trainer: Trainer) -> Tensor:
 def work(arguments: argparse.Namespace) -> None:
     """Train as one of the workers; rank 0 writes the areas of all classes."""
     torch.set_num_threads(1)
-    torch.manual_seed(arguments.seed)
     dist.init_process_group(arguments.backend)
-    config = Config(
-        backend=arguments.backend,
+    recipe = Recipe(
         epochs=arguments.epochs,
         batch_size=64,
         peak_rate=0.05 * dist.get_world_size(),
         seed=arguments.seed,
         limit=arguments.limit,
-        threads=1,
-        output=Path(),
-        terminal=None,
-        resume=False,
     )
-    trainer = Trainer(config)
-    losses = [trainer.train_epoch(epoch, Silence()).loss for epoch in range(1, config.epochs + 1)]
+    trainer = Trainer(recipe)
+    losses = [trainer.train_epoch(epoch, Silence()).loss for epoch in range(1, recipe.epochs + 1)]
     scores = score_test_images(trainer)
     if dist.get_rank() == 0:
         areas = [roc_auc(scores[:, k], trainer.test_labels == k) for k in range(len(CLASSES))]

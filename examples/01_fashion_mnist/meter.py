@@ -1,22 +1,18 @@
-"""How much is communicated, and how much of that is hidden behind computing."""
+"""What the engine did: bytes, the share of its time hidden behind computing, and a timeline.
 
+Other backends keep no such numbers; the training runs with them all the same.
+"""
+
+import json
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import torch.distributed as dist
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Counters:
-    """The engine's running totals that the demo shows."""
-
-    wire_bytes: int
-    shm_bytes: int
-    busy_seconds: float
-    last_submit_time: float
-
-
-def read_counters(backend: str) -> Counters | None:
-    """Return the engine's totals so far, or None where the backend keeps none."""
-    return None
+from slipstream import comm
 
 
 class CommMeter:
@@ -27,24 +23,23 @@ class CommMeter:
     that time is exposed, the rest of the busy time was hidden.
     """
 
-    def __init__(self, backend: str) -> None:
-        self.counters = read_counters(backend)
-        self._backend = backend
+    def __init__(self) -> None:
+        self.known = dist.get_backend() == "slipstream"
         self._busy_before = 0.0
         self._busy_seconds = 0.0
         self._exposed_seconds = 0.0
 
     def __enter__(self) -> None:
-        counters = read_counters(self._backend)
-        self._busy_before = counters.busy_seconds if counters else 0.0
+        if self.known:
+            self._busy_before = comm.stats().busy_seconds
 
     def __exit__(self, *_: object) -> None:
         now = time.monotonic()
-        self.counters = counters = read_counters(self._backend)
-        if counters is not None:
-            busy = counters.busy_seconds - self._busy_before
+        if self.known:
+            stats = comm.stats()
+            busy = stats.busy_seconds - self._busy_before
             self._busy_seconds += busy
-            self._exposed_seconds += min(busy, now - counters.last_submit_time)
+            self._exposed_seconds += min(busy, now - stats.last_submit_time)
 
     @property
     def hidden_share(self) -> float | None:
@@ -52,3 +47,28 @@ class CommMeter:
         if self._busy_seconds == 0.0:
             return None
         return 1.0 - self._exposed_seconds / self._busy_seconds
+
+    def sent_bytes(self) -> tuple[int, int] | None:
+        """Bytes that this worker has sent by network and by shared memory; None if not known."""
+        if not self.known:
+            return None
+        stats = comm.stats()
+        return stats.network_bytes_sent, stats.shm_bytes_sent
+
+
+@contextmanager
+def recorded_timeline(path: Path) -> Iterator[None]:
+    """Record every operation of all workers into one Chrome trace; all workers call it."""
+    if dist.get_backend() != "slipstream":
+        yield
+        return
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    own = path.with_name(f"timeline-{rank}.json")
+    comm.timeline.start(own)
+    yield
+    comm.timeline.stop()
+    traces: list[Any] | None = [None] * world_size if rank == 0 else None
+    dist.gather_object(json.loads(own.read_text())["traceEvents"], traces)
+    own.unlink()
+    if traces is not None:
+        path.write_text(json.dumps({"traceEvents": [event for trace in traces for event in trace]}))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from meter import Counters
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
@@ -27,7 +26,7 @@ class Status:
     samples_per_second: float
     remaining_seconds: float
     hidden_share: float | None
-    counters: Counters | None
+    sent_bytes: tuple[int, int] | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,14 +131,14 @@ def open_display(title: str, rank: int, terminal: Path | None) -> Display:
 
 
 def _readings(status: Status) -> list[tuple[str, str]]:
-    hidden, counters = status.hidden_share, status.counters
+    hidden, sent = status.hidden_share, status.sent_bytes
     return [
         ("loss", f"{status.loss:.4f}"),
         ("samples/s", f"{status.samples_per_second:,.0f}"),
         ("ETA", format_seconds(status.remaining_seconds)),
         ("communication hidden", "-" if hidden is None else f"{hidden:.0%}"),
-        ("on the wire", "-" if counters is None else format_bytes(counters.wire_bytes)),
-        ("shared memory", "-" if counters is None else format_bytes(counters.shm_bytes)),
+        ("on the wire", "-" if sent is None else format_bytes(sent[0])),
+        ("shared memory", "-" if sent is None else format_bytes(sent[1])),
     ]
 
 
