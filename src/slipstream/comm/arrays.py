@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ class View(NamedTuple):
     """The memory of a contiguous array; it lives as long as `owner`."""
 
     address: int
-    count: int
+    elements: int
     dtype: _core.DType
     shape: tuple[int, ...]
     writable: bool
@@ -49,10 +49,24 @@ def view(array: Array) -> View:
         UsageError: it is not an array, not contiguous, or has another type of element.
         UnsupportedError: it is in the memory of a device.
     """
-    if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":  # ml_dtypes'
-        bits = View(*_core.array_view(array.view(np.uint16)))
-        return bits._replace(dtype=_core.DType.BFLOAT16)
-    return View(*_core.array_view(array))
+    try:
+        return View(*_core.array_view(array))
+    except UsageError:
+        bits = _bfloat16_bits(array)
+        if bits is None:
+            raise
+        return View(*_core.array_view(bits))._replace(dtype=_core.DType.BFLOAT16)
+
+
+def writable(view: View, what: str) -> View:
+    """Return the same memory, which a result is written to.
+
+    Raises:
+        UsageError: it is read-only.
+    """
+    if not view.writable:
+        raise UsageError(f"{what}: the output is read-only; pass a writable array as out=")
+    return view
 
 
 def output_view(array: Array, count: int, dtype: _core.DType, what: str) -> View:
@@ -61,12 +75,10 @@ def output_view(array: Array, count: int, dtype: _core.DType, what: str) -> View
     Raises:
         UsageError: it is read-only, or holds another number or type of elements.
     """
-    out = view(array)
-    if not out.writable:
-        raise UsageError(f"{what}: the output is read-only; pass a writable array as out=")
-    if out.count != count or out.dtype != dtype:
+    out = writable(view(array), what)
+    if out.elements != count or out.dtype != dtype:
         raise UsageError(
-            f"{what}: the output holds {out.count} elements of {_name(out.dtype)}; allowed:"
+            f"{what}: the output holds {out.elements} elements of {_name(out.dtype)}; allowed:"
             f" {count} of {_name(dtype)}"
         )
     return out
@@ -86,6 +98,14 @@ def empty(shape: tuple[int, ...], dtype: _core.DType, what: str) -> NDArray[Any]
         raise UsageError(
             f"{what}: NumPy has no bfloat16 here; pass out=, or import ml_dtypes first"
         ) from error
+
+
+def _bfloat16_bits(array: Array) -> NDArray[np.uint16] | None:
+    """Return the bits of an array of ml_dtypes' bfloat16, which has no buffer protocol."""
+    if not isinstance(array, np.ndarray):
+        return None
+    typed = cast(NDArray[Any], array)
+    return typed.view(np.uint16) if typed.dtype.name == "bfloat16" else None
 
 
 def _name(dtype: _core.DType) -> str:

@@ -7,6 +7,8 @@ import socket
 from slipstream import _core
 from slipstream.settings import InterfaceFilter, Settings
 
+_LOOPBACK = "127.0.0.1"
+
 
 def interface_filter_text(interfaces: InterfaceFilter | None) -> str:
     """Return the filter in NCCL's syntax, empty where every interface is allowed."""
@@ -29,18 +31,23 @@ def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.List
     return _core.choose_listen_addresses(interface_filter_text(settings.iface), towards)
 
 
-def engine_config(settings: Settings, towards: str) -> _core.Config:
+def engine_config(settings: Settings, towards: str | None) -> _core.Config:
     """Return what the engine takes of the settings.
 
     Args:
         settings: of this process.
-        towards: a host of the job, such as MASTER_ADDR: the route to it chooses the interface.
+        towards: a host of the job, such as MASTER_ADDR: the route to it chooses the interface. None
+            for a job of one process, which needs no network.
 
     Raises:
         ConfigError: no address is left to listen on.
     """
+    if towards is None:
+        bind = [_LOOPBACK]
+    else:
+        bind = [each.address for each in choose_listen_addresses(settings, towards)]
     return _core.Config(
-        bind=[each.address for each in choose_listen_addresses(settings, towards)],
+        bind=bind,
         host_name=socket.gethostname(),
         host_id=settings.host_id or "",
         streams=settings.streams,

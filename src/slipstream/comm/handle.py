@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from slipstream import _core
 
+_lock = threading.Lock()  # guards the next
+_abandoned: list[tuple[_core.Handle, tuple[object, ...]]] = []
+
+
+def keep_until_done(handle: _core.Handle, arrays: tuple[object, ...]) -> None:
+    """Keep arrays alive that the engine uses and nobody waits for."""
+    with _lock:
+        _abandoned[:] = [each for each in _abandoned if not each[0].done()]
+        if not handle.done():
+            _abandoned.append((handle, arrays))
+
 
 class Handle:
-    """An operation in flight; it keeps the arrays alive that the engine uses.
+    """An operation in flight. The arrays live until it is done, whatever becomes of the handle.
 
     Args:
         handle: the engine's.
@@ -22,6 +34,10 @@ class Handle:
         self._handle = handle
         self._result = result
         self._arrays = arrays
+
+    def __del__(self) -> None:
+        if not self._handle.done():
+            keep_until_done(self._handle, self._arrays)
 
     def done(self) -> bool:
         """Tell whether the operation has ended, well or not; does not block."""

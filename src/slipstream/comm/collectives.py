@@ -13,14 +13,15 @@ both could), `timeout` (seconds, 0: SLIPSTREAM_TIMEOUT).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
-
-from typing_extensions import Unpack
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from slipstream import _core
-from slipstream.comm.arrays import Array, View, empty, output_view, view
-from slipstream.comm.handle import Handle
+from slipstream.comm.arrays import Array, View, empty, output_view, view, writable
+from slipstream.comm.handle import Handle, keep_until_done
 from slipstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 ANY_RANK = -1
 
@@ -77,9 +78,14 @@ class Group:
             The array with the result, or a Handle.
         """
         source = view(array)
-        target = output_view(array if out is None else out, source.count, source.dtype, "allreduce")
+        target = _target(source, out, "allreduce")
         submitted = self._group.allreduce(
-            source.address, target.address, source.count, source.dtype, _op(op), **_engine(options)
+            source.address,
+            target.address,
+            source.elements,
+            source.dtype,
+            _op(op),
+            **_engine(options),
         )
         result = array if out is None else out
         return _finish(submitted, result, (source, target, result), options)
@@ -104,7 +110,7 @@ class Group:
             )
         shape = (source.shape[0] // self.size, *source.shape[1:])
         result = empty(shape, source.dtype, "reduce_scatter") if out is None else out
-        count = source.count // self.size
+        count = source.elements // self.size
         target = output_view(result, count, source.dtype, "reduce_scatter")
         submitted = self._group.reduce_scatter(
             source.address, target.address, count, source.dtype, _op(op), **_engine(options)
@@ -126,9 +132,9 @@ class Group:
         result = (
             empty((self.size, *source.shape), source.dtype, "all_gather") if out is None else out
         )
-        target = output_view(result, source.count * self.size, source.dtype, "all_gather")
+        target = output_view(result, source.elements * self.size, source.dtype, "all_gather")
         submitted = self._group.all_gather(
-            source.address, target.address, source.count, source.dtype, **_engine(options)
+            source.address, target.address, source.elements, source.dtype, **_engine(options)
         )
         return _finish(submitted, result, (source, target, result), options)
 
@@ -151,9 +157,9 @@ class Group:
         """
         source = view(array)
         self._check_counts("all_gather_v", counts)
-        if source.count != counts[self.rank]:
+        if source.elements != counts[self.rank]:
             raise UsageError(
-                f"all_gather_v: the array has {source.count} elements; allowed: the"
+                f"all_gather_v: the array has {source.elements} elements; allowed: the"
                 f" {counts[self.rank]} that counts[{self.rank}] says"
             )
         total = sum(counts)
@@ -169,12 +175,11 @@ class Group:
 
         Up to n-1 pipelined steps, S bytes.
         """
-        source = view(array)
-        target = output_view(array, source.count, source.dtype, "broadcast")
+        target = _target(view(array), None, "broadcast")
         submitted = self._group.broadcast(
-            target.address, target.count, target.dtype, self._peer(root), **_engine(options)
+            target.address, target.elements, target.dtype, self._peer(root), **_engine(options)
         )
-        return _finish(submitted, array, (source, target, array), options)
+        return _finish(submitted, array, (target, array), options)
 
     def reduce(
         self,
@@ -202,11 +207,11 @@ class Group:
         result, target = array, source
         if self.rank == root:
             result = array if out is None else out
-            target = output_view(result, source.count, source.dtype, "reduce")
+            target = _target(source, out, "reduce")
         submitted = self._group.reduce(
             source.address,
             target.address,
-            source.count,
+            source.elements,
             source.dtype,
             _op(op),
             self._peer(root),
@@ -235,11 +240,11 @@ class Group:
         if self.rank == root:
             shape = (self.size, *source.shape)
             result = empty(shape, source.dtype, "gather") if out is None else out
-            target = output_view(result, source.count * self.size, source.dtype, "gather")
+            target = output_view(result, source.elements * self.size, source.dtype, "gather")
         submitted = self._group.gather(
             source.address,
             target.address,
-            source.count,
+            source.elements,
             source.dtype,
             self._peer(root),
             **_engine(options),
@@ -258,22 +263,21 @@ class Group:
             out: where this rank's part goes.
             root: rank in the group.
         """
-        target = view(out)
-        target = output_view(out, target.count, target.dtype, "scatter")
+        target = _target(view(out), None, "scatter")
         source = target
         if self.rank == root:
             if array is None:
                 raise UsageError("scatter: the root passed None; allowed: an array to cut up")
             source = view(array)
-            if source.count != target.count * self.size or source.dtype != target.dtype:
+            if source.elements != target.elements * self.size or source.dtype != target.dtype:
                 raise UsageError(
-                    f"scatter: the array has {source.count} elements; allowed:"
-                    f" {target.count * self.size}, {self.size} times those of out, of its type"
+                    f"scatter: the array has {source.elements} elements; allowed:"
+                    f" {target.elements * self.size}, {self.size} times those of out, of its type"
                 )
         submitted = self._group.scatter(
             source.address,
             target.address,
-            target.count,
+            target.elements,
             target.dtype,
             self._peer(root),
             **_engine(options),
@@ -298,11 +302,11 @@ class Group:
                 f" that is a multiple of the {self.size} ranks"
             )
         result = empty(source.shape, source.dtype, "all_to_all") if out is None else out
-        target = output_view(result, source.count, source.dtype, "all_to_all")
+        target = output_view(result, source.elements, source.dtype, "all_to_all")
         submitted = self._group.all_to_all(
             source.address,
             target.address,
-            source.count // self.size,
+            source.elements // self.size,
             source.dtype,
             **_engine(options),
         )
@@ -330,9 +334,9 @@ class Group:
         source = view(array)
         self._check_counts("all_to_all_v", send_counts)
         self._check_counts("all_to_all_v", receive_counts)
-        if source.count != sum(send_counts):
+        if source.elements != sum(send_counts):
             raise UsageError(
-                f"all_to_all_v: the array has {source.count} elements; allowed: the"
+                f"all_to_all_v: the array has {source.elements} elements; allowed: the"
                 f" {sum(send_counts)} that send_counts add up to"
             )
         total = sum(receive_counts)
@@ -362,7 +366,7 @@ class Group:
         """
         source = view(array)
         submitted = self._group.send(
-            source.address, source.count, source.dtype, self._peer(peer), tag, **_engine(options)
+            source.address, source.elements, source.dtype, self._peer(peer), tag, **_engine(options)
         )
         return _finish(submitted, array, (source, array), options)
 
@@ -376,11 +380,10 @@ class Group:
             peer: rank in the group, or ANY_RANK; then Handle.source() tells.
             tag: as the sender's.
         """
-        target = view(out)
-        target = output_view(out, target.count, target.dtype, "recv")
+        target = _target(view(out), None, "recv")
         peer = ANY_RANK if peer == ANY_RANK else self._peer(peer)
         submitted = self._group.recv(
-            target.address, target.count, target.dtype, peer, tag, **_engine(options)
+            target.address, target.elements, target.dtype, peer, tag, **_engine(options)
         )
         return _finish(submitted, out, (target, out), options)
 
@@ -403,6 +406,13 @@ class Group:
                 f"{what}: counts are {list(counts)}; allowed: one for each of the {self.size}"
                 " ranks, 0 or more"
             )
+
+
+def _target(source: View, out: Array | None, what: str) -> View:
+    """Return where a result of the input's size goes: to `out`, or in place of the input."""
+    if out is not None:
+        return output_view(out, source.elements, source.dtype, what)
+    return writable(source, what)
 
 
 class _EngineOptions(TypedDict, total=False):
@@ -429,5 +439,9 @@ def _finish(
 ) -> Any:
     if options.get("async_op", False):
         return Handle(submitted, result, arrays)
-    submitted.wait()
+    try:
+        submitted.wait()
+    except BaseException:
+        keep_until_done(submitted, arrays)  # Ctrl-C ends the wait, not the operation
+        raise
     return result

@@ -1,0 +1,181 @@
+"""Two ends of a connection prove to each other that they hold the job key, before anything else.
+
+    connector  Hello      magic, version, rank, world size, epoch, nonce
+    acceptor   Challenge  magic, version, nonce, HMAC over its label, Hello and Challenge
+    connector  Proof      HMAC over its label, Hello and Challenge
+
+So each digest covers both nonces, the rank, the world size, the epoch and the version. All three
+have fixed sizes. From then on each message carries an HMAC with a key of this conversation and
+direction and a count, so that nothing can be changed, repeated or put in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import struct
+from dataclasses import dataclass
+
+from slipstream.errors import AuthError, ConfigError
+
+PROTOCOL_VERSION = 1
+DIGEST_BYTES = 32
+
+_MAGIC = b"SLIPMEET"
+_NONCE_BYTES = 32
+_PREFIX = struct.Struct("!8sHxx")  # the same in every version
+_CLAIM = struct.Struct("!III")
+
+HELLO_BYTES = _PREFIX.size + _CLAIM.size + _NONCE_BYTES
+CHALLENGE_BYTES = _PREFIX.size + _NONCE_BYTES + DIGEST_BYTES
+PROOF_BYTES = DIGEST_BYTES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """What a rank says of itself.
+
+    Args:
+        rank: 0 to world_size - 1.
+        world_size: number of ranks of the job.
+        epoch: how many engines this process has begun, from 1.
+    """
+
+    rank: int
+    world_size: int
+    epoch: int
+
+
+class Seal:
+    """Signs the messages of one direction of a proven conversation, or checks them.
+
+    Args:
+        key: of the conversation and direction.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._messages = 0
+
+    def digest(self, message: bytes) -> bytes:
+        """Return the digest of the next message."""
+        self._messages += 1
+        return _digest(self._key, self._messages.to_bytes(8, "big"), message)
+
+    def matches(self, message: bytes, digest: bytes) -> bool:
+        """Tell whether the digest is that of the next message."""
+        return hmac.compare_digest(self.digest(message), digest)
+
+
+class Connector:
+    """The end that dials.
+
+    Args:
+        key: the job's.
+        claim: of this rank.
+    """
+
+    def __init__(self, key: bytes, claim: Claim) -> None:
+        self._key = _purpose_key(key)
+        who = _CLAIM.pack(claim.rank, claim.world_size, claim.epoch)
+        self.hello = _prefix() + who + secrets.token_bytes(_NONCE_BYTES)
+
+    def prove(self, challenge: bytes) -> bytes:
+        """Return the proof, once the acceptor has proved itself.
+
+        Args:
+            challenge: CHALLENGE_BYTES from the acceptor.
+
+        Raises:
+            ConfigError: it is not Slipstream, or another version of it.
+            AuthError: it has another key.
+        """
+        _check_magic(challenge)
+        _check_version(challenge)
+        head, digest = challenge[:-DIGEST_BYTES], challenge[-DIGEST_BYTES:]
+        self._transcript = self.hello + head
+        if not hmac.compare_digest(_digest(self._key, b"accept", self._transcript), digest):
+            raise AuthError(
+                "it was given another job key than this rank; give every rank the same one"
+                " (SLIPSTREAM_JOB_KEY, SLIPSTREAM_KEY_FILE)"
+            )
+        return _digest(self._key, b"connect", self._transcript)
+
+    def seals(self) -> tuple[Seal, Seal]:
+        """Return the seals for what is sent and for what is received; after prove()."""
+        return _seals(self._key, self._transcript)
+
+
+class Acceptor:
+    """The end that listens; one for each connection.
+
+    Args:
+        key: the job's.
+        hello: HELLO_BYTES from the connector. Its version is judged in verify(), when the other
+            end has heard of ours.
+
+    Raises:
+        ConfigError: it is not from Slipstream.
+    """
+
+    def __init__(self, key: bytes, hello: bytes) -> None:
+        _check_magic(hello)
+        self._key = _purpose_key(key)
+        self._hello = hello
+        head = _prefix() + secrets.token_bytes(_NONCE_BYTES)
+        self._transcript = hello + head
+        self.challenge = head + _digest(self._key, b"accept", self._transcript)
+
+    def verify(self, proof: bytes) -> Claim:
+        """Return what the connector says of itself.
+
+        Raises:
+            AuthError: it does not hold the key.
+            ConfigError: it speaks another version.
+        """
+        if not hmac.compare_digest(_digest(self._key, b"connect", self._transcript), proof):
+            raise AuthError("it could not prove the job key")
+        _check_version(self._hello)
+        rank, world_size, epoch = _CLAIM.unpack_from(self._hello, _PREFIX.size)
+        return Claim(rank=rank, world_size=world_size, epoch=epoch)
+
+    def seals(self) -> tuple[Seal, Seal]:
+        """Return the seals for what is sent and for what is received; after verify()."""
+        to_acceptor, to_connector = _seals(self._key, self._transcript)
+        return to_connector, to_acceptor
+
+
+def _prefix() -> bytes:
+    return _PREFIX.pack(_MAGIC, PROTOCOL_VERSION)
+
+
+def _check_magic(message: bytes) -> None:
+    if not message.startswith(_MAGIC):
+        raise ConfigError("it does not speak Slipstream's protocol")
+
+
+def _check_version(message: bytes) -> None:
+    _, version = _PREFIX.unpack_from(message)
+    if version != PROTOCOL_VERSION:
+        raise ConfigError(
+            f"it speaks version {version} of the protocol, this rank {PROTOCOL_VERSION}; install"
+            " the same version of Slipstream on every host"
+        )
+
+
+def _purpose_key(key: bytes) -> bytes:
+    # The engine's handshakes use other keys made from the job's: no digest can serve for both.
+    return _digest(key, b"slipstream rendezvous key", b"")
+
+
+def _seals(key: bytes, transcript: bytes) -> tuple[Seal, Seal]:
+    return (
+        Seal(_digest(key, b"seal to acceptor", transcript)),
+        Seal(_digest(key, b"seal to connector", transcript)),
+    )
+
+
+def _digest(key: bytes, label: bytes, message: bytes) -> bytes:
+    framed = len(label).to_bytes(2, "big") + label + message
+    return hmac.new(key, framed, hashlib.sha256).digest()

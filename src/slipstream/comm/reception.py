@@ -1,0 +1,285 @@
+"""Rank 0's side of the rendezvous: it listens, tells ranks from strangers, and answers.
+
+One thread and no blocking call on a connection that has not proved the job key, so a stranger who
+sends nothing, or a byte an hour, delays nobody.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import selectors
+import socket
+import time
+from collections.abc import Generator
+from types import TracebackType
+
+from slipstream.comm.auth import HELLO_BYTES, PROOF_BYTES, Acceptor, Claim, Seal
+from slipstream.comm.rendezvous import (
+    ADDRESS_LIMIT_BYTES,
+    HEAD,
+    TEXT_LIMIT_BYTES,
+    Answer,
+    Meeting,
+    answer,
+    pack,
+)
+from slipstream.errors import AuthError, ConfigError, PeerTimeoutError, SlipstreamError
+
+_STRANGER_SECONDS = 10.0
+_MAX_STRANGERS = 64
+_ANSWER_SECONDS = 5.0
+_LOGGED_REFUSALS = 8
+
+_log = logging.getLogger(__name__)
+
+_Script = Generator[int, bytes, None]
+
+
+def receive(meeting: Meeting, address: bytes) -> list[bytes]:
+    """Exchange addresses with all ranks, on rank 0. Blocks until all are there.
+
+    Args:
+        meeting: who meets where.
+        address: of this rank.
+
+    Returns:
+        The addresses of all ranks, by rank.
+
+    Raises:
+        PeerTimeoutError: some ranks did not come; it names them, here and on those that came.
+        ConfigError: the port is in use.
+    """
+    with _Reception(meeting) as reception:
+        missing = reception.wait()
+        if missing:
+            reception.tell(Answer.MISSING, missing.encode()[:TEXT_LIMIT_BYTES])
+            raise PeerTimeoutError(missing)
+        addresses = [address, *reception.addresses()]
+        reception.tell(Answer.ADDRESSES, pack(addresses))
+        return addresses
+
+
+class _Visitor:
+    """A connection: a stranger until it has proved the key, then a rank.
+
+    Args:
+        connection: that it owns.
+        name: its address, for messages.
+    """
+
+    def __init__(self, connection: socket.socket, name: str) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.name = name
+        self.deadline = time.monotonic() + _STRANGER_SECONDS
+        self.seal: Seal | None = None
+        self.rank: int | None = None
+        self.address = b""
+        self._script: _Script
+        self._wanted = 0
+        self._data = bytearray()
+
+    def begin(self, script: _Script) -> None:
+        """Follow a script, which says how many bytes it wants next."""
+        self._script = script
+        self._wanted = next(script)
+
+    def advance(self) -> None:
+        """Read what is there, and follow the script.
+
+        Raises:
+            OSError: the connection is lost.
+            SlipstreamError: it is no rank of this job.
+        """
+        try:
+            piece = self.connection.recv(self._wanted - len(self._data))
+        except BlockingIOError:
+            return
+        if not piece:
+            raise ConnectionResetError("it closed the connection")
+        self._data += piece
+        if len(self._data) == self._wanted:
+            data, self._data = bytes(self._data), bytearray()
+            self._wanted = self._script.send(data)
+
+    def say(self, kind: Answer, body: bytes) -> None:
+        """Answer a rank; blocks for a few seconds at most."""
+        assert self.seal is not None, "only a rank is answered"
+        self.connection.settimeout(_ANSWER_SECONDS)
+        self.connection.sendall(answer(kind, body, self.seal))
+        self.connection.setblocking(False)
+
+
+class _Reception:
+    """The listening socket and the connections to it."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        self._meeting = meeting
+        self._deadline = time.monotonic() + meeting.seconds
+        self._visitors: list[_Visitor] = []
+        self._ranks: dict[int, _Visitor] = {}
+        self._refused_ranks: dict[int, str] = {}
+        self._num_refusals = 0
+        self._selector = selectors.DefaultSelector()
+        self._server = _listen(meeting)
+        self._server.setblocking(False)
+        self._selector.register(self._server, selectors.EVENT_READ)
+
+    def __enter__(self) -> _Reception:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if self._num_refusals > _LOGGED_REFUSALS:
+            _log.warning("refused %d more connections", self._num_refusals - _LOGGED_REFUSALS)
+        for visitor in self._visitors:
+            visitor.connection.close()
+        self._server.close()
+        self._selector.close()
+
+    def addresses(self) -> list[bytes]:
+        """Return the addresses of the ranks from 1 on."""
+        return [self._ranks[rank].address for rank in range(1, self._meeting.claim.world_size)]
+
+    def tell(self, kind: Answer, body: bytes) -> None:
+        """Answer all ranks that are there."""
+        for visitor in self._ranks.values():
+            try:
+                visitor.say(kind, body)
+            except OSError as error:
+                # The engines will find out that it is gone, and name it.
+                _log.warning("rank %s went away at the rendezvous: %s", visitor.rank, error)
+
+    def wait(self) -> str:
+        """Wait until all ranks are there; return what to say about those that are missing."""
+        num_others = self._meeting.claim.world_size - 1
+        while len(self._ranks) < num_others:
+            now = time.monotonic()
+            if now >= self._deadline:
+                return self._missing()
+            until = min([self._deadline, *(each.deadline for each in self._visitors)])
+            for key, _ in self._selector.select(max(0.0, until - now)):
+                if key.data is None:
+                    self._accept()
+                else:
+                    self._advance(key.data)
+            for visitor in [each for each in self._visitors if each.deadline <= time.monotonic()]:
+                self._refuse(visitor, f"it was silent for {_STRANGER_SECONDS:g} s")
+        return ""
+
+    def _missing(self) -> str:
+        size = self._meeting.claim.world_size
+        missing = [rank for rank in range(1, size) if rank not in self._ranks]
+        named = ", ".join(map(str, missing))
+        reasons = "".join(
+            f"; rank {rank} was refused: {self._refused_ranks[rank]}"
+            for rank in missing
+            if rank in self._refused_ranks
+        )
+        return (
+            f"{'rank' if len(missing) == 1 else 'ranks'} {named} of {size} did not come to rank 0"
+            f" at {self._meeting.place} within {self._meeting.seconds:g} s; see what these"
+            f" processes do, or raise SLIPSTREAM_CONNECT_TIMEOUT{reasons}"
+        )
+
+    def _accept(self) -> None:
+        try:
+            connection, where = self._server.accept()
+        except OSError:  # it left before it was let in
+            return
+        strangers = [each for each in self._visitors if each.rank is None]
+        if len(strangers) >= _MAX_STRANGERS:
+            self._refuse(strangers[0], "it had not proved the job key while others waited")
+        visitor = _Visitor(connection, f"{where[0]} port {where[1]}")
+        visitor.begin(self._script(visitor))
+        self._visitors.append(visitor)
+        self._selector.register(connection, selectors.EVENT_READ, visitor)
+
+    def _advance(self, visitor: _Visitor) -> None:
+        if visitor not in self._visitors:  # refused earlier in this round
+            return
+        try:
+            visitor.advance()
+        except (OSError, SlipstreamError) as error:
+            self._refuse(visitor, str(error))
+
+    def _script(self, visitor: _Visitor) -> _Script:
+        acceptor = Acceptor(self._meeting.key, (yield HELLO_BYTES))
+        visitor.connection.sendall(acceptor.challenge)
+        claim = acceptor.verify((yield PROOF_BYTES))
+        visitor.seal, from_visitor = acceptor.seals()
+        size, digest = HEAD.unpack((yield HEAD.size))
+        if not 1 <= size <= ADDRESS_LIMIT_BYTES:
+            raise AuthError(f"it announces {size} bytes; allowed: 1 to {ADDRESS_LIMIT_BYTES}")
+        address = yield size
+        if not from_visitor.matches(address, digest):
+            raise AuthError("its message was changed on its way")
+        if refusal := self._judge(claim):
+            visitor.say(Answer.REFUSED, refusal.encode())
+            self._refused_ranks[claim.rank] = refusal
+            raise ConfigError(f"as rank {claim.rank}: {refusal}")
+        visitor.rank, visitor.address, visitor.deadline = claim.rank, address, float("inf")
+        self._ranks[claim.rank] = visitor
+        visitor.say(Answer.NOTED, b"")
+        yield 1  # the end of the connection is all that can come
+        raise AuthError("it sent more than its address")
+
+    def _judge(self, claim: Claim) -> str:
+        """Return why a process that holds the key is not let in, or nothing."""
+        own = self._meeting.claim
+        if claim.world_size != own.world_size:
+            return (
+                f"it counts {claim.world_size} ranks, rank 0 counts {own.world_size}; give all the"
+                " same WORLD_SIZE"
+            )
+        if claim.epoch != own.epoch:
+            return (
+                f"it has begun epoch {claim.epoch}, rank 0 epoch {own.epoch}: they have not called"
+                " init() equally often; start all ranks anew"
+            )
+        if not 1 <= claim.rank < own.world_size or claim.rank in self._ranks:
+            there = self._ranks[claim.rank].name if claim.rank in self._ranks else "rank 0"
+            return f"rank {claim.rank} is there already ({there}); give each process its own RANK"
+        return ""
+
+    def _refuse(self, visitor: _Visitor, why: str) -> None:
+        self._selector.unregister(visitor.connection)
+        self._visitors.remove(visitor)
+        visitor.connection.close()
+        if visitor.rank is not None:
+            del self._ranks[visitor.rank]
+            _log.warning("rank %d left the rendezvous: %s", visitor.rank, why)
+            return
+        self._num_refusals += 1
+        if self._num_refusals <= _LOGGED_REFUSALS:
+            _log.warning("refused a connection from %s: %s", visitor.name, why)
+
+
+def _listen(meeting: Meeting) -> socket.socket:
+    """Listen on all addresses, since rank 0 may be known by many; on loopback where that is it."""
+    try:
+        if _is_loopback(meeting.host):
+            family = socket.AF_INET6 if ":" in meeting.host else socket.AF_INET
+            return socket.create_server((meeting.host, meeting.port), family=family, backlog=4096)
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("", meeting.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096
+            )
+        return socket.create_server(("", meeting.port), backlog=4096)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise ConfigError(
+            f"port {meeting.port} of rank 0's host is in use; set SLIPSTREAM_PORT, or MASTER_PORT"
+            " to one less, to a free one on every rank"
+        ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

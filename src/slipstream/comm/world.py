@@ -1,0 +1,203 @@
+"""The group of all ranks, made from what the launcher and the settings say."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream import _core
+from slipstream.comm import reception, rendezvous
+from slipstream.comm.active import OpenEngine
+from slipstream.comm.auth import Claim
+from slipstream.comm.collectives import Group
+from slipstream.comm.config import engine_config
+from slipstream.comm.rendezvous import Meeting
+from slipstream.errors import ConfigError, UsageError
+from slipstream.settings import Launch, Settings, detect_launcher
+
+_LEAST_CONNECT_SECONDS = 1.0
+_DRAWN_KEY_BYTES = 32
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _World:
+    engine: OpenEngine
+    group: Group
+    local_ranks: tuple[int, ...]
+
+
+_lock = threading.Lock()  # held while the world is made or ended; guards the two below
+_world: _World | None = None
+_epoch = 0  # worlds that this process has made
+
+
+def init() -> Group:
+    """Join all ranks of the job; again, it returns the same group. Blocks until all are there.
+
+    Rank, number of ranks and rank 0's host come from the launcher (`slipstream run`, torchrun,
+    mpirun, srun), everything else from the SLIPSTREAM_* variables. With no launcher, the process is
+    a world of one, which needs no key and no network.
+
+    Returns:
+        The group of all ranks, on which the functions of this package work.
+
+    Raises:
+        ConfigError: a variable is wrong, or no key is set for several ranks.
+        AuthError: the ranks were not given the same key.
+        PeerTimeoutError: some ranks did not come; it names them.
+    """
+    global _world, _epoch
+    with _lock:
+        if _world is None:
+            _world = _join(Settings.from_environment(), detect_launcher(), _epoch + 1)
+            _epoch += 1
+        return _world.group
+
+
+def shutdown() -> None:
+    """Leave the job; what is in flight ends with AbortedError. Idempotent; also done at exit.
+
+    Blocks for a few seconds at most, until the others have what they need. init() works again.
+    """
+    global _world
+    with _lock:
+        if _world is not None:
+            _world.engine.close()
+        _world = None
+
+
+def is_initialized() -> bool:
+    """Tell whether there is a world: after init(), before shutdown()."""
+    return _world is not None
+
+
+def world() -> Group:
+    """Return the group of all ranks.
+
+    Raises:
+        UsageError: init() has not been called.
+    """
+    return _current().group
+
+
+def group(ranks: Sequence[int], name: str | None = None) -> Group:
+    """Make a group of some ranks; only these call it, in the same order among groups of one name.
+
+    Does not communicate, and does not block.
+
+    Args:
+        ranks: of the world, this one among them; the group numbers them anew in this order.
+        name: for messages and the timeline, equal on all members; default: made from the ranks.
+
+    Raises:
+        UsageError: this rank is not among them, one is there twice, or is no rank.
+    """
+    chosen = list(ranks)
+    size = world().size
+    if len(set(chosen)) != len(chosen) or not all(0 <= rank < size for rank in chosen):
+        raise UsageError(f"ranks are {chosen}; allowed: each of 0 to {size - 1} at most once")
+    if world().rank not in chosen:
+        raise UsageError(
+            f"ranks are {chosen}, this rank is {world().rank}; only members make a group"
+        )
+    return Group(_current().engine.runtime.group(name or f"ranks {_listed(chosen)}", chosen))
+
+
+def rank() -> int:
+    """Return the rank of this process, 0 to size() - 1."""
+    return world().rank
+
+
+def size() -> int:
+    """Return the number of ranks."""
+    return world().size
+
+
+def local_rank() -> int:
+    """Return the rank of this process among those of its host, 0 to local_size() - 1."""
+    return _current().local_ranks.index(rank())
+
+
+def local_size() -> int:
+    """Return the number of ranks of this host, those that share memory with this one."""
+    return len(_current().local_ranks)
+
+
+def _current() -> _World:
+    if _world is None:
+        raise UsageError("there is no world; call slipstream.comm.init() first")
+    return _world
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    """Return ranks in their order, runs in short: "0-3,6"."""
+    runs: list[list[int]] = []
+    for each in ranks:
+        if runs and each == runs[-1][1] + 1:
+            runs[-1][1] = each
+        else:
+            runs.append([each, each])
+    return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _join(settings: Settings, launch: Launch, epoch: int) -> _World:
+    started = time.monotonic()
+    alone = launch.world_size == 1
+    key = _key(settings, launch)
+    runtime = _core.Runtime(
+        rank=launch.rank,
+        world_size=launch.world_size,
+        epoch=epoch,
+        key=key,
+        config=engine_config(settings, None if alone else launch.master_addr),
+    )
+    try:
+        addresses = [runtime.address()]
+        if not alone:
+            claim = Claim(rank=launch.rank, world_size=launch.world_size, epoch=epoch)
+            meeting = Meeting(
+                host=launch.master_addr,
+                port=settings.listen_port(launch),
+                key=key,
+                claim=claim,
+                seconds=settings.connect_timeout_seconds,
+            )
+            addresses = _exchange(meeting, runtime.address())
+        left = settings.connect_timeout_seconds - (time.monotonic() - started)
+        runtime.connect(addresses, max(_LEAST_CONNECT_SECONDS, left))
+    except BaseException:
+        runtime.close()
+        raise
+    engine = OpenEngine(runtime, launch.rank, settings.timeline)
+    ranks = range(launch.world_size)
+    _log.info("rank %d of %d, epoch %d", launch.rank, launch.world_size, epoch)
+    return _World(
+        engine=engine,
+        group=Group(runtime.group("world", list(ranks))),
+        local_ranks=tuple(runtime.local_ranks()),
+    )
+
+
+def _exchange(meeting: Meeting, address: bytes) -> list[bytes]:
+    if meeting.claim.rank == 0:
+        return reception.receive(meeting, address)
+    return rendezvous.join(meeting, address)
+
+
+def _key(settings: Settings, launch: Launch) -> bytes:
+    key = settings.load_job_key()
+    if key is not None:
+        return key
+    if launch.world_size == 1:
+        return secrets.token_bytes(_DRAWN_KEY_BYTES)
+    raise ConfigError(
+        f"rank {launch.rank} of {launch.world_size} was given no job key, so it cannot tell its"
+        " peers from strangers; start the ranks with `slipstream run`, which makes one, or set"
+        " SLIPSTREAM_JOB_KEY or SLIPSTREAM_KEY_FILE to the same secret on every rank"
+    )
