@@ -4,7 +4,8 @@
 
 Each line of standard input is a number of ranks and a script. It is answered by one line of JSON:
 script, outcome (passed or failed), seconds, detail (the end of what the ranks printed). A script
-finds what torchrun would give it: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
+finds what torchrun would give it: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, and
+there a store that outlives its process groups.
 """
 
 from __future__ import annotations
@@ -30,22 +31,26 @@ POLL_SECONDS = 0.02
 def main() -> None:
     """Imports what the scripts need and serves standard input until it ends."""
     os.environ["OMP_NUM_THREADS"] = "1"
+    import torch.distributed as dist
     import torch.distributed.fsdp
     import torch.distributed.optim
     import torch.distributed.tensor.parallel  # noqa: F401
 
     for line in sys.stdin:
         count, script = line.split(maxsplit=1)
-        print(json.dumps(run_script(int(count), script.strip())), flush=True)
+        port = free_port()
+        print(json.dumps(run_script(int(count), script.strip(), port, dist.TCPStore)), flush=True)
 
 
-def run_script(count: int, script: str) -> dict[str, Any]:
-    """Runs one script on `count` ranks and returns the answer."""
+def run_script(count: int, script: str, port: int, make_store: Any) -> dict[str, Any]:
+    """Runs one script on `count` ranks, with a store at the port, and returns the answer."""
     started = time.monotonic()
-    port = free_port()
     with tempfile.TemporaryFile() as output:
         children = [start_rank(rank, count, port, script, output) for rank in range(count)]
+        # Made after the fork: it has threads.
+        store = make_store("127.0.0.1", port, is_master=True, wait_for_workers=False)
         statuses = wait_all(children, started + TIMEOUT_SECONDS)
+        del store
         detail = tail(output)
     failed = {rank: status for rank, status in enumerate(statuses) if status != 0}
     return {
@@ -76,6 +81,7 @@ def start_rank(rank: int, count: int, port: int, script: str, output: IO[bytes])
         LOCAL_WORLD_SIZE=str(count),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(port),
+        TORCHELASTIC_USE_AGENT_STORE="True",
     )
     status = 1
     try:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,10 @@ assert "slipstream" in torch.distributed.Backend.backend_list
 """
 
 
-def run_python(code: str, **variables: str) -> str:
+def run_python(code: str, *options: str, **variables: str) -> str:
     """Runs code in a new interpreter and returns what it prints."""
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
+        [sys.executable, "-W", "ignore", *options, "-c", code],
         capture_output=True,
         text=True,
         timeout=120,
@@ -79,7 +80,10 @@ def test_broken_installation_leaves_torch_alone(tmp_path: Path, broken: str) -> 
     entry = "[torch.backends]\nslipstream = slipstream.torch.plugin:register\n"
     (metadata / "entry_points.txt").write_text(entry)
     code = "import torch, slipstream; print(torch.ones(2).sum().item(), slipstream.__file__)"
-    assert run_python(code, PYTHONPATH=str(tmp_path)).split() == ["2.0", str(copy / "__init__.py")]
+    # Without site (-S), no hook of an editable installation comes before the broken copy.
+    folders = os.pathsep.join([str(tmp_path), sysconfig.get_path("platlib")])
+    printed = run_python(code, "-S", PYTHONPATH=folders)
+    assert printed.split() == ["2.0", str(copy / "__init__.py")]
 
 
 def test_registration_that_fails_is_a_warning() -> None:

@@ -4,7 +4,7 @@ PyTorch finds the backend by itself, through its entry point. Importing this pac
 where PyTorch was told not to look (TORCH_DEVICE_BACKEND_AUTOLOAD=0).
 """
 
-import torch as _torch  # without PyTorch, the error should say so  # noqa: F401
+import torch as torch  # without PyTorch, the error should say so
 
 from slipstream.torch.plugin import register as register
 

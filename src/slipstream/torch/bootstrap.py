@@ -22,14 +22,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import Store
+from torch.distributed import DistNetworkError
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from slipstream import _core
-from slipstream.errors import AuthError, PeerTimeoutError
+from slipstream.comm.active import OpenEngine
+from slipstream.comm.config import engine_config
+from slipstream.errors import AuthError, PeerError, PeerTimeoutError
 from slipstream.settings import Settings
 from slipstream.torch.completions import Completions
 
 KEY_BYTES = 32
+
+_LIMITS = (
+    "the timeout of init_process_group or SLIPSTREAM_CONNECT_TIMEOUT, the lower of which counts"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -55,12 +63,12 @@ class World:
     """The engine of this process and the groups that share it; the last group to leave closes it.
 
     Args:
-        runtime: connected.
+        engine: connected.
     """
 
-    def __init__(self, runtime: _core.Runtime) -> None:
-        self.completions = Completions(runtime)
-        self._runtime = runtime
+    def __init__(self, engine: OpenEngine) -> None:
+        self.completions = Completions(engine.runtime)
+        self._engine = engine
         self._process = os.getpid()
         self._lock = threading.Lock()  # guards the next field
         self._members = 0
@@ -78,7 +86,7 @@ class World:
 
     def group(self, name: str, ranks: Sequence[int]) -> _core.Group:
         """Makes a group of the engine, which tells groups of one name apart by their order."""
-        return self._runtime.group(name, list(ranks))
+        return self._engine.runtime.group(name, list(ranks))
 
     def leave(self, groups: Sequence[_core.Group]) -> None:
         """Closes the groups, and the engine with the last. A forked child owns no engine."""
@@ -90,7 +98,7 @@ class World:
             self._members -= 1
             last = self._members == 0
         if last:
-            self._runtime.close()
+            self._engine.close()
             self.completions.close()
 
     @property
@@ -157,20 +165,22 @@ def join(
     global _default
     if global_ranks and _default is not None and _default.open:
         return _default.join(name, global_ranks)
-    world = open_world(Meeting(store=store, rank=rank, size=size, seconds=seconds))
+    settings = Settings.from_environment()
+    limit = min(seconds, settings.connect_timeout_seconds)
+    world = open_world(Meeting(store=store, rank=rank, size=size, seconds=limit), settings)
     if not global_ranks:
         _default = world
     return world.join(name, range(size))
 
 
-def open_world(meeting: Meeting) -> World:
+def open_world(meeting: Meeting, settings: Settings) -> World:
     """Makes an engine and connects it to the others; blocks until all are there.
 
     Raises:
         PeerTimeoutError: some ranks did not come; it names them.
         AuthError: the ranks were not given the same job key.
     """
-    settings = Settings.from_environment()
+    deadline = time.monotonic() + meeting.seconds
     generation = meeting.store.add(f"{meeting.rank}/lives", 1)
     key = _agree_on_key(meeting, generation, settings.load_job_key())
     runtime = _core.Runtime(
@@ -178,26 +188,18 @@ def open_world(meeting: Meeting) -> World:
         world_size=meeting.size,
         epoch=generation,
         key=key,
-        config=engine_config(settings),
+        config=engine_config(settings, _store_host(meeting.store)),
     )
-    started = time.monotonic()
     roster = _exchange(meeting, generation, runtime.address())
-    runtime.connect(roster, max(1.0, meeting.seconds - (time.monotonic() - started)))
-    return World(runtime)
+    runtime.connect(roster, max(1.0, deadline - time.monotonic()))
+    return World(OpenEngine(runtime, meeting.rank))
 
 
-def engine_config(settings: Settings) -> _core.Config:
-    """Returns what the engine takes of the settings."""
-    return _core.Config(
-        host_id=settings.host_id or "",
-        streams=settings.streams,
-        segment_bytes=settings.segment_bytes,
-        eager_bytes=settings.eager_bytes,
-        peer_timeout=settings.peer_timeout_seconds,
-        stall_after=settings.stall_seconds,
-        timeout=settings.timeout_seconds,
-        algorithm=settings.algorithm,
-    )
+def _store_host(store: Store) -> str:
+    """Returns the host that keeps the store, towards which peers are; empty where it is a file."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store.host if isinstance(store, TCPStore) else ""
 
 
 def _agree_on_key(meeting: Meeting, generation: int, given: bytes | None) -> bytes:
@@ -237,30 +239,39 @@ def _exchange(meeting: Meeting, generation: int, address: bytes) -> list[bytes]:
     if roster["missing"]:
         raise PeerTimeoutError(
             f"rank {', '.join(map(str, roster['missing']))} of {meeting.size} did not come to form"
-            f" group generation {generation} within {meeting.seconds:g} s; see what these"
-            " processes do, or raise the timeout of init_process_group"
+            f" the group within {meeting.seconds:g} s (its life {generation} in this store); see"
+            f" what these processes do, or raise {_LIMITS}"
         )
     return [bytes.fromhex(text) for text in roster["addresses"]]
 
 
 def _missing(meeting: Meeting, names: Sequence[str]) -> list[int]:
     """Waits for all names and returns the ranks whose name is not there in time."""
-    try:
-        meeting.store.wait(list(names), timedelta(seconds=meeting.seconds))
-    except RuntimeError:  # what stores raise at a timeout, DistStoreError or not
-        return [rank for rank, name in enumerate(names) if not meeting.store.check([name])]
-    return []
+    if _appeared(meeting, names, meeting.seconds):
+        return []
+    return [rank for rank, name in enumerate(names) if not meeting.store.check([name])]
 
 
 def _read(meeting: Meeting, name: str, *, patience: float = 1.0) -> bytes:
     """Returns what rank 0 wrote; `patience` stretches the wait, to hear of rank 0's timeout."""
     seconds = meeting.seconds * patience
-    try:
-        meeting.store.wait([name], timedelta(seconds=seconds))
-    except RuntimeError as error:
+    if not _appeared(meeting, [name], seconds):
         raise PeerTimeoutError(
             f"rank 0 did not come within {seconds:g} s (rank {meeting.rank} of {meeting.size}"
-            f" waits for {name!r} in PyTorch's store); see what rank 0 does, or raise the timeout"
-            " of init_process_group"
-        ) from error
+            f" waits for {name!r} in PyTorch's store); see what rank 0 does, or raise {_LIMITS}"
+        )
     return meeting.store.get(name)
+
+
+def _appeared(meeting: Meeting, names: Sequence[str], seconds: float) -> bool:
+    """Waits until the names are in the store, and tells whether they came in time."""
+    try:
+        meeting.store.wait(list(names), timedelta(seconds=seconds))
+    except DistNetworkError as error:
+        raise PeerError(
+            f"PyTorch's store, by which rank {meeting.rank} of {meeting.size} looks for the others,"
+            f" is lost: {error}; see what the process does that keeps it (rank 0, or torchrun)"
+        ) from error
+    except RuntimeError:  # what stores raise at a timeout, DistStoreError or not
+        return False
+    return True

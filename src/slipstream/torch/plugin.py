@@ -33,7 +33,7 @@ def _register() -> None:
 
     if not distributed.is_available() or hasattr(distributed.Backend, NAME.upper()):
         return
-    distributed.Backend.register_backend(
+    distributed.Backend.register_backend(  # pyright: ignore[reportUnknownMemberType]
         NAME, _create_process_group, extended_api=True, devices=["cpu"]
     )
 

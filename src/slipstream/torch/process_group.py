@@ -5,6 +5,9 @@ the old names only, and later ones refuse a class that has both. So each such me
 once here and named at the end of the file.
 """
 
+# PyTorch's stubs list overloads, for callers that its C++ code is not; it passes by position.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 import weakref
@@ -13,9 +16,9 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.distributed import ProcessGroup, Store
+from torch.distributed import ProcessGroup
 from torch.distributed.distributed_c10d import (
-    AllgatherOptions,
+    AllgatherOptions,  # pyright: ignore[reportPrivateImportUsage]
     AllreduceCoalescedOptions,
     AllreduceOptions,
     AllToAllOptions,
@@ -25,9 +28,10 @@ from torch.distributed.distributed_c10d import (
     ReduceOptions,
     ReduceScatterOptions,
     ScatterOptions,
+    Store,
 )
 
-from slipstream.torch import bootstrap, collectives
+from slipstream.torch import bootstrap, collectives, profiler
 from slipstream.torch.collectives import Options, Submission, Tensors
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.plugin import NAME
@@ -49,8 +53,6 @@ _REDUCE = ReduceOptions()
 _REDUCE_SCATTER = ReduceScatterOptions()
 _SCATTER = ScatterOptions()
 
-_profiler_enabled = torch._C._autograd._profiler_enabled
-
 
 class SlipstreamProcessGroup(ProcessGroup):
     """A group of ranks whose CPU tensors travel through Slipstream's engine.
@@ -67,7 +69,7 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def __init__(self, membership: bootstrap.Membership, store: Store, timeout: timedelta) -> None:
         group = membership.group
-        super().__init__(group.rank(), group.size())
+        super().__init__(group.rank(), group.size())  # pyright: ignore[reportCallIssue]
         self._group = group
         self._membership = membership
         self._completions = membership.completions
@@ -302,7 +304,7 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def _work(self, name: str, submission: Submission) -> SlipstreamWork:
         work = SlipstreamWork(submission, self._in_flight, self._completions)
-        if _profiler_enabled():
+        if profiler.is_enabled():
             work.trace(f"{NAME}:{name}", submission.inputs)
         return work
 

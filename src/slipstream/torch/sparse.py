@@ -9,7 +9,7 @@ from slipstream import _core
 from slipstream.errors import MismatchError, UnsupportedError
 from slipstream.torch import collectives
 from slipstream.torch.collectives import Options
-from slipstream.torch.tensors import copy_out
+from slipstream.torch.tensors import copy_out, cut, kind_of
 
 
 def allreduce_sparse(
@@ -23,17 +23,20 @@ def allreduce_sparse(
         UnsupportedError: another reduction, which has no meaning where values are missing.
         MismatchError: the shapes differ between ranks.
     """
-    if op.op not in (ReduceOp.SUM, ReduceOp.AVG):
+    kind = kind_of(op)
+    if kind not in (ReduceOp.SUM, ReduceOp.AVG):
         raise UnsupportedError(
-            f"reduction {op.op} of a sparse tensor; allowed: SUM, AVG; convert with .to_dense()"
+            f"reduction {kind.name} of a sparse tensor; allowed: SUM, AVG; convert with .to_dense()"
         )
     mine = tensor.detach().coalesce()
     size = group.size()
     counts = _check_and_count(group, mine, options)
     indices = _gather_rows(group, mine.indices().t().contiguous(), counts, options)
     values = _gather_rows(group, mine.values().contiguous(), counts, options)
-    total = torch.sparse_coo_tensor(indices.t(), values, mine.shape).coalesce()
-    if op.op == ReduceOp.AVG:
+    total = torch.sparse_coo_tensor(  # pyright: ignore[reportUnknownMemberType]
+        indices.t(), values, mine.shape
+    ).coalesce()
+    if kind == ReduceOp.AVG:
         total = total / size
     with torch.no_grad():
         tensor.copy_(total)
@@ -44,7 +47,7 @@ def _check_and_count(group: _core.Group, mine: torch.Tensor, options: Options) -
     header = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape])
     headers = [torch.empty_like(header) for _ in range(group.size())]
     _finish(collectives.all_gather_lists(group, [headers], [header], options))
-    shapes = [row[1:].tolist() for row in headers]
+    shapes = [[int(length) for length in row[1:]] for row in headers]
     if any(shape != shapes[0] for shape in shapes):
         raise MismatchError(
             f"all_reduce of sparse tensors: sparse dimensions and shapes by rank are {shapes};"
@@ -57,7 +60,7 @@ def _gather_rows(
     group: _core.Group, rows: torch.Tensor, counts: list[int], options: Options
 ) -> torch.Tensor:
     gathered = rows.new_empty(sum(counts), *rows.shape[1:])
-    parts = gathered.split(counts)
+    parts = cut(gathered, counts)
     _finish(collectives.all_gather_lists(group, [parts], [rows], options))
     return gathered
 

@@ -48,16 +48,22 @@ REDUCE_OPS: dict[int, _core.ReduceOp] = {
 Copies = tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
 
+def kind_of(op: ReduceOp) -> ReduceOp.RedOpType:
+    """Returns what PyTorch's C++ code wraps to pass a factor along."""
+    return op.op  # pyright: ignore
+
+
 def reduce_op(op: ReduceOp) -> _core.ReduceOp:
     """Returns the engine's word for a reduction.
 
     Raises:
         UnsupportedError: PREMUL_SUM, which only NCCL has.
     """
-    found = REDUCE_OPS.get(op.op.value)
+    kind = kind_of(op)
+    found = REDUCE_OPS.get(kind.value)
     if found is None:
         raise UnsupportedError(
-            f"reduction {op.op}: slipstream has SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR;"
+            f"reduction {kind.name}: slipstream has SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR;"
             " multiply the tensor first, then use SUM"
         )
     return found
@@ -151,7 +157,7 @@ def room_for(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Copies]:
     for tensor in tensors:
         check_usable(tensor)
     flat = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype)
-    parts = flat.split([tensor.numel() for tensor in tensors])
+    parts = cut(flat, [tensor.numel() for tensor in tensors])
     return flat, tuple(
         (tensor, part.view(tensor.shape)) for tensor, part in zip(tensors, parts, strict=True)
     )
@@ -178,6 +184,11 @@ def spanning(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     count = sum(tensor.numel() for tensor in tensors)
     first = tensors[0].detach()
     return first.as_strided((count,), (1,), first.storage_offset())
+
+
+def cut(tensor: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
+    """Returns views of the given sizes along the first dimension, one after another."""
+    return tensor.split(sizes)  # pyright: ignore
 
 
 def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:

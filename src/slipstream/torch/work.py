@@ -12,35 +12,13 @@ from torch.distributed.distributed_c10d import Work
 
 from slipstream.torch.collectives import Submission
 from slipstream.torch.completions import Completions
+from slipstream.torch.profiler import ProfilerRange
 from slipstream.torch.tensors import copy_out
 
 _NO_LIMIT = timedelta(0)
 
 # Guards the making of futures and the copying of results, of which there is one per operation.
 _once = threading.Lock()
-
-
-class ProfilerRange:
-    """A range in PyTorch's profiler, which begins now.
-
-    It ends in another thread, by which the profiler knows it as asynchronous. The profiler sees
-    what threads do that carry its state; PyTorch's own callback takes that state along.
-    """
-
-    def __init__(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
-        record = torch._C._autograd._record_function_with_args_enter(name, *inputs)
-        self._complete: torch.futures.Future[None] = torch.futures.Future()
-        self._recorded = torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(
-            record, self._complete
-        )
-
-    def end(self) -> None:
-        """Ends the range, from another thread than began it."""
-        self._complete.set_result(None)
-
-    def wait(self) -> None:
-        """Blocks until the profiler has seen the end."""
-        self._recorded.wait()
 
 
 class SlipstreamWork(Work):
@@ -121,7 +99,7 @@ class SlipstreamWork(Work):
             return error
         return None
 
-    def result(self) -> Sequence[Any]:
+    def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Returns the output tensors."""
         return self._task.result
 

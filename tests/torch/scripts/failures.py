@@ -1,0 +1,125 @@
+"""What goes wrong is an error on every rank, in time, that says what and who.
+
+torchrun --nproc-per-node 2 failures.py
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from slipstream.errors import (
+    AbortedError,
+    MismatchError,
+    PeerError,
+    PeerTimeoutError,
+    UnsupportedError,
+    UsageError,
+)
+
+LAST_SECONDS = 15.0
+
+
+@contextmanager
+def raises(kind: type[Exception], *words: str) -> Iterator[None]:
+    """Checks that the block raises this kind of error, with these words, before long."""
+    started = time.monotonic()
+    caught: Exception | None = None
+    try:
+        yield
+    except kind as error:
+        caught = error
+    assert caught is not None, f"no {kind.__name__}"
+    missing = [word for word in words if word not in str(caught)]
+    assert not missing, f"{missing} not in {caught!r}"
+    assert time.monotonic() - started < LAST_SECONDS
+
+
+def check_wrong_calls() -> None:
+    """Calls that are wrong on their own fail at once, and the group goes on."""
+    with raises(UnsupportedError, "meta", "CPU tensors"):
+        dist.all_reduce(torch.ones(2, device="meta"))
+    with raises(UnsupportedError, "PREMUL_SUM", "AVG"):
+        dist.all_reduce(torch.ones(2), op=dist._make_nccl_premul_sum(2.0))
+    with raises(UsageError, "allowed"):
+        dist.all_gather_into_tensor(torch.empty(7), torch.ones(2))
+    value = torch.ones(3)
+    dist.all_reduce(value)
+    assert value.tolist() == [float(dist.get_world_size())] * 3
+
+
+def check_mismatch() -> None:
+    """Ranks that pass different sizes all hear what each one passed."""
+    group = dist.new_group()
+    with raises(MismatchError, "100", "101"):
+        dist.all_reduce(torch.ones(100 + (dist.get_rank() == 0)), group=group)
+
+
+def check_timeout() -> None:
+    """A rank that nobody joins gives up after the group's timeout, and says who is missing."""
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    if dist.get_rank() == 0:
+        with raises(PeerTimeoutError, "rank 1"):
+            dist.barrier(group=group)
+    in_turn()
+
+
+def check_future() -> None:
+    """A failed operation fails its future."""
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    if dist.get_rank() == 0:
+        future = dist.all_reduce(torch.ones(4), group=group, async_op=True).get_future()
+        with raises(RuntimeError, "timeout"):
+            future.wait()
+    in_turn()
+
+
+def check_abort() -> None:
+    """Another thread ends an operation that waits."""
+    group = dist.new_group()
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(torch.ones(4), group=group, async_op=True)
+        thread = threading.Thread(target=group.abort)
+        with raises(AbortedError):
+            thread.start()
+            work.wait()
+        thread.join()
+    in_turn()
+
+
+def check_dead_rank() -> None:
+    """The others hear of a rank that dies in the middle of an operation."""
+    last = dist.get_world_size() - 1
+    if dist.get_rank() == last:
+        os._exit(0)
+    with raises(PeerError, f"rank {last}"):
+        dist.all_reduce(torch.ones(100000))
+
+
+def in_turn() -> None:
+    """Keeps ranks that had nothing to wait for from running ahead."""
+    dist.barrier()
+
+
+def main() -> None:
+    dist.init_process_group(os.environ.get("BACKEND", "slipstream"))
+    checks: list[Callable[[], None]] = [
+        check_wrong_calls,
+        check_mismatch,
+        check_timeout,
+        check_future,
+        check_abort,
+        check_dead_rank,
+    ]
+    for check in checks:
+        check()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

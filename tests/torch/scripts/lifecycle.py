@@ -1,0 +1,68 @@
+"""A group is made and destroyed many times in one process, and leaves nothing behind.
+
+torchrun --nproc-per-node 2 lifecycle.py
+"""
+
+import os
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+LIVES = 20
+SETTLED = 5  # lives after which nothing may grow
+LAST_SECONDS = 10.0
+
+
+def count(kind: str) -> int:
+    """Returns how many descriptors ("fd") or threads ("task") this process has."""
+    return len(os.listdir(f"/proc/self/{kind}"))
+
+
+def check_threads_end() -> None:
+    """The kernel takes a moment to forget a thread that was joined."""
+    deadline = time.monotonic() + LAST_SECONDS
+    while count("task") > 1:
+        assert time.monotonic() < deadline, threading.enumerate()
+
+
+def one_life() -> None:
+    """Uses two groups, works that nobody waits for, and a future."""
+    dist.init_process_group(os.environ.get("BACKEND", "slipstream"))
+    group = dist.new_group()
+    size = float(dist.get_world_size())
+    forgotten = torch.ones(1000)
+    dist.all_reduce(forgotten, async_op=True)
+    value = torch.ones(1000)
+    future = dist.all_reduce(value, group=group, async_op=True).get_future()
+    future.wait()
+    assert value.eq(size).all()
+    dist.barrier()
+    assert forgotten.eq(size).all()
+    dist.destroy_process_group()
+
+
+def check_buffers_outlive_their_tensors() -> None:
+    """Memory that the engine still uses is not given away when the caller drops everything."""
+    dist.init_process_group(os.environ.get("BACKEND", "slipstream"))
+    for _ in range(50):
+        dist.all_reduce(torch.full((50000,), 7.0), async_op=True)
+        other = torch.zeros(50000)
+        assert not other.any()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    seen = []
+    for _ in range(LIVES):
+        one_life()
+        seen.append(count("fd"))
+    assert seen[-1] <= seen[SETTLED], seen
+    check_threads_end()
+    check_buffers_outlive_their_tensors()
+
+
+if __name__ == "__main__":
+    main()
