@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,12 +100,10 @@ def empty(shape: tuple[int, ...], dtype: _core.DType, what: str) -> NDArray[Any]
         ) from error
 
 
-def _bfloat16_bits(array: Array) -> NDArray[np.uint16] | None:
+def _bfloat16_bits(array: Array) -> Array | None:
     """Return the bits of an array of ml_dtypes' bfloat16, which has no buffer protocol."""
-    if not isinstance(array, np.ndarray):
-        return None
-    typed = cast(NDArray[Any], array)
-    return typed.view(np.uint16) if typed.dtype.name == "bfloat16" else None
+    is_numpys = issubclass(type(array), np.ndarray)
+    return array.view(np.uint16) if is_numpys and array.dtype.name == "bfloat16" else None
 
 
 def _name(dtype: _core.DType) -> str:

@@ -1,0 +1,25 @@
+"""Every collective on real processes against NumPy."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.multiprocess
+
+Start = Callable[..., Any]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
+def test_every_collective_agrees_with_numpy_over_shared_memory(
+    start: Start, num_ranks: int
+) -> None:
+    for output in start(num_ranks, "sweep.py").finish():
+        assert "cases are right" in output
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_every_collective_agrees_with_numpy_over_tcp(start: Start, num_ranks: int) -> None:
+    hosts = {rank: {"SLIPSTREAM_HOST_ID": f"host {rank}"} for rank in range(num_ranks)}
+    for output in start(num_ranks, "sweep.py", of_rank=hosts).finish():
+        assert "cases are right" in output
