@@ -7,6 +7,7 @@ import argparse
 import difflib
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,10 @@ def output_of(*command: str) -> str:
 
 def stub() -> str:
     """The type stub of the native module."""
-    return output_of("-m", "nanobind.stubgen", "-q", "-m", "slipstream._core", "-o", "/dev/stdout")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "_core.pyi"
+        output_of("-m", "nanobind.stubgen", "-q", "-m", "slipstream._core", "-o", str(file))
+        return file.read_text(encoding="utf-8")
 
 
 def settings_page() -> str:

@@ -145,8 +145,11 @@ testing::AssertionResult same_bits(DType dtype, const Buffer& actual, const Buff
          << " and " << hex(upper, byte, size);
 }
 
+/// A set of targets; its width is not the same in Highway 0.16 and 1.0.
+using TargetMask = decltype(hwy::SupportedAndGeneratedTargets())::value_type;
+
 /// One test per target that is compiled in and that this CPU runs.
-class Reduce : public testing::TestWithParam<std::int64_t> {
+class Reduce : public testing::TestWithParam<TargetMask> {
  protected:
   void SetUp() override {
     use(GetParam());
@@ -154,7 +157,7 @@ class Reduce : public testing::TestWithParam<std::int64_t> {
   }
   void TearDown() override { use(0); }
 
-  static void use(std::int64_t target) {
+  static void use(TargetMask target) {
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().DeInit();
   }
