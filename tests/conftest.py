@@ -1,4 +1,4 @@
-"""Skips, with the reason, what this machine cannot run; the markers are listed in pyproject.toml."""
+"""Skips, with the reason, what this machine cannot run; pyproject.toml lists the markers."""
 
 import os
 import shutil

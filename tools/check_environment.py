@@ -1,7 +1,8 @@
-"""Checks that environment variables are named and read in slipstream.settings only.
+"""Checks that environment variables are read in slipstream.settings only.
 
 Elsewhere the whole mapping may be handed on (to a child process), but no variable of it is looked
-up, and no literal outside a docstring spells a SLIPSTREAM_ name. The engine reads none at all.
+up and no literal is a SLIPSTREAM_ name. Messages and documents may mention one that settings
+declares, so that none is named that does not exist. The engine reads none at all.
 """
 
 import ast
@@ -33,29 +34,23 @@ def is_lookup(node: ast.AST) -> bool:
     return node.func.attr in LOOKUPS and is_environ(node.func.value)
 
 
-def docstrings(tree: ast.Module) -> set[int]:
-    """The ids of the constants that are docstrings (of attributes too)."""
-    return {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-
-
-def python_problems(path: Path) -> Iterator[str]:
+def python_problems(path: Path, declared: set[str]) -> Iterator[str]:
     """What one Python module does against the rule."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped = docstrings(tree)
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if is_lookup(node):
             yield f"{path}:{getattr(node, 'lineno', 0)}: reads one environment variable"
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in skipped
-        ):
-            for name in NAME.findall(node.value):
-                yield f"{path}:{node.lineno}: spells {name}"
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if NAME.fullmatch(node.value):
+                yield f"{path}:{node.lineno}: {node.value} is a literal"
+            for name in set(NAME.findall(node.value)) - declared:
+                yield f"{path}:{node.lineno}: {name} does not exist"
+
+
+def document_problems(path: Path, declared: set[str]) -> Iterator[str]:
+    """The names in one document that do not exist."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for name in set(NAME.findall(line)) - declared:
+            yield f"{path}:{number}: {name} does not exist"
 
 
 def cpp_problems(path: Path) -> Iterator[str]:
@@ -67,14 +62,17 @@ def cpp_problems(path: Path) -> Iterator[str]:
 
 def problems(root: Path) -> list[str]:
     """Every breach in the tree under `root`."""
-    package = root / "src" / "slipstream"
+    settings = sorted((root / "src" / "slipstream" / "settings").rglob("*.py"))
+    declared = {name for path in settings for name in NAME.findall(path.read_text("utf-8"))}
     found: list[str] = []
-    for path in sorted(package.rglob("*.py")):
-        if path.relative_to(package).parts[0] not in ("settings", "settings.py"):
-            found += python_problems(path)
+    for path in sorted((root / "src").rglob("*.py")):
+        if path not in settings:
+            found += python_problems(path, declared)
     for folder in (root / "core", root / "bindings"):
         for path in sorted([*folder.rglob("*.cc"), *folder.rglob("*.h")]):
             found += cpp_problems(path)
+    for path in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
+        found += document_problems(path, declared)
     return found
 
 
