@@ -48,7 +48,8 @@ class Trainer:
         self.test_images, self.test_labels = load("t10k", recipe.limit)
         self.num_steps = len(self.train_images) // (recipe.batch_size * self.world_size)
         self.network = small_resnet()
-        self.model = DistributedDataParallel(self.network)
+        # Buckets of a third of this small model, so that the first leave while backward() runs.
+        self.model = DistributedDataParallel(self.network, bucket_cap_mb=0.25)
         # Batch norm's statistics are averaged before a test; the steps send gradients only.
         self.model.broadcast_buffers = False
         self.optimizer = torch.optim.SGD(

@@ -87,7 +87,7 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
     assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["epoch"] < 3
 
     resumed = slipstream_run(2, EXAMPLE / "train.py", *arguments, "--resume")
-    text, _ = resumed.communicate(timeout=120)
+    text, _ = resumed.communicate(timeout=240)
     assert resumed.returncode == 0, text
     assert "epoch 1 done" not in text
     expected, result = (

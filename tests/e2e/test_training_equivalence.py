@@ -16,7 +16,7 @@ def train(slipstream_run, tmp_path_factory):
     def run(num_workers: int, *arguments: str) -> Losses:
         output = tmp_path_factory.mktemp("losses") / "losses.json"
         workers = slipstream_run(num_workers, WORKER, str(output), *arguments)
-        text, _ = workers.communicate(timeout=120)
+        text, _ = workers.communicate(timeout=240)
         assert workers.returncode == 0, text
         return json.loads(output.read_text())
 
