@@ -1,13 +1,8 @@
 #include "test/transport_contract.h"
-
 #include "transport/fake/fake_transport.h"
 
 namespace slipstream::test {
 namespace {
-
-std::string family_name(const testing::TestParamInfo<TransportFamily>& info) {
-  return info.param.name;
-}
 
 TransportFamily fake(std::string name, FakeOptions options) {
   const auto make = [options](std::span<Doorbell* const> doorbells) {
@@ -32,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Fake, TransportContract,
                                                        .delay = 50us,
                                                        .jitter = 200us,
                                                        .split_probability = 0.5})),
-                         family_name);
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace slipstream::test

@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
+#include <atomic>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "test/transport_world.h"
@@ -317,14 +317,19 @@ TEST_P(TransportContract, ASleepingRankIsWokenWhenAFullStreamTakesFramesAgain) {
 
 TEST_P(TransportContract, ASleepingRankIsWokenWhenThePeerCloses) {
   TransportWorld world(GetParam(), 2);
+  std::atomic<bool> ended{false};
   world.run_threads([&](std::uint32_t rank) {
     TransportRank& self = world[rank];
     if (rank == 0) {
       ASSERT_TRUE(self.drive_until([&] { return self.sink.num_received == 1; }));
+      while (!world[1].asleep && !ended) std::this_thread::yield();
       self.transport->close();
+      ended.wait(false);  // or the end of this body would wake the other rank
     } else {
       ASSERT_TRUE(self.try_send(0, 1, 1));
       EXPECT_TRUE(self.drive_until([&] { return self.sink.lost.size() == world.num_streams(); }));
+      ended = true;
+      ended.notify_all();
     }
   });
 }

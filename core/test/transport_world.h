@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -92,6 +93,7 @@ class TransportRank {
   bool try_send(std::uint32_t peer, std::uint32_t stream, std::uint32_t payload_bytes);
 
   Doorbell doorbell;
+  std::atomic<bool> asleep{false};  ///< for other threads: will not move unless something wakes it
   RecordingSink sink;
   std::unique_ptr<Transport> transport;
   std::map<PeerStream, std::vector<Message>> sent;
