@@ -18,7 +18,7 @@
 namespace slipstream::test {
 namespace {
 
-constexpr std::uint32_t kSegmentBytes = 50'000;
+constexpr std::uint32_t kSegmentBytes = 5'000;
 
 // Message `index` of a stream, of which every byte can be checked.
 Message message_of(std::uint32_t stream, std::size_t index) {
@@ -153,10 +153,10 @@ TEST_F(ShmProcesses, ExchangeFramesAndLeaveInPeace) {
     std::size_t sent = 0;
     expect_whole_frames();
     ASSERT_TRUE(poll_until({&rank}, [&] {
-      if (sent < 300 && sent < rank.num_arrived[stream] + 2) {
+      if (sent < 100 && sent < rank.num_arrived[stream] + 2) {
         send_next(*rank.links[1], stream, sent);
       }
-      return rank.num_arrived[stream] == 300;
+      return rank.num_arrived[stream] == 100;
     }));
   }
   const pid_t pid = other->pid();
@@ -184,7 +184,7 @@ TEST_F(ShmProcesses, ARankThatIsKilledWhileItSendsIsLostAndNoFrameIsTorn) {
   std::size_t sent = 0;
   ASSERT_TRUE(poll_until({&rank}, [&] {
     send_next(*rank.links[1], 1, sent);
-    return rank.num_arrived[0] > 500 && rank.num_arrived[1] > 500;
+    return rank.num_arrived[0] > 200 && rank.num_arrived[1] > 200;
   }));
   other->kill();
   expect_lost(pid);

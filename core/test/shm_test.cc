@@ -177,6 +177,28 @@ TEST(ShmTransport, SocketsAreLookedAtOftenWhilePeersMayDialAndSeldomAfterwards) 
   EXPECT_EQ(lower.transport.next_event(), TimePoint::max());
 }
 
+TEST(ShmTransport, BellsRingForFramesAndForSlotsThatWereAskedFor) {
+  const TransportWorld world(shm_family("Shm", {.num_slots = 2}), 2);
+  const SharedMapping sender_memory(world[0].doorbell.memory_fd(), 4096);
+  const SharedMapping receiver_memory(world[1].doorbell.memory_fd(), 4096);
+  const auto asleep = [](const SharedMapping& memory) {
+    return reinterpret_cast<const BellWord*>(memory.data())->state != BellWord::kAwake;
+  };
+  world[1].doorbell.arm(false);
+  EXPECT_TRUE(asleep(receiver_memory));
+  ASSERT_TRUE(world[0].try_send(1, 0, 10));
+  EXPECT_FALSE(asleep(receiver_memory));
+
+  world[0].doorbell.arm(false);
+  ASSERT_TRUE(world[0].try_send(1, 1, 10));
+  ASSERT_TRUE(world[1].poll());
+  EXPECT_TRUE(asleep(sender_memory)) << "rung for a slot that nobody waits for";
+  ASSERT_TRUE(world[0].try_send(1, 1, 10) && world[0].try_send(1, 1, 10));
+  ASSERT_FALSE(world[0].link(1).ready(1));
+  ASSERT_TRUE(world[1].poll());
+  EXPECT_FALSE(asleep(sender_memory));
+}
+
 // The other end of a transport, whose hands the test guides.
 class RoguePeer {
  public:
