@@ -1,11 +1,11 @@
+#include <nanobind/stl/string.h>
+
 #include <string>
 
 #include "module.h"
 #include "slipstream/collective.h"
 #include "slipstream/dtype.h"
 #include "slipstream/runtime.h"
-
-#include <nanobind/stl/string.h>
 
 namespace slipstream {
 
@@ -44,8 +44,9 @@ void bind_dtypes(nb::module_& m) {
   m.def("simd_target", &simd_target_name, "The SIMD target chosen for this CPU, such as 'AVX3'.");
   m.def("algorithm_table", &algorithm_table,
         "The table by which algorithms are chosen: a line a rule, columns separated by tabs.");
-  m.def("itemsize", [](DType dtype) { return size_of(dtype); }, nb::arg("dtype"),
-        "Bytes of one element.");
+  m.def(
+      "itemsize", [](DType dtype) { return size_of(dtype); }, nb::arg("dtype"),
+      "Bytes of one element.");
 }
 
 }  // namespace slipstream

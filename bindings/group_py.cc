@@ -1,14 +1,14 @@
 #include "group_py.h"
 
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include "slipstream/error.h"
 #include "slipstream/request.h"
@@ -30,8 +30,8 @@ struct Options {
   bool waits_soon = false;
 };
 
-Request make(Collective collective, Address input, Address output, std::uint64_t count,
-             DType dtype, Options&& options) {
+Request make(Collective collective, Address input, Address output, std::uint64_t count, DType dtype,
+             Options&& options) {
   Request request;
   request.collective = collective;
   request.input = reinterpret_cast<const void*>(input);
@@ -73,27 +73,27 @@ Handle submit(const PyGroup& group, Request&& request) {
   return group.runtime->submit(group.group, std::move(request));
 }
 
-}  // namespace
-
-#define SLIPSTREAM_OPTIONS                                                                   \
-  nb::kw_only(), nb::arg("name") = "", nb::arg("priority") = 0, nb::arg("timeout") = 0.0,    \
-      nb::arg("algorithm") = Algorithm::kAuto, nb::arg("waits_soon") = false
-#define SLIPSTREAM_OPTION_PARAMETERS                                                         \
+#define SLIPSTREAM_OPTIONS                                                                \
+  nb::kw_only(), nb::arg("name") = "", nb::arg("priority") = 0, nb::arg("timeout") = 0.0, \
+                 nb::arg("algorithm") = Algorithm::kAuto, nb::arg("waits_soon") = false
+#define SLIPSTREAM_OPTION_PARAMETERS \
   std::string name, int priority, double timeout, Algorithm algorithm, bool waits_soon
-#define SLIPSTREAM_OPTION_VALUES                                                             \
+#define SLIPSTREAM_OPTION_VALUES \
   Options { std::move(name), priority, timeout, algorithm, waits_soon }
 
-void bind_group(nb::module_& m) {
+using GroupClass = nb::class_<PyGroup>;
+
+void bind_handle(nb::module_& m) {
   nb::class_<Handle>(m, "Handle", "An operation in flight.")
       .def("done", &Handle::done, "Whether it has ended; does not block.")
-      .def(
-          "wait", wait, nb::arg("timeout") = 0.0,
-          "Blocks without the GIL until done; raises the operation's error, or PeerTimeoutError "
-          "after `timeout` seconds (0: no limit but the operation's own).")
+      .def("wait", wait, nb::arg("timeout") = 0.0,
+           "Blocks without the GIL until done; raises the operation's error, or PeerTimeoutError "
+           "after `timeout` seconds (0: no limit but the operation's own).")
       .def("source", &Handle::source, "After a receive: the rank in the group that sent.");
+}
 
-  nb::class_<PyGroup>(m, "Group", "A set of ranks with a sequence of operations of its own.")
-      .def("rank", [](const PyGroup& g) { return rank_in(*g.group); })
+void bind_basics(GroupClass& group) {
+  group.def("rank", [](const PyGroup& g) { return rank_in(*g.group); })
       .def("size", [](const PyGroup& g) { return size_of(*g.group); })
       .def("name", [](const PyGroup& g) { return name_of(*g.group); })
       .def(
@@ -109,13 +109,17 @@ void bind_group(nb::module_& m) {
             const nb::gil_scoped_release release;
             g.runtime->close_group(*g.group);
           },
-          "Leaves the group; operations in flight end with AbortedError on every member.")
+          "Leaves the group; operations in flight end with AbortedError on every member.");
+}
+
+void bind_reductions(GroupClass& group) {
+  group
       .def(
           "allreduce",
           [](const PyGroup& g, Address input, Address output, std::uint64_t count, DType dtype,
              ReduceOp op, SLIPSTREAM_OPTION_PARAMETERS) {
-            Request r = make(Collective::kAllreduce, input, output, count, dtype,
-                             SLIPSTREAM_OPTION_VALUES);
+            Request r =
+                make(Collective::kAllreduce, input, output, count, dtype, SLIPSTREAM_OPTION_VALUES);
             r.op = op;
             return submit(g, std::move(r));
           },
@@ -133,6 +137,22 @@ void bind_group(nb::module_& m) {
           nb::arg("input"), nb::arg("output"), nb::arg("count_per_rank"), nb::arg("dtype"),
           nb::arg("op"), SLIPSTREAM_OPTIONS)
       .def(
+          "reduce",
+          [](const PyGroup& g, Address input, Address output, std::uint64_t count, DType dtype,
+             ReduceOp op, std::uint32_t root, SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r =
+                make(Collective::kReduce, input, output, count, dtype, SLIPSTREAM_OPTION_VALUES);
+            r.op = op;
+            r.root = root;
+            return submit(g, std::move(r));
+          },
+          nb::arg("input"), nb::arg("output"), nb::arg("count"), nb::arg("dtype"), nb::arg("op"),
+          nb::arg("root"), SLIPSTREAM_OPTIONS);
+}
+
+void bind_gathers(GroupClass& group) {
+  group
+      .def(
           "all_gather",
           [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,
              DType dtype, SLIPSTREAM_OPTION_PARAMETERS) {
@@ -145,36 +165,13 @@ void bind_group(nb::module_& m) {
           "all_gather_v",
           [](const PyGroup& g, Address input, Address output, Counts counts, DType dtype,
              SLIPSTREAM_OPTION_PARAMETERS) {
-            Request r = make(Collective::kAllGather, input, output, 0, dtype,
-                             SLIPSTREAM_OPTION_VALUES);
+            Request r =
+                make(Collective::kAllGather, input, output, 0, dtype, SLIPSTREAM_OPTION_VALUES);
             r.receive_counts = std::move(counts);
             return submit(g, std::move(r));
           },
           nb::arg("input"), nb::arg("output"), nb::arg("counts"), nb::arg("dtype"),
           SLIPSTREAM_OPTIONS)
-      .def(
-          "broadcast",
-          [](const PyGroup& g, Address data, std::uint64_t count, DType dtype, std::uint32_t root,
-             SLIPSTREAM_OPTION_PARAMETERS) {
-            Request r = make(Collective::kBroadcast, data, data, count, dtype,
-                             SLIPSTREAM_OPTION_VALUES);
-            r.root = root;
-            return submit(g, std::move(r));
-          },
-          nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("root"),
-          SLIPSTREAM_OPTIONS)
-      .def(
-          "reduce",
-          [](const PyGroup& g, Address input, Address output, std::uint64_t count, DType dtype,
-             ReduceOp op, std::uint32_t root, SLIPSTREAM_OPTION_PARAMETERS) {
-            Request r =
-                make(Collective::kReduce, input, output, count, dtype, SLIPSTREAM_OPTION_VALUES);
-            r.op = op;
-            r.root = root;
-            return submit(g, std::move(r));
-          },
-          nb::arg("input"), nb::arg("output"), nb::arg("count"), nb::arg("dtype"), nb::arg("op"),
-          nb::arg("root"), SLIPSTREAM_OPTIONS)
       .def(
           "gather",
           [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,
@@ -198,6 +195,20 @@ void bind_group(nb::module_& m) {
           nb::arg("input"), nb::arg("output"), nb::arg("count_per_rank"), nb::arg("dtype"),
           nb::arg("root"), SLIPSTREAM_OPTIONS)
       .def(
+          "broadcast",
+          [](const PyGroup& g, Address data, std::uint64_t count, DType dtype, std::uint32_t root,
+             SLIPSTREAM_OPTION_PARAMETERS) {
+            Request r =
+                make(Collective::kBroadcast, data, data, count, dtype, SLIPSTREAM_OPTION_VALUES);
+            r.root = root;
+            return submit(g, std::move(r));
+          },
+          nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("root"), SLIPSTREAM_OPTIONS);
+}
+
+void bind_exchanges(GroupClass& group) {
+  group
+      .def(
           "all_to_all",
           [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,
              DType dtype, SLIPSTREAM_OPTION_PARAMETERS) {
@@ -210,8 +221,8 @@ void bind_group(nb::module_& m) {
           "all_to_all_v",
           [](const PyGroup& g, Address input, Address output, Counts send_counts,
              Counts receive_counts, DType dtype, SLIPSTREAM_OPTION_PARAMETERS) {
-            Request r = make(Collective::kAllToAll, input, output, 0, dtype,
-                             SLIPSTREAM_OPTION_VALUES);
+            Request r =
+                make(Collective::kAllToAll, input, output, 0, dtype, SLIPSTREAM_OPTION_VALUES);
             r.send_counts = std::move(send_counts);
             r.receive_counts = std::move(receive_counts);
             return submit(g, std::move(r));
@@ -221,8 +232,8 @@ void bind_group(nb::module_& m) {
       .def(
           "barrier",
           [](const PyGroup& g, SLIPSTREAM_OPTION_PARAMETERS) {
-            return submit(g, make(Collective::kBarrier, 0, 0, 0, DType::kUInt8,
-                                  SLIPSTREAM_OPTION_VALUES));
+            return submit(
+                g, make(Collective::kBarrier, 0, 0, 0, DType::kUInt8, SLIPSTREAM_OPTION_VALUES));
           },
           SLIPSTREAM_OPTIONS)
       .def(
@@ -234,20 +245,30 @@ void bind_group(nb::module_& m) {
             r.tag = tag;
             return submit(g, std::move(r));
           },
-          nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("peer"),
-          nb::arg("tag") = 0, SLIPSTREAM_OPTIONS)
+          nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("peer"), nb::arg("tag") = 0,
+          SLIPSTREAM_OPTIONS)
       .def(
           "recv",
           [](const PyGroup& g, Address data, std::uint64_t count, DType dtype, std::int64_t peer,
              std::uint32_t tag, SLIPSTREAM_OPTION_PARAMETERS) {
-            Request r = make(Collective::kReceive, 0, data, count, dtype,
-                             SLIPSTREAM_OPTION_VALUES);
+            Request r = make(Collective::kReceive, 0, data, count, dtype, SLIPSTREAM_OPTION_VALUES);
             r.root = peer < 0 ? kAnyPeer : static_cast<std::uint32_t>(peer);
             r.tag = tag;
             return submit(g, std::move(r));
           },
-          nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("peer"),
-          nb::arg("tag") = 0, SLIPSTREAM_OPTIONS);
+          nb::arg("data"), nb::arg("count"), nb::arg("dtype"), nb::arg("peer"), nb::arg("tag") = 0,
+          SLIPSTREAM_OPTIONS);
+}
+
+}  // namespace
+
+void bind_group(nb::module_& m) {
+  bind_handle(m);
+  GroupClass group(m, "Group", "A set of ranks with a sequence of operations of its own.");
+  bind_basics(group);
+  bind_reductions(group);
+  bind_gathers(group);
+  bind_exchanges(group);
 }
 
 }  // namespace slipstream

@@ -1,16 +1,16 @@
-#include <memory>
-#include <optional>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
-
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "group_py.h"
 #include "module.h"
@@ -44,8 +44,8 @@ void bind_config(nb::module_& m) {
           nb::kw_only(), nb::arg("bind") = std::vector<std::string>{"127.0.0.1"},
           nb::arg("host_name") = "", nb::arg("host_id") = "", nb::arg("streams") = 2,
           nb::arg("segment_bytes") = 131072, nb::arg("eager_bytes") = 8192,
-          nb::arg("peer_timeout") = 5.0, nb::arg("stall_after") = 60.0,
-          nb::arg("timeout") = 1800.0, nb::arg("algorithm") = "auto");
+          nb::arg("peer_timeout") = 5.0, nb::arg("stall_after") = 60.0, nb::arg("timeout") = 1800.0,
+          nb::arg("algorithm") = "auto");
 }
 
 void bind_stats(nb::module_& m) {
@@ -76,12 +76,10 @@ void bind_stats(nb::module_& m) {
       .def_ro("failed", &OperationRecord::failed);
 }
 
-}  // namespace
+using RuntimeClass = nb::class_<Runtime>;
 
-void bind_runtime(nb::module_& m) {
-  bind_config(m);
-  bind_stats(m);
-  nb::class_<Runtime>(m, "Runtime", "The engine of one rank with its transports.")
+void bind_life(RuntimeClass& runtime) {
+  runtime
       .def(
           "__init__",
           [](Runtime* self, std::uint32_t rank, std::uint32_t world_size, std::uint32_t epoch,
@@ -91,8 +89,9 @@ void bind_runtime(nb::module_& m) {
           },
           nb::kw_only(), nb::arg("rank"), nb::arg("world_size"), nb::arg("epoch") = 0,
           nb::arg("key"), nb::arg("config") = RuntimeConfig{})
-      .def("address", [](const Runtime& r) { return to_bytes(r.address()); },
-           "What the peers need to reach this rank.")
+      .def(
+          "address", [](const Runtime& r) { return to_bytes(r.address()); },
+          "What the peers need to reach this rank.")
       .def(
           "connect",
           [](Runtime& r, const std::vector<nb::bytes>& addresses, double timeout) {
@@ -113,7 +112,11 @@ void bind_runtime(nb::module_& m) {
           },
           nb::arg("name"), nb::arg("ranks"),
           "A group of world ranks that includes this one; no communication. All members make it "
-          "alike.")
+          "alike.");
+}
+
+void bind_reports(RuntimeClass& runtime) {
+  runtime
       .def("notify", &Runtime::notify, nb::arg("handle"), nb::arg("token"),
            "Has next_event() return the token once the operation is done.")
       .def(
@@ -157,6 +160,16 @@ void bind_runtime(nb::module_& m) {
             r.close();
           },
           "Says goodbye and ends everything in flight. Idempotent.");
+}
+
+}  // namespace
+
+void bind_runtime(nb::module_& m) {
+  bind_config(m);
+  bind_stats(m);
+  RuntimeClass runtime(m, "Runtime", "The engine of one rank with its transports.");
+  bind_life(runtime);
+  bind_reports(runtime);
 }
 
 }  // namespace slipstream

@@ -28,8 +28,8 @@ struct Address {
   std::vector<std::string> endpoints;
 
   [[nodiscard]] std::string format() const {
-    std::string text = concat("slipstream ", kProtocolVersion, "\n", host_name, "\n", host_id, "\n",
-                              shm_name);
+    std::string text =
+        concat("slipstream ", kProtocolVersion, "\n", host_name, "\n", host_id, "\n", shm_name);
     for (const std::string& endpoint : endpoints) text += "\n" + endpoint;
     return text;
   }
@@ -167,8 +167,7 @@ std::string Runtime::address() const {
       .format();
 }
 
-void Runtime::connect(const std::vector<std::string>& addresses,
-                      std::chrono::nanoseconds timeout) {
+void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::nanoseconds timeout) {
   const Identity& self = parts_->identity;
   if (addresses.size() != self.world_size) {
     fail(ErrorKind::kUsage, "connect: ", addresses.size(), " addresses for ", self.world_size,
@@ -185,7 +184,8 @@ void Runtime::connect(const std::vector<std::string>& addresses,
     if (may_share && parts_->shm.dial(peer, address.shm_name)) continue;
     if (named && may_share) {
       fail(ErrorKind::kConfig, "rank ", peer, " has the same SLIPSTREAM_HOST_ID as this rank, '",
-           host_id, "', but its Unix socket cannot be reached from here; ranks of one host must "
+           host_id,
+           "', but its Unix socket cannot be reached from here; ranks of one host must "
            "share its network namespace");
     }
     parts_->tcp.dial(peer, address.endpoints);

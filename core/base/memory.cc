@@ -16,14 +16,14 @@ namespace slipstream {
 Descriptor make_memory_fd(const char* label, std::size_t bytes) {
   Descriptor fd(::memfd_create(label, MFD_CLOEXEC), "memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    fail(ErrorKind::kInternal, "ftruncate of ", bytes, " bytes of shared memory failed: ",
-         std::strerror(errno));
+    fail(ErrorKind::kInternal, "ftruncate of ", bytes,
+         " bytes of shared memory failed: ", std::strerror(errno));
   }
   return fd;
 }
 
 SharedMapping::SharedMapping(int fd, std::size_t bytes) : bytes_(bytes) {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes) {
     fail(ErrorKind::kPeer, "shared memory from a peer holds ", status.st_size, " bytes, expected ",
          bytes);

@@ -40,8 +40,8 @@ Plan reduce(const Shape& shape) {
   PlanBuilder plan(Algorithm::kBinomial);
   const Tree tree(shape);
   Region sum{Memory::kInput, 0, shape.bytes()};
-  const Region result = tree.index == 0 ? Region{Memory::kOutput, 0, shape.bytes()}
-                                        : plan.scratch(shape.bytes());
+  const Region result =
+      tree.index == 0 ? Region{Memory::kOutput, 0, shape.bytes()} : plan.scratch(shape.bytes());
   std::uint32_t last = PlanBuilder::kNone;
   for (std::uint32_t bit = 1; bit < tree.low_bit(); bit *= 2) {
     if (tree.index + bit >= tree.size) continue;

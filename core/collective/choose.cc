@@ -79,7 +79,8 @@ std::uint64_t bytes_for_rules(const Shape& shape) {
       return shape.bytes() * shape.size;
     case kAllGather:
       return std::accumulate(shape.receive_counts.begin(), shape.receive_counts.end(),
-                             std::uint64_t{0}) * shape.element_bytes;
+                             std::uint64_t{0}) *
+             shape.element_bytes;
     default:
       return shape.bytes();
   }

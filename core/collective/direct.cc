@@ -8,7 +8,8 @@ namespace {
 constexpr auto kNone = PlanBuilder::kNone;
 
 /// Receives a block of `own.bytes` from every other rank and adds all up in the order of the ranks
-/// into `result`. The caller may use one buffer for both: `readers` are the sends that still read it.
+/// into `result`. The caller may use one buffer for both: `readers` are the sends that still read
+/// it.
 void gather_and_reduce(PlanBuilder& plan, const Shape& shape, const Region& own,
                        const Region& result, const PlanBuilder::After& readers) {
   std::vector<Region> value(shape.size, own);
@@ -56,8 +57,7 @@ Plan reduce_scatter(const Shape& shape) {
 
 Plan all_gather(const Shape& shape) {
   PlanBuilder plan(Algorithm::kDirect);
-  const Blocks output =
-      Blocks::listed(Memory::kOutput, shape.receive_counts, shape.element_bytes);
+  const Blocks output = Blocks::listed(Memory::kOutput, shape.receive_counts, shape.element_bytes);
   const Region mine{Memory::kInput, 0, output[shape.rank].bytes};
   for (std::uint32_t by = 1; by < shape.size; ++by) {
     plan.send(shape.next(by), 0, mine);
@@ -111,8 +111,7 @@ Plan scatter(const Shape& shape) {
 Plan all_to_all(const Shape& shape) {
   PlanBuilder plan(Algorithm::kDirect);
   const Blocks input = Blocks::listed(Memory::kInput, shape.send_counts, shape.element_bytes);
-  const Blocks output =
-      Blocks::listed(Memory::kOutput, shape.receive_counts, shape.element_bytes);
+  const Blocks output = Blocks::listed(Memory::kOutput, shape.receive_counts, shape.element_bytes);
   for (std::uint32_t by = 1; by < shape.size; ++by) {
     plan.send(shape.next(by), 0, input[shape.next(by)]);
     plan.receive(shape.previous(by), 0, output[shape.previous(by)]);

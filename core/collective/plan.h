@@ -36,7 +36,7 @@ struct Step {
 
   Kind kind{};
   bool reduces = false;
-  bool divides = false;  ///< the reduction is complete: an average divides here
+  bool divides = false;    ///< the reduction is complete: an average divides here
   std::uint32_t peer = 0;  ///< rank in the group
   std::uint32_t tag = 0;   ///< unique for its sender and receiver within the operation
   Region from, to, operand;
@@ -63,8 +63,7 @@ class PlanBuilder {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   using After = std::vector<std::uint32_t>;
 
-  explicit PlanBuilder(Algorithm algorithm, bool keeps_empty = false)
-      : keeps_empty_(keeps_empty) {
+  explicit PlanBuilder(Algorithm algorithm, bool keeps_empty = false) : keeps_empty_(keeps_empty) {
     plan_.algorithm = algorithm;
   }
 

@@ -7,8 +7,8 @@ namespace {
 
 constexpr auto kNone = PlanBuilder::kNone;
 
-/// The reduce-scatter half. `own` are this rank's contributions, `partial` holds what passes by and,
-/// in block `rank`, the result. Returns the step that completes the result.
+/// The reduce-scatter half. `own` are this rank's contributions, `partial` holds what passes by
+/// and, in block `rank`, the result. Returns the step that completes the result.
 ///
 /// At step s rank r sends block r-1-s to its successor and receives block r-2-s, to which it adds
 /// its own: block b is summed in the order b+1, b+2, ..., b, the same on every run.
@@ -67,8 +67,7 @@ Plan reduce_scatter(const Shape& shape) {
 
 Plan all_gather(const Shape& shape) {
   PlanBuilder plan(Algorithm::kRing);
-  const Blocks output =
-      Blocks::listed(Memory::kOutput, shape.receive_counts, shape.element_bytes);
+  const Blocks output = Blocks::listed(Memory::kOutput, shape.receive_counts, shape.element_bytes);
   const Region mine{Memory::kInput, 0, output[shape.rank].bytes};
   plan.copy(output[shape.rank], mine);
   all_gather(plan, shape, mine, output, 0, kNone);

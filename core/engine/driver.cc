@@ -35,7 +35,9 @@ void poll_fds(const std::vector<int>& fds, int event_fd, TimePoint until) {
 Driver::Driver(Driven& driven, Doorbell& doorbell, Options options)
     : driven_(driven), doorbell_(doorbell), options_(options) {}
 
-void Driver::start() { progress_ = std::thread([this] { progress_loop(); }); }
+void Driver::start() {
+  progress_ = std::thread([this] { progress_loop(); });
+}
 
 void Driver::stop() {
   if (!progress_.joinable()) return;

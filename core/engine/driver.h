@@ -34,8 +34,8 @@ class Driven {
 class Driver {
  public:
   struct Options {
-    Nanoseconds spin = 50us;   ///< how long to look for work before sleeping
-    bool yields = false;       ///< give the core away while spinning (more ranks than cores)
+    Nanoseconds spin = 50us;  ///< how long to look for work before sleeping
+    bool yields = false;      ///< give the core away while spinning (more ranks than cores)
   };
 
   Driver(Driven& driven, Doorbell& doorbell, Options options);

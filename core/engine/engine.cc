@@ -39,10 +39,10 @@ Engine::Engine(const Identity& identity, EngineOptions options, Doorbell& doorbe
       driver_(*this, doorbell, options.driver),
       hosts_(identity.world_size) {
   for (std::uint32_t rank = 0; rank < identity.world_size; ++rank) {
-    peers_.push_back(rank == identity.rank ? nullptr
-                                           : std::make_unique<Peer>(
-                                                 rank, identity.epoch,
-static_cast<SegmentSource&>(*this), stats_));
+    peers_.push_back(rank == identity.rank
+                         ? nullptr
+                         : std::make_unique<Peer>(rank, identity.epoch,
+                                                  static_cast<SegmentSource&>(*this), stats_));
   }
 }
 
@@ -109,8 +109,10 @@ void Engine::close_group(Group& group) {
     start_submitted();
     const bool busy = !group.running.empty() || !group.sending.empty() || !group.receives.empty() ||
                       !group.receiving.empty();
-    fail_group(group, Error(ErrorKind::kAborted, concat("rank ", identity_.rank, " closed group '",
-                                                        group.name(), "'")), busy);
+    fail_group(group,
+               Error(ErrorKind::kAborted,
+                     concat("rank ", identity_.rank, " closed group '", group.name(), "'")),
+               busy);
     group.closed = true;
     closed_groups_[group.id()] = group.started;
     groups_.erase(group.id());
@@ -120,8 +122,10 @@ void Engine::close_group(Group& group) {
 void Engine::abort_group(Group& group, const std::string& reason) {
   driver_.run_exclusively([&] {
     start_submitted();
-    fail_group(group, Error(ErrorKind::kAborted, concat("rank ", identity_.rank, " aborted group '",
-                                                        group.name(), "': ", reason)), true);
+    fail_group(group,
+               Error(ErrorKind::kAborted, concat("rank ", identity_.rank, " aborted group '",
+                                                 group.name(), "': ", reason)),
+               true);
   });
 }
 
@@ -240,9 +244,8 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
     }
   }
   post_credits(*operation);
-  operation->begin([&](std::uint32_t step, std::uint32_t segment) {
-    issue(operation, step, segment);
-  });
+  operation->begin(
+      [&](std::uint32_t step, std::uint32_t segment) { issue(operation, step, segment); });
   if (operation->segments_left() == 0) return complete(operation);
   auto early = group.early.extract(sequence);
   if (early.empty()) return;
@@ -350,7 +353,8 @@ void Engine::finish_segment(const std::shared_ptr<Operation>& operation, std::ui
                             std::uint32_t segment) {
   operation->progressed = now_;
   const bool last = operation->finish_segment(
-      step, segment, [&](std::uint32_t next, std::uint32_t piece) { issue(operation, next, piece); });
+      step, segment,
+      [&](std::uint32_t next, std::uint32_t piece) { issue(operation, next, piece); });
   if (last) complete(operation);
 }
 
@@ -445,8 +449,7 @@ Frame Engine::frame_for(FrameKind kind, const Group& group, std::uint64_t sequen
   return frame;
 }
 
-void Engine::broadcast(const Group& group, const Frame& frame,
-                       std::span<const std::byte> payload) {
+void Engine::broadcast(const Group& group, const Frame& frame, std::span<const std::byte> payload) {
   for (const std::uint32_t rank : group.ranks()) {
     if (rank != identity_.rank) peers_[rank]->send_control(frame, payload);
   }

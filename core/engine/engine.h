@@ -24,12 +24,12 @@ namespace slipstream {
 
 struct EngineOptions {
   std::uint64_t segment_bytes = 128 * 1024;
-  std::uint64_t eager_bytes = 8 * 1024;        ///< steps up to this size are sent unasked
-  std::uint64_t eager_pool_bytes = 256 * 1024; ///< unasked bytes that a peer may have to hold
-  Nanoseconds peer_timeout = 5s;               ///< silence after which a peer is dead
-  Nanoseconds stall_after = 60s;               ///< age at which an operation is reported
+  std::uint64_t eager_bytes = 8 * 1024;         ///< steps up to this size are sent unasked
+  std::uint64_t eager_pool_bytes = 256 * 1024;  ///< unasked bytes that a peer may have to hold
+  Nanoseconds peer_timeout = 5s;                ///< silence after which a peer is dead
+  Nanoseconds stall_after = 60s;                ///< age at which an operation is reported
   Nanoseconds operation_timeout = 1800s;
-  Nanoseconds goodbye_timeout = 3s;            ///< for peers to take what they still must have
+  Nanoseconds goodbye_timeout = 3s;  ///< for peers to take what they still must have
   Algorithm algorithm = Algorithm::kAuto;
   Driver::Options driver;
 };
@@ -112,8 +112,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
 
   // frames.cc: what arrives
   void dispatch(Peer& peer, Group& group, const Frame& frame, std::span<const std::byte> payload);
-  void on_segment(Peer& peer, Group& group, const Frame& frame,
-                  std::span<const std::byte> payload);
+  void on_segment(Peer& peer, Group& group, const Frame& frame, std::span<const std::byte> payload);
   void on_eager(Peer& peer, Group& group, const Frame& frame, std::span<const std::byte> payload);
   void on_post(Peer& peer, Group& group, const Frame& frame);
   void on_request(Peer& peer, Group& group, const Frame& frame);
@@ -132,8 +131,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   // point_to_point.cc
   void start_send(const std::shared_ptr<Operation>& operation);
   void start_receive(const std::shared_ptr<Operation>& operation);
-  void on_message(Peer& peer, Group& group, const Frame& frame,
-                  std::span<const std::byte> payload);
+  void on_message(Peer& peer, Group& group, const Frame& frame, std::span<const std::byte> payload);
   void match(const std::shared_ptr<Operation>& receive, Early&& message);
   void check_message_possible(const std::shared_ptr<Operation>& operation);
 
@@ -172,10 +170,10 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   std::vector<std::string> refusals_;
 
   std::mutex submit_mutex_;
-  std::vector<std::shared_ptr<Operation>> submitted_;         // guarded by submit_mutex_
-  std::uint64_t next_order_ = 0;                              // guarded by submit_mutex_
-  bool accepting_ = true;                                     // guarded by submit_mutex_
-  std::map<std::string, std::uint64_t> group_instances_;      // guarded by submit_mutex_
+  std::vector<std::shared_ptr<Operation>> submitted_;     // guarded by submit_mutex_
+  std::uint64_t next_order_ = 0;                          // guarded by submit_mutex_
+  bool accepting_ = true;                                 // guarded by submit_mutex_
+  std::map<std::string, std::uint64_t> group_instances_;  // guarded by submit_mutex_
   std::atomic<std::uint64_t> in_flight_{0};
 
   // driver

@@ -83,8 +83,8 @@ void Engine::arrived(std::uint32_t rank, std::uint32_t stream, const Frame& fram
 void Engine::dispatch(Peer& peer, Group& group, const Frame& frame,
                       std::span<const std::byte> payload) {
   const bool point_to_point = (frame.flags & kPointToPoint) != 0;
-  const bool collective = !point_to_point && frame.kind != FrameKind::kAbort &&
-                          frame.kind != FrameKind::kDescribe;
+  const bool collective =
+      !point_to_point && frame.kind != FrameKind::kAbort && frame.kind != FrameKind::kDescribe;
   if (collective) {
     auto& submitted = group.submitted[group.index_of(peer.rank())];
     submitted = std::max(submitted, frame.sequence + 1);
@@ -112,8 +112,7 @@ void Engine::dispatch(Peer& peer, Group& group, const Frame& frame,
 }
 
 /// Of a group that was closed here, or is not made here yet.
-void Engine::on_unknown_group(Peer& peer, const Frame& frame,
-                              std::span<const std::byte> payload) {
+void Engine::on_unknown_group(Peer& peer, const Frame& frame, std::span<const std::byte> payload) {
   const auto closed = closed_groups_.find(frame.group);
   auto& waiting = unknown_groups_[frame.group];
   if (closed == closed_groups_.end() && waiting.size() < kMostUnknown) {
@@ -125,9 +124,9 @@ void Engine::on_unknown_group(Peer& peer, const Frame& frame,
   const bool needs_us = frame.kind != FrameKind::kAbort && frame.kind != FrameKind::kDescribe &&
                         closed != closed_groups_.end() && frame.sequence >= closed->second;
   if (needs_us) {
-    send_abort(peer, frame.group,
-               Error(ErrorKind::kAborted,
-                     concat(name_of_peer(identity_.rank), " has closed the group")));
+    send_abort(
+        peer, frame.group,
+        Error(ErrorKind::kAborted, concat(name_of_peer(identity_.rank), " has closed the group")));
   }
 }
 
@@ -155,8 +154,7 @@ void Engine::on_eager(Peer& peer, Group& group, const Frame& frame,
     return take_eager(peer, operation, frame, payload);
   }
   if (frame.sequence >= group.started && !group.failure) {
-    group.early[frame.sequence].push_back(
-        {peer.rank(), frame, {payload.begin(), payload.end()}});
+    group.early[frame.sequence].push_back({peer.rank(), frame, {payload.begin(), payload.end()}});
     return;
   }
   if (is_eager(frame)) release_eager(peer, sizeof(Frame) + payload.size());
@@ -164,8 +162,8 @@ void Engine::on_eager(Peer& peer, Group& group, const Frame& frame,
   if (!group.failure && ours && *ours != frame.fingerprint) begin_mismatch(group, frame.sequence);
 }
 
-void Engine::take_eager(Peer& peer, const std::shared_ptr<Operation>& operation,
-                        const Frame& frame, std::span<const std::byte> payload) {
+void Engine::take_eager(Peer& peer, const std::shared_ptr<Operation>& operation, const Frame& frame,
+                        std::span<const std::byte> payload) {
   if (is_eager(frame)) release_eager(peer, sizeof(Frame) + payload.size());
   if (operation->cancelled()) return;
   Group& group = operation->group();

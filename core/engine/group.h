@@ -79,11 +79,11 @@ class Group {
   bool closed = false;
 
   // Point to point: numbered by sender for each receiver.
-  std::vector<std::uint64_t> next_message;                         // by receiver
-  std::map<MessageKey, std::shared_ptr<Operation>> sending;        // by (receiver, number)
-  std::map<MessageKey, std::shared_ptr<Operation>> receiving;      // by (sender, number)
-  std::list<std::shared_ptr<Operation>> receives;                  // not matched, in order
-  std::list<Early> messages;                                       // not matched, in order
+  std::vector<std::uint64_t> next_message;                     // by receiver
+  std::map<MessageKey, std::shared_ptr<Operation>> sending;    // by (receiver, number)
+  std::map<MessageKey, std::shared_ptr<Operation>> receiving;  // by (sender, number)
+  std::list<std::shared_ptr<Operation>> receives;              // not matched, in order
+  std::list<Early> messages;                                   // not matched, in order
 
  private:
   struct Remembered {

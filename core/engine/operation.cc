@@ -61,7 +61,8 @@ Operation::Operation(Request request, std::shared_ptr<const Plan> plan,
   std::uint64_t bits = 0;
   for (const Step& step : plan_->steps) {
     const std::uint64_t bytes = step.kind == Step::Kind::kSend ? step.from.bytes : step.to.bytes;
-    const std::uint64_t segments = std::max<std::uint64_t>(1, (bytes + segment_bytes_ - 1) / segment_bytes_);
+    const std::uint64_t segments =
+        std::max<std::uint64_t>(1, (bytes + segment_bytes_ - 1) / segment_bytes_);
     states_.push_back({static_cast<std::uint32_t>(segments), 0, bits});
     bits += 2 * segments;
     segments_left_ += segments;

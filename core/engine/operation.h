@@ -79,7 +79,9 @@ class Operation {
     std::uint64_t first_bit = 0;  // two bits a segment: issued, finished
   };
 
-  [[nodiscard]] bool bit(std::uint64_t index) const { return (bits_[index / 64] >> index % 64) & 1; }
+  [[nodiscard]] bool bit(std::uint64_t index) const {
+    return (bits_[index / 64] >> index % 64) & 1;
+  }
   void set_bit(std::uint64_t index) { bits_[index / 64] |= std::uint64_t{1} << index % 64; }
   [[nodiscard]] bool may_begin(const Step& step, std::uint32_t segment) const;
   void issue_if_ready(std::uint32_t step, std::uint32_t segment, const Issue& issue);

@@ -13,8 +13,8 @@ void Engine::check_message_possible(const std::shared_ptr<Operation>& operation)
   if (root == kAnyPeer) return;
   Peer& peer = peer_of(operation->group(), root);
   if (peer.reachable() && !peer.left()) return;
-  fail_operation(operation, Error(ErrorKind::kPeer, concat(name_of_peer(peer.rank()), " ",
-                                                           peer.why_gone())));
+  fail_operation(operation,
+                 Error(ErrorKind::kPeer, concat(name_of_peer(peer.rank()), " ", peer.why_gone())));
 }
 
 void Engine::start_send(const std::shared_ptr<Operation>& operation) {
@@ -24,8 +24,7 @@ void Engine::start_send(const std::shared_ptr<Operation>& operation) {
   const Request& request = operation->request();
   Peer& peer = peer_of(group, request.root);
   operation->set_sequence(group.next_message[request.root]++);
-  const std::span<const std::byte> payload =
-      operation->whole(operation->plan().steps[0].from);
+  const std::span<const std::byte> payload = operation->whole(operation->plan().steps[0].from);
   Frame frame = frame_for(FrameKind::kEager, group, operation->sequence());
   frame.flags = kPointToPoint;
   frame.step = request.tag;
@@ -88,11 +87,10 @@ void Engine::match(const std::shared_ptr<Operation>& receive, Early&& message) {
   const std::uint64_t expected = receive->plan().steps[0].to.bytes;
   if (message.frame.offset != expected ||
       message.frame.fingerprint != fingerprint(receive->request())) {
-    const Error cause(
-        ErrorKind::kMismatch,
-        concat("rank ", group.rank(), " passed ", describe(receive->request()), " (", expected,
-               " bytes), but rank ", from, " sent ", message.frame.offset,
-               " bytes with this tag; both must pass the same dtype and count"));
+    const Error cause(ErrorKind::kMismatch,
+                      concat("rank ", group.rank(), " passed ", describe(receive->request()), " (",
+                             expected, " bytes), but rank ", from, " sent ", message.frame.offset,
+                             " bytes with this tag; both must pass the same dtype and count"));
     fail_operation(receive, cause);
     return fail_group(group, cause, true);
   }

@@ -70,8 +70,9 @@ void Engine::watch_operations() {
   for (const auto& operation : all) {
     if (operation->completion()->done()) continue;
     if (now_ >= operation->deadline) {
-      const std::string why = concat("reached its timeout after ", seconds(now_ - operation->submitted),
-                                     " s: ", waiting_for(*operation));
+      const std::string why =
+          concat("reached its timeout after ", seconds(now_ - operation->submitted),
+                 " s: ", waiting_for(*operation));
       fail_operation(operation, Error(ErrorKind::kPeerTimeout, why));
       fail_group(operation->group(),
                  Error(ErrorKind::kPeerTimeout, concat(operation->title(), " ", why)), true);
@@ -98,8 +99,8 @@ void Engine::stall(const std::shared_ptr<Operation>& operation) {
   const Nanoseconds age = now_ - operation->submitted;
   operation->report_at = now_ + age;
   ++stats_.stalls_reported;
-  log_(LogLevel::kWarning, operation->title(), " waits since ", seconds(age), " s: ",
-       waiting_for(*operation), "; it goes on waiting until its timeout of ",
+  log_(LogLevel::kWarning, operation->title(), " waits since ", seconds(age),
+       " s: ", waiting_for(*operation), "; it goes on waiting until its timeout of ",
        seconds(operation->deadline - operation->submitted), " s");
 }
 
@@ -123,8 +124,8 @@ std::string Engine::waiting_for(const Operation& operation) const {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   if (names.empty()) return "no rank is missing, data are on their way";
-  return text + (absent.empty() ? " has submitted it but its data are missing"
-                                : " has not submitted it");
+  return text +
+         (absent.empty() ? " has submitted it but its data are missing" : " has not submitted it");
 }
 
 void Engine::stream_lost(std::uint32_t rank, std::uint32_t stream, const std::string& reason) {
@@ -199,8 +200,8 @@ void Engine::end_mismatch(Group& group) {
 
 void Engine::fail_group(Group& group, const Error& cause, bool tell) {
   if (group.failure || group.closed) return;
-  group.failure.emplace(cause.kind(),
-                        concat(cause.what(), " (group '", group.name(), "' has failed: make it anew)"));
+  group.failure.emplace(
+      cause.kind(), concat(cause.what(), " (group '", group.name(), "' has failed: make it anew)"));
   if (tell) {
     for (const std::uint32_t rank : group.ranks()) {
       if (rank != identity_.rank) send_abort(*peers_[rank], group.id(), cause);

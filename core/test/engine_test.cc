@@ -69,7 +69,8 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(All, Allreduce, testing::ValuesIn(cases()), [](const auto& tested) {
   const Case& c = tested.param;
-  return concat(name_of(c.algorithm), "_", c.ranks, "_ranks_", c.count, c.copies ? "_copied" : "_kept");
+  return concat(name_of(c.algorithm), "_", c.ranks, "_ranks_", c.count,
+                c.copies ? "_copied" : "_kept");
 });
 
 TEST(Engine, RunsManyOperationsAtOnce) {

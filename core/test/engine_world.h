@@ -53,14 +53,13 @@ class EngineWorld {
       EngineRank* self = member.get();
       self->rank = rank;
       self->size = size;
-      self->transport =
-          std::make_unique<FakeTransport>(network_, rank, self->doorbell.bell());
+      self->transport = std::make_unique<FakeTransport>(network_, rank, self->doorbell.bell());
       const Log log([self](LogLevel, const std::string& text) {
         const std::scoped_lock lock(self->log_mutex);
         self->log.push_back(text);
       });
-      self->engine = std::make_unique<Engine>(Identity{rank, size, 7, {}}, engine,
-                                              self->doorbell, log);
+      self->engine =
+          std::make_unique<Engine>(Identity{rank, size, 7, {}}, engine, self->doorbell, log);
       self->engine->add_transport(*self->transport);
       ranks_.push_back(std::move(member));
     }

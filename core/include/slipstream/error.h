@@ -47,10 +47,10 @@ template <typename... Parts>
 }  // namespace slipstream
 
 /// An invariant of the engine itself; prints the values when it does not hold.
-#define SLIPSTREAM_ASSERT(condition, ...)                                                       \
-  do {                                                                                          \
-    if (!(condition)) {                                                                         \
-      ::slipstream::fail(::slipstream::ErrorKind::kInternal, "expected " #condition " at ",     \
-                         __FILE__, ":", __LINE__, "; please report: ", __VA_ARGS__);            \
-    }                                                                                           \
+#define SLIPSTREAM_ASSERT(condition, ...)                                                   \
+  do {                                                                                      \
+    if (!(condition)) {                                                                     \
+      ::slipstream::fail(::slipstream::ErrorKind::kInternal, "expected " #condition " at ", \
+                         __FILE__, ":", __LINE__, "; please report: ", __VA_ARGS__);        \
+    }                                                                                       \
   } while (false)

@@ -25,7 +25,7 @@ struct RuntimeConfig {
   /// Ranks with equal ones must, with different ones may not use shared memory; where one is empty,
   /// reaching each other's Unix socket decides.
   std::string host_id;
-  std::uint16_t streams = 2;               ///< for segments, per peer over TCP
+  std::uint16_t streams = 2;                 ///< for segments, per peer over TCP
   std::uint64_t segment_bytes = 128 * 1024;  ///< <= 256 KB, equal on all ranks
   std::uint64_t eager_bytes = 8 * 1024;      ///< equal on all ranks
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(5);

@@ -9,7 +9,7 @@ namespace slipstream {
 
 /// Counters since the runtime was made. Bytes include headers.
 struct Stats {
-  std::uint64_t operations = 0;       ///< completed
+  std::uint64_t operations = 0;  ///< completed
   std::uint64_t failed_operations = 0;
   std::uint64_t network_bytes_sent = 0;
   std::uint64_t network_bytes_received = 0;
@@ -18,8 +18,8 @@ struct Stats {
   std::uint64_t segments_sent_again = 0;
   std::uint64_t streams_lost = 0;
   std::uint64_t stalls_reported = 0;
-  std::uint64_t busy_nanoseconds = 0;     ///< with at least one operation in flight
-  std::uint64_t blocked_nanoseconds = 0;  ///< callers inside wait(), summed over threads
+  std::uint64_t busy_nanoseconds = 0;          ///< with at least one operation in flight
+  std::uint64_t blocked_nanoseconds = 0;       ///< callers inside wait(), summed over threads
   std::int64_t last_submit_nanoseconds = 0;    ///< steady clock
   std::int64_t last_complete_nanoseconds = 0;  ///< steady clock
 };
