@@ -104,7 +104,7 @@ def normalise(images: Tensor) -> Tensor:
     return floats.contiguous(memory_format=torch.channels_last)
 
 
-def augment(images: Tensor, generator: torch.Generator, padding: int = 2) -> Tensor:
+def augment(images: Tensor, generator: torch.Generator, padding: int = 1) -> Tensor:
     """Flip every second image, and shift each by up to `padding` pixels, the whole batch at once.
 
     Args:
