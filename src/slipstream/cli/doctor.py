@@ -24,9 +24,15 @@ def doctor(
     peer: Annotated[
         str | None, typer.Option(help="Host to look up the route to; default: the default route.")
     ] = None,
+    algorithms: Annotated[
+        bool, typer.Option(help="Show instead by which rules algorithms are chosen.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
 ) -> None:
     """Show what this host has and what it lacks. Exit code 1 if Slipstream cannot work here."""
+    if algorithms:
+        Console(highlight=False).print(_algorithms())
+        return
     findings = find_everything(os.environ, peer)
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -37,6 +43,20 @@ def doctor(
             if finding.remedy:
                 console.print(_remedy(finding))
     raise typer.Exit(int(any(finding.state == "wrong" for finding in findings)))
+
+
+def _algorithms() -> Table:
+    from slipstream import _core  # absent where the rest of the doctor must still work
+
+    table = Table(
+        "collective", "algorithm", "bytes", "ranks", title="The first row that fits counts"
+    )
+    last = ""
+    for line in _core.algorithm_table().splitlines():
+        collective, *cells = line.split("\t")
+        table.add_row(collective if collective != last else "", *cells)
+        last = collective
+    return table
 
 
 def _screen(findings: list[Finding]) -> Table:

@@ -1,13 +1,11 @@
 """What `slipstream doctor` finds out about this host; nothing here imports a framework."""
 
-import fcntl
 import importlib
 import os
 import platform
 import re
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,7 +20,6 @@ from slipstream.settings import Settings
 # Reserved for documentation (RFC 5737): nothing is sent, but the route there is the default one.
 ANYWHERE = "198.51.100.1"
 SIMD_FLAGS = ("sse4_2", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
-SIOCGIFADDR = 0x8915
 
 State = Literal["ok", "absent", "wrong"]
 
@@ -89,48 +86,25 @@ def _memory() -> Finding:
 
 
 def _interface(environ: Mapping[str, str], peer: str | None) -> Finding:
-    target = f"to {peer}" if peer else "by default"
     try:
-        allowed = Settings.from_environment(environ).iface
-        address = _source_address(peer or ANYWHERE)
+        if peer is not None:
+            socket.getaddrinfo(peer, None)
+        from slipstream.comm.config import choose_listen_addresses  # the core may not be built
+
+        chosen = choose_listen_addresses(Settings.from_environment(environ), peer or ANYWHERE)
     except ConfigError as error:
         return _network("wrong", "not chosen", str(error))
     except OSError as error:
-        state = "absent" if peer is None else "wrong"
-        return _network(state, f"no route {target} ({error}): only ranks of this host are reached")
-    name = _interface_of(address)
-    if allowed is not None and not allowed.allows(name):
-        remedy = "allow it in the setting of the interfaces, or change the route"
-        return _network("wrong", f"{name} ({address}) carries the route {target}", remedy)
-    return _network("ok", f"{name} ({address}), since the route {target} begins there")
+        return _network("wrong", f"no route to {peer} ({error})", "name a host that is known here")
+    except ImportError:
+        return _network("absent", "not chosen, since the core is not built")
+    first = chosen[0]
+    reason = first.reason if peer else first.reason.replace(f"route to {ANYWHERE}", "default route")
+    return _network("ok", f"{first.interface} ({first.address}): {reason}")
 
 
 def _network(state: State, text: str, remedy: str = "") -> Finding:
     return Finding(topic="This host", name="interface", state=state, text=text, remedy=remedy)
-
-
-def _source_address(peer: str) -> str:
-    family, kind, _, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind) as probe:
-        probe.connect(address)
-        return str(probe.getsockname()[0])
-
-
-def _interface_of(address: str) -> str:
-    packed6 = socket.inet_pton(socket.AF_INET6, address).hex() if ":" in address else ""
-    if packed6:
-        listed = (line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines())
-        return next((fields[5] for fields in listed if fields[0] == packed6), "?")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode())
-            try:
-                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
-            except OSError:  # it has no IPv4 address
-                continue
-            if socket.inet_ntoa(answer[20:24]) == address:
-                return name
-    return "?"
 
 
 # ---- the engine ----

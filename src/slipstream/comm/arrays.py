@@ -52,10 +52,9 @@ def view(array: Array) -> View:
     try:
         return View(*_core.array_view(array))
     except UsageError:
-        bits = _bfloat16_bits(array)
-        if bits is None:
+        if not issubclass(type(array), np.ndarray) or _is_known(array.dtype):
             raise
-        return View(*_core.array_view(bits))._replace(dtype=_core.DType.BFLOAT16)
+        return _numpy_view(array)
 
 
 def writable(view: View, what: str) -> View:
@@ -100,10 +99,23 @@ def empty(shape: tuple[int, ...], dtype: _core.DType, what: str) -> NDArray[Any]
         ) from error
 
 
-def _bfloat16_bits(array: Array) -> Array | None:
-    """Return the bits of an array of ml_dtypes' bfloat16, which has no buffer protocol."""
-    is_numpys = issubclass(type(array), np.ndarray)
-    return array.view(np.uint16) if is_numpys and array.dtype.name == "bfloat16" else None
+def _is_known(dtype: Any) -> bool:
+    return dtype.isnative and dtype.name in _NUMPY_DTYPES.values()
+
+
+def _numpy_view(array: Array) -> View:
+    """Return the memory of a NumPy array whose type of element the buffer protocol does not know.
+
+    Raises:
+        UsageError: the engine does not know it either.
+    """
+    if array.dtype.name == "bfloat16":  # ml_dtypes'
+        return view(array.view(np.uint16))._replace(dtype=_core.DType.BFLOAT16)
+    allowed = ", ".join([*_NUMPY_DTYPES.values(), "bfloat16"])
+    raise UsageError(
+        f"the elements are {array.dtype}, {array.dtype.itemsize} bytes each; allowed, in the byte"
+        f" order of this machine: {allowed}; convert the array first"
+    )
 
 
 def _name(dtype: _core.DType) -> str:

@@ -192,7 +192,7 @@ def open_world(meeting: Meeting, settings: Settings) -> World:
     )
     roster = _exchange(meeting, generation, runtime.address())
     runtime.connect(roster, max(1.0, deadline - time.monotonic()))
-    return World(OpenEngine(runtime, meeting.rank))
+    return World(OpenEngine(runtime, meeting.rank, settings.timeline))
 
 
 def _store_host(store: Store) -> str:

@@ -25,3 +25,9 @@ def test_the_exit_code_says_whether_something_is_wrong() -> None:
     assert done.returncode == int("wrong" in states)
     bad = {**os.environ, "SLIPSTREAM_STREAMS": "many"}
     assert subprocess.run(DOCTOR, env=bad, capture_output=True, check=False).returncode == 1
+
+
+def test_the_rules_by_which_algorithms_are_chosen_can_be_shown() -> None:
+    done = subprocess.run((*DOCTOR, "--algorithms"), capture_output=True, text=True, check=True)
+    for name in ("allreduce", "ring", "recursive_doubling", "any size", "ranks"):
+        assert name in done.stdout, name

@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -20,7 +21,11 @@ LIMIT_SECONDS = 120.0
 
 def launched(*command: str | Path, environ: Mapping[str, str] | None = None) -> str:
     """Run a launcher to its end and return what the ranks printed."""
-    chosen = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    chosen = {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "SLIPSTREAM_JOB_KEY": secrets.token_hex(16),
+    }
     done = subprocess.run(
         [str(part) for part in command],
         env={**os.environ, **chosen, **(environ or {})},

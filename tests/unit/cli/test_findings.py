@@ -30,10 +30,16 @@ def test_the_interface_is_the_one_of_the_route_to_the_peer() -> None:
     assert found("interface", peer="::1").text.startswith("lo (::1)")
 
 
-@pytest.mark.parametrize(("interfaces", "state"), [("lo", "ok"), ("^lo", "wrong"), ("^", "wrong")])
-def test_an_interface_that_the_settings_forbid_is_wrong(interfaces: str, state: str) -> None:
+@pytest.mark.parametrize(("interfaces", "state"), [("lo", "ok"), ("=no", "wrong"), ("^", "wrong")])
+def test_settings_that_leave_no_interface_are_wrong(interfaces: str, state: str) -> None:
     finding = found("interface", {"SLIPSTREAM_IFACE": interfaces}, "127.0.0.1")
     assert finding.state == state
+
+
+def test_the_reason_for_the_interface_is_shown() -> None:
+    assert found("interface", peer="127.0.0.1").text.endswith("route to 127.0.0.1")
+    finding = found("interface", {"SLIPSTREAM_IFACE": "=lo"})
+    assert finding.text == "lo (127.0.0.1): SLIPSTREAM_IFACE==lo"
 
 
 def test_a_peer_without_an_address_is_wrong() -> None:

@@ -1,0 +1,270 @@
+"""Ranks that meet and then get into the trouble that the first argument names."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from slipstream import comm
+from slipstream.errors import SlipstreamError, UsageError
+
+LONG_SECONDS = 600.0
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+def fails(call: Callable[[], object]) -> None:
+    """Print the error that the call must raise, and how long it took."""
+    began = time.monotonic()
+    try:
+        call()
+    except SlipstreamError as error:
+        say(f"{type(error).__name__} after {time.monotonic() - began:.1f} s: {error}")
+    else:
+        raise AssertionError("it did not fail")
+
+
+def reduce_until_failure() -> None:
+    """Call allreduce until it fails."""
+    array = np.ones(1000, dtype=np.float32)
+    while True:
+        comm.allreduce(array, "max", name="gradient")
+
+
+def killed() -> None:
+    """The last rank is killed by the test, while the others reduce."""
+    comm.init()
+    say("ready")
+    if comm.rank() == comm.size() - 1:
+        while True:
+            signal.pause()
+    fails(reduce_until_failure)
+
+
+def killed_with_children() -> None:
+    """The last rank has forked children, which live on when it is killed."""
+    comm.init()
+    if comm.rank() == comm.size() - 1:
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                while True:
+                    signal.pause()
+            say(f"child {child}")
+    killed_or_not = comm.rank() == comm.size() - 1
+    say("ready")
+    if killed_or_not:
+        while True:
+            signal.pause()
+    fails(reduce_until_failure)
+
+
+def forked() -> None:
+    """A child must not use the engine; its parent does not notice it."""
+    comm.init()
+    array = np.ones(4)
+    comm.allreduce(array)
+    child = os.fork()
+    if child == 0:
+        for call in (
+            lambda: comm.allreduce(np.ones(4)),
+            comm.barrier,
+            lambda: comm.group([comm.rank()]),
+            lambda: comm.send(np.ones(4), 1 - comm.rank()),
+        ):
+            fails(call)
+        comm.stats()
+        sys.exit(0)  # runs what is registered for the exit
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+    for _ in range(10):
+        comm.allreduce(array, "max")
+    say(f"parent has {array[0]:.0f}")
+
+
+def aborted() -> None:
+    """Rank 0 ends what all ranks wait for, from another thread."""
+    comm.init()
+    if comm.rank() == 0:
+        comm.barrier()
+        timer = threading.Timer(0.3, lambda: comm.world().abort("the user pressed stop"))
+        timer.start()
+        fails(lambda: comm.recv(np.empty(4), 1))
+        timer.join()
+    else:
+        comm.barrier()
+        fails(lambda: comm.recv(np.empty(4), 0))
+    fails(comm.barrier)
+    comm.shutdown()
+    comm.init()
+    say(f"{comm.allreduce(np.ones(1))[0]:.0f} ranks again")
+
+
+def timed_out() -> None:
+    """The last rank never submits; the others give up after their timeout."""
+    comm.init()
+    if comm.rank() == comm.size() - 1:
+        say("waits for the others to fail")
+        fails(lambda: comm.recv(np.empty(1), 0, name="never", timeout=LONG_SECONDS))
+        return
+    fails(lambda: comm.allreduce(np.ones(8), name="late", timeout=1.0))
+
+
+def waited() -> None:
+    """wait() gives up, the operation goes on."""
+    comm.init()
+    if comm.rank() == 0:
+        array = np.ones(8)
+        handle = comm.allreduce(array, async_op=True)
+        fails(lambda: handle.wait(0.2))
+        assert not handle.done()
+        comm.send(np.ones(1), 1, tag=1)
+        say(f"{handle.wait()[0]:.0f} came of it")
+    else:
+        comm.recv(np.empty(1), 0, tag=1)
+        comm.allreduce(np.ones(8))
+
+
+def straggling() -> None:
+    """The last rank submits only when the others have reported it."""
+    comm.init()
+    if comm.rank() == comm.size() - 1:
+        say("ready")
+        sys.stdin.read()
+    comm.allreduce(np.ones(8), name="late gradient")
+    say(f"done, {comm.stats().stalls_reported} stalls reported")
+
+
+def mismatched(what: str) -> None:
+    """Each rank passes something else."""
+    comm.init()
+    rank = comm.rank()
+    if what == "size":
+        fails(lambda: comm.allreduce(np.ones(8 + rank, dtype=np.float32), name="weights"))
+    elif what == "dtype":
+        dtype = np.float32 if rank == 0 else np.int32
+        fails(lambda: comm.allreduce(np.ones(8, dtype), name="weights"))
+    elif what == "operation":
+        fails(lambda: comm.allreduce(np.ones(8), "sum" if rank == 0 else "max", name="weights"))
+    elif what == "collective":
+        fails(lambda: comm.barrier() if rank == 0 else comm.allreduce(np.ones(8), name="weights"))
+    elif what == "root":
+        fails(lambda: comm.broadcast(np.ones(8), rank, name="weights"))
+    else:
+        raise AssertionError(what)
+
+
+def wrong() -> None:
+    """Calls that are wrong on this rank alone do the group no harm."""
+    comm.init()
+    read_only = np.ones(4)
+    read_only.flags.writeable = False
+    for call in (
+        lambda: comm.allreduce([1.0, 2.0]),
+        lambda: comm.allreduce(np.ones((4, 4))[:, 1]),
+        lambda: comm.allreduce(read_only),
+        lambda: comm.allreduce(np.ones(4), "mean"),
+        lambda: comm.allreduce(np.ones(4), out=np.ones(5)),
+        lambda: comm.allreduce(np.ones(4), out=np.ones(4, dtype=np.float32)),
+        lambda: comm.allreduce(np.ones(4, dtype=complex), "max"),
+        lambda: comm.allreduce(np.array(["a"])),
+        lambda: comm.broadcast(np.ones(4), comm.size()),
+        lambda: comm.send(np.ones(4), comm.rank()),
+        lambda: comm.send(np.ones(4), -2),
+        lambda: comm.reduce_scatter(np.ones(comm.size() + 1)),
+        lambda: comm.all_to_all(np.ones(())),
+        lambda: comm.all_gather_v(np.ones(4), [4]),
+        lambda: comm.all_to_all_v(np.ones(4), [4] * comm.size(), [-1] * comm.size()),
+        lambda: comm.scatter(None, np.ones(4), comm.rank()),
+        lambda: comm.group([0, 0]),
+        lambda: comm.group([comm.size()]),
+    ):
+        fails(call)
+    say(f"{comm.allreduce(np.ones(1))[0]:.0f} ranks still")
+
+
+def meeting() -> None:
+    """Only meet; say what became of it."""
+    try:
+        comm.init()
+    except SlipstreamError as error:
+        say(f"{type(error).__name__}: {error}")
+    else:
+        say(f"met: {comm.allreduce(np.ones(1))[0]:.0f} ranks")
+        comm.shutdown()
+
+
+def two_threads() -> None:
+    """Two threads use two groups at once, in opposite orders on different ranks."""
+    comm.init()
+    groups = [comm.group(range(comm.size()), f"group {index}") for index in range(2)]
+    if comm.rank() % 2:
+        groups.reverse()
+    wrong: list[str] = []
+
+    def reduce_often(group: comm.Group) -> None:
+        for count in (1, 1000, 100_000) * 20:
+            array = np.ones(count, dtype=np.float32)
+            group.allreduce(array)
+            if (array != comm.size()).any():
+                wrong.append(f"{group.name}, {count}: {array}")
+
+    threads = [threading.Thread(target=reduce_often, args=(group,)) for group in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+    say("both are right")
+
+
+def dropped() -> None:
+    """Handles and arrays that are thrown away do not take the memory from the engine."""
+    comm.init()
+    for index in range(200):
+        comm.allreduce(np.full(50_000, index, dtype=np.float32), "max", async_op=True)
+    array = comm.allreduce(np.full(1000, comm.rank()))
+    assert (array == comm.size() * (comm.size() - 1) // 2).all()
+    say("the last one is right")
+
+
+SCENARIOS: dict[str, Callable[..., None]] = {
+    each.__name__: each
+    for each in (
+        aborted,
+        dropped,
+        forked,
+        killed,
+        killed_with_children,
+        meeting,
+        mismatched,
+        straggling,
+        timed_out,
+        two_threads,
+        waited,
+        wrong,
+    )
+}
+
+
+def main() -> None:
+    """Do what the arguments say, with the engine's log on the standard error."""
+    import logging
+
+    logging.basicConfig(format="%(levelname)s %(name)s %(message)s", level=logging.INFO)
+    try:
+        SCENARIOS[sys.argv[1]](*sys.argv[2:])
+    except UsageError as error:
+        say(f"UsageError: {error}")
+        raise
+
+
+if __name__ == "__main__":
+    main()
