@@ -5,6 +5,7 @@
 #   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN
 #   make check      formatters, linters, types, layers, sizes, golden stub
 #   make bench      this engine beside gloo and Open MPI, on this machine
+#   make bench-core the parts of the engine, without Python
 #   make wheel      the wheel, installed and tried in two clean environments
 #   make docs       the documentation, in build/site
 
@@ -26,7 +27,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 CXX_SOURCES := $(shell find core bindings -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
 SANITIZED_RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-cxx test-python sanitize check format golden bench wheel docs clean
+.PHONY: all demo test test-cxx test-python sanitize check format golden bench bench-core wheel docs clean
 all: $(STAMPS)/package
 
 # ---- set-up ----------------------------------------------------------------------------------
@@ -94,6 +95,12 @@ sanitize: $(STAMPS)/system-test $(STAMPS)/venv
 
 bench: $(STAMPS)/test
 	$(PY) benchmarks/allreduce.py
+
+bench-core: $(STAMPS)/venv
+	$(PYTHON) tools/system_packages.py build bench
+	cmake --preset bench -Wno-dev --log-level=WARNING
+	cmake --build --preset bench
+	for program in build/bench/core/bench/*_bench; do $$program || exit 1; done
 
 check: $(STAMPS)/dev
 	tools/check $(CHECKS)

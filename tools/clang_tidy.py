@@ -1,6 +1,7 @@
 """Runs clang-tidy over core/ and bindings/; a file is checked again when it or a header changed."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -8,21 +9,24 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "tidy"
 FOLDERS = ("core", "bindings")
 
 
-def sources(suffix: str) -> list[Path]:
-    """The files of our C++ with this suffix."""
-    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob(f"*{suffix}"))
+def headers() -> list[Path]:
+    """The headers of our C++."""
+    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.h"))
 
 
-def configure() -> None:
-    """Writes the compilation database of everything: engine, tests and Python module."""
+def compiled_sources() -> list[Path]:
+    """Writes the compilation database of engine, tests and Python module; returns our sources."""
     defines = ["-DSLIPSTREAM_PYTHON=ON", f"-DPython_EXECUTABLE={sys.executable}"]
     command = ["cmake", "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *defines]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    database = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
+    ours = tuple(str(ROOT / folder) + os.sep for folder in FOLDERS)
+    return sorted(Path(entry["file"]) for entry in database if entry["file"].startswith(ours))
 
 
 def digest(paths: list[Path]) -> bytes:
@@ -49,11 +53,11 @@ def tidy(shared: bytes, source: Path) -> str:
 
 def main() -> int:
     """Prints the findings; returns 1 when there are any."""
-    configure()
+    sources = compiled_sources()
     (BUILD / "passed").mkdir(exist_ok=True)
-    shared = digest([ROOT / ".clang-tidy", *sources(".h")])
+    shared = digest([ROOT / ".clang-tidy", *headers()])
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        findings = list(pool.map(partial(tidy, shared), sources(".cc")))
+        findings = list(pool.map(partial(tidy, shared), sources))
     print("".join(findings), end="")
     return 1 if any(findings) else 0
 

@@ -75,6 +75,9 @@ GROUPS: dict[str, tuple[Package, ...]] = {
         Package("openmpi-bin", "tests under mpirun; benchmarks", program("mpirun"), required=False),
         Package("libopenmpi-dev", "benchmarks beside Open MPI", program("mpicc"), required=False),
     ),
+    "bench": (
+        Package("libbenchmark-dev", "benchmarks of the engine's parts", library("benchmark")),
+    ),
     "demo": (
         Package(
             "dataset-fashion-mnist",
