@@ -1,5 +1,7 @@
 """Ranks that meet and then get into the trouble that the first argument names."""
 
+import gc
+import logging
 import os
 import signal
 import sys
@@ -8,9 +10,10 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import psutil
 
 from slipstream import comm
-from slipstream.errors import SlipstreamError, UsageError
+from slipstream.errors import SlipstreamError
 
 LONG_SECONDS = 600.0
 
@@ -41,6 +44,11 @@ def reduce_until_failure() -> None:
 def killed() -> None:
     """The last rank is killed by the test, while the others reduce."""
     comm.init()
+    killed_or_reducing()
+
+
+def killed_or_reducing() -> None:
+    """Wait to be killed or stopped on the last rank; reduce until it is on the others."""
     say("ready")
     if comm.rank() == comm.size() - 1:
         while True:
@@ -57,13 +65,7 @@ def killed_with_children() -> None:
             if child == 0:
                 while True:
                     signal.pause()
-            say(f"child {child}")
-    killed_or_not = comm.rank() == comm.size() - 1
-    say("ready")
-    if killed_or_not:
-        while True:
-            signal.pause()
-    fails(reduce_until_failure)
+    killed_or_reducing()
 
 
 def forked() -> None:
@@ -136,8 +138,9 @@ def straggling() -> None:
     """The last rank submits only when the others have reported it."""
     comm.init()
     if comm.rank() == comm.size() - 1:
+        signal.signal(signal.SIGUSR1, lambda *_: None)
         say("ready")
-        sys.stdin.read()
+        signal.pause()
     comm.allreduce(np.ones(8), name="late gradient")
     say(f"done, {comm.stats().stalls_reported} stalls reported")
 
@@ -156,7 +159,8 @@ def mismatched(what: str) -> None:
     elif what == "collective":
         fails(lambda: comm.barrier() if rank == 0 else comm.allreduce(np.ones(8), name="weights"))
     elif what == "root":
-        fails(lambda: comm.broadcast(np.ones(8), rank, name="weights"))
+        # Either root is done as soon as it has sent: the next operation has to tell.
+        fails(lambda: (comm.broadcast(np.ones(8), rank, name="weights"), comm.barrier()))
     else:
         raise AssertionError(what)
 
@@ -201,6 +205,36 @@ def meeting() -> None:
         comm.shutdown()
 
 
+def ages() -> None:
+    """Leave and join again 100 times, with work in between; then reduce often: nothing grows."""
+    process = psutil.Process()
+
+    def used() -> tuple[int, int, float]:
+        gc.collect()
+        return process.num_fds(), process.num_threads(), process.memory_info().rss / 2**20
+
+    array = np.ones(20_000, dtype=np.float32)
+    after: list[tuple[int, int, float]] = []
+    for _ in range(100):
+        comm.init()
+        comm.allreduce(array, "max")
+        comm.barrier()
+        comm.shutdown()
+        after.append(used())
+    comm.init()
+    small = np.ones(1000, dtype=np.float32)
+    for index in range(10_000):
+        comm.allreduce(small, "max")
+        if index == 1000:
+            early = used()
+    late = used()
+    comm.barrier()
+    say(f"cycles {after[9]} {after[99]} reductions {early} {late}")
+    for before, now in ((after[9], after[99]), (early, late)):
+        assert now[:2] == before[:2], (before, now)
+        assert now[2] - before[2] < 10, (before, now)
+
+
 def two_threads() -> None:
     """Two threads use two groups at once, in opposite orders on different ranks."""
     comm.init()
@@ -239,6 +273,7 @@ SCENARIOS: dict[str, Callable[..., None]] = {
     each.__name__: each
     for each in (
         aborted,
+        ages,
         dropped,
         forked,
         killed,
@@ -256,14 +291,8 @@ SCENARIOS: dict[str, Callable[..., None]] = {
 
 def main() -> None:
     """Do what the arguments say, with the engine's log on the standard error."""
-    import logging
-
     logging.basicConfig(format="%(levelname)s %(name)s %(message)s", level=logging.INFO)
-    try:
-        SCENARIOS[sys.argv[1]](*sys.argv[2:])
-    except UsageError as error:
-        say(f"UsageError: {error}")
-        raise
+    SCENARIOS[sys.argv[1]](*sys.argv[2:])
 
 
 if __name__ == "__main__":
