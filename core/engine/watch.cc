@@ -239,7 +239,8 @@ void Engine::on_abort(Group& group, std::span<const std::byte> payload) {
   if (payload.empty()) return;
   const auto kind = static_cast<ErrorKind>(payload[0]);
   const bool known = kind <= ErrorKind::kInternal;
-  fail_group(group, Error(known ? kind : ErrorKind::kAborted, text_of(payload.subspan(1))), false);
+  // Told on: a member that fails now and leaves must not be taken for the cause by the others.
+  fail_group(group, Error(known ? kind : ErrorKind::kAborted, text_of(payload.subspan(1))), true);
 }
 
 void Engine::connect(TimePoint deadline) {

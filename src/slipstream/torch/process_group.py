@@ -10,6 +10,8 @@ once here and named at the end of the file.
 
 from __future__ import annotations
 
+import logging
+import time
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
@@ -31,6 +33,7 @@ from torch.distributed.distributed_c10d import (
     Store,
 )
 
+from slipstream.errors import SlipstreamError
 from slipstream.torch import bootstrap, collectives, profiler
 from slipstream.torch.collectives import Options, Submission, Tensors
 from slipstream.torch.monitor import MonitoredBarrier
@@ -40,6 +43,9 @@ from slipstream.torch.tensors import only
 from slipstream.torch.work import SlipstreamWork
 
 ANY_RANK = -1
+DRAIN_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
 
 # What a caller means who passes no options.
 _ALL_GATHER = AllgatherOptions()
@@ -109,7 +115,9 @@ class SlipstreamProcessGroup(ProcessGroup):
     # The end of a group.
 
     def shutdown(self) -> None:
-        """Leaves the group; operations under way fail."""
+        """Leaves the group; operations that nobody waited for get a few seconds, then fail."""
+        if self._leave.alive:
+            self._drain()
         self._leave()
         self._in_flight.clear()
 
@@ -117,7 +125,16 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fails the operations under way, on every rank, and leaves the group."""
         if self._leave.alive:
             self._group.abort("abort() was called")
-        self.shutdown()
+        self._leave()
+        self._in_flight.clear()
+
+    def _drain(self) -> None:
+        deadline = time.monotonic() + DRAIN_SECONDS
+        for work in list(self._in_flight):
+            try:
+                work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
+            except SlipstreamError as error:
+                _log.warning("an operation that nobody waited for has failed: %s", error)
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets how long operations may take whose options name no time."""
