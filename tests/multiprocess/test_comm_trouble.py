@@ -140,6 +140,12 @@ def test_calls_that_are_wrong_on_one_rank_leave_the_group_whole(start: Start) ->
         assert "2 ranks still" in output
 
 
+@pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
+def test_ranks_may_leave_right_after_their_last_operation(start: Start, of_rank: Any) -> None:
+    for output in start(2, "scenario.py", "leaving", of_rank=of_rank).finish():
+        assert "done" in output
+
+
 def test_two_threads_use_two_groups_at_once(start: Start) -> None:
     for output in start(2, "scenario.py", "two_threads").finish():
         assert "both are right" in output

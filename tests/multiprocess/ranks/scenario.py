@@ -235,6 +235,24 @@ def ages() -> None:
         assert now[2] - before[2] < 10, (before, now)
 
 
+def leaving() -> None:
+    """Leave as soon as the last operation is done here."""
+    comm.init()
+    for _ in range(5):
+        comm.allreduce(np.ones(3_000_000, dtype=np.float32), "max")
+    say("done")
+
+
+def lingering() -> None:
+    """Stay in the job while the test knocks at the engine's door."""
+    comm.init()
+    say("ready")
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    if comm.rank() == 0:
+        signal.pause()
+    say(f"{comm.allreduce(np.ones(1))[0]:.0f} ranks still")
+
+
 def two_threads() -> None:
     """Two threads use two groups at once, in opposite orders on different ranks."""
     comm.init()
@@ -278,6 +296,8 @@ SCENARIOS: dict[str, Callable[..., None]] = {
         forked,
         killed,
         killed_with_children,
+        leaving,
+        lingering,
         meeting,
         mismatched,
         straggling,
