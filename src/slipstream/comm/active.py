@@ -14,6 +14,7 @@ from pathlib import Path
 
 from slipstream import _core
 from slipstream.comm.trace import TraceFile
+from slipstream.errors import ConfigError
 
 _TICK_SECONDS = 1.0
 
@@ -31,6 +32,9 @@ class OpenEngine:
         rank: of this process in it.
         timeline: file to record to, as SLIPSTREAM_TIMELINE says it: `{rank}` becomes the rank,
             without it only rank 0 records. None for none.
+
+    Raises:
+        ConfigError: that file cannot be written.
     """
 
     def __init__(self, runtime: _core.Runtime, rank: int, timeline: Path | None = None) -> None:
@@ -91,8 +95,14 @@ class OpenEngine:
 
     def _write_records(self) -> None:
         with self._recording:
-            if self.trace is not None:
+            if self.trace is None:
+                return
+            try:
                 self.trace.add(self.rank, self.runtime.take_records())
+            except OSError as error:  # the job goes on without its timeline
+                _log.warning("rank %d: the timeline ends here: %s", self.rank, error)
+                self.trace = None
+                self.runtime.keep_records(False)
 
 
 def open_engines() -> list[OpenEngine]:
@@ -104,7 +114,12 @@ def open_engines() -> list[OpenEngine]:
 def _trace_for(path: Path) -> TraceFile:
     with _lock:
         if path not in _traces:
-            _traces[path] = TraceFile(path)
+            try:
+                _traces[path] = TraceFile(path)
+            except OSError as error:
+                raise ConfigError(
+                    f"SLIPSTREAM_TIMELINE names {str(path)!r}, which cannot be written: {error}"
+                ) from error
         return _traces[path]
 
 

@@ -147,44 +147,38 @@ def _listed(ranks: Sequence[int]) -> str:
 
 
 def _join(settings: Settings, launch: Launch, epoch: int) -> _World:
-    started = time.monotonic()
-    alone = launch.world_size == 1
+    deadline = time.monotonic() + settings.connect_timeout_seconds
+    claim = Claim(rank=launch.rank, world_size=launch.world_size, epoch=epoch)
     key = _key(settings, launch)
     runtime = _core.Runtime(
-        rank=launch.rank,
-        world_size=launch.world_size,
+        rank=claim.rank,
+        world_size=claim.world_size,
         epoch=epoch,
         key=key,
-        config=engine_config(settings, None if alone else launch.master_addr),
+        config=engine_config(settings, launch.master_addr if launch.world_size > 1 else None),
     )
     try:
-        addresses = [runtime.address()]
-        if not alone:
-            claim = Claim(rank=launch.rank, world_size=launch.world_size, epoch=epoch)
-            meeting = Meeting(
-                host=launch.master_addr,
-                port=settings.listen_port(launch),
-                key=key,
-                claim=claim,
-                seconds=settings.connect_timeout_seconds,
-            )
-            addresses = _exchange(meeting, runtime.address())
-        left = settings.connect_timeout_seconds - (time.monotonic() - started)
-        runtime.connect(addresses, max(_LEAST_CONNECT_SECONDS, left))
+        meeting = Meeting(
+            host=launch.master_addr,
+            port=settings.listen_port(launch),
+            key=key,
+            claim=claim,
+            seconds=settings.connect_timeout_seconds,
+        )
+        addresses = _exchange(meeting, runtime.address())
+        runtime.connect(addresses, max(_LEAST_CONNECT_SECONDS, deadline - time.monotonic()))
+        engine = OpenEngine(runtime, launch.rank, settings.timeline)
     except BaseException:
         runtime.close()
         raise
-    engine = OpenEngine(runtime, launch.rank, settings.timeline)
-    ranks = range(launch.world_size)
     _log.info("rank %d of %d, epoch %d", launch.rank, launch.world_size, epoch)
-    return _World(
-        engine=engine,
-        group=Group(runtime.group("world", list(ranks))),
-        local_ranks=tuple(runtime.local_ranks()),
-    )
+    everybody = runtime.group("world", list(range(launch.world_size)))
+    return _World(engine=engine, group=Group(everybody), local_ranks=tuple(runtime.local_ranks()))
 
 
 def _exchange(meeting: Meeting, address: bytes) -> list[bytes]:
+    if meeting.claim.world_size == 1:
+        return [address]
     if meeting.claim.rank == 0:
         return reception.receive(meeting, address)
     return rendezvous.join(meeting, address)

@@ -11,7 +11,7 @@ import pytest
 
 from slipstream import comm
 from slipstream.comm.config import interface_filter_text
-from slipstream.errors import UsageError
+from slipstream.errors import ConfigError, UsageError
 from slipstream.settings import Settings
 
 
@@ -82,6 +82,16 @@ def test_a_timeline_needs_an_engine() -> None:
     with pytest.raises(UsageError, match="after init"):
         comm.timeline.start("nowhere.json")
     assert comm.timeline.stop() is None
+
+
+def test_a_timeline_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SLIPSTREAM_TIMELINE", str(tmp_path / "file" / "trace.json"))
+    with pytest.raises(ConfigError, match="SLIPSTREAM_TIMELINE names"):
+        comm.init()
+    assert not comm.is_initialized()
 
 
 @pytest.mark.parametrize("text", ["eth,ib", "=eth0", "^docker,lo", "^=lo"])
