@@ -23,7 +23,7 @@ from trainer import Recipe, Trainer
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="slipstream", help="torch.distributed backend")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=64, help="images per worker and step")
     parser.add_argument("--peak-rate", type=float, default=0.1, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0)
