@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -282,6 +283,25 @@ TEST(TcpConnect, AnAddressThatCannotBeListenedOnIsAnErrorThatSaysWhy) {
       EXPECT_TRUE(contains(error.what(), address)) << error.what();
     }
   }
+}
+
+TEST(TcpConnect, WithoutDescriptorsConnectionsWaitUntilThereAreSome) {
+  Rank lower(identity(0, 2));
+  Rank higher(identity(1, 2));
+  higher.tcp->dial(0, {lower.endpoint()});
+  higher.poll();  // has its first socket
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool noticed = poll_until({&lower}, [&] { return !lower.log.empty(); });
+  while (lower.poll()) {
+  }
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(noticed);
+  EXPECT_EQ(lower.num_logged("accept4 failed: Too many open files"), 1U);
+  EXPECT_NE(lower.tcp->next_event(), TimePoint::max());
+  EXPECT_TRUE(connects(lower, higher));
 }
 
 TEST(TcpConnect, DescriptorsStayFlatOverTwoHundredConnections) {

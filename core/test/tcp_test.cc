@@ -120,12 +120,13 @@ TEST_F(TcpWithRawPeer, AFrameThatIsTooLongEndsItsStreamAndNoOther) {
 }
 
 TEST_F(TcpWithRawPeer, AFrameOfAnUnknownKindEndsItsStream) {
-  for (const int kind : {0, 12, 255}) {
+  for (const unsigned kind : {0U, 12U, 255U}) {
     const auto stream = static_cast<std::uint16_t>(kind == 0 ? 0 : 1);
     if (!link().alive(stream)) continue;
-    Message message = make_message(kRank, 0, 1, 0, 0);
-    message.frame.kind = static_cast<FrameKind>(kind);
-    write(stream, wire_bytes(message));
+    const Message message = make_message(kRank, 0, 1, 0, 0);
+    auto bytes = wire_bytes(message);
+    bytes[0] = static_cast<std::byte>(kind);
+    write(stream, bytes);
     EXPECT_TRUE(contains(wait_for_loss(stream), "sent a frame of kind " + std::to_string(kind)));
   }
   EXPECT_EQ(rank.sink.num_received, 0U);

@@ -27,7 +27,7 @@ inline Identity identity(std::uint32_t rank, std::uint32_t world_size) {
 }
 
 /// Ranks connected by TCP over an address of this host.
-inline TransportFamily tcp_family(std::string name, TcpOptions options) {
+inline TransportFamily tcp_family(std::string name, const TcpOptions& options) {
   const auto make = [options](std::span<Doorbell* const> doorbells) {
     const auto world_size = static_cast<std::uint32_t>(doorbells.size());
     Wires wires;

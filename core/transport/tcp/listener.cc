@@ -154,6 +154,7 @@ bool Listener::accept_some(int fd) {
     auto* const address = reinterpret_cast<sockaddr*>(&from);
     const int accepted = ::accept4(fd, address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (accepted >= 0) {
+      starved_ = false;
       admit(Descriptor(accepted, "accept4"), SocketAddress(*address));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return false;
@@ -166,7 +167,11 @@ bool Listener::accept_some(int fd) {
 }
 
 bool Listener::pause_accepting(int error) {
-  refusals_("somebody", concat("waits to be accepted: accept4 failed: ", std::strerror(error)));
+  if (!std::exchange(starved_, true)) {
+    options_.log(LogLevel::kWarning,
+                 "cannot accept connections: accept4 failed: ", std::strerror(error),
+                 "; they wait until the process has closed some");
+  }
   accept_again_ = Clock::now() + kPause;
   return false;
 }

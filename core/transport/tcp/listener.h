@@ -66,6 +66,7 @@ class Listener {
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::unique_ptr<Visitor>> visitors_;  // the oldest first
   TimePoint accept_again_ = TimePoint::max();       // set while out of descriptors
+  bool starved_ = false;                            // out of descriptors, and said so
 };
 
 }  // namespace slipstream

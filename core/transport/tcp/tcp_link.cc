@@ -17,8 +17,8 @@ constexpr int kUnsentBytes = 128 * 1024;
 
 // Control frames are small and many: parse a batch of them from one read. Payloads of the other
 // streams are large, and what is read ahead of them is copied.
-constexpr std::size_t kControlReadAhead = 32 * 1024;
-constexpr std::size_t kBulkReadAhead = 4 * 1024;
+constexpr std::size_t kControlReadAhead = std::size_t{32} * 1024;
+constexpr std::size_t kBulkReadAhead = std::size_t{4} * 1024;
 
 std::string describe_connection(const Descriptor& socket) {
   const std::string interface = interface_of(local_address(socket.get()));
