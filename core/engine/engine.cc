@@ -109,10 +109,14 @@ void Engine::close_group(Group& group) {
     start_submitted();
     const bool busy = !group.running.empty() || !group.sending.empty() || !group.receives.empty() ||
                       !group.receiving.empty();
-    fail_group(group,
-               Error(ErrorKind::kAborted,
-                     concat("rank ", identity_.rank, " closed group '", group.name(), "'")),
-               busy);
+    // A member that is ahead waits for an operation that will never be submitted here.
+    const bool awaited = std::ranges::any_of(
+        group.submitted, [&](std::uint64_t submitted) { return submitted > group.started; });
+    const Error cause(ErrorKind::kAborted,
+                      concat("rank ", identity_.rank, " closed group '", group.name(), "'"));
+    // What this rank has finished may still be under way at the others, and ends well there.
+    if (busy || awaited) fail_group(group, cause, true, busy ? 0 : group.started);
+    drop_undelivered(group, 0);
     group.closed = true;
     closed_groups_[group.id()] = group.started;
     groups_.erase(group.id());
@@ -225,7 +229,9 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
     group.started = operation->sequence() + 1;
     group.remember(*operation, fingerprint(operation->request()));
   }
-  if (group.failure || group.closed) {
+  const bool failed = operation->is_point_to_point() ? group.failure.has_value()
+                                                     : operation->sequence() >= group.failed_from;
+  if (failed || group.closed) {
     const Error closed(ErrorKind::kAborted, "the group is closed");
     return fail_operation(operation, group.failure.value_or(closed));
   }

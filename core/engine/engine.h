@@ -150,9 +150,11 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   void on_describe(Peer& peer, Group& group, const Frame& frame,
                    std::span<const std::byte> payload);
   void end_mismatch(Group& group);
-  void fail_group(Group& group, const Error& cause, bool tell);
-  void on_abort(Group& group, std::span<const std::byte> payload);
-  void send_abort(Peer& peer, std::uint64_t group, const Error& cause);
+  /// Ends the group's operations from number `first` on, and all that follow.
+  void fail_group(Group& group, const Error& cause, bool tell, std::uint64_t first = 0);
+  void drop_undelivered(Group& group, std::uint64_t first);
+  void on_abort(Group& group, const Frame& frame, std::span<const std::byte> payload);
+  void send_abort(Peer& peer, std::uint64_t group, const Error& cause, std::uint64_t first);
 
   [[nodiscard]] Frame frame_for(FrameKind kind, const Group& group, std::uint64_t sequence) const;
   void broadcast(const Group& group, const Frame& frame, std::span<const std::byte> payload);

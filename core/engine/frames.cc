@@ -105,7 +105,7 @@ void Engine::dispatch(Peer& peer, Group& group, const Frame& frame,
     case FrameKind::kDescribe:
       return on_describe(peer, group, frame, payload);
     case FrameKind::kAbort:
-      return on_abort(group, payload);
+      return on_abort(group, frame, payload);
     default:
       return;
   }
@@ -126,7 +126,8 @@ void Engine::on_unknown_group(Peer& peer, const Frame& frame, std::span<const st
   if (needs_us) {
     send_abort(
         peer, frame.group,
-        Error(ErrorKind::kAborted, concat(name_of_peer(identity_.rank), " has closed the group")));
+        Error(ErrorKind::kAborted, concat(name_of_peer(identity_.rank), " has closed the group")),
+        closed->second);
   }
 }
 
@@ -153,13 +154,13 @@ void Engine::on_eager(Peer& peer, Group& group, const Frame& frame,
   if (const auto operation = group.find(frame.sequence)) {
     return take_eager(peer, operation, frame, payload);
   }
-  if (frame.sequence >= group.started && !group.failure) {
+  if (frame.sequence >= group.started && frame.sequence < group.failed_from) {
     group.early[frame.sequence].push_back({peer.rank(), frame, {payload.begin(), payload.end()}});
     return;
   }
   if (is_eager(frame)) release_eager(peer, sizeof(Frame) + payload.size());
   const auto ours = group.fingerprint_of(frame.sequence);
-  if (!group.failure && ours && *ours != frame.fingerprint) begin_mismatch(group, frame.sequence);
+  if (ours && *ours != frame.fingerprint) begin_mismatch(group, frame.sequence);
 }
 
 void Engine::take_eager(Peer& peer, const std::shared_ptr<Operation>& operation, const Frame& frame,

@@ -75,6 +75,8 @@ class Group {
   std::map<MessageKey, std::vector<Control>> unpooled;    // small payloads waiting for a post
   std::map<MessageKey, bool> requested;                   // peers that ask for a post
   std::optional<Error> failure;
+  /// The first operation that the failure concerns: a member that has left did finish those before.
+  std::uint64_t failed_from = ~std::uint64_t{0};
   std::optional<Mismatch> mismatch;
   bool closed = false;
 

@@ -199,6 +199,9 @@ bool Peer::lose_stream(std::uint32_t stream) {
     ready_.push(std::move(segment));
   }
   lost.unacknowledged.clear();
+  // Acknowledgements that were on their way are lost with it; they are counts, so say them again.
+  acknowledged_number_ = 0;
+  for (Stream& each : streams_) each.reported = 0;
   bool any_alive = false;
   for (std::uint32_t each = 0; each < streams_.size(); ++each) {
     if (each == stream || !link_->alive(each)) continue;

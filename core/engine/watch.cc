@@ -155,7 +155,7 @@ void Engine::peer_gone(Peer& peer, const std::string& reason) {
 
 /// Two ranks passed different things as one operation: everybody tells everybody what it passed.
 void Engine::begin_mismatch(Group& group, std::uint64_t sequence) {
-  if (group.failure || group.mismatch) return;
+  if (sequence >= group.failed_from || group.mismatch) return;
   group.mismatch = Mismatch{sequence, {}, now_ + kCollectDescriptions};
   if (const auto passed = group.passed(sequence)) tell_mismatch(group, *passed);
 }
@@ -178,7 +178,7 @@ void Engine::on_describe(Peer& peer, Group& group, const Frame& frame,
 void Engine::watch_mismatches() {
   const auto groups = groups_;
   for (const auto& [id, group] : groups) {
-    if (group->mismatch && !group->failure && now_ >= group->mismatch->deadline) {
+    if (group->mismatch && group->failed_from > 0 && now_ >= group->mismatch->deadline) {
       end_mismatch(*group);
     }
   }
@@ -198,49 +198,61 @@ void Engine::end_mismatch(Group& group) {
   fail_group(group, Error(ErrorKind::kMismatch, table.str()), true);
 }
 
-void Engine::fail_group(Group& group, const Error& cause, bool tell) {
-  if (group.failure || group.closed) return;
+void Engine::fail_group(Group& group, const Error& cause, bool tell, std::uint64_t first) {
+  if (group.closed || (group.failure && first >= group.failed_from)) return;
+  group.failed_from = first;
   group.failure.emplace(
       cause.kind(), concat(cause.what(), " (group '", group.name(), "' has failed: make it anew)"));
   if (tell) {
     for (const std::uint32_t rank : group.ranks()) {
-      if (rank != identity_.rank) send_abort(*peers_[rank], group.id(), cause);
+      if (rank != identity_.rank) send_abort(*peers_[rank], group.id(), cause, first);
     }
   }
   std::vector<std::shared_ptr<Operation>> failed(group.receives.begin(), group.receives.end());
-  for (const auto& [sequence, operation] : group.running) failed.push_back(operation);
+  for (const auto& [sequence, operation] : group.running) {
+    if (sequence >= first) failed.push_back(operation);
+  }
   for (const auto& [key, operation] : group.sending) failed.push_back(operation);
   for (const auto& [key, operation] : group.receiving) failed.push_back(operation);
   for (const auto& operation : failed) fail_operation(operation, cause);
-  const auto drop = [this](const Early& early) {
+  drop_undelivered(group, first);
+}
+
+void Engine::drop_undelivered(Group& group, std::uint64_t first) {
+  const auto release = [this](const Early& early) {
     const bool in_pool =
         early.frame.kind == FrameKind::kEager && (early.frame.flags & kAskedFor) == 0;
     if (in_pool) release_eager(*peers_[early.peer], sizeof(Frame) + early.payload.size());
   };
-  for (const auto& [sequence, list] : group.early) std::ranges::for_each(list, drop);
-  std::ranges::for_each(group.messages, drop);
-  group.early.clear();
+  const auto concerned = [first](const auto& entry) { return entry.first.second >= first; };
+  for (const auto& [sequence, list] : group.early) {
+    if (sequence >= first) std::ranges::for_each(list, release);
+  }
+  std::ranges::for_each(group.messages, release);
   group.messages.clear();
-  group.uncredited.clear();
-  group.unpooled.clear();
-  group.requested.clear();
+  std::erase_if(group.early, [first](const auto& entry) { return entry.first >= first; });
+  std::erase_if(group.uncredited, concerned);
+  std::erase_if(group.unpooled, concerned);
+  std::erase_if(group.requested, concerned);
 }
 
-void Engine::send_abort(Peer& peer, std::uint64_t group, const Error& cause) {
+void Engine::send_abort(Peer& peer, std::uint64_t group, const Error& cause, std::uint64_t first) {
   Frame frame;
   frame.kind = FrameKind::kAbort;
   frame.group = group;
+  frame.sequence = first;
   std::string text(1, static_cast<char>(cause.kind()));
   text += cause.what();
   peer.send_control(frame, bytes_of(text));
 }
 
-void Engine::on_abort(Group& group, std::span<const std::byte> payload) {
+void Engine::on_abort(Group& group, const Frame& frame, std::span<const std::byte> payload) {
   if (payload.empty()) return;
   const auto kind = static_cast<ErrorKind>(payload[0]);
   const bool known = kind <= ErrorKind::kInternal;
   // Told on: a member that fails now and leaves must not be taken for the cause by the others.
-  fail_group(group, Error(known ? kind : ErrorKind::kAborted, text_of(payload.subspan(1))), true);
+  fail_group(group, Error(known ? kind : ErrorKind::kAborted, text_of(payload.subspan(1))), true,
+             frame.sequence);
 }
 
 void Engine::connect(TimePoint deadline) {
