@@ -16,10 +16,10 @@ namespace slipstream {
 namespace {
 
 // How often sockets are looked at, which costs a system call.
-constexpr auto kLookWhileIntroducing = 100us;
-constexpr auto kLookWhileExpecting = 1ms;
-constexpr auto kLookWhileBusy = 10ms;
-constexpr auto kLookWhileAsleep = 100ms;
+constexpr Clock::duration kLookWhileIntroducing = 100us;
+constexpr Clock::duration kLookWhileExpecting = 1ms;
+constexpr Clock::duration kLookWhileBusy = 10ms;
+constexpr Clock::duration kLookWhileAsleep = 100ms;
 // A busy poll() reads the clock this seldom.
 constexpr std::uint32_t kPollsPerClock = 64;
 // Frames per peer and poll(). One bulk frame: its slot is free again before the next is begun.
@@ -90,8 +90,8 @@ bool ShmTransport::poll(Sink& sink) {
   if (received && ++polls_ % kPollsPerClock != 0) return true;
   const TimePoint now = Clock::now();
   const Clock::duration interval = !introductions_.empty() ? kLookWhileIntroducing
-                                   : peers_may_dial(now)   ? Clock::duration(kLookWhileExpecting)
-                                                           : Clock::duration(kLookWhileBusy);
+                                   : peers_may_dial(now)   ? kLookWhileExpecting
+                                                           : kLookWhileBusy;
   const bool seen = now - last_look_ >= interval && look_at_sockets(sink, now);
   return received || seen;
 }
@@ -112,8 +112,9 @@ void ShmTransport::close() {
 
 bool ShmTransport::receive(Sink& sink) {
   std::size_t received = 0;
-  for (ShmLink* const link : alive_)
+  for (ShmLink* const link : alive_) {
     received += link->receive(Channel::kControl, kControlBatch, sink);
+  }
   for (ShmLink* const link : alive_) received += link->receive(Channel::kBulk, kBulkBatch, sink);
   return received > 0;
 }
