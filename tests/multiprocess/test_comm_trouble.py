@@ -119,7 +119,9 @@ def test_a_straggler_is_reported_and_not_failed(start: Start) -> None:
         pytest.param(
             "root",
             ("broadcast float64 x 8 root 0", "broadcast float64 x 8 root 1"),
-            marks=pytest.mark.xfail(reason="the engine drops the small message of the other root"),
+            marks=pytest.mark.xfail(
+                strict=False, reason="a root may be done before the other's small message comes"
+            ),
         ),
     ],
 )
