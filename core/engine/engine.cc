@@ -243,20 +243,27 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
   if (group.mismatch && group.mismatch->sequence == sequence) {
     return tell_mismatch(group, describe(operation->request()));
   }
-  for (const std::uint32_t rank : group.ranks()) {
-    if (rank != identity_.rank && !peers_[rank]->available()) {
-      return fail_operation(operation, Error(ErrorKind::kPeer, concat(name_of_peer(rank), " ",
-                                                                      peers_[rank]->why_gone())));
-    }
-  }
   post_credits(*operation);
   operation->begin(
       [&](std::uint32_t step, std::uint32_t segment) { issue(operation, step, segment); });
   if (operation->segments_left() == 0) return complete(operation);
   auto early = group.early.extract(sequence);
-  if (early.empty()) return;
-  for (const Early& each : early.mapped()) {
-    take_eager(*peers_[each.peer], operation, each.frame, each.payload);
+  if (!early.empty()) {
+    for (const Early& each : early.mapped()) {
+      take_eager(*peers_[each.peer], operation, each.frame, each.payload);
+    }
+  }
+  fail_if_forsaken(operation);
+}
+
+/// A rank that is gone may have sent all that the operation needs of it before.
+void Engine::fail_if_forsaken(const std::shared_ptr<Operation>& operation) {
+  const Group& group = operation->group();
+  for (std::uint32_t index = 0; index < group.size(); ++index) {
+    const std::uint32_t rank = group.ranks()[index];
+    if (rank == identity_.rank || !peers_[rank]->gone() || !operation->needs(index)) continue;
+    const std::string why = concat(name_of_peer(rank), " ", peers_[rank]->why_gone());
+    return fail_operation(operation, Error(ErrorKind::kPeer, why));
   }
 }
 

@@ -98,6 +98,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   bool poll_once();
   void start_submitted();
   void start(const std::shared_ptr<Operation>& operation);
+  void fail_if_forsaken(const std::shared_ptr<Operation>& operation);
   void post_credits(Operation& operation);
   void issue(const std::shared_ptr<Operation>& operation, std::uint32_t step,
              std::uint32_t segment);
@@ -145,6 +146,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   [[nodiscard]] std::string waiting_for(const Operation& operation) const;
   [[nodiscard]] std::string name_of_peer(std::uint32_t rank) const;
   void peer_gone(Peer& peer, const std::string& reason);
+  void fail_operations_with(const Peer& peer);
+  void settle();
   void begin_mismatch(Group& group, std::uint64_t sequence);
   void tell_mismatch(Group& group, const std::string& passed);
   void on_describe(Peer& peer, Group& group, const Frame& frame,

@@ -228,25 +228,10 @@ void Engine::on_probe(Peer&, Group& group, const Frame& frame) {
   if (ours && *ours != frame.fingerprint) begin_mismatch(group, frame.sequence);
 }
 
+/// Its segments may still be on their way on other streams: what needs them fails when it is gone.
 void Engine::on_goodbye(Peer& peer) {
   peer.leave("has left the job");
   peer.send_acknowledgements(true);
-  std::vector<std::shared_ptr<Operation>> failed;
-  for (const auto& [id, group] : groups_) {
-    const std::uint32_t index = group->index_of(peer.rank());
-    if (index == kNotAMember) continue;
-    for (const auto& [sequence, operation] : group->running) {
-      if (operation->needs(index)) failed.push_back(operation);
-    }
-    for (const auto& operation : group->receives) {
-      if (operation->request().root == index) failed.push_back(operation);
-    }
-    for (const auto& [key, operation] : group->sending) {
-      if (key.first == index) failed.push_back(operation);
-    }
-  }
-  const Error cause(ErrorKind::kPeer, concat(name_of_peer(peer.rank()), " has left the job"));
-  for (const auto& operation : failed) fail_operation(operation, cause);
 }
 
 }  // namespace slipstream

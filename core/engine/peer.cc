@@ -27,7 +27,8 @@ void Peer::connect(Link& link, TimePoint now) {
 void Peer::leave(std::string why) {
   left_ = true;
   why_gone_ = std::move(why);
-  drop_unsent();
+  control_.clear();
+  unsent_ = 0;
 }
 
 void Peer::mark_gone(std::string why) {

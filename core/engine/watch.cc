@@ -133,6 +133,7 @@ void Engine::stream_lost(std::uint32_t rank, std::uint32_t stream, const std::st
   if (peer.gone()) return;
   if (!peer.link()) return;
   if (peer.lose_stream(stream)) {
+    if (peer.left()) return;
     log_(LogLevel::kWarning, "lost stream ", stream, " to ", name_of_peer(rank), ": ", reason,
          "; what was in flight on it is sent again on another");
   } else {
@@ -144,13 +145,36 @@ void Engine::peer_gone(Peer& peer, const std::string& reason) {
   const bool expected = peer.left() || closed_;
   const std::string name = name_of_peer(peer.rank());
   peer.mark_gone(reason);
-  if (expected) return;
+  if (expected) return fail_operations_with(peer);
   log_(LogLevel::kError, name, " ", reason);
   const Error cause(ErrorKind::kPeer, concat(name, " ", reason));
   const auto groups = groups_;
   for (const auto& [id, group] : groups) {
     if (group->index_of(peer.rank()) != kNotAMember) fail_group(*group, cause, true);
   }
+}
+
+/// A rank that has left owes nothing to those that it has finished with; the others fail.
+void Engine::fail_operations_with(const Peer& peer) {
+  std::vector<std::shared_ptr<Operation>> failed;
+  for (const auto& [id, group] : groups_) {
+    const std::uint32_t index = group->index_of(peer.rank());
+    if (index == kNotAMember) continue;
+    for (const auto& [sequence, operation] : group->running) {
+      if (operation->needs(index)) failed.push_back(operation);
+    }
+    for (const auto& operation : group->receives) {
+      if (operation->request().root == index) failed.push_back(operation);
+    }
+    for (const auto& [key, operation] : group->sending) {
+      if (key.first == index) failed.push_back(operation);
+    }
+    for (const auto& [key, operation] : group->receiving) {
+      if (key.first == index) failed.push_back(operation);
+    }
+  }
+  const Error cause(ErrorKind::kPeer, concat(name_of_peer(peer.rank()), " ", peer.why_gone()));
+  for (const auto& operation : failed) fail_operation(operation, cause);
 }
 
 /// Two ranks passed different things as one operation: everybody tells everybody what it passed.
@@ -281,6 +305,17 @@ void Engine::connect(TimePoint deadline) {
   driver_.start();
 }
 
+/// Waits until the peers have what they must have, as long as goodbye_timeout.
+void Engine::settle() {
+  const TimePoint deadline = Clock::now() + options_.goodbye_timeout;
+  const auto is_owed = [](const auto& peer) {
+    return peer && peer->available() && (peer->has_unsent() || peer->has_unacknowledged());
+  };
+  while (std::ranges::any_of(peers_, is_owed) && Clock::now() < deadline) {
+    if (!poll()) driver_.nap(1ms);
+  }
+}
+
 void Engine::close() {
   {
     const std::scoped_lock lock(submit_mutex_);
@@ -292,19 +327,14 @@ void Engine::close() {
     const Error cause(ErrorKind::kAborted,
                       concat("rank ", identity_.rank, " has closed its engine"));
     for (const auto& [id, group] : groups_) fail_group(*group, cause, !group->running.empty());
+    settle();
     Frame goodbye;
     goodbye.kind = FrameKind::kGoodbye;
     for (const auto& peer : peers_) {
       if (peer) peer->send_control(goodbye, {});
     }
     closed_ = true;
-    const TimePoint deadline = Clock::now() + options_.goodbye_timeout;
-    const auto is_owed = [](const auto& peer) {
-      return peer && peer->reachable() && (peer->has_unsent() || peer->has_unacknowledged());
-    };
-    while (std::ranges::any_of(peers_, is_owed) && Clock::now() < deadline) {
-      if (!poll()) driver_.nap(1ms);
-    }
+    settle();
   });
   driver_.stop();
   for (Transport* transport : transports_) transport->close();
