@@ -146,6 +146,11 @@ Frame* frame_in(TestRing& shared, std::size_t slot) {
   return reinterpret_cast<Frame*>(shared.slots.data() + slot * TestRing::kSlotBytes);
 }
 
+// The first byte of a frame.
+std::byte& kind_in(TestRing& shared, std::size_t slot) {
+  return shared.slots[slot * TestRing::kSlotBytes];
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, ShmRingDamage,
     testing::Values(
@@ -154,9 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"Huge", [](TestRing& shared) { shared.state.produced = ~0ULL; }, "put 1844674407"},
         Damage{"TooLong", [](TestRing& shared) { frame_in(shared, 1)->length = kCapacity + 1; },
                "with 101 bytes"},
-        Damage{"NoKind", [](TestRing& shared) { frame_in(shared, 1)->kind = FrameKind{0}; },
-               "kind 0"},
-        Damage{"UnknownKind", [](TestRing& shared) { frame_in(shared, 1)->kind = FrameKind{99}; },
+        Damage{"NoKind", [](TestRing& shared) { kind_in(shared, 1) = std::byte{0}; }, "kind 0"},
+        Damage{"UnknownKind", [](TestRing& shared) { kind_in(shared, 1) = std::byte{99}; },
                "kind 99"}),
     [](const auto& parameter) { return parameter.param.name; });
 

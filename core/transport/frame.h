@@ -11,12 +11,12 @@ constexpr std::uint16_t kProtocolVersion = 1;
 constexpr std::uint32_t kMaxSegmentBytes = 256 * 1024;
 
 enum class FrameKind : std::uint8_t {
-  kSegment = 1,   ///< payload that the receiver asked for, on any stream
-  kEager = 2,     ///< a small payload that nobody asked for, on the control stream
-  kPost = 3,      ///< "I have posted this operation: send me its segments" (credit)
-  kRequest = 4,   ///< "I want to send you this operation's segments"
-  kAck = 5,       ///< counts of segments received, by stream
-  kCredit = 6,    ///< eager bytes taken out of the pool so far
+  kSegment = 1,  ///< payload that the receiver asked for, on any stream
+  kEager = 2,    ///< a small payload that nobody asked for, on the control stream
+  kPost = 3,     ///< "I have posted this operation: send me its segments" (credit)
+  kRequest = 4,  ///< "I want to send you this operation's segments"
+  kAck = 5,      ///< counts of segments received, by stream
+  kCredit = 6,   ///< eager bytes taken out of the pool so far
   kHeartbeat = 7,
   kProbe = 8,     ///< "I wait for this operation: where are you?"
   kDescribe = 9,  ///< the text of what this rank passed, after a mismatch
@@ -29,10 +29,10 @@ enum class FrameKind : std::uint8_t {
 struct Frame {
   FrameKind kind{};
   std::uint8_t flags = 0;
-  std::uint16_t stream = 0;       ///< kAck: the stream that is acknowledged
-  std::uint32_t length = 0;       ///< payload bytes that follow, <= kMaxSegmentBytes
+  std::uint16_t stream = 0;  ///< kAck: the stream that is acknowledged
+  std::uint32_t length = 0;  ///< payload bytes that follow, <= kMaxSegmentBytes
   std::uint32_t epoch = 0;
-  std::uint32_t step = 0;         ///< of the sender's plan, as both sides name it
+  std::uint32_t step = 0;  ///< of the sender's plan, as both sides name it
   std::uint64_t group = 0;
   std::uint64_t sequence = 0;     ///< of the operation in its group
   std::uint64_t offset = 0;       ///< bytes into the step's region; kAck: count
