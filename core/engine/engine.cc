@@ -385,24 +385,30 @@ void Engine::complete(const std::shared_ptr<Operation>& operation) {
   } else {
     group.running.erase(operation->sequence());
   }
+  // After a loss, a segment that came twice may still be half-way in on the other stream.
+  if (stats_.streams_lost > 0) forget_memory(*operation);
   retire(*operation, false);
   operation->completion()->finish(std::nullopt);
 }
 
-/// From here on the engine refers to none of the operation's memory.
+/// From here on no transport reads or writes the operation's memory.
+void Engine::forget_memory(const Operation& operation) {
+  for (const std::uint32_t rank : operation.group().ranks()) {
+    if (rank == identity_.rank || !peers_[rank]->reachable()) continue;
+    for (const Step& step : operation.plan().steps) {
+      if (step.kind == Step::Kind::kLocal) continue;
+      const Region& region = step.kind == Step::Kind::kSend ? step.from : step.to;
+      if (region.bytes > 0) peers_[rank]->link()->forget(operation.whole(region));
+    }
+  }
+}
+
 void Engine::fail_operation(const std::shared_ptr<Operation>& operation, const Error& cause) {
   if (operation->completion()->done()) return;
   const std::shared_ptr<Operation> keep = operation;
   operation->cancel();
+  forget_memory(*operation);
   Group& group = operation->group();
-  for (const std::uint32_t rank : group.ranks()) {
-    if (rank == identity_.rank || !peers_[rank]->reachable()) continue;
-    for (const Step& step : operation->plan().steps) {
-      if (step.kind == Step::Kind::kLocal) continue;
-      const Region& region = step.kind == Step::Kind::kSend ? step.from : step.to;
-      if (region.bytes > 0) peers_[rank]->link()->forget(operation->whole(region));
-    }
-  }
   if (operation->is_point_to_point()) {
     const auto is_this = [&](const auto& entry) { return entry.second == operation; };
     std::erase_if(group.sending, is_this);

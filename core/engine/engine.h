@@ -109,6 +109,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
                       std::uint32_t segment);
   void complete(const std::shared_ptr<Operation>& operation);
   void fail_operation(const std::shared_ptr<Operation>& operation, const Error& cause);
+  void forget_memory(const Operation& operation);
   void retire(const Operation& operation, bool failed);
 
   // frames.cc: what arrives

@@ -133,6 +133,7 @@ void Engine::on_unknown_group(Peer& peer, const Frame& frame, std::span<const st
 
 void Engine::on_segment(Peer& peer, Group& group, const Frame& frame,
                         std::span<const std::byte> payload) {
+  if (payload.size() != frame.length) return;  // discarded after forget(); counted all the same
   const Target target = target_of(peer.rank(), group, frame);
   if (!target.operation) return;  // sent again, or of an operation that has failed
   target.operation->take(target.step, target.segment, payload);

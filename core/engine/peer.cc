@@ -120,7 +120,7 @@ bool Peer::pump_segments() {
     const std::uint32_t stream = find_stream();
     if (stream == kNoStream) break;
     Frame frame = source_.frame_of(ready_.top());
-    if (!write(stream, frame, source_.payload_of(ready_.top()))) continue;
+    if (!write(stream, frame, source_.payload_of(ready_.top()))) break;
     any = true;
     Segment segment = ready_.top();
     ready_.pop();

@@ -33,7 +33,8 @@ class Link {
   /// no acknowledgement and are never sent again.
   [[nodiscard]] virtual bool copies_payload() const = 0;
   /// After it returns the transport neither reads nor writes this memory: frames in flight that
-  /// refer to it are completed from a copy, arriving payload for it is discarded.
+  /// refer to it are completed from a copy, arriving payload for it is discarded: the frame is
+  /// announced all the same, with an empty payload, because acknowledgements count frames.
   virtual void forget(std::span<const std::byte> memory) = 0;
   /// For messages: "tcp 10.0.0.7:41234 (eth0)", "shm".
   [[nodiscard]] virtual std::string describe() const = 0;
