@@ -25,6 +25,9 @@ EXCEPTIONS = {
 }
 MOST_EXCEPTIONS = 15
 
+# What PyTorch's own CI runs without GPUs; the other ways are for what its suite leaves out there.
+USUAL = ("gloo", 3)
+
 RUNS = [
     (seen_as, int(world_size), name)
     for way, outcomes in BASELINE["runs"].items()
@@ -43,9 +46,16 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("seen_as", "world_size", "name"), [run for run in RUNS if run[2] not in EXCEPTIONS]
-)
+def parameters(*, exceptions: bool) -> list[Any]:
+    """Returns the runs of exceptions or of the rest; those that are not usual are slow."""
+    return [
+        pytest.param(*run, marks=[] if run[:2] == USUAL else pytest.mark.slow)
+        for run in RUNS
+        if (run[2] in EXCEPTIONS) == exceptions
+    ]
+
+
+@pytest.mark.parametrize(("seen_as", "world_size", "name"), parameters(exceptions=False))
 def test_passes_what_gloo_passes(
     run_suite_test: Callable[[str, int, str], dict[str, Any]],
     seen_as: str,
@@ -56,9 +66,7 @@ def test_passes_what_gloo_passes(
     assert answer["outcome"] == "passed", answer["detail"]
 
 
-@pytest.mark.parametrize(
-    ("seen_as", "world_size", "name"), [run for run in RUNS if run[2] in EXCEPTIONS]
-)
+@pytest.mark.parametrize(("seen_as", "world_size", "name"), parameters(exceptions=True))
 def test_exceptions_fail_at_the_name_gloo(
     run_suite_test: Callable[[str, int, str], dict[str, Any]],
     seen_as: str,
