@@ -24,7 +24,8 @@ void pause() {
 void poll_fds(const std::vector<int>& fds, int event_fd, TimePoint until) {
   std::vector<pollfd> polled{{event_fd, POLLIN, 0}};
   for (const int fd : fds) polled.push_back({fd, POLLIN, 0});
-  const auto left = std::max(until - Clock::now(), Clock::duration::zero());
+  const auto now = Clock::now();
+  const auto left = std::max(until, now) - now;  // so: TimePoint::min() - now is out of range
   const auto count = std::chrono::duration_cast<Nanoseconds>(left).count();
   const timespec timeout{count / 1'000'000'000, count % 1'000'000'000};
   ::ppoll(polled.data(), polled.size(), &timeout, nullptr);
