@@ -64,8 +64,8 @@ std::vector<Fault> faults_after(const FaultSchedule& schedule, std::uint64_t see
 }
 
 std::string describe(const Fault& fault) {
-  const std::string when = concat("after frame ", fault.after, " from ", fault.lane.from, " to ",
-                                  fault.lane.to, " on stream ", fault.lane.stream, ": ");
+  std::string when = concat("after frame ", fault.after, " from ", fault.lane.from, " to ",
+                            fault.lane.to, " on stream ", fault.lane.stream, ": ");
   switch (fault.action) {
     case Fault::Action::kLoseStream:
       return when + "lose the stream";
