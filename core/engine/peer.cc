@@ -27,8 +27,8 @@ void Peer::connect(Link& link, TimePoint now) {
 void Peer::leave(std::string why) {
   left_ = true;
   why_gone_ = std::move(why);
-  control_.clear();
-  unsent_ = 0;
+  // The link may still be reading what it took: those frames stay until they are acknowledged.
+  control_.resize(unsent_);
 }
 
 void Peer::mark_gone(std::string why) {
