@@ -76,7 +76,7 @@ $(STAMPS)/test: $(STAMPS)/system-test $(STAMPS)/package $(STAMPS)/torch
 
 demo: $(STAMPS)/package $(STAMPS)/torch
 	@$(PYTHON) tools/system_packages.py demo
-	$(BIN)/slipstream run -n 2 examples/01_fashion_mnist/train.py
+	@tty=; test ! -t 1 || tty=--tty; $(BIN)/slipstream run -n 2 $$tty examples/01_fashion_mnist/train.py
 
 test: test-cxx test-python
 

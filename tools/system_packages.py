@@ -72,8 +72,11 @@ GROUPS: dict[str, tuple[Package, ...]] = {
         Package("openssh-server", "tests of run -H", program("sshd"), required=False),
         Package("openssh-client", "tests of run -H", program("ssh"), required=False),
         Package("iproute2", "tests between network namespaces", program("ip"), required=False),
-        Package("openmpi-bin", "tests under mpirun; benchmarks", program("mpirun"), required=False),
-        Package("libopenmpi-dev", "benchmarks beside Open MPI", program("mpicc"), required=False),
+        Package("openmpi-bin", "tests, benchmarks", program("mpirun.openmpi"), required=False),
+        Package("libopenmpi-dev", "benchmarks", program("mpicc.openmpi"), required=False),
+        Package("mpich", "tests under mpiexec", program("mpiexec.mpich"), required=False),
+        Package("slurm-wlm", "tests under srun", program("slurmctld"), required=False),
+        Package("munge", "tests under srun", program("munged"), required=False),
     ),
     "bench": (
         Package("libbenchmark-dev", "benchmarks of the engine's parts", library("benchmark")),

@@ -52,7 +52,18 @@ Engine::~Engine() {
 
 void Engine::add_transport(Transport& transport) {
   transports_.push_back(&transport);
-  if (transport.wait_fd() >= 0) wait_fds_.push_back(transport.wait_fd());
+  watch_transports([](const Transport&) { return true; });
+}
+
+/// Those that connect nobody are polled by tick() only: strangers that knock there can wait.
+void Engine::watch_transports(const std::function<bool(const Transport&)>& is_busy) {
+  busy_transports_.clear();
+  wait_fds_.clear();
+  for (Transport* const transport : transports_) {
+    if (!is_busy(*transport)) continue;
+    busy_transports_.push_back(transport);
+    if (transport->wait_fd() >= 0) wait_fds_.push_back(transport->wait_fd());
+  }
 }
 
 void Engine::name_peer(std::uint32_t rank, std::string host) { hosts_[rank] = std::move(host); }
@@ -192,7 +203,7 @@ bool Engine::poll_once() {
   now_ = Clock::now();
   bool any = false;
   start_submitted();
-  for (Transport* transport : transports_) any = transport->poll(*this) || any;
+  for (Transport* transport : busy_transports_) any = transport->poll(*this) || any;
   for (const auto& peer : peers_) {
     if (!peer || !peer->reachable()) continue;
     if (peer->has_unsent()) any = peer->pump(now_) || any;
@@ -205,7 +216,7 @@ bool Engine::poll_once() {
 
 TimePoint Engine::next_event() const {
   TimePoint next = next_tick_;
-  for (const Transport* transport : transports_) next = std::min(next, transport->next_event());
+  for (const Transport* transport : busy_transports_) next = std::min(next, transport->next_event());
   return next;
 }
 
@@ -246,7 +257,7 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
   post_credits(*operation);
   operation->begin(
       [&](std::uint32_t step, std::uint32_t segment) { issue(operation, step, segment); });
-  if (operation->segments_left() == 0) return complete(operation);
+  if (operation->segments_left() == 0) complete(operation);
   auto early = group.early.extract(sequence);
   if (!early.empty()) {
     for (const Early& each : early.mapped()) {
@@ -374,6 +385,9 @@ void Engine::finish_segment(const std::shared_ptr<Operation>& operation, std::ui
 void Engine::complete(const std::shared_ptr<Operation>& operation) {
   if (operation->completion()->done()) return;
   Group& group = operation->group();
+  // The ranks were out of step before it began: it fails with the rest once all have told.
+  const bool out_of_step = group.mismatch && group.mismatch->sequence <= operation->sequence();
+  if (out_of_step && !operation->is_point_to_point()) return;
   if (operation->is_point_to_point()) {
     const std::uint32_t peer = operation->request().collective == Collective::kReceive
                                    ? operation->completion()->source()

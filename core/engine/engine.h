@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -95,6 +96,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   void segment_done(const Segment& segment) override;
 
   // engine.cc: the life of an operation
+  void watch_transports(const std::function<bool(const Transport&)>& is_busy);
   bool poll_once();
   void start_submitted();
   void start(const std::shared_ptr<Operation>& operation);
@@ -169,7 +171,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   const EngineOptions options_;
   const Log log_;
   Driver driver_;
-  std::vector<Transport*> transports_;
+  std::vector<Transport*> transports_, busy_transports_;
   std::vector<int> wait_fds_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; nullptr at this one
   std::vector<std::string> hosts_;

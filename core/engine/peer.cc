@@ -11,9 +11,11 @@ constexpr std::uint64_t kControlPerAcknowledgement = 16;
 constexpr std::uint32_t kNoStream = ~std::uint32_t{0};
 }  // namespace
 
+/// Of one operation, the last step first: what has just been summed is still in cache.
 bool Peer::Later::operator()(const Segment& a, const Segment& b) const {
   const auto key = [](const Segment& s) {
-    return std::make_tuple(-s.operation->request().priority, s.operation->order(), s.step, s.index);
+    return std::make_tuple(-s.operation->request().priority, s.operation->order(), ~s.step,
+                           s.index);
   };
   return key(a) > key(b);
 }
@@ -110,9 +112,10 @@ std::uint32_t Peer::find_stream() const {
   return !bulk_alive && link_->ready(0) ? 0 : kNoStream;
 }
 
+/// Where sending is copying, one at a time: what arrives meanwhile decides what is best sent next.
 bool Peer::pump_segments() {
   bool any = false;
-  while (!ready_.empty()) {
+  while (!ready_.empty() && !(any && link_->copies_payload())) {
     if (source_.is_cancelled(ready_.top())) {
       ready_.pop();
       continue;

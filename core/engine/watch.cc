@@ -41,6 +41,11 @@ void Engine::tick() {
       if (peer) peer->forgive_silence(now_);
     }
   }
+  for (Transport* const transport : transports_) {
+    if (std::ranges::find(busy_transports_, transport) == busy_transports_.end()) {
+      transport->poll(*this);
+    }
+  }
   watch_peers();
   watch_operations();
   watch_mismatches();
@@ -299,6 +304,8 @@ void Engine::connect(TimePoint deadline) {
            missing, " in vain; are they running, and can this host reach theirs?");
     }
   });
+  driver_.run_exclusively(
+      [&] { watch_transports([](const Transport& transport) { return transport.has_links(); }); });
   // Spinning ranks must not keep the others of a crowded host from their cores.
   driver_.set_yields(options_.driver.yields ||
                      local_ranks().size() > std::thread::hardware_concurrency());

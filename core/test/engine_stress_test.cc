@@ -82,6 +82,43 @@ TEST(Stress, StreamsThatDieAllTheTime) {
   }
 }
 
+/// Streams die while they are written and while they are read, half-way through a segment: what is
+/// sent again must not be added twice, nor written into memory that is the caller's again.
+TEST(Stress, NothingIsWrittenAfterTheEndWhenStreamsDieHalfWay) {
+  constexpr unsigned char kOurs = 0xCC;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    FakeOptions network = narrow(seed);
+    network.num_streams = 4;
+    network.capacity_frames = 8;
+    network.jitter = 400us;
+    network.split_probability = 1;
+    network.schedule.random.lose_stream = 0.01;
+    network.schedule.random.lose_stream_late = 0.03;
+    EngineWorld world(3, network, tiny());
+    world.each([](EngineRank& self) {
+      std::vector<std::vector<unsigned char>> buffers;
+      for (unsigned char round = 1; round <= 15; ++round) {
+        auto& data = buffers.emplace_back(20000, self.rank == 0 ? round : 0);
+        Request request;
+        request.collective = Collective::kBroadcast;
+        request.input = request.output = data.data();
+        request.dtype = DType::kUInt8;
+        request.count = data.size();
+        self.run(std::move(request));
+        ASSERT_EQ(data, std::vector<unsigned char>(20000, round));
+        data.assign(20000, kOurs);
+      }
+      std::vector<double> later(5000, 1.0);
+      for (int round = 0; round < 3; ++round) self.run(allreduce(later));
+      ASSERT_EQ(later, std::vector<double>(5000, 27.0));
+      for (const auto& data : buffers) {
+        ASSERT_EQ(data, std::vector<unsigned char>(20000, kOurs));
+      }
+    });
+    EXPECT_FALSE(world.network().happened().empty());
+  }
+}
+
 TEST(Stress, GroupsClosedWithWorkInFlight) {
   EngineWorld world(3, narrow(2), tiny());
   world.each([](EngineRank& self) {

@@ -4,12 +4,15 @@
 #include <atomic>
 #include <complex>
 #include <cstring>
+#include <tuple>
 
 #include "codec/reduce.h"
 #include "engine_world.h"
+#include "shm_world.h"
+#include "tcp_world.h"
 
 // Every collective by every algorithm, over ranks, sizes, dtypes and operations, against plain
-// loops. The results must be right, and the same bits on every rank that has them.
+// loops, on the fake transport, over loopback and over shared memory. The results must be right, and the same bits on every rank that has them.
 namespace slipstream::test {
 namespace {
 
@@ -97,24 +100,54 @@ Request request_for(Collective collective, Algorithm algorithm, DType dtype, std
   return request;
 }
 
-class Sweep : public testing::TestWithParam<std::uint32_t> {
+constexpr std::uint32_t kSegmentBytes = 2048, kEagerBytes = 512;
+
+TransportFamily fake() {
+  FakeOptions options;
+  options.copies_payload = false;
+  options.jitter = 20us;
+  TransportFamily family;
+  family.name = "fake";
+  family.make = [options](std::span<Doorbell* const> doorbells) {
+    const auto size = static_cast<std::uint32_t>(doorbells.size());
+    auto network = std::make_shared<FakeNetwork>(size, options);
+    Wires wires;
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      const auto bell = doorbells[rank]->bell();
+      wires.transports.push_back(std::make_unique<FakeTransport>(*network, rank, bell));
+    }
+    wires.shared = network;
+    return wires;
+  };
+  return family;
+}
+
+TransportFamily loopback() {
+  TcpOptions options;
+  options.num_streams = 2;
+  return tcp_family("loopback", options);
+}
+
+TransportFamily shared_memory() {
+  ShmOptions options;
+  options.segment_bytes = kSegmentBytes;
+  return shm_family("shm", options);
+}
+
+/// A world of engines whose segments are small, so that little data need many.
+class Sweep : public testing::TestWithParam<std::tuple<TransportFamily, std::uint32_t>> {
  protected:
   static EngineOptions small_segments() {
     EngineOptions options;
-    options.segment_bytes = 2048;
-    options.eager_bytes = 512;
+    options.segment_bytes = kSegmentBytes;
+    options.eager_bytes = kEagerBytes;
     return options;
   }
-  static FakeOptions kept() {
-    FakeOptions network;
-    network.copies_payload = false;
-    network.jitter = 20us;
-    return network;
-  }
+
+  EngineWorld world{std::get<1>(GetParam()), std::get<0>(GetParam()), small_segments()};
 };
 
 TEST_P(Sweep, ReducesEveryDTypeByEveryOperation) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   world.each([&](EngineRank& self) {
     for (const Algorithm algorithm :
          {Algorithm::kRing, Algorithm::kRecursiveDoubling, Algorithm::kDirect}) {
@@ -140,7 +173,6 @@ TEST_P(Sweep, ReducesEveryDTypeByEveryOperation) {
 }
 
 TEST_P(Sweep, ReducesToTheRoot) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   world.each([&](EngineRank& self) {
     for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kBinomial}) {
       for (const std::uint64_t count : kCounts) {
@@ -163,7 +195,6 @@ TEST_P(Sweep, ReducesToTheRoot) {
 }
 
 TEST_P(Sweep, ScattersTheReduction) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   world.each([&](EngineRank& self) {
     for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
       for (const std::uint64_t count : kCounts) {
@@ -181,7 +212,6 @@ TEST_P(Sweep, ScattersTheReduction) {
 }
 
 TEST_P(Sweep, GathersFromEveryRank) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   world.each([&](EngineRank& self) {
     for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
       for (const std::uint64_t count : kCounts) {
@@ -199,7 +229,6 @@ TEST_P(Sweep, GathersFromEveryRank) {
 }
 
 TEST_P(Sweep, GathersBlocksOfDifferentLength) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   world.each([&](EngineRank& self) {
     for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
       std::vector<std::uint64_t> counts(self.size);
@@ -222,7 +251,6 @@ TEST_P(Sweep, GathersBlocksOfDifferentLength) {
 }
 
 TEST_P(Sweep, BroadcastsFromEveryRoot) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   world.each([&](EngineRank& self) {
     for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kBinomial, Algorithm::kDirect}) {
       for (const std::uint64_t count : kCounts) {
@@ -241,7 +269,6 @@ TEST_P(Sweep, BroadcastsFromEveryRoot) {
 }
 
 TEST_P(Sweep, GathersAtAndScattersFromTheRoot) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   world.each([&](EngineRank& self) {
     for (const std::uint64_t count : kCounts) {
       const std::uint32_t root = self.size - 1;
@@ -267,7 +294,6 @@ TEST_P(Sweep, GathersAtAndScattersFromTheRoot) {
 }
 
 TEST_P(Sweep, ExchangesBlocks) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   world.each([&](EngineRank& self) {
     for (const std::uint64_t count : kCounts) {
       const Bytes input = contribution(DType::kInt32, self.rank, count * self.size);
@@ -287,7 +313,6 @@ TEST_P(Sweep, ExchangesBlocks) {
 }
 
 TEST_P(Sweep, ExchangesBlocksOfDifferentLength) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   world.each([&](EngineRank& self) {
     const auto count = [](std::uint32_t from, std::uint32_t to) -> std::uint64_t {
       return (from + to) % 3 == 0 ? 0 : 400U * from + 10U * to + 1;
@@ -309,7 +334,6 @@ TEST_P(Sweep, ExchangesBlocksOfDifferentLength) {
 }
 
 TEST_P(Sweep, NobodyLeavesABarrierBeforeAllHaveCome) {
-  EngineWorld world(GetParam(), kept(), small_segments());
   std::atomic<std::uint32_t> arrived{0};
   world.each([&](EngineRank& self) {
     std::uint32_t round = 0;
@@ -324,7 +348,13 @@ TEST_P(Sweep, NobodyLeavesABarrierBeforeAllHaveCome) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Sweep, testing::Values(1U, 2U, 3U, 4U, 5U, 7U, 8U));
+INSTANTIATE_TEST_SUITE_P(Transports, Sweep,
+                         testing::Combine(testing::Values(fake(), loopback(), shared_memory()),
+                                          testing::Values(1U, 2U, 3U, 4U, 5U, 7U, 8U)),
+                         [](const auto& tested) {
+                           const auto& [family, ranks] = tested.param;
+                           return concat(family.name, "_", ranks, "_ranks");
+                         });
 
 }  // namespace
 }  // namespace slipstream::test

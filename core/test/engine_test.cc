@@ -121,6 +121,58 @@ TEST(Engine, MismatchNamesWhatEachRankPassed) {
   });
 }
 
+/// A root of a small broadcast is done before anything of the others arrives.
+TEST(Engine, DifferentRootsAreFoundOutByTheNextOperation) {
+  for (const bool submits_late : {false, true}) {
+    EngineWorld world(2);
+    world.each([&](EngineRank& self) {
+      if (submits_late && self.rank == 1) std::this_thread::sleep_for(50ms);
+      std::vector<float> data(8);
+      const std::string message = error_of([&] {
+        Request request = allreduce(data, "weights");
+        request.collective = Collective::kBroadcast;
+        request.root = self.rank;
+        self.run(std::move(request));
+        self.run(allreduce(data));
+      });
+      EXPECT_NE(message.find("rank 0: broadcast float32 x 8 root 0"), std::string::npos) << message;
+      EXPECT_NE(message.find("rank 1: broadcast float32 x 8 root 1"), std::string::npos) << message;
+    });
+  }
+}
+
+/// NCCL's in-place all-gather.
+TEST(Engine, GathersInPlaceWhenTheInputIsThisRanksBlockOfTheOutput) {
+  EngineWorld world(3);
+  world.each([](EngineRank& self) {
+    for (const std::uint64_t count : {7UL, 100000UL}) {
+      std::vector<float> data(3 * count);
+      std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(self.rank * count), count,
+                  static_cast<float>(self.rank + 1));
+      Request request;
+      request.collective = Collective::kAllGather;
+      request.input = data.data() + self.rank * count;
+      request.output = data.data();
+      request.dtype = DType::kFloat32;
+      request.count = count;
+      self.run(std::move(request));
+      for (std::uint64_t i = 0; i < data.size(); ++i) {
+        ASSERT_EQ(data[i], static_cast<float>(i / count + 1)) << "element " << i;
+      }
+    }
+  });
+}
+
+TEST(Engine, WhoAsksLateIsToldThatAnOperationIsDone) {
+  EngineWorld world(1);
+  std::vector<float> data(8, 1.0F);
+  const auto completion = world[0].engine->submit(world[0].world, allreduce(data));
+  world[0].finish(*completion);
+  const auto tokens = std::make_shared<TokenQueue>();
+  completion->notify(tokens, 42);
+  EXPECT_EQ(tokens->pop(Clock::now() + 10s), 42U);
+}
+
 TEST(Engine, DeadPeerFailsEveryOtherRank) {
   EngineWorld world(3);
   world.each([&](EngineRank& self) {

@@ -10,17 +10,18 @@
 
 #include "base/doorbell.h"
 #include "engine/engine.h"
+#include "test/transport_world.h"
 #include "transport/fake/fake_network.h"
 #include "transport/fake/fake_transport.h"
 
 namespace slipstream::test {
 
-/// One rank of a world of engines that live in this process, connected by a FakeNetwork.
+/// One rank of a world of engines that live in this process.
 struct EngineRank {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
   Doorbell doorbell;
-  std::unique_ptr<FakeTransport> transport;
+  std::unique_ptr<Transport> transport;
   std::mutex log_mutex;
   std::vector<std::string> log;  // guarded by log_mutex
   std::unique_ptr<Engine> engine;
@@ -43,39 +44,27 @@ struct EngineRank {
   }
 };
 
+/// Engines connected by a FakeNetwork, or by the transports of a family.
 class EngineWorld {
  public:
   explicit EngineWorld(std::uint32_t size, FakeOptions network = {}, EngineOptions engine = {})
-      : network_(size, std::move(network)) {
-    engine.driver.yields = true;
-    for (std::uint32_t rank = 0; rank < size; ++rank) {
-      auto member = std::make_unique<EngineRank>();
-      EngineRank* self = member.get();
-      self->rank = rank;
-      self->size = size;
-      self->transport = std::make_unique<FakeTransport>(network_, rank, self->doorbell.bell());
-      const Log log([self](LogLevel, const std::string& text) {
-        const std::scoped_lock lock(self->log_mutex);
-        self->log.push_back(text);
-      });
-      self->engine =
-          std::make_unique<Engine>(Identity{rank, size, 7, {}}, engine, self->doorbell, log);
-      self->engine->add_transport(*self->transport);
-      ranks_.push_back(std::move(member));
-    }
-    each([](EngineRank& self) {
-      self.engine->connect(Clock::now() + 30s);
-      std::vector<std::uint32_t> all(self.size);
-      for (std::uint32_t i = 0; i < self.size; ++i) all[i] = i;
-      self.world = self.engine->make_group("world", all);
-    });
+      : EngineWorld(size, std::make_shared<FakeNetwork>(size, std::move(network)), engine) {}
+
+  EngineWorld(std::uint32_t size, const TransportFamily& family, EngineOptions engine = {}) {
+    add_ranks(size);
+    std::vector<Doorbell*> doorbells;
+    for (const auto& member : ranks_) doorbells.push_back(&member->doorbell);
+    Wires wires = family.make(doorbells);
+    shared_ = std::move(wires.shared);
+    start(std::move(wires.transports), engine);
   }
 
   ~EngineWorld() {
     each([](EngineRank& self) { self.engine->close(); });
   }
 
-  FakeNetwork& network() { return network_; }
+  /// Of a world that was made with one.
+  FakeNetwork& network() { return *network_; }
   EngineRank& operator[](std::uint32_t rank) { return *ranks_[rank]; }
 
   /// Runs `body` as every rank at once; throws the first rank's exception.
@@ -98,7 +87,48 @@ class EngineWorld {
   }
 
  private:
-  FakeNetwork network_;
+  EngineWorld(std::uint32_t size, std::shared_ptr<FakeNetwork> network, EngineOptions engine)
+      : network_(std::move(network)) {
+    add_ranks(size);
+    std::vector<std::unique_ptr<Transport>> transports;
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      const auto bell = ranks_[rank]->doorbell.bell();
+      transports.push_back(std::make_unique<FakeTransport>(*network_, rank, bell));
+    }
+    start(std::move(transports), engine);
+  }
+
+  void add_ranks(std::uint32_t size) {
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      ranks_.push_back(std::make_unique<EngineRank>());
+      ranks_.back()->rank = rank;
+      ranks_.back()->size = size;
+    }
+  }
+
+  void start(std::vector<std::unique_ptr<Transport>> transports, EngineOptions options) {
+    options.driver.yields = true;
+    for (const auto& member : ranks_) {
+      EngineRank* const self = member.get();
+      self->transport = std::move(transports[self->rank]);
+      const Log log([self](LogLevel, const std::string& text) {
+        const std::scoped_lock lock(self->log_mutex);
+        self->log.push_back(text);
+      });
+      const Identity identity{self->rank, self->size, 7, {}};
+      self->engine = std::make_unique<Engine>(identity, options, self->doorbell, log);
+      self->engine->add_transport(*self->transport);
+    }
+    each([](EngineRank& self) {
+      self.engine->connect(Clock::now() + 30s);
+      std::vector<std::uint32_t> all(self.size);
+      for (std::uint32_t i = 0; i < self.size; ++i) all[i] = i;
+      self.world = self.engine->make_group("world", all);
+    });
+  }
+
+  std::shared_ptr<FakeNetwork> network_;
+  std::shared_ptr<void> shared_;
   std::vector<std::unique_ptr<EngineRank>> ranks_;
 };
 

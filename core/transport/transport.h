@@ -72,6 +72,8 @@ class Transport {
   virtual bool poll(Sink& sink) = 0;
   /// A descriptor that is readable when poll() has work, or -1 when peers ring the doorbell.
   [[nodiscard]] virtual int wait_fd() const = 0;
+  /// Whether it connects this rank with any peer, alive or lost.
+  [[nodiscard]] virtual bool has_links() const = 0;
   /// When poll() must be called although nothing arrives; TimePoint::max() if never.
   [[nodiscard]] virtual TimePoint next_event() const { return TimePoint::max(); }
   /// Refuses new connections and closes all links at once; frames not yet written are lost.

@@ -1,13 +1,11 @@
 """What the demo shows while it trains: a live panel on a terminal, plain lines elsewhere."""
 
-import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Protocol
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -91,13 +89,11 @@ class Lines:
 class LivePanel:
     """A panel that is redrawn in place, with a table of the finished epochs under the readings."""
 
-    def __init__(self, title: str, terminal: TextIO) -> None:
+    def __init__(self, title: str) -> None:
         self._title = title
         self._results: list[EpochResult] = []
         self._status: Status | None = None
-        size = os.get_terminal_size(terminal.fileno())
-        console = Console(file=terminal, width=size.columns, height=size.lines)
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=5)
+        self._live = Live(get_renderable=self._render, refresh_per_second=5)
         self._live.start()
 
     def show(self, status: Status) -> None:
@@ -115,19 +111,11 @@ class LivePanel:
         return Panel(Group(*parts, *table), title=self._title, width=80)
 
 
-def open_display(title: str, rank: int, terminal: Path | None) -> Display:
-    """Choose the display: on rank 0 a live panel on a terminal, else lines; elsewhere nothing.
-
-    Args:
-        title: what is trained, on how many workers.
-        rank: this worker's rank.
-        terminal: the terminal to draw on, for launchers that hand the workers a pipe as stdout;
-            None means stdout.
-    """
+def open_display(title: str, rank: int) -> Display:
+    """Choose the display: on rank 0 a live panel on a terminal, else lines; elsewhere nothing."""
     if rank != 0:
         return Silence()
-    stream = sys.stdout if terminal is None else terminal.open("w")
-    return LivePanel(title, stream) if stream.isatty() else Lines()
+    return LivePanel(title) if sys.stdout.isatty() else Lines()
 
 
 def _readings(status: Status) -> list[tuple[str, str]]:

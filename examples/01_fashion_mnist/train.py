@@ -30,7 +30,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="use only so many images of each split")
     parser.add_argument("--threads", type=int, default=1, help="compute threads per worker")
     parser.add_argument("--output", type=Path, default=Path("demo-output"))
-    parser.add_argument("--terminal", type=Path, help="terminal to draw on, if it is not stdout")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     return parser.parse_args()
 
@@ -67,7 +66,7 @@ def train(arguments: argparse.Namespace) -> None:
     trainer, first = prepare(arguments)
     result = None
     title = f"Fashion-MNIST on {trainer.world_size} workers"
-    with closing(open_display(title, rank, arguments.terminal)) as display:
+    with closing(open_display(title, rank)) as display:
         for epoch in range(first, arguments.epochs + 1):
             timeline = recorded_timeline(output / "timeline.json")
             with timeline if epoch == first else nullcontext():

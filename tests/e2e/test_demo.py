@@ -23,38 +23,36 @@ spec.loader.exec_module(data)
 
 
 @pytest.fixture(scope="module")
-def finished(slipstream_run, tmp_path_factory) -> tuple[Path, str, str]:
-    """A whole reduced training: its output folder, what it printed, and what it drew."""
+def finished(slipstream_run, tmp_path_factory) -> tuple[Path, str]:
+    """A whole reduced training on a terminal: its output folder, and what appeared."""
     output = tmp_path_factory.mktemp("demo")
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-    workers = slipstream_run(
-        2, EXAMPLE / "train.py", *REDUCED, "--output", str(output), "--terminal", os.ttyname(slave)
-    )
-    drawn = b""
-    while workers.poll() is None:
+    arguments = (*REDUCED, "--output", str(output))
+    workers = slipstream_run(2, EXAMPLE / "train.py", *arguments, terminal=slave)
+    shown = b""
+    while workers.poll() is None or select.select([master], [], [], 0)[0]:
         if select.select([master], [], [], 0.1)[0]:
-            drawn += os.read(master, 65536)
-    text, _ = workers.communicate()
+            shown += os.read(master, 65536)
     os.close(master)
     os.close(slave)
-    assert workers.returncode == 0, text
-    return output, text, drawn.decode()
+    assert workers.returncode == 0, shown.decode()
+    return output, shown.decode()
 
 
 @pytest.mark.multiprocess
 def test_the_result_is_printed_and_written(finished) -> None:
-    output, text, _ = finished
+    output, shown = finished
     result = json.loads((output / "result.json").read_text())
     assert result["workers"] == 2
     assert result["samples_per_second"] > 0
     assert result["test_accuracy"] > 0.3  # ten classes: chance is 0.1
-    assert f"test accuracy {result['test_accuracy']:.4f} after 3 epochs" in text
+    assert f"test accuracy {result['test_accuracy']:.4f} after 3 epochs" in shown
 
 
 @pytest.mark.multiprocess
 def test_the_checkpoint_holds_model_optimizer_and_epoch(finished) -> None:
-    output, _, _ = finished
+    output, _ = finished
     checkpoint = torch.load(output / "checkpoint.pt", weights_only=True)
     assert checkpoint["epoch"] == 3
     assert checkpoint["model"]["0.weight"].shape == (16, 1, 5, 5)
@@ -63,16 +61,16 @@ def test_the_checkpoint_holds_model_optimizer_and_epoch(finished) -> None:
 
 @pytest.mark.multiprocess
 def test_the_timeline_is_a_chrome_trace_of_all_workers(finished) -> None:
-    output, _, _ = finished
+    output, _ = finished
     events = json.loads((output / "timeline.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1}
 
 
 @pytest.mark.multiprocess
 def test_the_panel_is_drawn_on_a_terminal(finished) -> None:
-    _, _, drawn = finished
+    _, shown = finished
     for reading in ("Fashion-MNIST on 2 workers", "samples/s", "communication hidden", "ETA"):
-        assert reading in drawn
+        assert reading in shown
 
 
 @pytest.mark.multiprocess

@@ -116,13 +116,7 @@ def test_a_straggler_is_reported_and_not_failed(start: Start) -> None:
         ("dtype", ("allreduce sum float32 x 8", "allreduce sum int32 x 8")),
         ("operation", ("allreduce sum float64 x 8", "allreduce max float64 x 8")),
         ("collective", ("barrier", "allreduce sum float64 x 8")),
-        pytest.param(
-            "root",
-            ("broadcast float64 x 8 root 0", "broadcast float64 x 8 root 1"),
-            marks=pytest.mark.xfail(
-                strict=False, reason="a root may be done before the other's small message comes"
-            ),
-        ),
+        ("root", ("broadcast float64 x 8 root 0", "broadcast float64 x 8 root 1")),
     ],
 )
 def test_a_mismatch_shows_on_every_rank_what_each_passed(

@@ -48,6 +48,7 @@ class FakeTransport final : public Transport {
 
   bool poll(Sink& sink) override;
   [[nodiscard]] int wait_fd() const override { return -1; }
+  [[nodiscard]] bool has_links() const override { return true; }
   [[nodiscard]] TimePoint next_event() const override;
   /// What was sent before still arrives, then the peers lose every stream.
   void close() override;

@@ -23,7 +23,7 @@ namespace slipstream {
 /// num_slots * segment_bytes + num_control_slots * eager_bytes, allocated as it is first touched.
 struct ShmOptions {
   std::uint32_t segment_bytes = 128 * 1024;  ///< payload of a frame on stream 1, 1..256 KB
-  std::uint32_t num_slots = 4;               ///< of segments, 1..1024
+  std::uint32_t num_slots = 8;               ///< of segments, 1..1024
   std::uint32_t eager_bytes = 8192;          ///< payload of a frame on stream 0, 1..256 KB
   std::uint32_t num_control_slots = 64;      ///< 2..65536
   Clock::duration handshake_deadline = kHandshakeDeadline;
@@ -55,6 +55,7 @@ class ShmTransport final : public Transport {
 
   bool poll(Sink& sink) override;
   [[nodiscard]] int wait_fd() const override { return -1; }
+  [[nodiscard]] bool has_links() const override { return !links_.empty(); }
   [[nodiscard]] TimePoint next_event() const override;
   /// Not from within a call of the sink.
   void close() override;

@@ -53,6 +53,7 @@ class TcpTransport final : public Transport {
 
   bool poll(Sink& sink) override;
   [[nodiscard]] int wait_fd() const override { return poller_.fd(); }
+  [[nodiscard]] bool has_links() const override { return !links_.empty(); }
   [[nodiscard]] TimePoint next_event() const override;
   void close() override;
 
