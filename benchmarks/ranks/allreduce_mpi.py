@@ -18,7 +18,7 @@ def main() -> None:
     results: list[dict[str, object]] = []
     for size in sizes:
         array = np.zeros(size // 4, np.float32)
-        calls = max(1, min(200, 2_000_000 // size))
+        calls = max(3, min(200, 20_000_000 // size))
         times: list[float] = []
         for turn in range(rounds + 1):
             world.Barrier()

@@ -31,7 +31,7 @@ def main() -> None:
     results: list[dict[str, object]] = []
     for size in sizes:
         tensor = torch.zeros(size // 4)
-        calls = max(1, min(200, 2_000_000 // size))
+        calls = max(3, min(200, 20_000_000 // size))
         times: dict[str, list[float]] = {name: [] for name in BACKENDS}
         for turn in range(rounds + 1):
             for name, group in groups.items():

@@ -34,7 +34,7 @@ class Driven {
 class Driver {
  public:
   struct Options {
-    Nanoseconds spin = 50us;  ///< how long to look for work before sleeping
+    Nanoseconds spin = 100us;  ///< before sleeping: about what going to sleep and waking cost
     bool yields = false;      ///< give the core away while spinning (more ranks than cores)
   };
 
