@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "01_fashion_mnist"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "01_fashion_mnist"))
 from data import normalise
 from progress import Silence
 from trainer import Recipe, Trainer

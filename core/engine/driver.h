@@ -35,7 +35,7 @@ class Driver {
  public:
   struct Options {
     Nanoseconds spin = 100us;  ///< before sleeping: about what going to sleep and waking cost
-    bool yields = false;      ///< give the core away while spinning (more ranks than cores)
+    bool yields = false;       ///< give the core away while spinning (more ranks than cores)
   };
 
   Driver(Driven& driven, Doorbell& doorbell, Options options);

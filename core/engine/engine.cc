@@ -216,7 +216,8 @@ bool Engine::poll_once() {
 
 TimePoint Engine::next_event() const {
   TimePoint next = next_tick_;
-  for (const Transport* transport : busy_transports_) next = std::min(next, transport->next_event());
+  for (const Transport* transport : busy_transports_)
+    next = std::min(next, transport->next_event());
   return next;
 }
 

@@ -12,7 +12,8 @@
 #include "tcp_world.h"
 
 // Every collective by every algorithm, over ranks, sizes, dtypes and operations, against plain
-// loops, on the fake transport, over loopback and over shared memory. The results must be right, and the same bits on every rank that has them.
+// loops, on the fake transport, over loopback and over shared memory. The results must be right,
+// and the same bits on every rank that has them.
 namespace slipstream::test {
 namespace {
 

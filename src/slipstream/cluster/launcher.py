@@ -197,8 +197,8 @@ class _Launcher:
             assert link.hello is not None
             (setting,) = (f"{name}={value}" for name, value in threads.items())
             self._display.note(
-                f"{setting} for each rank: {link.hello.num_cores} cores, {link.host.slots} ranks"
-                f" on {link.host.name}; set it to choose otherwise"
+                f"{setting} ({link.hello.num_cores} cores, {link.host.slots} ranks);"
+                " set it to choose otherwise"
             )
 
     # ---- messages ----

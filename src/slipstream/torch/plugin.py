@@ -5,7 +5,10 @@ What the backend needs is imported when the first group is made.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,9 +39,36 @@ def _register() -> None:
     distributed.Backend.register_backend(  # pyright: ignore[reportUnknownMemberType]
         NAME, _create_process_group, extended_api=True, devices=["cpu"]
     )
+    _extend_env_rendezvous()
 
 
 def _create_process_group(options: Any, backend_options: Any) -> SlipstreamProcessGroup:
     from slipstream.torch.process_group import create_process_group
 
     return create_process_group(options, backend_options)
+
+
+def _extend_env_rendezvous() -> None:
+    """Lets env:// learn from mpirun and srun what torchrun would have told.
+
+    PyTorch has no public way to do that. Nothing happens before a script asks for env://, and
+    nothing changes for one that has its RANK.
+    """
+    handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
+    of_torch = handlers["env"]
+
+    @functools.wraps(of_torch)
+    def env_rendezvous(*args: Any, **kwargs: Any) -> Any:
+        if "RANK" not in os.environ:
+            _set_torchruns_variables()
+        return of_torch(*args, **kwargs)
+
+    handlers["env"] = env_rendezvous
+
+
+def _set_torchruns_variables() -> None:
+    from slipstream.settings import detect_launcher
+
+    launch = detect_launcher()
+    if launch.source != "single":
+        os.environ.update({**launch.as_environment(), **os.environ})

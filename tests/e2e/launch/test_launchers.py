@@ -45,23 +45,31 @@ def assert_met(output: str, source: str, num_ranks: int) -> None:
     assert "met " + " ".join(map(str, range(num_ranks))) in output
 
 
-def test_torchrun(ranks: Path) -> None:
+@pytest.fixture(params=["meet.py", "meet_torch.py"])
+def script(request: pytest.FixtureRequest, ranks: Path) -> Path:
+    """A program whose ranks meet, without a framework and with PyTorch."""
+    if request.param == "meet_torch.py":
+        pytest.importorskip("torch")
+    return ranks / request.param
+
+
+def test_torchrun(script: Path) -> None:
     pytest.importorskip("torch")
     torchrun = (sys.executable, "-m", "torch.distributed.run")
     master = ("--master-addr", "127.0.0.1", "--master-port", str(free_ports(1)[0]))
-    output = launched(*torchrun, "--nproc-per-node", "2", *master, ranks / "meet.py")
+    output = launched(*torchrun, "--nproc-per-node", "2", *master, script)
     assert_met(output, "environment", 2)
 
 
 @pytest.mark.launcher("mpirun.openmpi")
-def test_open_mpis_mpirun(ranks: Path) -> None:
+def test_open_mpis_mpirun(script: Path) -> None:
     mpirun = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "3")
-    assert_met(launched(*mpirun, sys.executable, ranks / "meet.py"), "openmpi", 3)
+    assert_met(launched(*mpirun, sys.executable, script), "openmpi", 3)
 
 
 @pytest.mark.launcher("mpiexec.mpich")
-def test_mpichs_mpiexec(ranks: Path) -> None:
-    output = launched("mpiexec.mpich", "-n", "3", sys.executable, ranks / "meet.py")
+def test_mpichs_mpiexec(script: Path) -> None:
+    output = launched("mpiexec.mpich", "-n", "3", sys.executable, script)
     assert_met(output, "pmi", 3)
 
 
@@ -70,21 +78,21 @@ def test_mpichs_mpiexec(ranks: Path) -> None:
 class TestSlurm:
     """On a cluster of this one machine, with daemons, ports and files of its own."""
 
-    def test_srun(self, slurm: "Slurm", ranks: Path) -> None:
-        output = launched("srun", "-n3", sys.executable, ranks / "meet.py", environ=slurm.environ)
+    def test_srun(self, slurm: "Slurm", script: Path) -> None:
+        output = launched("srun", "-n3", sys.executable, script, environ=slurm.environ)
         assert_met(output, "slurm", 3)
 
-    def test_srun_with_pmi(self, slurm: "Slurm", ranks: Path) -> None:
+    def test_srun_with_pmi(self, slurm: "Slurm", script: Path) -> None:
         srun = ("srun", "--mpi=pmi2", "-n2")
-        output = launched(*srun, sys.executable, ranks / "meet.py", environ=slurm.environ)
+        output = launched(*srun, sys.executable, script, environ=slurm.environ)
         assert_met(output, "pmi", 2)
 
-    def test_slipstream_run_in_a_batch_job(self, slurm: "Slurm", ranks: Path) -> None:
-        script = slurm.folder / "job.sh"
+    def test_slipstream_run_in_a_batch_job(self, slurm: "Slurm", script: Path) -> None:
+        job = slurm.folder / "job.sh"
         slipstream = Path(sys.executable).with_name("slipstream")
-        script.write_text(f"#!/bin/sh\n{slipstream} run -n $SLURM_NTASKS {ranks}/meet.py\n")
+        job.write_text(f"#!/bin/sh\n{slipstream} run -n $SLURM_NTASKS {script}\n")
         out = slurm.folder / "job.out"
-        launched("sbatch", "-n2", "--wait", "--output", out, script, environ=slurm.environ)
+        launched("sbatch", "-n2", "--wait", "--output", out, job, environ=slurm.environ)
         assert_met(out.read_text(), "environment", 2)
 
 

@@ -1,0 +1,83 @@
+"""Every command that README and docs show is run, here or by the test that is named here."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+# Needs a machine, hosts or daemons of its own: the test that runs it, with those.
+ELSEWHERE = {
+    "pip install .": "tools/wheel",
+    "make demo": "tests/e2e/test_demo.py",
+    "make test": ".ci/run",
+    "slipstream run -H a:2,b:2 train.py": "tests/e2e/launch/test_run_ssh.py",
+    "srun -n 2 python train.py": "tests/e2e/launch/test_launchers.py",
+}
+# What makes a long one short.
+SHORTER = {
+    "python benchmarks/greennet.py": "--limit 2000 --epochs 1 --seeds 1 --workers 1 2",
+}
+SCRIPT = """
+import torch.distributed as dist
+dist.init_process_group("slipstream")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def shown_commands() -> list[str]:
+    """Return the command lines of all pages, without comments."""
+    found: list[str] = []
+    for page in PAGES:
+        for block in re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(), re.DOTALL):
+            lines = [line.removeprefix("$ ").split(" #")[0].strip() for line in block.splitlines()]
+            found += [line for line in lines if line]
+    return sorted(set(found))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's folder, with what the commands name."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    for script in (tmp_path / "train.py", tmp_path / "package" / "train.py"):
+        script.write_text(SCRIPT)
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    return tmp_path
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("command", [each for each in shown_commands() if each not in ELSEWHERE])
+def test_a_shown_command_runs(command: str, folder: Path) -> None:
+    program, *arguments = shlex.split(f"{command} {SHORTER.get(command, '')}")
+    if program == "mpirun":
+        arguments = ["--allow-run-as-root", "--oversubscribe", *arguments]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    if shutil.which(program, path=path) is None:
+        pytest.skip(f"needs {program}")
+    done = subprocess.run(
+        [program, *arguments],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "SLIPSTREAM_JOB_KEY": "k" * 32, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    # One epoch decides nothing: the benchmark may say that the claim does not hold.
+    allowed = (0, 1) if command in SHORTER else (0,)
+    assert done.returncode in allowed, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_run_elsewhere_is_shown_and_its_test_exists() -> None:
+    assert set(ELSEWHERE) | set(SHORTER) <= set(shown_commands())
+    for proof in ELSEWHERE.values():
+        assert (ROOT / proof).exists(), proof
