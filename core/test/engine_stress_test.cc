@@ -85,7 +85,7 @@ TEST(Stress, StreamsThatDieAllTheTime) {
 /// Streams die while they are written and while they are read, half-way through a segment: what is
 /// sent again must not be added twice, nor written into memory that is the caller's again.
 TEST(Stress, NothingIsWrittenAfterTheEndWhenStreamsDieHalfWay) {
-  constexpr unsigned char kOurs = 0xCC;
+  static constexpr unsigned char kOurs = 0xCC;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     FakeOptions network = narrow(seed);
     network.num_streams = 4;

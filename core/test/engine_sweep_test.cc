@@ -349,13 +349,14 @@ TEST_P(Sweep, NobodyLeavesABarrierBeforeAllHaveCome) {
   });
 }
 
+std::string name_of_case(const testing::TestParamInfo<Sweep::ParamType>& tested) {
+  return concat(std::get<0>(tested.param).name, "_", std::get<1>(tested.param), "_ranks");
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, Sweep,
                          testing::Combine(testing::Values(fake(), loopback(), shared_memory()),
                                           testing::Values(1U, 2U, 3U, 4U, 5U, 7U, 8U)),
-                         [](const auto& tested) {
-                           const auto& [family, ranks] = tested.param;
-                           return concat(family.name, "_", ranks, "_ranks");
-                         });
+                         name_of_case);
 
 }  // namespace
 }  // namespace slipstream::test

@@ -199,11 +199,14 @@ TEST(ShmTransport, BellsRingForFramesAndForSlotsThatWereAskedFor) {
   EXPECT_FALSE(asleep(sender_memory));
 }
 
+ChannelGeometry geometry_of(const ShmOptions& options) {
+  return {options.segment_bytes, options.num_slots, options.eager_bytes, options.num_control_slots};
+}
+
 // The other end of a transport, whose hands the test guides.
 class RoguePeer {
  public:
-  explicit RoguePeer(ShmRank& lower)
-      : self_{shm_identity(1, 2), {131072, 4, 8192, 64}, &bell_, 10s} {
+  explicit RoguePeer(ShmRank& lower) : self_{shm_identity(1, 2), geometry_of({}), &bell_, 10s} {
     int error = 0;
     auto introduction = Introduction::dial(self_, 0, lower.transport.name(), error);
     EXPECT_TRUE(poll_until({&lower}, [&] {
@@ -256,7 +259,7 @@ TEST(ShmTransport, AChannelThatIsTooSmallIsRefused) {
   ASSERT_TRUE(poll_until({&higher}, [&] {
     return handshake.advance(socket.get()) == Handshake::Progress::kDone;
   })) << handshake.reason();
-  const ChannelGeometry geometry{131072, 4, 8192, 64};
+  const ChannelGeometry geometry = geometry_of({});
   const Descriptor memory = make_memory_fd("slipstream-test", 4096);
   const Doorbell bell;
   const std::array<int, 3> descriptors{bell.memory_fd(), bell.event_fd(), memory.get()};
