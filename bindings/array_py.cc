@@ -105,6 +105,7 @@ void bind_arrays(nb::module_& m) {
       .def_ro("interface", &ListenAddress::interface)
       .def_ro("reason", &ListenAddress::reason);
   m.def("choose_listen_addresses", &choose_listen_addresses, nb::arg("filter"), nb::arg("towards"),
+        nb::call_guard<nb::gil_scoped_release>(),  // it may ask a name server
         "Where this rank should listen, the best first: filter in NCCL's syntax or empty, towards "
         "a host of the job or empty.");
 }

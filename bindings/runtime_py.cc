@@ -76,6 +76,12 @@ void bind_stats(nb::module_& m) {
       .def_ro("failed", &OperationRecord::failed);
 }
 
+/// For a thread that blocks without the GIL: throws what a signal handler raised.
+void check_signals() {
+  const nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 using RuntimeClass = nb::class_<Runtime>;
 
 void bind_life(RuntimeClass& runtime) {
@@ -98,7 +104,7 @@ void bind_life(RuntimeClass& runtime) {
             std::vector<std::string> texts;
             for (const nb::bytes& each : addresses) texts.emplace_back(each.c_str(), each.size());
             const nb::gil_scoped_release release;
-            r.connect(texts, to_nanoseconds(timeout));
+            r.connect(texts, to_nanoseconds(timeout), check_signals);
           },
           nb::arg("addresses"), nb::arg("timeout"),
           "Connects to all ranks, whose addresses are given by rank. Blocks without the GIL.")

@@ -24,12 +24,12 @@ constexpr std::size_t kMostLogRecords = 1000;
 
 /// What ranks tell each other before they connect: lines of text.
 struct Address {
-  std::string host_name, host_id, shm_name;
+  std::string host_name, host_id, shm_name, alike;
   std::vector<std::string> endpoints;
 
   [[nodiscard]] std::string format() const {
-    std::string text =
-        concat("slipstream ", kProtocolVersion, "\n", host_name, "\n", host_id, "\n", shm_name);
+    std::string text = concat("slipstream ", kProtocolVersion, "\n", host_name, "\n", host_id, "\n",
+                              shm_name, "\n", alike);
     for (const std::string& endpoint : endpoints) text += "\n" + endpoint;
     return text;
   }
@@ -47,10 +47,18 @@ struct Address {
     std::getline(lines, address.host_name);
     std::getline(lines, address.host_id);
     std::getline(lines, address.shm_name);
+    std::getline(lines, address.alike);
     while (std::getline(lines, line)) address.endpoints.push_back(line);
     return address;
   }
 };
+
+/// What all ranks must have alike, since each makes its own half of every plan.
+std::string settings_alike(const RuntimeConfig& config) {
+  return concat("SLIPSTREAM_SEGMENT_BYTES=", config.segment_bytes,
+                " SLIPSTREAM_EAGER_BYTES=", config.eager_bytes,
+                " SLIPSTREAM_ALGORITHM=", name_of(config.algorithm));
+}
 
 Identity identity_of(std::uint32_t rank, std::uint32_t world_size, std::uint32_t epoch,
                      std::span<const std::byte> key) {
@@ -163,11 +171,12 @@ Runtime::~Runtime() = default;
 
 std::string Runtime::address() const {
   return Address{parts_->config.host_name, parts_->config.host_id, parts_->shm.name(),
-                 parts_->tcp.endpoints()}
+                 settings_alike(parts_->config), parts_->tcp.endpoints()}
       .format();
 }
 
-void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::nanoseconds timeout) {
+void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::nanoseconds timeout,
+                      const std::function<void()>& look) {
   const Identity& self = parts_->identity;
   if (addresses.size() != self.world_size) {
     fail(ErrorKind::kUsage, "connect: ", addresses.size(), " addresses for ", self.world_size,
@@ -177,6 +186,10 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
   for (std::uint32_t peer = 0; peer < self.world_size; ++peer) {
     if (peer == self.rank) continue;
     const Address address = Address::parse(peer, addresses[peer]);
+    if (const std::string own = settings_alike(parts_->config); address.alike != own) {
+      fail(ErrorKind::kConfig, "rank ", self.rank, " has ", own, ", rank ", peer, " on host ",
+           address.host_name, " has ", address.alike, "; set them alike on all ranks");
+    }
     parts_->engine.name_peer(peer, address.host_name);
     if (peer > self.rank) continue;  // it dials
     const bool named = !host_id.empty() && !address.host_id.empty();
@@ -190,7 +203,7 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
     }
     parts_->tcp.dial(peer, address.endpoints);
   }
-  parts_->engine.connect(Clock::now() + timeout);
+  parts_->engine.connect(Clock::now() + timeout, look);
 }
 
 std::vector<std::uint32_t> Runtime::local_ranks() const { return parts_->engine.local_ranks(); }

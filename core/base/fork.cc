@@ -27,9 +27,9 @@ void after_fork_in_parent() { open_descriptors().mutex.unlock(); }
 
 void after_fork_in_child() {
   OpenDescriptors& open = open_descriptors();
+  if (!open.fds.empty()) open.forked.store(true, std::memory_order_relaxed);
   for (const int fd : open.fds) ::close(fd);
   open.fds.clear();
-  open.forked.store(true, std::memory_order_relaxed);
   open.mutex.unlock();
 }
 

@@ -9,7 +9,7 @@ void close_on_fork(int fd);
 /// Takes `fd` off that list; call before closing it.
 void forget_on_fork(int fd) noexcept;
 
-/// True in a child forked after the engine was used: the engine may not be used there.
+/// True in a child forked while an engine was open: no engine may be used there.
 bool is_forked_child() noexcept;
 
 }  // namespace slipstream

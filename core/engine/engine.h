@@ -52,7 +52,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   void name_peer(std::uint32_t rank, std::string host);
   /// Blocks until every other rank is connected, then starts the progress thread.
   /// Throws Error(kPeerTimeout) that lists the missing ranks, or what a transport refused with.
-  void connect(TimePoint deadline);
+  /// Calls `look` every 100 ms meanwhile, which may throw.
+  void connect(TimePoint deadline, const std::function<void()>& look = [] {});
   /// Ranks that are reached through copying links, in order, this one among them.
   [[nodiscard]] std::vector<std::uint32_t> local_ranks() const;
 

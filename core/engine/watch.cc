@@ -284,13 +284,18 @@ void Engine::on_abort(Group& group, const Frame& frame, std::span<const std::byt
              frame.sequence);
 }
 
-void Engine::connect(TimePoint deadline) {
+void Engine::connect(TimePoint deadline, const std::function<void()>& look) {
+  TimePoint next_look = Clock::now() + kTick;
   driver_.run_exclusively([&] {
     const auto is_missing = [](const auto& peer) { return peer && peer->link() == nullptr; };
     while (std::ranges::any_of(peers_, is_missing)) {
       poll();
       if (!refusals_.empty()) {
         fail(ErrorKind::kPeer, "rank ", identity_.rank, " could not connect to ", refusals_[0]);
+      }
+      if (now_ >= next_look) {
+        look();
+        next_look = now_ + kTick;
       }
       if (now_ < deadline) {
         driver_.nap(1ms);

@@ -94,6 +94,22 @@ def test_a_job_without_a_key_says_what_to_do(start: Start) -> None:
         assert "SLIPSTREAM_KEY_FILE" in output
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SLIPSTREAM_SEGMENT_BYTES", "65536"),
+        ("SLIPSTREAM_EAGER_BYTES", "4096"),
+        ("SLIPSTREAM_ALGORITHM", "ring"),
+    ],
+)
+def test_settings_that_must_be_alike_are_compared(start: Start, variable: str, value: str) -> None:
+    outputs = start(2, "scenario.py", "meeting", of_rank={1: {variable: value}}).finish()
+    for rank, output in enumerate(outputs):
+        assert f"ConfigError: rank {rank} has SLIPSTREAM_SEGMENT_BYTES=" in output
+        assert f"{variable}={value}" in output
+        assert "set them alike on all ranks" in output
+
+
 def test_a_world_of_one_needs_no_key_no_port_and_no_launcher(start: Start) -> None:
     nothing = dict.fromkeys(
         ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SLIPSTREAM_JOB_KEY"), ""

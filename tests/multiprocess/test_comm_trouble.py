@@ -99,6 +99,11 @@ def test_wait_gives_up_while_the_operation_goes_on(start: Start) -> None:
     assert "2 came of it" in outputs[0]
 
 
+def test_a_child_that_is_forked_after_the_end_can_begin_anew(start: Start) -> None:
+    for output in start(2, "scenario.py", "reborn").finish():
+        assert "2 children met" in output
+
+
 def test_a_straggler_is_reported_and_not_failed(start: Start) -> None:
     job = start(2, "scenario.py", "straggling", environ={"SLIPSTREAM_STALL_SECONDS": "0.5"})
     job.ranks[0].wait_for("WARNING slipstream.engine rank 0: allreduce 'late gradient'")
@@ -132,7 +137,7 @@ def test_a_mismatch_shows_on_every_rank_what_each_passed(
 
 def test_calls_that_are_wrong_on_one_rank_leave_the_group_whole(start: Start) -> None:
     for output in start(2, "scenario.py", "wrong").finish():
-        assert output.count("UsageError after") == 18
+        assert output.count("UsageError after") == 19
         assert "2 ranks still" in output
 
 

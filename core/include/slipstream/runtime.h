@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,7 +32,7 @@ struct RuntimeConfig {
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(5);
   std::chrono::nanoseconds stall_after = std::chrono::seconds(60);
   std::chrono::nanoseconds operation_timeout = std::chrono::seconds(1800);
-  Algorithm algorithm = Algorithm::kAuto;
+  Algorithm algorithm = Algorithm::kAuto;  ///< equal on all ranks
 };
 
 /// An operation in flight. Copies refer to the same operation; keeps the engine alive.
@@ -65,8 +66,11 @@ class Runtime {
 
   /// What the peers need to reach this rank.
   [[nodiscard]] std::string address() const;
-  /// Connects to all ranks; `addresses` are theirs, by rank. Blocks.
-  void connect(const std::vector<std::string>& addresses, std::chrono::nanoseconds timeout);
+  /// Connects to all ranks; `addresses` are theirs, by rank. Blocks; calls `look` ten times a
+  /// second meanwhile, which ends it by throwing.
+  void connect(
+      const std::vector<std::string>& addresses, std::chrono::nanoseconds timeout,
+      const std::function<void()>& look = [] {});
   /// Ranks of this host (that share memory with this one), in order, this one among them.
   [[nodiscard]] std::vector<std::uint32_t> local_ranks() const;
 

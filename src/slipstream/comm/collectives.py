@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from slipstream import _core
 from slipstream.comm.arrays import Array, View, empty, output_view, view, writable
-from slipstream.comm.handle import Handle, keep_until_done
+from slipstream.comm.handle import Handle, keep_until_done, let_go_of_done
 from slipstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Options(TypedDict, total=False):
     timeout: float
 
 
+_OPTIONS = Options.__annotations__.keys()
 _OPS = {op.name.lower(): op for op in _core.ReduceOp}
 
 
@@ -423,6 +424,11 @@ class _EngineOptions(TypedDict, total=False):
 
 
 def _engine(options: Options) -> _EngineOptions:
+    if unknown := options.keys() - _OPTIONS:
+        raise UsageError(
+            f"keywords are {', '.join(sorted(unknown))}; allowed: {', '.join(_OPTIONS)}, and those"
+            " that the collective names"
+        )
     # Who waits at once works on the operation itself; nobody else need be woken.
     passed: _EngineOptions = {"waits_soon": not options.get("async_op", False)}
     if "name" in options:
@@ -437,6 +443,7 @@ def _engine(options: Options) -> _EngineOptions:
 def _finish(
     submitted: _core.Handle, result: Any, arrays: tuple[object | View, ...], options: Options
 ) -> Any:
+    let_go_of_done()
     if options.get("async_op", False):
         return Handle(submitted, result, arrays)
     try:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from typing import Any
 
 from slipstream import _core
 
-_lock = threading.Lock()  # guards the next
-_abandoned: list[tuple[_core.Handle, tuple[object, ...]]] = []
+# Without a lock, since a finalizer may run anywhere, also while this thread holds one.
+_abandoned: deque[tuple[_core.Handle, tuple[object, ...]]] = deque()
 
 
 def keep_until_done(handle: _core.Handle, arrays: tuple[object, ...]) -> None:
     """Keep arrays alive that the engine uses and nobody waits for."""
-    with _lock:
-        _abandoned[:] = [each for each in _abandoned if not each[0].done()]
+    _abandoned.append((handle, arrays))
+
+
+def let_go_of_done() -> None:
+    """Drop what keep_until_done() was given of operations that have ended; cheap where none was."""
+    for _ in range(len(_abandoned)):
+        try:
+            handle, arrays = _abandoned.popleft()
+        except IndexError:  # another thread was quicker
+            return
         if not handle.done():
             _abandoned.append((handle, arrays))
 

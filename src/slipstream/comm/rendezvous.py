@@ -169,10 +169,7 @@ def _introduced(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
     while (left := deadline - time.monotonic()) > 0:
         try:
             return _introduce(meeting, address, time.monotonic() + min(left, _ATTEMPT_SECONDS))
-        except socket.gaierror as error:
-            # A name that is not known yet may be that of a container that is just starting.
-            trouble = error
-        except OSError as error:
+        except OSError as error:  # also a name not known yet: that of a container that is starting
             trouble = error
         except SlipstreamError as error:
             raise type(error)(f"rank 0 at {meeting.place}: {error}") from error

@@ -179,6 +179,7 @@ def wrong() -> None:
         lambda: comm.allreduce(np.ones(4), out=np.ones(4, dtype=np.float32)),
         lambda: comm.allreduce(np.ones(4, dtype=complex), "max"),
         lambda: comm.allreduce(np.array(["a"])),
+        lambda: comm.broadcast(np.ones(4), src=1),
         lambda: comm.broadcast(np.ones(4), comm.size()),
         lambda: comm.send(np.ones(4), comm.rank()),
         lambda: comm.send(np.ones(4), -2),
@@ -203,6 +204,19 @@ def meeting() -> None:
     else:
         say(f"met: {comm.allreduce(np.ones(1))[0]:.0f} ranks")
         comm.shutdown()
+
+
+def reborn() -> None:
+    """After leaving, a forked child may join; the engine of its parent is gone."""
+    comm.init()
+    comm.shutdown()
+    child = os.fork()
+    if child == 0:
+        comm.init()
+        print(f"{comm.allreduce(np.ones(1))[0]:.0f} children met", flush=True)
+        comm.shutdown()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def ages() -> None:
@@ -300,6 +314,7 @@ SCENARIOS: dict[str, Callable[..., None]] = {
         lingering,
         meeting,
         mismatched,
+        reborn,
         straggling,
         timed_out,
         two_threads,
