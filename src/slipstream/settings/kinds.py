@@ -95,12 +95,6 @@ def choice(*values: str) -> Kind[str]:
     return Kind(parse=parse, allowed="one of " + ", ".join(values))
 
 
-def _parse_flag(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise ValueError
-    return text == "1"
-
-
 def _parse_text(text: str) -> str:
     if not text.strip():
         raise ValueError
@@ -122,7 +116,6 @@ def _parse_interfaces(text: str) -> InterfaceFilter:
 
 
 PORT = integer(1, 65535)
-FLAG = Kind(parse=_parse_flag, allowed="0 or 1")
 TEXT = Kind(parse=_parse_text, allowed="any text that is not blank")
 PATH = Kind(parse=lambda text: Path(_parse_text(text)), allowed="a path")
 KEY = Kind(parse=_parse_key, allowed=f"at least {MIN_KEY_CHARACTERS} characters", secret=True)

@@ -9,7 +9,6 @@ from typing import Any, Literal, cast, get_args
 
 from slipstream.errors import ConfigError
 from slipstream.settings.kinds import (
-    FLAG,
     INTERFACES,
     KEY,
     PATH,
@@ -166,15 +165,6 @@ class Settings:
             "SLIPSTREAM_ALGORITHM",
             choice(*get_args(AlgorithmName)),
             "Force one algorithm for every collective that it can compute.",
-        ),
-    )
-    deterministic: bool = field(
-        default=False,
-        metadata=_named(
-            "SLIPSTREAM_DETERMINISTIC",
-            FLAG,
-            "Freeze the plans, so that a run repeated gives the same bits.",
-            "0",
         ),
     )
     timeline: Path | None = field(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,6 @@ def test_an_empty_value_counts_as_unset() -> None:
         ("SLIPSTREAM_TIMEOUT", "12", "timeout_seconds", 12.0),
         ("SLIPSTREAM_CONNECT_TIMEOUT", "12", "connect_timeout_seconds", 12.0),
         ("SLIPSTREAM_ALGORITHM", "recursive_doubling", "algorithm", "recursive_doubling"),
-        ("SLIPSTREAM_DETERMINISTIC", "1", "deterministic", True),
         ("SLIPSTREAM_TIMELINE", "t/{rank}.json", "timeline", Path("t/{rank}.json")),
     ],
 )
@@ -62,7 +62,6 @@ def test_an_allowed_value_arrives(name: str, text: str, attribute: str, value: o
         ("SLIPSTREAM_PEER_TIMEOUT", "nan"),
         ("SLIPSTREAM_TIMEOUT", "inf"),
         ("SLIPSTREAM_ALGORITHM", "Ring"),
-        ("SLIPSTREAM_DETERMINISTIC", "yes"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(name: str, text: str) -> None:
@@ -148,3 +147,9 @@ def test_every_field_is_documented_and_the_page_is_up_to_date(pytestconfig: pyte
     assert set(variables()) == {item.name for item in dataclasses.fields(Settings)}
     page = pytestconfig.rootpath / "docs" / "settings.md"
     assert page.read_text() == settings_page(), "python -m slipstream.settings > docs/settings.md"
+
+
+def test_every_setting_is_read_by_somebody(pytestconfig: pytest.Config) -> None:
+    sources = [path.read_text() for path in (pytestconfig.rootpath / "src").rglob("*.py")]
+    for attribute in variables():
+        assert any(re.search(rf"\.{attribute}\b", text) for text in sources), attribute
