@@ -38,15 +38,20 @@ class Launch:
     source: LaunchSource
 
     def as_environment(self) -> dict[str, str]:
-        """Return torchrun's variables, which `detect_launcher` and every framework understand."""
-        return {
+        """Return torchrun's variables, which `detect_launcher` and every framework understand.
+
+        LOCAL_WORLD_SIZE is left out where nobody knows it.
+        """
+        environ = {
             "RANK": str(self.rank),
             "LOCAL_RANK": str(self.local_rank),
             "WORLD_SIZE": str(self.world_size),
-            "LOCAL_WORLD_SIZE": str(self.local_world_size or 1),
             "MASTER_ADDR": self.master_addr,
             "MASTER_PORT": str(self.master_port),
         }
+        if self.local_world_size is not None:
+            environ["LOCAL_WORLD_SIZE"] = str(self.local_world_size)
+        return environ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

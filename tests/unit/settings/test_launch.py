@@ -61,6 +61,12 @@ def test_what_a_launch_writes_is_what_detection_reads() -> None:
     assert detect_launcher(launch.as_environment()) == launch
 
 
+def test_a_launch_does_not_make_up_how_many_ranks_its_host_has() -> None:
+    launch = detect_launcher(SRUN)
+    assert "LOCAL_WORLD_SIZE" not in launch.as_environment()
+    assert detect_launcher(launch.as_environment()).local_world_size is None
+
+
 @pytest.mark.parametrize(
     ("environ", "source", "rank", "size", "local_rank", "address"),
     [
