@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slipstream.cluster.hosts import Host, address_of_first
+from slipstream.errors import UsageError
 from slipstream.settings import Launch, Settings, chosen_master, job_key_environment
 
 # What another host gets of this one's environment; everything else there is its own.
 FORWARDED_PREFIXES = ("SLIPSTREAM_", "OMP_", "MKL_", "NCCL_", "GLOO_", "TORCH_")
 FORWARDED_NAMES = ("PYTHONPATH", "NO_COLOR")
+# What follows from the hosts and is no choice.
+RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,10 +25,14 @@ class Job:
         cwd: working directory, absolute, the same on every host.
         python: Python on the other hosts, which must have Slipstream.
         environ: this process's environment.
-        chosen: variables for every rank of every host, on top.
+        chosen: variables for every rank of every host, on top; also for the launcher itself,
+            where it reads one of them.
         ssh_options: `-o` options for ssh, such as `Port=2222`; the user's own ssh configuration
             counts as well.
         grace_seconds: time between SIGTERM and SIGKILL when the ranks are ended; 0 or more.
+
+    Raises:
+        UsageError: a variable is chosen that every rank must have for itself.
     """
 
     hosts: tuple[Host, ...]
@@ -37,10 +44,23 @@ class Job:
     ssh_options: tuple[str, ...] = ()
     grace_seconds: float = 3.0
 
+    def __post_init__(self) -> None:
+        for name in RANK_NAMES:
+            if name in self.chosen:
+                raise UsageError(
+                    f"{name} is chosen as {self.chosen[name]!r}; it follows from the hosts and"
+                    " their ranks, so say -n 2 or -H a:2,b:2"
+                )
+
     @property
     def world_size(self) -> int:
         """Number of ranks on all hosts."""
         return sum(host.slots for host in self.hosts)
+
+    @property
+    def effective_environ(self) -> dict[str, str]:
+        """This process's environment with the chosen variables on top."""
+        return {**self.environ, **self.chosen}
 
 
 def program_argv(program: tuple[str, ...], *, module: bool, python: str) -> tuple[str, ...]:
@@ -64,8 +84,9 @@ def job_environment(job: Job) -> dict[str, str]:
     Raises:
         ConfigError: a key is set and cannot be used.
     """
-    key = Settings.from_environment(job.environ).load_job_key() or secrets.token_hex(32).encode()
-    return {**job.chosen, **job_key_environment(key), "PYTHONUNBUFFERED": "1"}
+    settings = Settings.from_environment(job.effective_environ)
+    key = settings.load_job_key() or secrets.token_hex(32).encode()
+    return {"PYTHONUNBUFFERED": "1", **job.chosen, **job_key_environment(key)}
 
 
 def forwarded_environment(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
@@ -89,7 +110,7 @@ def rank_environments(job: Job, index: int, master_port: int) -> tuple[dict[str,
     """
     host = job.hosts[index]
     first_rank = sum(earlier.slots for earlier in job.hosts[:index])
-    chosen_addr, chosen_port = chosen_master(job.environ)
+    chosen_addr, chosen_port = chosen_master(job.effective_environ)
     launches = (
         Launch(
             rank=first_rank + local_rank,

@@ -119,7 +119,9 @@ class _Launcher:
         self._signal: int | None = None
         self._is_ending = False
         self._began_at = time.monotonic()
-        self._connect_seconds = Settings.from_environment(job.environ).connect_timeout_seconds
+        self._connect_seconds = Settings.from_environment(
+            job.effective_environ
+        ).connect_timeout_seconds
         self._give_up_at: float | None = self._began_at + self._connect_seconds
 
     def run(self, wakeup: int) -> int:
@@ -178,8 +180,8 @@ class _Launcher:
         self._give_up_at = None
         for link in self._links:
             assert link.hello is not None
-            chosen = {**self._job.environ, **self._job.chosen}
-            threads = thread_environment(chosen, link.hello.num_cores, link.host.slots)
+            environ = self._job.effective_environ
+            threads = thread_environment(environ, link.hello.num_cores, link.host.slots)
             forwarded = forwarded_environment(link.host, self._job.environ)
             start = Start(
                 argv=self._job.argv,

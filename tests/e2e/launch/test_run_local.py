@@ -211,6 +211,7 @@ def test_events_are_json_lines(run: Run) -> None:
         (("act.py",), "neither -n nor -H"),
         (("-H", "a:0", "act.py"), "allowed: [user@]name"),
         (("-n", "1", "--env", "NO_SUCH_NAME", "act.py"), "not set here"),
+        (("-n", "1", "--env", "WORLD_SIZE=4", "act.py"), "WORLD_SIZE is chosen as '4'"),
         (("-H", "elsewhere", "--tty", "act.py"), "--tty needs rank 0 on this host"),
     ],
 )
@@ -265,6 +266,15 @@ def test_variables_are_handed_over(run: Run) -> None:
     assert launch.finish() == 0
     assert "[0] A=1=2\n" in launch.output
     assert "[0] B=3\n" in launch.output
+
+
+def test_variables_that_the_launcher_would_set_can_be_chosen(run: Run) -> None:
+    chosen = ("MASTER_ADDR=127.0.0.2", "MASTER_PORT=29876", f"SLIPSTREAM_JOB_KEY={'k' * 40}")
+    options = [part for each in chosen for part in ("--env", each)]
+    launch = run("-n", "2", *options, "env")
+    assert launch.finish() == 0, launch.errors
+    for rank in (0, 1):
+        assert {f"[{rank}] {each}" for each in chosen} <= set(launch.output.splitlines())
 
 
 def test_the_key_is_on_no_command_line(run: Run) -> None:

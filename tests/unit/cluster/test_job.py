@@ -1,16 +1,24 @@
 """What each rank gets: its program and its environment."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from slipstream.cluster import Host, Job, parse_hosts, program_argv
 from slipstream.cluster.job import forwarded_environment, job_environment, rank_environments
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, UsageError
 
 
-def job(hosts: str = "a:2,b", **environ: str) -> Job:
-    return Job(hosts=parse_hosts(hosts), argv=("true",), cwd="/", python="python3", environ=environ)
+def job(hosts: str = "a:2,b", chosen: Mapping[str, str] | None = None, **environ: str) -> Job:
+    return Job(
+        hosts=parse_hosts(hosts),
+        argv=("true",),
+        cwd="/",
+        python="python3",
+        environ=environ,
+        chosen=chosen or {},
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,6 +75,41 @@ def test_a_key_of_the_user_is_handed_on_and_its_file_is_not(tmp_path: Path) -> N
 def test_a_bad_setting_stops_the_launch_before_anything_starts() -> None:
     with pytest.raises(ConfigError, match="SLIPSTREAM_STREAMS"):
         job_environment(job(SLIPSTREAM_STREAMS="many"))
+
+
+def test_a_chosen_address_and_port_go_before_those_of_the_environment() -> None:
+    chosen = {"MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "6000"}
+    for each in rank_environments(job(chosen=chosen, MASTER_ADDR="10.0.0.1"), 0, 29400):
+        assert (each["MASTER_ADDR"], each["MASTER_PORT"]) == ("10.0.0.5", "6000")
+
+
+def test_a_chosen_key_is_the_jobs_key(tmp_path: Path) -> None:
+    chosen = {"SLIPSTREAM_JOB_KEY": "fedcba9876543210"}
+    environ = job_environment(job(chosen=chosen, SLIPSTREAM_JOB_KEY="0123456789abcdef"))
+    assert environ["SLIPSTREAM_JOB_KEY"] == "fedcba9876543210"
+    path = tmp_path / "key"
+    path.touch(mode=0o600)
+    path.write_text("0123456789abcdef\n")
+    environ = job_environment(job(chosen={"SLIPSTREAM_KEY_FILE": str(path)}))
+    assert environ["SLIPSTREAM_JOB_KEY"] == "0123456789abcdef"
+
+
+def test_a_bad_chosen_setting_stops_the_launch_too() -> None:
+    with pytest.raises(ConfigError, match="SLIPSTREAM_STREAMS"):
+        job_environment(job(chosen={"SLIPSTREAM_STREAMS": "many"}))
+
+
+def test_chosen_variables_go_before_what_the_launcher_sets_for_comfort() -> None:
+    assert job_environment(job())["PYTHONUNBUFFERED"] == "1"
+    assert job_environment(job(chosen={"PYTHONUNBUFFERED": ""}))["PYTHONUNBUFFERED"] == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"]
+)
+def test_what_follows_from_the_hosts_cannot_be_chosen(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} is chosen as '7'"):
+        job(chosen={name: "7"})
 
 
 def test_another_host_gets_our_settings_and_not_our_paths() -> None:
