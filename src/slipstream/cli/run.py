@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from slipstream.cluster import Host, Job, launch, parse_hosts, program_argv
+from slipstream.cluster import Host, Job, launch, parse_hosts
 from slipstream.cluster.display import JsonDisplay, TerminalDisplay
 from slipstream.errors import UsageError
 
@@ -96,13 +96,12 @@ def run(
     chosen_hosts = _choose_hosts(hosts, num_ranks)
     if tty and not chosen_hosts[0].is_local:
         raise UsageError(f"--tty needs rank 0 on this host; it is on {chosen_hosts[0].name!r}")
-    chosen_python = python or sys.executable
-    directory = str(cwd or Path.cwd())
     job = Job(
         hosts=chosen_hosts,
-        argv=program_argv(tuple(program), module=module, python=chosen_python),
-        cwd=directory,
-        python=chosen_python,
+        program=tuple(program),
+        module=module,
+        cwd=str(cwd or Path.cwd()),
+        python=python or sys.executable,
         environ=dict(os.environ),
         chosen=_choose_variables(env or [], here=os.environ),
         ssh_options=tuple(ssh_option or ()),

@@ -3,5 +3,4 @@
 from slipstream.cluster.hosts import Host as Host
 from slipstream.cluster.hosts import parse_hosts as parse_hosts
 from slipstream.cluster.job import Job as Job
-from slipstream.cluster.job import program_argv as program_argv
 from slipstream.cluster.launcher import launch as launch

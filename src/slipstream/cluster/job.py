@@ -1,6 +1,7 @@
 """What to run, where, and with which environment: plain values, made before anything starts."""
 
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -21,10 +22,12 @@ class Job:
 
     Args:
         hosts: where; the first holds rank 0, and ranks are numbered host by host.
-        argv: the program and its arguments, the same on every host.
+        program: path, module or command, then its arguments, the same on every host.
         cwd: working directory, absolute, the same on every host.
-        python: Python on the other hosts, which must have Slipstream.
+        python: Python on the other hosts, which must have Slipstream; this host's is the one that
+            runs this process.
         environ: this process's environment.
+        module: the program is a module, as with `python -m`.
         chosen: variables for every rank of every host, on top; also for the launcher itself,
             where it reads one of them.
         ssh_options: `-o` options for ssh, such as `Port=2222`; the user's own ssh configuration
@@ -36,10 +39,11 @@ class Job:
     """
 
     hosts: tuple[Host, ...]
-    argv: tuple[str, ...]
+    program: tuple[str, ...]
     cwd: str
     python: str
     environ: Mapping[str, str]
+    module: bool = False
     chosen: Mapping[str, str] = field(default_factory=dict[str, str])
     ssh_options: tuple[str, ...] = ()
     grace_seconds: float = 3.0
@@ -62,20 +66,18 @@ class Job:
         """This process's environment with the chosen variables on top."""
         return {**self.environ, **self.chosen}
 
+    def python_on(self, host: Host) -> str:
+        """Return the Python of one of the job's hosts."""
+        return sys.executable if host.is_local else self.python
 
-def program_argv(program: tuple[str, ...], *, module: bool, python: str) -> tuple[str, ...]:
-    """Return what to execute for a Python file, a module or any other program.
 
-    Args:
-        program: path, module or command, then its arguments; at least one element.
-        module: the first element is a module, as with `python -m`.
-        python: the Python that runs files and modules.
-    """
-    if module:
-        return (python, "-m", *program)
-    if program[0].endswith(".py"):
-        return (python, *program)
-    return program
+def program_argv(job: Job, host: Host) -> tuple[str, ...]:
+    """Return what to execute on a host; files and modules run under the host's Python."""
+    if job.module:
+        return (job.python_on(host), "-m", *job.program)
+    if job.program[0].endswith(".py"):
+        return (job.python_on(host), *job.program)
+    return job.program
 
 
 def job_environment(job: Job) -> dict[str, str]:

@@ -17,6 +17,7 @@ from slipstream.cluster.job import (
     Job,
     forwarded_environment,
     job_environment,
+    program_argv,
     rank_environments,
 )
 from slipstream.cluster.lines import Listener, Transcript
@@ -184,7 +185,7 @@ class _Launcher:
             threads = thread_environment(environ, link.hello.num_cores, link.host.slots)
             forwarded = forwarded_environment(link.host, self._job.environ)
             start = Start(
-                argv=self._job.argv,
+                argv=program_argv(self._job, link.host),
                 cwd=self._job.cwd,
                 environ={**forwarded, **threads, **self._environ},
                 ranks=rank_environments(self._job, link.index, first.free_port),

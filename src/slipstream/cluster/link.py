@@ -4,7 +4,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 
 from slipstream.cluster.hosts import Host
@@ -46,7 +45,7 @@ class Link:
         self.living: set[int] = set()
         self.has_started = False
         self.is_open = True
-        self._python = sys.executable if self.host.is_local else job.python
+        self._python = job.python_on(self.host)
         self._grace_seconds = job.grace_seconds
         self._noise: list[str] = []
         self._received = b""
@@ -151,7 +150,7 @@ def describe_status(status: int) -> str:
 
 def _agent_argv(job: Job, host: Host) -> list[str]:
     if host.is_local:
-        return [sys.executable, *AGENT]
+        return [job.python_on(host), *AGENT]
     options = [part for option in (*job.ssh_options, *SSH_OPTIONS) for part in ("-o", option)]
-    command = f"cd / && exec {shlex.join([job.python, *AGENT])}"
+    command = f"cd / && exec {shlex.join([job.python_on(host), *AGENT])}"
     return ["ssh", "-T", *options, "--", host.login, command]

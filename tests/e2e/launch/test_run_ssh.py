@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -166,6 +167,22 @@ def test_this_host_can_take_part(network: Network, run: Run) -> None:
     launch = network.run(run, "localhost,beta", "meet.py")
     assert launch.finish() == 0, launch.errors
     assert "[localhost:0] met 0 1\n" in launch.output
+
+
+def test_another_python_there_does_not_change_the_one_here(
+    network: Network, run: Run, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "python"
+    elsewhere.write_text(f'#!/bin/sh\nVIA=elsewhere exec {sys.executable} "$@"\n')
+    elsewhere.chmod(0o755)
+    script = tmp_path / "via.py"
+    script.write_text("import os; print(os.environ['RANK'], os.environ.get('VIA', 'here'))")
+    launch = network.run(run, "localhost,beta", "--python", str(elsewhere), str(script))
+    assert launch.finish() == 0, launch.errors
+    assert sorted(launch.output.splitlines()) == [
+        "[beta:1]      1 elsewhere",
+        "[localhost:0] 0 here",
+    ]
 
 
 def test_directory_and_variables_are_handed_over(

@@ -1,21 +1,29 @@
 """What each rank gets: its program and its environment."""
 
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slipstream.cluster import Host, Job, parse_hosts, program_argv
-from slipstream.cluster.job import forwarded_environment, job_environment, rank_environments
+from slipstream.cluster import Host, Job, parse_hosts
+from slipstream.cluster.job import (
+    forwarded_environment,
+    job_environment,
+    program_argv,
+    rank_environments,
+)
 from slipstream.errors import ConfigError, UsageError
 
 
 def job(hosts: str = "a:2,b", chosen: Mapping[str, str] | None = None, **environ: str) -> Job:
+    """A job whose other hosts have their Python elsewhere."""
     return Job(
         hosts=parse_hosts(hosts),
-        argv=("true",),
+        program=("true",),
         cwd="/",
-        python="python3",
+        python="/there/python",
         environ=environ,
         chosen=chosen or {},
     )
@@ -24,15 +32,18 @@ def job(hosts: str = "a:2,b", chosen: Mapping[str, str] | None = None, **environ
 @pytest.mark.parametrize(
     ("program", "module", "argv"),
     [
-        (("train.py", "--lr", "1"), False, ("py", "train.py", "--lr", "1")),
-        (("package.train", "x"), True, ("py", "-m", "package.train", "x")),
+        (("train.py", "--lr", "1"), False, ("PYTHON", "train.py", "--lr", "1")),
+        (("package.train", "x"), True, ("PYTHON", "-m", "package.train", "x")),
         (("./program", "x.py"), False, ("./program", "x.py")),
     ],
 )
-def test_files_and_modules_run_under_python(
+def test_files_and_modules_run_under_the_python_of_their_host(
     program: tuple[str, ...], module: bool, argv: tuple[str, ...]
 ) -> None:
-    assert program_argv(program, module=module, python="py") == argv
+    mixed = replace(job("localhost,b"), program=program, module=module)
+    for host, python in zip(mixed.hosts, (sys.executable, "/there/python"), strict=True):
+        expected = tuple(python if word == "PYTHON" else word for word in argv)
+        assert program_argv(mixed, host) == expected
 
 
 def test_ranks_are_numbered_host_by_host() -> None:
