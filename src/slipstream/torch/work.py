@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from slipstream.torch.tensors import copy_out
 
 _NO_LIMIT = timedelta(0)
 
-# Guards the making of futures and the copying of results, of which there is one per operation.
+# Guards what is done once for an operation: its future, its callbacks, the copying of its results.
 _once = threading.Lock()
 
 
@@ -31,7 +31,16 @@ class SlipstreamWork(Work):
         completions: makes the future complete.
     """
 
-    __slots__ = ("_completions", "_copies", "_future", "_handles", "_in_flight", "_range", "_task")
+    __slots__ = (
+        "_callbacks",
+        "_completions",
+        "_copies",
+        "_future",
+        "_handles",
+        "_in_flight",
+        "_range",
+        "_task",
+    )
 
     def __init__(
         self,
@@ -47,6 +56,8 @@ class SlipstreamWork(Work):
         self._completions = completions
         self._future: torch.futures.Future[Any] | None = None
         self._range: ProfilerRange | None = None
+        # None once they were called.
+        self._callbacks: tuple[Callable[[], None], ...] | None = ()
         for oldest in in_flight:
             if oldest.is_completed():
                 in_flight.pop(oldest, None)
@@ -124,13 +135,30 @@ class SlipstreamWork(Work):
         if all(handle.done() for handle in self._handles):
             self._complete_future()
         else:
-            self._completions.when_done(self._handles, self._complete_future)
+            self._when_done(self._complete_future)
         return future
 
     def trace(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
         """Shows the operation in PyTorch's profiler until it is complete."""
         self._range = ProfilerRange(name, inputs)
-        self._completions.when_done(self._handles, self._range.end)
+        self._when_done(self._range.end)
+
+    def _when_done(self, callback: Callable[[], None]) -> None:
+        """Has a callback called; the engine, which tells of an operation once, is asked once."""
+        with _once:
+            earlier = self._callbacks
+            if earlier is not None:
+                self._callbacks = (*earlier, callback)
+        if earlier is None:
+            callback()
+        elif not earlier:
+            self._completions.when_done(self._handles, self._call_back)
+
+    def _call_back(self) -> None:
+        with _once:
+            callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
+            callback()
 
     def _complete_future(self) -> None:
         future = self._future
