@@ -60,6 +60,20 @@ std::string settings_alike(const RuntimeConfig& config) {
                 " SLIPSTREAM_ALGORITHM=", name_of(config.algorithm));
 }
 
+RuntimeConfig checked(RuntimeConfig config) {
+  constexpr std::uint64_t kLeastSegment = 4096, kGrain = 64;  // whole elements of every dtype
+  const std::uint64_t segment = config.segment_bytes;
+  if (segment < kLeastSegment || segment > kMaxSegmentBytes || segment % kGrain != 0) {
+    fail(ErrorKind::kConfig, "SLIPSTREAM_SEGMENT_BYTES is ", segment, "; allowed: multiples of ",
+         kGrain, " from ", kLeastSegment, " to ", kMaxSegmentBytes);
+  }
+  if (config.eager_bytes > segment) {
+    fail(ErrorKind::kConfig, "SLIPSTREAM_EAGER_BYTES is ", config.eager_bytes,
+         "; allowed: 0 to SLIPSTREAM_SEGMENT_BYTES, which is ", segment);
+  }
+  return config;
+}
+
 Identity identity_of(std::uint32_t rank, std::uint32_t world_size, std::uint32_t epoch,
                      std::span<const std::byte> key) {
   constexpr std::string_view kPurpose = "slipstream job key";
@@ -131,11 +145,11 @@ class RuntimeParts {
  public:
   RuntimeParts(const Identity& who, const RuntimeConfig& how)
       : identity(who),
-        config(how),
+        config(checked(how)),
         log([this](LogLevel level, const std::string& text) { logs.push(level, text); }),
-        shm(who, shm_options(how, log), doorbell),
-        tcp(who, tcp_options(how, log)),
-        engine(who, engine_options(how), doorbell, log) {
+        shm(who, shm_options(config, log), doorbell),
+        tcp(who, tcp_options(config, log)),
+        engine(who, engine_options(config), doorbell, log) {
     engine.add_transport(shm);
     engine.add_transport(tcp);
   }

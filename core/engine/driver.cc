@@ -150,6 +150,7 @@ void Driver::kick(bool returns_soon) {
   handovers_.fetch_add(1, std::memory_order_acq_rel);
   if (parked_.load(std::memory_order_acquire)) {
     futex_wake(handovers_);
+    doorbell_.bell().ring();  // a caller may be driving, and asleep
   } else {
     doorbell_.wake();
   }

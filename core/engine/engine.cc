@@ -105,9 +105,13 @@ std::shared_ptr<Group> Engine::make_group(const std::string& name,
     }
     group = std::make_shared<Group>(name, id, std::move(ranks), index, identity_.world_size);
     groups_[id] = group;
+    if (closed_groups_.erase(id) > 0) {
+      return fail_group(*group, Error(ErrorKind::kAborted, "it was made here too late"), false);
+    }
     auto waiting = unknown_groups_.extract(id);
     if (waiting.empty()) return;
     for (const Early& early : waiting.mapped()) {
+      if (group->index_of(early.peer) == kNotAMember) continue;
       dispatch(*peers_[early.peer], *group, early.frame, early.payload);
     }
   });
@@ -115,14 +119,20 @@ std::shared_ptr<Group> Engine::make_group(const std::string& name,
 }
 
 void Engine::close_group(Group& group) {
+  check_not_forked();
   driver_.run_exclusively([&] {
     if (group.closed) return;
     start_submitted();
     const bool busy = !group.running.empty() || !group.sending.empty() || !group.receives.empty() ||
                       !group.receiving.empty();
-    // A member that is ahead waits for an operation that will never be submitted here.
-    const bool awaited = std::ranges::any_of(
-        group.submitted, [&](std::uint64_t submitted) { return submitted > group.started; });
+    // A member that is ahead waits for an operation that will never be submitted here, or one that
+    // has a large message for a receive that will never be.
+    const bool awaited =
+        std::ranges::any_of(group.submitted,
+                            [&](std::uint64_t submitted) { return submitted > group.started; }) ||
+        std::ranges::any_of(group.messages, [](const Early& message) {
+          return message.frame.kind == FrameKind::kRequest;
+        });
     const Error cause(ErrorKind::kAborted,
                       concat("rank ", identity_.rank, " closed group '", group.name(), "'"));
     // What this rank has finished may still be under way at the others, and ends well there.
@@ -135,6 +145,7 @@ void Engine::close_group(Group& group) {
 }
 
 void Engine::abort_group(Group& group, const std::string& reason) {
+  check_not_forked();
   driver_.run_exclusively([&] {
     start_submitted();
     fail_group(group,
@@ -175,6 +186,8 @@ std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, 
   }
   last_submit_.store(nanoseconds(now), std::memory_order_relaxed);
   driver_.kick(waits_soon);
+  // The caller has nothing to wait for: somebody else must look after what was in flight before.
+  if (waits_soon && completion->done() && has_work()) driver_.kick(false);
   return completion;
 }
 
@@ -191,26 +204,29 @@ bool Engine::wait(Completion& completion, TimePoint until) {
 bool Engine::poll() {
   try {
     return poll_once();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log_(LogLevel::kError, "the engine has failed: ", error.what());
     const auto groups = groups_;
-    for (const auto& [id, group] : groups) fail_group(*group, error, true);
+    const Error cause(ErrorKind::kInternal, error.what());
+    for (const auto& [id, group] : groups) fail_group(*group, cause, true);
     return false;
   }
 }
 
 bool Engine::poll_once() {
   now_ = Clock::now();
-  bool any = false;
+  bool any = false, unsent = false;
   start_submitted();
   for (Transport* transport : busy_transports_) any = transport->poll(*this) || any;
   for (const auto& peer : peers_) {
     if (!peer || !peer->reachable()) continue;
     if (peer->has_unsent()) any = peer->pump(now_) || any;
+    unsent = unsent || peer->has_unsent();
     peer->send_acknowledgements(false);
   }
   if (now_ >= next_tick_) tick();
   last_poll_ = now_;
+  unsent_.store(unsent, std::memory_order_relaxed);
   return any;
 }
 
@@ -239,7 +255,7 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
   operation->report_at = operation->submitted + options_.stall_after;
   if (!operation->is_point_to_point()) {
     group.started = operation->sequence() + 1;
-    group.remember(*operation, fingerprint(operation->request()));
+    group.remember(*operation);
   }
   const bool failed = operation->is_point_to_point() ? group.failure.has_value()
                                                      : operation->sequence() >= group.failed_from;
@@ -293,7 +309,7 @@ void Engine::post_credits(Operation& operation) {
     const auto bytes = expected.find(rank);
     if (!asked && bytes == expected.end()) continue;
     Frame frame = frame_for(FrameKind::kPost, group, operation.sequence());
-    frame.fingerprint = fingerprint(operation.request());
+    frame.fingerprint = group.fingerprint(operation.request(), rank);
     frame.offset = bytes == expected.end() ? 0 : bytes->second;
     peer_of(group, rank).send_control(frame, {});
   }
@@ -314,8 +330,8 @@ void Engine::issue_send(const std::shared_ptr<Operation>& operation, std::uint32
   const Step& send = operation->plan().steps[step];
   Group& group = operation->group();
   if (send.from.bytes <= options_.eager_bytes) {
-    send_eagerly(*operation, step);
-    return finish_segment(operation, step, segment);
+    if (send_eagerly(operation, step)) finish_segment(operation, step, segment);
+    return;
   }
   Segment piece{operation, step, segment};
   if (group.posted[send.peer] > operation->sequence()) {
@@ -325,31 +341,31 @@ void Engine::issue_send(const std::shared_ptr<Operation>& operation, std::uint32
   }
 }
 
-/// The payload is copied, so the step is done. Where the receiver's pool is full and it has not
-/// posted the operation, the copy waits here until it has.
-void Engine::send_eagerly(Operation& operation, std::uint32_t step) {
-  const Step& send = operation.plan().steps[step];
-  Group& group = operation.group();
+/// The payload is copied, so the step is done: true. False where the receiver's pool is full and it
+/// has not posted the operation; the step then waits until it has.
+bool Engine::send_eagerly(const std::shared_ptr<Operation>& operation, std::uint32_t step) {
+  const Step& send = operation->plan().steps[step];
+  Group& group = operation->group();
   Peer& peer = peer_of(group, send.peer);
-  const std::span<const std::byte> payload = operation.segment_of(send.from, 0);
-  Frame frame = frame_for(FrameKind::kEager, group, operation.sequence());
+  const std::span<const std::byte> payload = operation->segment_of(send.from, 0);
+  Frame frame = frame_for(FrameKind::kEager, group, operation->sequence());
   frame.step = send.tag;
-  frame.fingerprint = fingerprint(operation.request());
+  frame.fingerprint = group.fingerprint(operation->request(), send.peer);
   const std::uint64_t bytes = sizeof(Frame) + payload.size();
-  if (group.posted[send.peer] > operation.sequence()) {
+  if (group.posted[send.peer] > operation->sequence()) {
     frame.flags = kAskedFor;
-    return peer.send_control(frame, payload);
-  }
-  if (peer.eager_sent - peer.eager_credited + bytes <= options_.eager_pool_bytes) {
+  } else if (peer.eager_sent - peer.eager_credited + bytes <= options_.eager_pool_bytes) {
     peer.eager_sent += bytes;
-    return peer.send_control(frame, payload);
+  } else {
+    auto& waiting = group.unpooled[{send.peer, operation->sequence()}];
+    waiting.push_back({operation, step, 0});
+    if (waiting.size() > 1) return false;
+    frame.kind = FrameKind::kRequest;
+    peer.send_control(frame, {});
+    return false;
   }
-  auto& waiting = group.unpooled[{send.peer, operation.sequence()}];
-  waiting.push_back({frame, {payload.begin(), payload.end()}});
-  if (waiting.size() > 1) return;
-  Frame request = frame_for(FrameKind::kRequest, group, operation.sequence());
-  request.fingerprint = frame.fingerprint;
-  peer.send_control(request, {});
+  peer.send_control(frame, payload);
+  return true;
 }
 
 Frame Engine::frame_of(const Segment& segment) const {
@@ -390,18 +406,14 @@ void Engine::complete(const std::shared_ptr<Operation>& operation) {
   const bool out_of_step = group.mismatch && group.mismatch->sequence <= operation->sequence();
   if (out_of_step && !operation->is_point_to_point()) return;
   if (operation->is_point_to_point()) {
-    const std::uint32_t peer = operation->request().collective == Collective::kReceive
-                                   ? operation->completion()->source()
-                                   : operation->request().root;
-    group.sending.erase({peer, operation->sequence()});
-    if (operation->request().collective == Collective::kReceive) {
-      group.receiving.erase({peer, operation->sequence()});
+    if (operation->request().collective == Collective::kSend) {
+      group.sending.erase({operation->request().root, operation->sequence()});
+    } else {
+      group.receiving.erase({operation->completion()->source(), operation->sequence()});
     }
   } else {
     group.running.erase(operation->sequence());
   }
-  // After a loss, a segment that came twice may still be half-way in on the other stream.
-  if (stats_.streams_lost > 0) forget_memory(*operation);
   retire(*operation, false);
   operation->completion()->finish(std::nullopt);
 }
@@ -409,7 +421,8 @@ void Engine::complete(const std::shared_ptr<Operation>& operation) {
 /// From here on no transport reads or writes the operation's memory.
 void Engine::forget_memory(const Operation& operation) {
   for (const std::uint32_t rank : operation.group().ranks()) {
-    if (rank == identity_.rank || !peers_[rank]->reachable()) continue;
+    // Also of a peer that is gone: one that was silent may wake up, its connections still open.
+    if (rank == identity_.rank || peers_[rank]->link() == nullptr) continue;
     for (const Step& step : operation.plan().steps) {
       if (step.kind == Step::Kind::kLocal) continue;
       const Region& region = step.kind == Step::Kind::kSend ? step.from : step.to;
@@ -455,6 +468,7 @@ void Engine::retire(const Operation& operation, bool failed) {
 }
 
 Stats Engine::stats() {
+  check_not_forked();
   Stats copy;
   driver_.run_exclusively([&] {
     copy = stats_;

@@ -80,7 +80,9 @@ class Engine final : private Sink, private Driven, private SegmentSource {
  private:
   // Driven
   bool poll() override;
-  [[nodiscard]] bool has_work() const noexcept override { return in_flight_.load() > 0; }
+  [[nodiscard]] bool has_work() const noexcept override {
+    return in_flight_.load() > 0 || unsent_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] TimePoint next_event() const override;
   [[nodiscard]] const std::vector<int>& wait_fds() const override { return wait_fds_; }
   // Sink
@@ -107,7 +109,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
              std::uint32_t segment);
   void issue_send(const std::shared_ptr<Operation>& operation, std::uint32_t step,
                   std::uint32_t segment);
-  void send_eagerly(Operation& operation, std::uint32_t step);
+  bool send_eagerly(const std::shared_ptr<Operation>& operation, std::uint32_t step);
   void finish_segment(const std::shared_ptr<Operation>& operation, std::uint32_t step,
                       std::uint32_t segment);
   void complete(const std::shared_ptr<Operation>& operation);
@@ -184,6 +186,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   bool accepting_ = true;                                 // guarded by submit_mutex_
   std::map<std::string, std::uint64_t> group_instances_;  // guarded by submit_mutex_
   std::atomic<std::uint64_t> in_flight_{0};
+  std::atomic<bool> unsent_{false};  // frames wait for a link to take them
 
   // driver
   TimePoint now_{}, next_tick_{}, last_poll_{};

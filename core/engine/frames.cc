@@ -6,7 +6,7 @@
 namespace slipstream {
 namespace {
 
-constexpr std::size_t kMostUnknown = 4096;  // frames kept for one group not made here yet
+constexpr std::size_t kMostUnknown = 65536;  // frames kept for one group not made here yet
 
 bool is_eager(const Frame& frame) {
   return frame.kind == FrameKind::kEager && (frame.flags & kAskedFor) == 0;
@@ -54,7 +54,10 @@ std::byte* Engine::place(std::uint32_t peer, const Frame& frame) {
   if (!target.operation) return nullptr;
   const Step& step = target.operation->plan().steps[target.step];
   if (step.reduces) return nullptr;  // added only when whole
-  return target.operation->segment_of(step.to, target.segment).data();
+  const auto memory = target.operation->segment_of(step.to, target.segment);
+  // It comes a second time: what is half-way in on a stream that dies must not overwrite it later.
+  if (target.operation->place(target.step, target.segment)) peers_[peer]->link()->forget(memory);
+  return memory.data();
 }
 
 void Engine::arrived(std::uint32_t rank, std::uint32_t stream, const Frame& frame,
@@ -113,21 +116,32 @@ void Engine::dispatch(Peer& peer, Group& group, const Frame& frame,
 
 /// Of a group that was closed here, or is not made here yet.
 void Engine::on_unknown_group(Peer& peer, const Frame& frame, std::span<const std::byte> payload) {
-  const auto closed = closed_groups_.find(frame.group);
-  auto& waiting = unknown_groups_[frame.group];
-  if (closed == closed_groups_.end() && waiting.size() < kMostUnknown) {
+  auto closed = closed_groups_.find(frame.group);
+  if (closed == closed_groups_.end()) {
+    if (frame.kind == FrameKind::kProbe) return;  // it comes again
+    auto& waiting = unknown_groups_[frame.group];
     waiting.push_back({peer.rank(), frame, {payload.begin(), payload.end()}});
-    return;
+    if (waiting.size() < kMostUnknown) return;
+    for (const Early& early : waiting) {
+      if (is_eager(early.frame)) {
+        release_eager(*peers_[early.peer], sizeof(Frame) + early.payload.size());
+      }
+    }
+    unknown_groups_.erase(frame.group);
+    closed = closed_groups_.emplace(frame.group, 0).first;
+  } else if (is_eager(frame)) {
+    release_eager(peer, sizeof(Frame) + payload.size());
   }
-  unknown_groups_.erase(frame.group);
-  if (is_eager(frame)) release_eager(peer, sizeof(Frame) + payload.size());
-  const bool needs_us = frame.kind != FrameKind::kAbort && frame.kind != FrameKind::kDescribe &&
-                        closed != closed_groups_.end() && frame.sequence >= closed->second;
+  const bool point_to_point = (frame.flags & kPointToPoint) != 0;
+  const bool needs_us = point_to_point ? frame.kind == FrameKind::kRequest
+                                       : frame.kind != FrameKind::kAbort &&
+                                             frame.kind != FrameKind::kDescribe &&
+                                             frame.sequence >= closed->second;
   if (needs_us) {
-    send_abort(
-        peer, frame.group,
-        Error(ErrorKind::kAborted, concat(name_of_peer(identity_.rank), " has closed the group")),
-        closed->second);
+    send_abort(peer, frame.group,
+               Error(ErrorKind::kAborted, concat(name_of_peer(identity_.rank),
+                                                 " has closed the group, or not made it in time")),
+               closed->second);
   }
 }
 
@@ -160,8 +174,7 @@ void Engine::on_eager(Peer& peer, Group& group, const Frame& frame,
     return;
   }
   if (is_eager(frame)) release_eager(peer, sizeof(Frame) + payload.size());
-  const auto ours = group.fingerprint_of(frame.sequence);
-  if (ours && *ours != frame.fingerprint) begin_mismatch(group, frame.sequence);
+  if (!group.agrees(group.index_of(peer.rank()), frame)) begin_mismatch(group, frame.sequence);
 }
 
 void Engine::take_eager(Peer& peer, const std::shared_ptr<Operation>& operation, const Frame& frame,
@@ -170,7 +183,7 @@ void Engine::take_eager(Peer& peer, const std::shared_ptr<Operation>& operation,
   if (operation->cancelled()) return;
   Group& group = operation->group();
   const Target target = target_of(peer.rank(), group, frame);
-  if (frame.fingerprint != fingerprint(operation->request()) || !target.operation) {
+  if (!group.agrees(group.index_of(peer.rank()), frame) || !target.operation) {
     return begin_mismatch(group, frame.sequence);
   }
   operation->take(target.step, target.segment, payload);
@@ -189,28 +202,31 @@ void Engine::on_post(Peer& peer, Group& group, const Frame& frame) {
     return;
   }
   group.posted[from] = std::max(group.posted[from], frame.sequence + 1);
-  const auto ours = group.fingerprint_of(frame.sequence);
-  if (ours && *ours != frame.fingerprint) return begin_mismatch(group, frame.sequence);
+  if (!group.agrees(from, frame)) return begin_mismatch(group, frame.sequence);
   for (auto it = group.uncredited.lower_bound({from, 0});
        it != group.uncredited.end() && it->first.first == from &&
        it->first.second < group.posted[from];
        it = group.uncredited.erase(it)) {
     for (Segment& segment : it->second) peer.send_segment(std::move(segment));
   }
+  std::vector<Segment> released;
   for (auto it = group.unpooled.lower_bound({from, 0});
        it != group.unpooled.end() && it->first.first == from &&
        it->first.second < group.posted[from];
        it = group.unpooled.erase(it)) {
-    for (Control& control : it->second) {
-      control.frame.flags = kAskedFor;
-      peer.send_control(control.frame, control.payload);
+    for (const Segment& waiting : it->second) {
+      if (!waiting.operation->cancelled()) released.push_back(waiting);
     }
+  }
+  for (const Segment& waiting : released) {
+    if (send_eagerly(waiting.operation, waiting.step)) segment_done(waiting);
   }
 }
 
 void Engine::on_request(Peer& peer, Group& group, const Frame& frame) {
-  const auto ours = group.fingerprint_of(frame.sequence);
-  if (ours && *ours != frame.fingerprint) return begin_mismatch(group, frame.sequence);
+  if (!group.agrees(group.index_of(peer.rank()), frame)) {
+    return begin_mismatch(group, frame.sequence);
+  }
   if (!group.find(frame.sequence)) {
     if (frame.sequence >= group.started) {
       group.requested[{group.index_of(peer.rank()), frame.sequence}] = true;
@@ -224,9 +240,8 @@ void Engine::on_request(Peer& peer, Group& group, const Frame& frame) {
 
 /// A rank waits for an operation. That it does is noted in dispatch(); whether it is the same as
 /// ours is looked at here, for plans in which the two never meet otherwise.
-void Engine::on_probe(Peer&, Group& group, const Frame& frame) {
-  const auto ours = group.fingerprint_of(frame.sequence);
-  if (ours && *ours != frame.fingerprint) begin_mismatch(group, frame.sequence);
+void Engine::on_probe(Peer& peer, Group& group, const Frame& frame) {
+  if (!group.agrees(group.index_of(peer.rank()), frame)) begin_mismatch(group, frame.sequence);
 }
 
 /// Its segments may still be on their way on other streams: what needs them fails when it is gone.

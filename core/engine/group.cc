@@ -1,6 +1,8 @@
 #include "engine/group.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include "collective/choose.h"
@@ -58,9 +60,8 @@ void check(const Request& request, const Group& group) {
   }
 }
 
-}  // namespace
-
-std::uint64_t fingerprint(const Request& request) {
+/// What all ranks of an operation must agree on.
+std::uint64_t fingerprint_of(const Request& request) {
   std::uint64_t hash = mix(0, static_cast<std::uint64_t>(request.collective));
   hash = mix(hash, static_cast<std::uint64_t>(request.dtype));
   if (request.collective == Collective::kSend || request.collective == Collective::kReceive) {
@@ -69,12 +70,59 @@ std::uint64_t fingerprint(const Request& request) {
   if (reduces(request.collective)) hash = mix(hash, static_cast<std::uint64_t>(request.op));
   if (has_root(request.collective)) hash = mix(hash, request.root);
   hash = mix(hash, static_cast<std::uint64_t>(request.algorithm));
-  if (request.collective == Collective::kAllToAll) {
-    return mix(hash, request.send_counts.empty() ? request.count : 0);
-  }
+  if (request.collective == Collective::kAllToAll) return hash;  // only pairs have counts alike
   for (const std::uint64_t count : request.receive_counts) hash = mix(hash, count);
   return mix(hash, request.count);
 }
+
+using Bytes = std::span<const std::byte>;
+
+bool overlap(Bytes a, Bytes b) {
+  return !a.empty() && !b.empty() && a.data() < b.data() + b.size() &&
+         b.data() < a.data() + a.size();
+}
+
+/// Of the collectives that need their input while results arrive: the two may not overlap, but for
+/// this rank's own block, which travels nowhere.
+void check_apart(const Request& request, const Shape& shape) {
+  const auto sum = [](const std::vector<std::uint64_t>& counts, std::size_t first) {
+    const auto begin = counts.begin();
+    return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(first), std::uint64_t{0});
+  };
+  std::uint64_t input = shape.count, output = shape.count, own_in = 0, own_out = 0;
+  switch (request.collective) {
+    case Collective::kAllGather:
+      input = shape.receive_counts[shape.rank];
+      output = sum(shape.receive_counts, shape.size);
+      own_out = sum(shape.receive_counts, shape.rank);
+      break;
+    case Collective::kScatter:
+      if (shape.rank != shape.root) return;
+      [[fallthrough]];
+    case Collective::kReduceScatter:
+      input = shape.count * shape.size;
+      own_in = shape.count * shape.rank;
+      break;
+    case Collective::kAllToAll:
+      input = sum(shape.send_counts, shape.size);
+      output = sum(shape.receive_counts, shape.size);
+      break;
+    default:
+      return;
+  }
+  const auto* in = static_cast<const std::byte*>(request.input);
+  const auto* out = static_cast<const std::byte*>(request.output);
+  const bool own_block = in + own_in * shape.element_bytes == out + own_out * shape.element_bytes;
+  const bool may_be_own = request.collective != Collective::kAllToAll || shape.size == 1;
+  if (own_block && may_be_own) return;
+  if (overlap({in, input * shape.element_bytes}, {out, output * shape.element_bytes})) {
+    fail(ErrorKind::kUsage, name_of(request.collective), " '", request.name,
+         "': input and output overlap; pass two buffers",
+         may_be_own ? ", or this rank's own block of the larger one as the smaller one" : "");
+  }
+}
+
+}  // namespace
 
 Shape shape_of(const Request& request, const Group& group) {
   check(request, group);
@@ -94,6 +142,7 @@ Shape shape_of(const Request& request, const Group& group) {
   if (request.collective == Collective::kAllGather && shape.receive_counts.empty()) {
     shape.receive_counts = equal;
   }
+  check_apart(request, shape);
   return shape;
 }
 
@@ -136,16 +185,26 @@ std::optional<std::string> Group::passed(std::uint64_t sequence) const {
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> Group::fingerprint_of(std::uint64_t sequence) const {
-  for (const Remembered& each : history_) {
-    if (each.sequence == sequence) return each.fingerprint;
+bool Group::agrees(std::uint32_t peer, const Frame& frame) const {
+  if (const auto operation = find(frame.sequence)) {
+    return fingerprint(operation->request(), peer) == frame.fingerprint;
   }
-  return std::nullopt;
+  const auto past = std::ranges::find(history_, frame.sequence, &Remembered::sequence);
+  return past == history_.end() || fingerprint(past->request, peer) == frame.fingerprint;
 }
 
-void Group::remember(const Operation& operation, std::uint64_t fingerprint) {
+std::uint64_t Group::fingerprint(const Request& request, std::uint32_t peer) const {
+  const std::uint64_t hash = fingerprint_of(request);
+  if (request.collective != Collective::kAllToAll) return hash;
+  const bool equal = request.send_counts.empty();
+  const std::uint64_t to = equal ? request.count : request.send_counts[peer];
+  const std::uint64_t from = equal ? request.count : request.receive_counts[peer];
+  return rank_ < peer ? mix(mix(hash, to), from) : mix(mix(hash, from), to);
+}
+
+void Group::remember(const Operation& operation) {
   if (history_.size() == kRememberedOperations) history_.pop_front();
-  history_.push_back({operation.sequence(), fingerprint, operation.request()});
+  history_.push_back({operation.sequence(), operation.request()});
 }
 
 }  // namespace slipstream

@@ -63,8 +63,12 @@ class Group {
   [[nodiscard]] std::shared_ptr<Operation> find(std::uint64_t sequence) const;
   /// What this rank passed as that operation, if it is known still.
   [[nodiscard]] std::optional<std::string> passed(std::uint64_t sequence) const;
-  [[nodiscard]] std::optional<std::uint64_t> fingerprint_of(std::uint64_t sequence) const;
-  void remember(const Operation& operation, std::uint64_t fingerprint);
+  /// Whether `frame`, of a peer, is of the same operation as ours with that number, as far as
+  /// known.
+  [[nodiscard]] bool agrees(std::uint32_t peer, const Frame& frame) const;
+  /// What this rank and `peer` must agree on.
+  [[nodiscard]] std::uint64_t fingerprint(const Request& request, std::uint32_t peer) const;
+  void remember(const Operation& operation);
 
   std::uint64_t started = 0;  // collectives started here: the next one's number
   std::unordered_map<std::uint64_t, std::shared_ptr<Operation>> running;
@@ -72,7 +76,7 @@ class Group {
   std::vector<std::uint64_t> posted;     // by rank: operations below this number are posted there
   std::vector<std::uint64_t> submitted;  // by rank: operations below are known to be submitted
   std::map<MessageKey, std::vector<Segment>> uncredited;  // bulk segments waiting for a post
-  std::map<MessageKey, std::vector<Control>> unpooled;    // small payloads waiting for a post
+  std::map<MessageKey, std::vector<Segment>> unpooled;    // small payloads waiting for a post
   std::map<MessageKey, bool> requested;                   // peers that ask for a post
   std::optional<Error> failure;
   /// The first operation that the failure concerns: a member that has left did finish those before.
@@ -90,7 +94,6 @@ class Group {
  private:
   struct Remembered {
     std::uint64_t sequence = 0;
-    std::uint64_t fingerprint = 0;
     Request request;
   };
 
@@ -103,9 +106,6 @@ class Group {
   std::size_t next_plan_ = 0;
   std::deque<Remembered> history_;
 };
-
-/// The value that all ranks of an operation must agree on.
-std::uint64_t fingerprint(const Request& request);
 
 /// The shape of a request on one rank of a group. Throws Error(kUsage) for what no plan can do.
 Shape shape_of(const Request& request, const Group& group);

@@ -64,10 +64,13 @@ Operation::Operation(Request request, std::shared_ptr<const Plan> plan,
     const std::uint64_t segments =
         std::max<std::uint64_t>(1, (bytes + segment_bytes_ - 1) / segment_bytes_);
     states_.push_back({static_cast<std::uint32_t>(segments), 0, bits});
-    bits += 2 * segments;
+    bits += kBits * segments;
     segments_left_ += segments;
   }
   bits_.resize((bits + 63) / 64);
+  if (plan_->scratch_bytes > 0) {
+    scratch_ = std::make_unique_for_overwrite<std::byte[]>(plan_->scratch_bytes);
+  }
 }
 
 std::string Operation::title() const {
@@ -76,7 +79,14 @@ std::string Operation::title() const {
 }
 
 bool Operation::is_finished(std::uint32_t step, std::uint32_t segment) const {
-  return bit(states_[step].first_bit + 2 * std::uint64_t{segment} + 1);
+  return bit(bits_of(step, segment) + 1);
+}
+
+bool Operation::place(std::uint32_t step, std::uint32_t segment) {
+  const std::uint64_t placed = bits_of(step, segment) + 2;
+  const bool before = bit(placed);
+  set_bit(placed);
+  return before;
 }
 
 bool Operation::needs(std::uint32_t peer) const {
@@ -94,16 +104,13 @@ bool Operation::may_begin(const Step& step, std::uint32_t segment) const {
 }
 
 void Operation::issue_if_ready(std::uint32_t step, std::uint32_t segment, const Issue& issue) {
-  const std::uint64_t issued = states_[step].first_bit + 2 * std::uint64_t{segment};
+  const std::uint64_t issued = bits_of(step, segment);
   if (bit(issued) || !may_begin(plan_->steps[step], segment)) return;
   set_bit(issued);
   issue(step, segment);
 }
 
 void Operation::begin(const Issue& issue) {
-  if (plan_->scratch_bytes > 0) {
-    scratch_ = std::make_unique_for_overwrite<std::byte[]>(plan_->scratch_bytes);
-  }
   for (std::uint32_t step = 0; step < plan_->steps.size(); ++step) {
     if (plan_->steps[step].kind == Step::Kind::kReceive || !plan_->steps[step].after.empty()) {
       continue;
@@ -116,7 +123,7 @@ void Operation::begin(const Issue& issue) {
 
 bool Operation::finish_segment(std::uint32_t step, std::uint32_t segment, const Issue& issue) {
   State& state = states_[step];
-  set_bit(state.first_bit + 2 * std::uint64_t{segment} + 1);
+  set_bit(bits_of(step, segment) + 1);
   ++state.finished;
   --segments_left_;
   const bool step_finished = state.finished == state.segments;

@@ -40,12 +40,14 @@ class Operation {
     return request_.collective == Collective::kSend || request_.collective == Collective::kReceive;
   }
 
-  /// Lends the scratch memory and calls `issue(step, segment)` for everything that may begin.
+  /// Calls `issue(step, segment)` for everything that may begin.
   using Issue = std::function<void(std::uint32_t step, std::uint32_t segment)>;
   void begin(const Issue& issue);
   /// Notes a finished segment and issues what waited for it. True when it was the last of all.
   bool finish_segment(std::uint32_t step, std::uint32_t segment, const Issue& issue);
   [[nodiscard]] bool is_finished(std::uint32_t step, std::uint32_t segment) const;
+  /// Notes that the segment's memory was handed to a transport; true when it had been before.
+  bool place(std::uint32_t step, std::uint32_t segment);
   [[nodiscard]] bool is_finished(std::uint32_t step) const {
     return states_[step].finished == states_[step].segments;
   }
@@ -76,9 +78,13 @@ class Operation {
   struct State {
     std::uint32_t segments = 0;
     std::uint32_t finished = 0;
-    std::uint64_t first_bit = 0;  // two bits a segment: issued, finished
+    std::uint64_t first_bit = 0;  // three bits a segment: issued, finished, placed
   };
 
+  static constexpr std::uint64_t kBits = 3;
+  [[nodiscard]] std::uint64_t bits_of(std::uint32_t step, std::uint32_t segment) const {
+    return states_[step].first_bit + kBits * segment;
+  }
   [[nodiscard]] bool bit(std::uint64_t index) const {
     return (bits_[index / 64] >> index % 64) & 1;
   }

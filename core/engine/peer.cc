@@ -36,6 +36,10 @@ void Peer::leave(std::string why) {
 void Peer::mark_gone(std::string why) {
   gone_ = true;
   if (!left_) why_gone_ = std::move(why);
+  // Its connections may be open still, and half-way through a frame.
+  if (link_ != nullptr) {
+    for (const Control& control : control_) link_->forget(control.payload);
+  }
   drop_unsent();
 }
 

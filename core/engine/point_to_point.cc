@@ -28,7 +28,7 @@ void Engine::start_send(const std::shared_ptr<Operation>& operation) {
   Frame frame = frame_for(FrameKind::kEager, group, operation->sequence());
   frame.flags = kPointToPoint;
   frame.step = request.tag;
-  frame.fingerprint = fingerprint(request);
+  frame.fingerprint = group.fingerprint(request, request.root);
   frame.offset = payload.size();
   const std::uint64_t bytes = sizeof(Frame) + payload.size();
   if (payload.size() <= options_.eager_bytes &&
@@ -86,7 +86,7 @@ void Engine::match(const std::shared_ptr<Operation>& receive, Early&& message) {
   receive->set_sequence(message.frame.sequence);
   const std::uint64_t expected = receive->plan().steps[0].to.bytes;
   if (message.frame.offset != expected ||
-      message.frame.fingerprint != fingerprint(receive->request())) {
+      message.frame.fingerprint != group.fingerprint(receive->request(), from)) {
     const Error cause(ErrorKind::kMismatch,
                       concat("rank ", group.rank(), " passed ", describe(receive->request()), " (",
                              expected, " bytes), but rank ", from, " sent ", message.frame.offset,
@@ -97,6 +97,10 @@ void Engine::match(const std::shared_ptr<Operation>& receive, Early&& message) {
   if (is_small) {
     receive->take(0, 0, message.payload);
     return finish_segment(receive, 0, 0);
+  }
+  if (!peer.available()) {  // it asked, and left
+    return fail_operation(
+        receive, Error(ErrorKind::kPeer, concat(name_of_peer(peer.rank()), " ", peer.why_gone())));
   }
   group.receiving[{from, message.frame.sequence}] = receive;
   Frame post = frame_for(FrameKind::kPost, group, message.frame.sequence);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fork.h"
 #include "engine/engine.h"
 
 // What goes wrong: silent and dead peers, stragglers, operations that do not agree. Nothing hangs,
@@ -95,9 +96,13 @@ void Engine::watch_operations() {
 
 void Engine::probe(const Operation& operation) {
   if (operation.is_point_to_point()) return;
-  Frame frame = frame_for(FrameKind::kProbe, operation.group(), operation.sequence());
-  frame.fingerprint = fingerprint(operation.request());
-  broadcast(operation.group(), frame, {});
+  Group& group = operation.group();
+  Frame frame = frame_for(FrameKind::kProbe, group, operation.sequence());
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.rank()) continue;
+    frame.fingerprint = group.fingerprint(operation.request(), rank);
+    peer_of(group, rank).send_control(frame, {});
+  }
 }
 
 void Engine::stall(const std::shared_ptr<Operation>& operation) {
@@ -329,6 +334,7 @@ void Engine::settle() {
 }
 
 void Engine::close() {
+  if (is_forked_child()) return;  // it owns nothing
   {
     const std::scoped_lock lock(submit_mutex_);
     if (!accepting_) return;
@@ -349,7 +355,9 @@ void Engine::close() {
     settle();
   });
   driver_.stop();
-  for (Transport* transport : transports_) transport->close();
+  driver_.run_exclusively([&] {
+    for (Transport* transport : transports_) transport->close();
+  });
 }
 
 }  // namespace slipstream

@@ -1,0 +1,260 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+
+#include "engine_world.h"
+
+// What goes wrong between ranks that are not in step, or are gone, or come back: nothing hangs, and
+// nothing touches memory that is the caller's again.
+namespace slipstream::test {
+namespace {
+
+constexpr std::uint64_t kLarge = 200'000;  // elements, far more than travel unasked
+
+Request message(Collective collective, std::vector<float>& data, std::uint32_t peer) {
+  Request request;
+  request.collective = collective;
+  request.input = request.output = data.data();
+  request.dtype = DType::kFloat32;
+  request.count = data.size();
+  request.root = peer;
+  return request;
+}
+
+Request send(std::vector<float>& data, std::uint32_t to) {
+  return message(Collective::kSend, data, to);
+}
+Request receive(std::vector<float>& data, std::uint32_t from) {
+  return message(Collective::kReceive, data, from);
+}
+Request allreduce(std::vector<float>& data) { return message(Collective::kAllreduce, data, 0); }
+
+TEST(Trouble, TwoRanksSendEachOtherLargeMessagesAtOnce) {
+  EngineWorld world(2);
+  world.each([](EngineRank& self) {
+    const std::uint32_t peer = 1 - self.rank;
+    for (int round = 0; round < 20; ++round) {
+      std::vector<float> out(kLarge, static_cast<float>(self.rank)), in(kLarge);
+      const auto sent = self.engine->submit(self.world, send(out, peer));
+      if (self.rank == 1) self.finish(*sent);  // its own receive comes after
+      self.run(receive(in, peer));
+      self.finish(*sent);
+      ASSERT_EQ(in, std::vector<float>(kLarge, static_cast<float>(peer)));
+    }
+  });
+}
+
+/// A rank that was stopped is given up, though its connections are open; then it goes on.
+TEST(Trouble, ARankThatWakesUpTouchesNothingThatWasGivenBack) {
+  for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
+    FakeOptions network;
+    network.copies_payload = false;
+    network.split_probability = 1;
+    network.capacity_frames = 4;
+    network.seed = seed;
+    EngineOptions options;
+    options.segment_bytes = 4096;
+    options.eager_bytes = 256;
+    options.peer_timeout = 300ms;
+    EngineWorld world(3, network, options);
+    world.each([&](EngineRank& self) {
+      auto data = std::make_unique<std::vector<float>>(kLarge, 1.0F);
+      const auto pending = self.engine->submit(self.world, allreduce(*data));
+      if (self.rank == 2) {
+        for (const std::uint32_t peer : {0U, 1U}) {
+          world.network().freeze_link(2, peer, 700ms);
+          world.network().freeze_link(peer, 2, 700ms);
+        }
+      }
+      EXPECT_NE(error_of([&] { self.finish(*pending); }), "");
+      data->assign(kLarge, -1.0F);
+      std::this_thread::sleep_for(600ms);  // by then the links have thawed
+      EXPECT_EQ(*data, std::vector<float>(kLarge, -1.0F));
+    });
+  }
+}
+
+/// A segment that is half-way in on a dying stream comes again on another; the sum that is made in
+/// its place must not be overwritten by the rest of the first.
+TEST(Trouble, SegmentsThatComeTwiceAreAddedOnce) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    FakeOptions network;
+    network.copies_payload = false;
+    network.num_streams = 4;
+    network.capacity_frames = 8;
+    network.jitter = 400us;
+    network.split_probability = 1;
+    network.seed = seed;
+    network.schedule.random.lose_stream_late = 0.03;
+    EngineOptions options;
+    options.segment_bytes = 1024;
+    options.eager_bytes = 256;
+    EngineWorld world(3, network, options);
+    world.each([](EngineRank& self) {
+      std::mt19937 random(1);
+      for (int round = 0; round < 15; ++round) {
+        const std::size_t count = 1000 + random() % 1000;
+        std::vector<float> input(3 * count), sum(count);
+        for (std::size_t i = 0; i < input.size(); ++i) {
+          input[i] = static_cast<float>((i + self.rank) % 17);
+        }
+        Request request = message(Collective::kReduceScatter, input, 0);
+        request.output = sum.data();
+        request.count = count;
+        request.algorithm = Algorithm::kDirect;
+        self.run(std::move(request));
+        for (std::size_t i = 0; i < count; ++i) {
+          const std::size_t at = self.rank * count + i;
+          const std::size_t expected = at % 17 + (at + 1) % 17 + (at + 2) % 17;
+          ASSERT_EQ(sum[i], static_cast<float>(expected)) << "element " << i;
+        }
+      }
+    });
+  }
+}
+
+TEST(Trouble, ALargeMessageToARankThatClosesTheGroupFails) {
+  EngineWorld world(2);
+  world.each([](EngineRank& self) {
+    for (const bool asks_first : {true, false}) {
+      const auto group = self.engine->make_group("g", {0, 1});
+      std::vector<float> data(kLarge), small(10);
+      for (int i = 0; i < 5; ++i) self.run(group, allreduce(small));
+      if (self.rank == 1) {
+        // Either the request waits here when the group closes, or it comes afterwards.
+        if (asks_first) self.run(self.world, receive(small, 0));
+        self.engine->close_group(*group);
+        if (!asks_first) self.run(self.world, send(small, 0));
+        continue;
+      }
+      if (!asks_first) self.run(self.world, receive(small, 1));
+      const auto pending = self.engine->submit(group, send(data, 1));
+      if (asks_first) self.run(self.world, send(small, 1));
+      const std::string error = error_of([&] { self.finish(*pending); });
+      EXPECT_NE(error.find("closed"), std::string::npos) << error;
+      self.engine->close_group(*group);
+    }
+  });
+}
+
+TEST(Trouble, AReceiveFromARankThatAskedAndLeftFails) {
+  EngineWorld world(2);
+  std::atomic<bool> has_left{false};
+  world.each([&](EngineRank& self) {
+    std::vector<float> data(kLarge), small(1);
+    if (self.rank == 0) {
+      const auto pending = self.engine->submit(self.world, send(data, 1));
+      self.run(send(small, 1));
+      self.engine->close();
+      EXPECT_NE(error_of([&] { self.finish(*pending); }), "");
+      has_left = true;
+      return;
+    }
+    while (!has_left) std::this_thread::yield();
+    EXPECT_NE(error_of([&] { self.run(receive(data, 0)); }), "");
+  });
+}
+
+TEST(Trouble, CountsThatDoNotFitAreAMismatch) {
+  // {what rank 0 sends to rank 1, what rank 1 expects}: large or small on either side.
+  for (const auto& [sent, expected] : {std::pair{90'000U, 80'000U},
+                                       {90'000U, 10U},
+                                       {10U, 90'000U},
+                                       {90'000U, 0U},
+                                       {0U, 90'000U}}) {
+    EngineWorld world(2);
+    world.each([&](EngineRank& self) {
+      Request request;
+      request.collective = Collective::kAllToAll;
+      request.dtype = DType::kUInt8;
+      request.send_counts = self.rank == 0 ? std::vector<std::uint64_t>{5, sent}
+                                           : std::vector<std::uint64_t>{100'000, 7};
+      request.receive_counts = self.rank == 0 ? std::vector<std::uint64_t>{5, 100'000}
+                                              : std::vector<std::uint64_t>{expected, 7};
+      std::vector<unsigned char> in(200'000), out(200'000);
+      request.input = in.data();
+      request.output = out.data();
+      const std::string error = error_of([&] {
+        self.run(request);
+        std::vector<float> data(10);
+        self.run(allreduce(data));
+      });
+      EXPECT_NE(error.find("ranks passed different things"), std::string::npos)
+          << sent << " sent, " << expected << " expected: " << error;
+    });
+  }
+}
+
+TEST(Trouble, InputAndOutputMayNotOverlapWhereBothAreNeeded) {
+  EngineWorld world(2);
+  world.each([](EngineRank& self) {
+    std::vector<float> data(2 * kLarge, static_cast<float>(self.rank + 1));
+    for (const Collective collective :
+         {Collective::kAllToAll, Collective::kAllGather, Collective::kReduceScatter}) {
+      Request request = message(collective, data, 0);
+      request.count = kLarge;
+      request.output = data.data() + 10;
+      EXPECT_NE(error_of([&] { self.run(request); }).find("overlap"), std::string::npos);
+    }
+    Request own = message(Collective::kReduceScatter, data, 0);
+    own.count = kLarge;
+    own.output = data.data() + self.rank * kLarge;
+    self.run(own);
+    const auto* sum = static_cast<const float*>(own.output);
+    EXPECT_EQ(std::vector<float>(sum, sum + kLarge), std::vector<float>(kLarge, 3.0F));
+  });
+}
+
+/// What travels unasked is bounded: a root that is far ahead waits.
+TEST(Trouble, ARootThatIsAheadWaitsWhenThePoolIsFull) {
+  constexpr int kRounds = 2000;
+  EngineOptions options;
+  options.eager_pool_bytes = 16 * 1024;
+  EngineWorld world(2, FakeOptions{}, options);
+  std::atomic<bool> has_looked{false};
+  world.each([&](EngineRank& self) {
+    std::vector<std::vector<float>> data(kRounds, std::vector<float>(100));
+    std::vector<std::shared_ptr<Completion>> pending;
+    if (self.rank == 1) {
+      while (!has_looked) std::this_thread::yield();
+    }
+    for (int round = 0; round < kRounds; ++round) {
+      auto& each = data[static_cast<std::size_t>(round)];
+      if (self.rank == 0) each.assign(100, static_cast<float>(round));
+      Request request = message(Collective::kBroadcast, each, 0);
+      pending.push_back(self.engine->submit(self.world, std::move(request)));
+    }
+    if (self.rank == 0) {
+      EXPECT_TRUE(self.engine->wait(*pending.front(), Clock::now() + 10s));
+      EXPECT_FALSE(self.engine->wait(*pending.back(), Clock::now() + 200ms));
+      has_looked = true;
+    }
+    for (const auto& each : pending) self.finish(*each);
+    ASSERT_EQ(data.back(), std::vector<float>(100, kRounds - 1));
+  });
+}
+
+TEST(Trouble, AGroupThatIsMadeFarTooLateFailsOnAllMembers) {
+  EngineWorld world(2);
+  std::atomic<bool> is_ahead{false};
+  world.each([&](EngineRank& self) {
+    Request barrier;
+    barrier.collective = Collective::kBarrier;
+    if (self.rank == 1) {
+      while (!is_ahead) std::this_thread::yield();
+      const auto group = self.engine->make_group("late", {0, 1});
+      EXPECT_NE(error_of([&] { self.run(group, barrier); }).find("too late"), std::string::npos);
+      return;
+    }
+    const auto group = self.engine->make_group("late", {0, 1});
+    std::vector<std::shared_ptr<Completion>> pending;
+    for (int i = 0; i < 70'000; ++i) pending.push_back(self.engine->submit(group, barrier));
+    const std::string error = error_of([&] { self.finish(*pending.back()); });
+    EXPECT_NE(error.find("not made it in time"), std::string::npos) << error;
+    is_ahead = true;
+  });
+}
+
+}  // namespace
+}  // namespace slipstream::test
