@@ -27,8 +27,8 @@ void bind_config(nb::module_& m) {
           "__init__",
           [](RuntimeConfig* self, std::vector<std::string> bind, std::string host_name,
              std::string host_id, std::uint16_t streams, std::uint64_t segment_bytes,
-             std::uint64_t eager_bytes, double peer_timeout, double stall_after, double timeout,
-             const std::string& algorithm) {
+             std::uint64_t eager_bytes, double connect_timeout, double peer_timeout,
+             double stall_after, double timeout, const std::string& algorithm) {
             new (self) RuntimeConfig;
             self->bind = std::move(bind);
             self->host_name = std::move(host_name);
@@ -36,6 +36,7 @@ void bind_config(nb::module_& m) {
             self->streams = streams;
             self->segment_bytes = segment_bytes;
             self->eager_bytes = eager_bytes;
+            self->connect_timeout = to_nanoseconds(connect_timeout);
             self->peer_timeout = to_nanoseconds(peer_timeout);
             self->stall_after = to_nanoseconds(stall_after);
             self->operation_timeout = to_nanoseconds(timeout);
@@ -44,7 +45,8 @@ void bind_config(nb::module_& m) {
           nb::kw_only(), nb::arg("bind") = std::vector<std::string>{"127.0.0.1"},
           nb::arg("host_name") = "", nb::arg("host_id") = "", nb::arg("streams") = 2,
           nb::arg("segment_bytes") = 131072, nb::arg("eager_bytes") = 8192,
-          nb::arg("peer_timeout") = 5.0, nb::arg("stall_after") = 60.0, nb::arg("timeout") = 1800.0,
+          nb::arg("connect_timeout") = 120.0, nb::arg("peer_timeout") = 5.0,
+          nb::arg("stall_after") = 60.0, nb::arg("timeout") = 1800.0,
           nb::arg("algorithm") = "auto");
 }
 

@@ -96,6 +96,7 @@ TcpOptions tcp_options(const RuntimeConfig& config, Log log) {
   TcpOptions options;
   options.bind = config.bind;
   options.num_streams = config.streams;
+  options.connect_deadline = config.connect_timeout;
   options.log = std::move(log);
   return options;
 }
@@ -105,6 +106,7 @@ ShmOptions shm_options(const RuntimeConfig& config, Log log) {
   options.segment_bytes = static_cast<std::uint32_t>(config.segment_bytes);
   options.eager_bytes =
       std::max(kLeastControlBytes, static_cast<std::uint32_t>(config.eager_bytes));
+  options.handshake_deadline = config.connect_timeout;
   options.log = std::move(log);
   return options;
 }

@@ -29,6 +29,7 @@ struct RuntimeConfig {
   std::uint16_t streams = 2;                 ///< for segments, per peer over TCP
   std::uint64_t segment_bytes = 128 * 1024;  ///< <= 256 KB, equal on all ranks
   std::uint64_t eager_bytes = 8 * 1024;      ///< equal on all ranks
+  std::chrono::nanoseconds connect_timeout = std::chrono::seconds(120);  ///< for a peer to answer
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(5);
   std::chrono::nanoseconds stall_after = std::chrono::seconds(60);
   std::chrono::nanoseconds operation_timeout = std::chrono::seconds(1800);

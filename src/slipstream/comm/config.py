@@ -53,6 +53,7 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
         streams=settings.streams,
         segment_bytes=settings.segment_bytes,
         eager_bytes=settings.eager_bytes,
+        connect_timeout=settings.connect_timeout_seconds,
         peer_timeout=settings.peer_timeout_seconds,
         stall_after=settings.stall_seconds,
         timeout=settings.timeout_seconds,
