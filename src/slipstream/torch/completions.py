@@ -46,12 +46,16 @@ class Completions:
                 self._callbacks[token] = one_done
             self._runtime.notify(handle, token)
 
+    def is_here(self) -> bool:
+        """Tells whether the caller is the thread, so that nobody calls back while it waits."""
+        return threading.current_thread() is self._thread
+
     def close(self) -> None:
         """Ends the thread, then calls what is left: the engine, closed before, failed it all."""
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None
-        if thread is not None:
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
         while self._callbacks:
             _, callback = self._callbacks.popitem()

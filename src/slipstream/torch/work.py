@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -19,6 +20,21 @@ _NO_LIMIT = timedelta(0)
 
 # Guards what is done once for an operation: its future, its callbacks, the copying of its results.
 _once = threading.Lock()
+
+
+class _Future(torch.futures.Future[Any]):
+    """The future of an operation; it may be waited for in a callback of another one."""
+
+    def __init__(self, work: SlipstreamWork) -> None:
+        super().__init__()
+        self.pending: SlipstreamWork | None = work  # none once complete
+
+    def wait(self) -> Any:
+        """Blocks until the operation is complete; returns the output tensors."""
+        work = self.pending
+        if work is not None:
+            work.finish_if_called_back()
+        return super().wait()
 
 
 class SlipstreamWork(Work):
@@ -54,7 +70,7 @@ class SlipstreamWork(Work):
         self._copies = submission.copies
         self._in_flight = in_flight
         self._completions = completions
-        self._future: torch.futures.Future[Any] | None = None
+        self._future: _Future | None = None
         self._range: ProfilerRange | None = None
         # None once they were called.
         self._callbacks: tuple[Callable[[], None], ...] | None = ()
@@ -85,6 +101,7 @@ class SlipstreamWork(Work):
             raise
         self._settle()
         if self._range is not None:
+            self.finish_if_called_back()
             self._range.wait()
         return True
 
@@ -126,17 +143,32 @@ class SlipstreamWork(Work):
         return self.source_rank()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Returns the future of the output tensors; it is made when first asked for."""
+        """Returns the future of the output tensors; it is made when first asked for.
+
+        Blocks in a callback of another future until the operation is done: what is made from this
+        future there, by `then`, may be waited for there.
+        """
         with _once:
-            if self._future is not None:
-                return self._future
-            future: torch.futures.Future[Any] = torch.futures.Future()
-            self._future = future
-        if all(handle.done() for handle in self._handles):
+            known = self._future is not None
+            future = self._future = self._future or _Future(self)
+        if not known and all(handle.done() for handle in self._handles):
             self._complete_future()
-        else:
+        elif not known:
             self._when_done(self._complete_future)
+        self.finish_if_called_back()
         return future
+
+    def finish_if_called_back(self) -> None:
+        """Blocks until the operation is done, where the caller is a callback of another one.
+
+        The thread that calls callbacks is then busy, so this operation's are called here.
+        """
+        if not self._completions.is_here():
+            return
+        for handle in self._handles:
+            with contextlib.suppress(Exception):  # a callback tells of it
+                handle.wait()
+        self._call_back()
 
     def trace(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
         """Shows the operation in PyTorch's profiler until it is complete."""
@@ -163,6 +195,7 @@ class SlipstreamWork(Work):
     def _complete_future(self) -> None:
         future = self._future
         assert future is not None
+        future.pending = None
         error = self.exception()
         if error is not None:
             self._forget_if_done()

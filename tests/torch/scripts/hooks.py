@@ -1,0 +1,71 @@
+"""DDP's communication hooks give the gradients of one process that sees the whole batch.
+
+torchrun --nproc-per-node 2 hooks.py        (BACKEND=gloo to compare)
+"""
+
+import copy
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    powerSGD_hook,
+    quantization_hooks,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 6
+WIDTH = 64
+
+
+def check_hook(
+    hook: Callable[[Any, Any], torch.futures.Future[torch.Tensor]],
+    state: object,
+    error: float,
+) -> None:
+    """Compares the gradients of some steps, one row of the batch a rank, to those of all rows.
+
+    Args:
+        hook: under test.
+        state: its first argument.
+        error: that its compression may make, relative to the largest gradient.
+    """
+    torch.manual_seed(7)
+    reference = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+    wrapped = DistributedDataParallel(copy.deepcopy(reference), bucket_cap_mb=100)
+    wrapped.register_comm_hook(state, hook)
+    for _ in range(STEPS):
+        rows = torch.randn(dist.get_world_size(), WIDTH)
+        for model, mine in ((reference, rows), (wrapped, rows[dist.get_rank()].unsqueeze(0))):
+            model.zero_grad()
+            model(mine).square().sum(1).mean().backward()
+        for found, wanted in zip(wrapped.parameters(), reference.parameters(), strict=True):
+            scale = float(wanted.grad.abs().max())
+            torch.testing.assert_close(found.grad, wanted.grad, rtol=0, atol=error * scale)
+
+
+def power_sgd() -> powerSGD_hook.PowerSGDState:
+    """Returns a state that loses nothing: gradients of one row a rank have that many dimensions."""
+    return powerSGD_hook.PowerSGDState(
+        None,
+        matrix_approximation_rank=2 * dist.get_world_size(),
+        start_powerSGD_iter=2,
+        min_compression_rate=1,
+    )
+
+
+def main() -> None:
+    dist.init_process_group(os.environ.get("BACKEND", "slipstream"))
+    check_hook(default_hooks.allreduce_hook, None, 1e-5)
+    check_hook(default_hooks.fp16_compress_hook, None, 1e-2)
+    check_hook(powerSGD_hook.powerSGD_hook, power_sgd(), 1e-3)
+    check_hook(quantization_hooks.quantization_pertensor_hook, None, 8e-2)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
