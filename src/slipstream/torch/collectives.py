@@ -1,6 +1,7 @@
 """Each collective from tensors to the engine: checks what only this rank can see, and submits.
 
-Nothing here blocks. A rank whose sizes, dtypes or operation differ from the others' is found by
+Nothing here blocks. A function that takes several tensors checks all of them before it submits one:
+the engine never has memory of a call that raised. A rank whose sizes, dtypes or operation differ from the others' is found by
 the engine, which tells all of them.
 """
 
@@ -57,20 +58,16 @@ class Submission(NamedTuple):
 
 def allreduce(group: _core.Group, tensors: Tensors, op: ReduceOp, options: Options) -> Submission:
     """Replaces each tensor by its reduction over all ranks."""
+    reduction = reduce_op(op)
+    buffers = [written(tensor) for tensor in tensors]
+    dtypes = [reduced_dtype(buffer) for buffer, _ in buffers]
     handles: list[_core.Handle] = []
     all_copies: Copies = ()
-    for tensor in tensors:
-        buffer, copies = written(tensor)
+    for (buffer, copies), dtype in zip(buffers, dtypes, strict=True):
         address = buffer.data_ptr()
-        handle = group.allreduce(
-            address,
-            address,
-            buffer.numel(),
-            reduced_dtype(buffer),
-            reduce_op(op),
-            **options,
+        handles.append(
+            group.allreduce(address, address, buffer.numel(), dtype, reduction, **options)
         )
-        handles.append(handle)
         all_copies += copies
     return Submission(tuple(handles), tensors, tensors, (), all_copies)
 
@@ -107,68 +104,70 @@ def all_gather(
 
     An input may be this rank's part of its output.
     """
-    handles: list[_core.Handle] = []
-    buffers: list[torch.Tensor] = []
+    sources: list[torch.Tensor] = []
+    targets: list[torch.Tensor] = []
     all_copies: Copies = ()
     for output, tensor in zip(outputs, inputs, strict=True):
         check_parts("all_gather", "output", output, tensor, group.size())
         buffer, copies = written(output)
-        source = dense(tensor)
-        handle = group.all_gather(source.data_ptr(), buffer.data_ptr(), *extent(source), **options)
-        handles.append(handle)
-        buffers.append(source)
+        sources.append(dense(tensor))
+        targets.append(buffer)
         all_copies += copies
-    return Submission(tuple(handles), inputs, outputs, buffers, all_copies)
+    handles = [
+        group.all_gather(source.data_ptr(), buffer.data_ptr(), *extent(source), **options)
+        for source, buffer in zip(sources, targets, strict=True)
+    ]
+    return Submission(tuple(handles), inputs, outputs, sources, all_copies)
 
 
 def all_gather_lists(
     group: _core.Group, outputs: Sequence[Tensors], inputs: Tensors, options: Options
 ) -> Submission:
     """Fills `outputs[i][r]` with the i-th input of rank r; the sizes of ranks may differ."""
-    handles: list[_core.Handle] = []
-    buffers: list[torch.Tensor] = []
+    sources: list[torch.Tensor] = []
+    targets: list[torch.Tensor] = []
     all_copies: Copies = ()
     for parts, tensor in zip(outputs, inputs, strict=True):
         check_list("all_gather", "outputs", parts, group.size())
         check_same_dtype([*parts, tensor])
-        source = dense(tensor)
+        sources.append(dense(tensor))
         buffer, copies = room_for(parts)
+        targets.append(buffer)
+        all_copies += copies
+    handles: list[_core.Handle] = []
+    for parts, source, buffer in zip(outputs, sources, targets, strict=True):
         count, dtype = extent(source)
         addresses = source.data_ptr(), buffer.data_ptr()
         if all(part.numel() == source.numel() for part in parts):
-            handle = group.all_gather(*addresses, count, dtype, **options)
+            handles.append(group.all_gather(*addresses, count, dtype, **options))
         else:
             counts = [extent(part)[0] for part in parts]
-            handle = group.all_gather_v(*addresses, counts, dtype, **options)
-        handles.append(handle)
-        buffers += (source, buffer)
-        all_copies += copies
-    return Submission(tuple(handles), inputs, outputs, buffers, all_copies)
+            handles.append(group.all_gather_v(*addresses, counts, dtype, **options))
+    return Submission(tuple(handles), inputs, outputs, [*sources, *targets], all_copies)
 
 
 def reduce_scatter(
     group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: Options
 ) -> Submission:
     """Fills each output with this rank's part of the reduction of the inputs of all ranks."""
-    handles: list[_core.Handle] = []
-    buffers: list[torch.Tensor] = []
+    reduction = reduce_op(op)
+    sources: list[torch.Tensor] = []
+    targets: list[tuple[torch.Tensor, _core.DType]] = []
     all_copies: Copies = ()
     for output, tensor in zip(outputs, inputs, strict=True):
         check_parts("reduce_scatter", "input", tensor, output, group.size())
         buffer, copies = written(output)
         source = dense(tensor)
-        handle = group.reduce_scatter(
-            source.data_ptr(),
-            buffer.data_ptr(),
-            buffer.numel(),
-            reduced_dtype(source),
-            reduce_op(op),
-            **options,
-        )
-        handles.append(handle)
-        buffers.append(source)
+        sources.append(source)
+        targets.append((buffer, reduced_dtype(source)))
         all_copies += copies
-    return Submission(tuple(handles), inputs, outputs, buffers, all_copies)
+    handles = [
+        group.reduce_scatter(
+            source.data_ptr(), buffer.data_ptr(), buffer.numel(), dtype, reduction, **options
+        )
+        for source, (buffer, dtype) in zip(sources, targets, strict=True)
+    ]
+    return Submission(tuple(handles), inputs, outputs, sources, all_copies)
 
 
 def reduce_scatter_list(

@@ -53,6 +53,21 @@ def check_wrong_calls() -> None:
     assert value.tolist() == [float(dist.get_world_size())] * 3
 
 
+def check_half_wrong_call() -> None:
+    """Of several tensors, one of which is refused, none is submitted."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    good, bad = torch.ones(3, 4).t(), torch.ones(3).to(torch.float8_e4m3fn)
+    group = dist.new_group()
+    if rank == 0:  # on one rank only: what it had submitted would meet the others' next operation
+        with raises(UnsupportedError, "float8"):
+            group.allreduce_coalesced([good, bad])
+        with raises(UsageError, "float8"):
+            group.allgather_coalesced([[good, good] for _ in range(size)], [good, bad])
+    value = torch.full((5,), float(rank))
+    dist.all_reduce(value, group=group)
+    assert value.tolist() == [sum(range(size))] * 5
+
+
 def check_mismatch() -> None:
     """Ranks that pass different sizes all hear what each one passed."""
     group = dist.new_group()
@@ -110,6 +125,7 @@ def main() -> None:
     dist.init_process_group(os.environ.get("BACKEND", "slipstream"))
     checks: list[Callable[[], None]] = [
         check_wrong_calls,
+        check_half_wrong_call,
         check_mismatch,
         check_timeout,
         check_future,
