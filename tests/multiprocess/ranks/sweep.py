@@ -68,6 +68,27 @@ def reduced(op: str, inputs: list[Array]) -> Array:
     return reduce(OPS[op], inputs).astype(dtype)
 
 
+class Alternating:
+    """The collectives of `slipstream.comm`, of which every second call is asynchronous."""
+
+    def __init__(self) -> None:
+        self._num_calls = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        collective = getattr(comm, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            self._num_calls += 1
+            if self._num_calls % 2:
+                return collective(*args, **options)
+            return collective(*args, **options, async_op=True).wait()
+
+        return call
+
+
+alternating = Alternating()
+
+
 class Sweep:
     """The cases, one after another, on one rank."""
 
@@ -89,18 +110,18 @@ class Sweep:
         inputs = self.inputs((count,), dtype)
         mine, expected = inputs[self.rank], reduced(op, inputs)
         out = np.empty_like(mine)
-        assert comm.allreduce(mine, op, out=out) is out
+        assert alternating.allreduce(mine, op, out=out) is out
         self.equal(out, expected, "allreduce out=", count, dtype, op)
         in_place = mine.copy()
-        assert comm.allreduce(in_place, op, name="tensor") is in_place
+        assert alternating.allreduce(in_place, op, name="tensor") is in_place
         self.equal(in_place, expected, "allreduce", count, dtype, op)
         root = (count + len(op)) % self.size
         array = mine.copy()
-        comm.reduce(array, op, root)
+        alternating.reduce(array, op, root)
         wanted = expected if self.rank == root else mine
         self.equal(array, wanted, "reduce", count, dtype, op, root)
         blocks = self.inputs((self.size * count, 2), dtype)
-        part = comm.reduce_scatter(blocks[self.rank], op)
+        part = alternating.reduce_scatter(blocks[self.rank], op)
         begin = self.rank * count
         wanted = reduced(op, blocks)[begin : begin + count]
         self.equal(part, wanted, "reduce_scatter", count, dtype, op)
@@ -109,21 +130,21 @@ class Sweep:
         """Everything that moves equal parts."""
         inputs = self.inputs((count,), dtype)
         mine, stacked = inputs[self.rank], np.stack(inputs)
-        self.equal(comm.all_gather(mine), stacked, "all_gather", count, dtype)
+        self.equal(alternating.all_gather(mine), stacked, "all_gather", count, dtype)
         root = count % self.size
         array = mine.copy()
-        comm.broadcast(array, root)
+        alternating.broadcast(array, root)
         self.equal(array, inputs[root], "broadcast", count, dtype)
-        gathered = comm.gather(mine, root)
+        gathered = alternating.gather(mine, root)
         if self.rank == root:
             self.equal(gathered, stacked, "gather", count, dtype)
         else:
             assert gathered is None
         out = np.empty_like(mine)
-        comm.scatter(stacked if self.rank == root else None, out, root)
+        alternating.scatter(stacked if self.rank == root else None, out, root)
         self.equal(out, mine, "scatter", count, dtype)
         blocks = [np.roll(stacked, rank, axis=0) for rank in range(self.size)]
-        turned = comm.all_to_all(blocks[self.rank])
+        turned = alternating.all_to_all(blocks[self.rank])
         wanted = np.stack([blocks[rank][self.rank] for rank in range(self.size)])
         self.equal(turned, wanted, "all_to_all", count, dtype)
 
@@ -131,7 +152,7 @@ class Sweep:
         """Parts of different lengths, some of them empty."""
         counts = [count * (rank % 3) for rank in range(self.size)]
         parts = [drawn(rank, (counts[rank],), dtype) for rank in range(self.size)]
-        got = comm.all_gather_v(parts[self.rank], counts)
+        got = alternating.all_gather_v(parts[self.rank], counts)
         self.equal(got, np.concatenate(parts), "all_gather_v", count, dtype)
 
         def cut(source: int, target: int) -> Array:
@@ -139,7 +160,7 @@ class Sweep:
 
         sent = [cut(self.rank, rank) for rank in range(self.size)]
         due = [cut(rank, self.rank) for rank in range(self.size)]
-        got = comm.all_to_all_v(
+        got = alternating.all_to_all_v(
             np.concatenate(sent), [len(each) for each in sent], [len(each) for each in due]
         )
         self.equal(got, np.concatenate(due), "all_to_all_v", count, dtype)
@@ -152,10 +173,10 @@ class Sweep:
         inputs = self.inputs((count,), dtype)
         out = np.empty_like(inputs[0])
         receiving = comm.recv(out, source, tag=3, async_op=True)
-        comm.send(inputs[self.rank], to, tag=3)
+        alternating.send(inputs[self.rank], to, tag=3)
         self.equal(receiving.wait(), inputs[source], "send", count, dtype)
         if self.rank != 0:
-            comm.send(inputs[self.rank], 0, tag=4)
+            alternating.send(inputs[self.rank], 0, tag=4)
             return
         for _ in range(1, self.size):
             handle = comm.recv(out, comm.ANY_RANK, tag=4, async_op=True)
@@ -166,10 +187,10 @@ class Sweep:
         """Where the order of adding counts, all ranks have the same bits all the same."""
         random = np.random.default_rng([self.rank, count])
         mine = random.standard_normal(count).astype(dtype)
-        total = comm.allreduce(mine.copy(), "sum")
-        average = comm.allreduce(mine.copy(), "average")
+        total = alternating.allreduce(mine.copy(), "sum")
+        average = alternating.allreduce(mine.copy(), "average")
         for result in (total, average):
-            everyones = comm.all_gather(result.view(np.uint8))
+            everyones = alternating.all_gather(result.view(np.uint8))
             self.num_cases += 1
             assert all(np.array_equal(each, everyones[0]) for each in everyones), (count, dtype)
 
@@ -214,7 +235,7 @@ def main() -> None:
     comm.init()
     sweep = Sweep()
     run(sweep)
-    comm.barrier()
+    alternating.barrier()
     uses_network = comm.local_size() < comm.size()
     assert uses_network == ("SLIPSTREAM_HOST_ID" in os.environ)
     assert uses_network == (comm.stats().network_bytes_sent > 0)
