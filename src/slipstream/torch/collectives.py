@@ -1,8 +1,8 @@
 """Each collective from tensors to the engine: checks what only this rank can see, and submits.
 
 Nothing here blocks. A function that takes several tensors checks all of them before it submits one:
-the engine never has memory of a call that raised. A rank whose sizes, dtypes or operation differ from the others' is found by
-the engine, which tells all of them.
+the engine never has memory of a call that raised. A rank whose sizes, dtypes or operation differ
+from the others' is found by the engine, which tells all of them.
 """
 
 from __future__ import annotations

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Sequence
 
 from slipstream import _core
 
 POLL_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class Completions:
@@ -59,7 +62,7 @@ class Completions:
             thread.join()
         while self._callbacks:
             _, callback = self._callbacks.popitem()
-            callback()
+            _call(callback)
 
     def _start(self) -> None:
         with self._lock:
@@ -78,4 +81,11 @@ class Completions:
             with self._lock:
                 callback = self._callbacks.pop(event[1], None)
             if callback is not None:
-                callback()
+                _call(callback)
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001  logged: the others still have to be called
+        _log.exception("a callback of an operation that is complete has failed")

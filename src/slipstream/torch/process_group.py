@@ -33,7 +33,6 @@ from torch.distributed.distributed_c10d import (
     Store,
 )
 
-from slipstream.errors import SlipstreamError
 from slipstream.torch import bootstrap, collectives, profiler
 from slipstream.torch.collectives import Options, Submission, Tensors
 from slipstream.torch.monitor import MonitoredBarrier
@@ -133,7 +132,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         for work in list(self._in_flight):
             try:
                 work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
-            except SlipstreamError as error:
+            except RuntimeError as error:  # the engine's, or one of copying its result
                 _log.warning("an operation that nobody waited for has failed: %s", error)
 
     def set_timeout(self, timeout: timedelta) -> None:

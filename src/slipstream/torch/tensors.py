@@ -206,7 +206,7 @@ def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def copy_out(copies: Copies) -> None:
-    """Copies results to where the caller wants them."""
-    with torch.no_grad():
-        for target, source in copies:
+    """Copies results to where the caller wants them, also if that was made in inference mode."""
+    for target, source in copies:
+        with torch.inference_mode() if target.is_inference() else torch.no_grad():
             target.copy_(source)

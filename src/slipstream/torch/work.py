@@ -75,8 +75,7 @@ class SlipstreamWork(Work):
         # None once they were called.
         self._callbacks: tuple[Callable[[], None], ...] | None = ()
         for oldest in in_flight:
-            if oldest.is_completed():
-                in_flight.pop(oldest, None)
+            oldest.settle_if_done()
             break
         in_flight[self] = None
 
@@ -112,6 +111,12 @@ class SlipstreamWork(Work):
         if self.exception() is None:
             self._settle()
         return True
+
+    def settle_if_done(self) -> None:
+        """Sees to the results of an operation that perhaps nobody waits for; does not block."""
+        with contextlib.suppress(Exception):  # waits for whoever asks
+            self.is_completed()
+        self._forget_if_done()
 
     def is_success(self) -> bool:
         """Tells whether the operation is complete and has not failed."""
@@ -201,14 +206,18 @@ class SlipstreamWork(Work):
             self._forget_if_done()
             future.set_exception(error)
             return
-        self._settle()
-        future.set_result(self._task.result)
+        try:
+            self._settle()
+        except Exception as wrong:  # noqa: BLE001  passed on: whoever waits for the future hears of it
+            future.set_exception(wrong)
+        else:
+            future.set_result(self._task.result)
 
     def _settle(self) -> None:
         if self._copies:
             with _once:
-                copies, self._copies = self._copies, ()
-                copy_out(copies)
+                copy_out(self._copies)
+                self._copies = ()
         self._in_flight.pop(self, None)
 
     def _forget_if_done(self) -> None:

@@ -73,6 +73,49 @@ def check_nested_under_profiler() -> None:
         assert future.wait().eq(total() * dist.get_world_size() ** 2).all()
 
 
+def check_inference_mode() -> None:
+    """Results reach tensors that were made in inference mode, and are not contiguous."""
+    with torch.inference_mode():
+        strided = mine(1000).view(20, 50).t()
+    dist.all_reduce(strided, async_op=True).get_future().wait()
+    assert strided.eq(total()).all()
+    dist.all_reduce(strided)
+    assert strided.eq(total() * dist.get_world_size()).all()
+
+
+def check_unwritable_output() -> None:
+    """An output that cannot be written fails its own future, and no other."""
+    unwritable = torch.full((1,), dist.get_rank() + 1.0).expand(1000)
+    work = dist.all_reduce(unwritable, async_op=True)
+    following = dist.all_reduce(mine(), async_op=True).get_future()
+    for wait in (work.get_future().wait, work.wait):
+        refused = False
+        try:
+            wait()
+        except RuntimeError as error:
+            refused = "single memory location" in str(error)
+        assert refused
+    assert following.wait()[0].eq(total()).all()
+    value = mine()
+    dist.all_reduce(value)
+    assert value.eq(total()).all()
+
+
+def check_failing_callback() -> None:
+    """A callback that raises disturbs no other."""
+    for _ in range(3):
+        future = dist.all_reduce(mine(), async_op=True).get_future()
+        future.add_done_callback(lambda done: 1 / 0)
+        failed = future.then(lambda done: 1 / 0)
+        refused = False
+        try:
+            failed.wait()
+        except RuntimeError as error:
+            refused = "ZeroDivisionError" in str(error)
+        assert refused
+        assert future.wait()[0].eq(total()).all()
+
+
 def main() -> None:
     dist.init_process_group(os.environ.get("BACKEND", "slipstream"))
     checks: list[Callable[[], None]] = [
@@ -80,6 +123,9 @@ def main() -> None:
         check_nested_wait,
         check_wait_for_earlier_future,
         check_nested_under_profiler,
+        check_inference_mode,
+        check_unwritable_output,
+        check_failing_callback,
     ]
     for check in checks:
         check()
