@@ -130,8 +130,11 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
         UnsupportedError: the tensor is not in CPU memory, or is sparse.
     """
     check_usable(tensor)
+    # A lazy conjugate or negative is contiguous, and its memory is not ready.
     if tensor.is_complex():
-        tensor = tensor.resolve_conj()  # a lazy conjugate is contiguous, its memory is not ready
+        tensor = tensor.resolve_conj()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
     return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
 
 
@@ -176,6 +179,7 @@ def spanning(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
             storage, end = tensor.untyped_storage().data_ptr(), tensor.data_ptr()
         if (
             tensor.is_conj()
+            or tensor.is_neg()
             or tensor.data_ptr() != end
             or tensor.untyped_storage().data_ptr() != storage
         ):

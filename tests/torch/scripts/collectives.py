@@ -169,6 +169,27 @@ def check_strides() -> None:
         check_equal(found, wanted.t())
 
 
+def check_lazy_negatives() -> None:
+    """Negatives that PyTorch has not worked out yet, as input and as output."""
+    if dist.get_backend() == "gloo":
+        return
+    rank, size = dist.get_rank(), dist.get_world_size()
+    negative = torch.tensor(complex(1, rank + 1)).conj().imag
+    assert negative.is_neg()
+    assert negative.is_contiguous()
+    dist.all_reduce(negative, op=dist.ReduceOp.MAX)
+    check_equal(negative, torch.tensor(-1.0))
+
+    sent = [torch._neg_view(row) for row in torch.full((size, 3), rank + 1.0)]
+    received = [torch._neg_view(row) for row in torch.zeros(size, 3)]
+    dist.all_to_all(received, sent)
+    for peer, value in enumerate(received):
+        check_equal(value, torch.full((3,), -peer - 1.0))
+    plain = list(torch.zeros(size, 3))
+    dist.all_to_all(plain, sent)
+    check_equal(plain[0], torch.full((3,), -1.0))
+
+
 def check_point_to_point() -> None:
     """A ring of sends, tags out of order, and receives from whoever sends."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -220,6 +241,7 @@ def main() -> None:
             check_single_tensor_forms(dtype)
     check_operators()
     check_strides()
+    check_lazy_negatives()
     check_point_to_point()
     check_uneven()
     dist.barrier()
