@@ -38,7 +38,7 @@ from slipstream.cluster.processes import (
     signal_group,
     start_rank,
 )
-from slipstream.cluster.signals import END_SIGNALS, signals_as_bytes
+from slipstream.cluster.signals import END_SIGNALS, expect_children, signals_as_bytes
 from slipstream.errors import InternalError
 
 READ_BYTES = 65536
@@ -77,6 +77,7 @@ class Agent:
     def run(self) -> None:
         """Say hello, obey, and return when every rank has ended and nothing of it is left."""
         adopt_orphans()
+        expect_children()
         os.set_blocking(self._reports, False)
         self._selector.register(self._orders, selectors.EVENT_READ, self._read_orders)
         with signals_as_bytes(signal.SIGCHLD, *END_SIGNALS) as wakeup:

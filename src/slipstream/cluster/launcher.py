@@ -35,7 +35,12 @@ from slipstream.cluster.messages import (
     Start,
     Started,
 )
-from slipstream.cluster.signals import END_SIGNALS, PASSED_SIGNALS, signals_as_bytes
+from slipstream.cluster.signals import (
+    END_SIGNALS,
+    PASSED_SIGNALS,
+    expect_children,
+    signals_as_bytes,
+)
 from slipstream.errors import InternalError
 from slipstream.settings import Settings, thread_environment
 
@@ -98,6 +103,7 @@ def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
     Raises:
         ConfigError: a setting of the environment is not allowed.
     """
+    expect_children()
     terminal = (os.dup(1), os.dup(2)) if own_terminal else ()
     try:
         with signals_as_bytes(*END_SIGNALS, *PASSED_SIGNALS) as wakeup:

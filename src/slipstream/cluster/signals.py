@@ -10,6 +10,17 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
+def expect_children() -> None:
+    """Let the ends of children be told to this process, whatever its parent wanted for itself.
+
+    An ignored or blocked SIGCHLD is inherited through exec, and with it the kernel keeps no exit
+    code. To be called in the main thread.
+    """
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+
 @contextmanager
 def signals_as_bytes(*numbers: signal.Signals) -> Generator[int]:
     """Yield a descriptor that delivers one byte, the number, per signal that arrives.

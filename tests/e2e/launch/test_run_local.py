@@ -164,6 +164,26 @@ def test_nohup_is_respected(run: Run) -> None:
     assert "SIGHUP" not in launch.errors
 
 
+@pytest.mark.parametrize(
+    "deafen",
+    [
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})",
+    ],
+    ids=["ignored", "blocked"],
+)
+def test_a_parent_that_does_not_care_about_children_does_not_hide_their_ends(
+    run: Run, deafen: str
+) -> None:
+    script = f"import os, signal, sys; {deafen}; os.execvp(sys.argv[1], sys.argv[1:])"
+    before = (sys.executable, "-c", script)
+    launch = run("-n", "2", "act.py", "1:exit=3", "wait", before=before)
+    assert launch.finish() == 3
+    assert "rank 1 on localhost failed first" in launch.errors
+    launch = run("-n", "2", "act.py", "print=done", before=before)
+    assert launch.finish() == 0, launch.errors
+
+
 def test_lines_of_ranks_that_write_a_lot_at_once_stay_whole(run: Run) -> None:
     script = "import os; [print(os.environ['RANK'] * 999) for _ in range(500)]"
     launch = run("-n", "3", sys.executable, "-c", script)
