@@ -2,8 +2,8 @@
 
     <rank>/lives              how many engines this rank has begun on this store: the generation
     <generation>/key          rank 0: the job key that it drew, or nothing where keys are set
-    <generation>/address/<r>  each rank: where its engine listens
-    <generation>/roster       rank 0: all addresses, or which ranks did not come
+    <generation>/address/<r>  each rank: where its engine listens, signed with its key
+    <generation>/roster       rank 0: all addresses, or which ranks did not come or have other keys
 
 A store outlives a process group, so all other keys carry the generation. Rank 0 collects and
 publishes, so that n ranks read 2n keys and not n * n, and all of them hear who is missing.
@@ -11,6 +11,7 @@ publishes, so that n ranks read 2n keys and not n * n, and all of them hear who 
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 import os
@@ -38,6 +39,8 @@ KEY_BYTES = 32
 _LIMITS = (
     "the timeout of init_process_group or SLIPSTREAM_CONNECT_TIMEOUT, the lower of which counts"
 )
+
+_ONE_KEY = "set SLIPSTREAM_JOB_KEY to the same value on every rank, or on none"
 
 _log = logging.getLogger(__name__)
 
@@ -190,9 +193,13 @@ def open_world(meeting: Meeting, settings: Settings) -> World:
         key=key,
         config=engine_config(settings, _store_host(meeting.store)),
     )
-    roster = _exchange(meeting, generation, runtime.address())
-    runtime.connect(roster, max(1.0, deadline - time.monotonic()))
-    return World(OpenEngine(runtime, meeting.rank, settings.timeline))
+    try:
+        roster = _exchange(meeting, generation, runtime.address(), key)
+        runtime.connect(roster, max(1.0, deadline - time.monotonic()))
+        return World(OpenEngine(runtime, meeting.rank, settings.timeline))
+    except BaseException:
+        runtime.close()
+        raise
 
 
 def _store_host(store: Store) -> str:
@@ -216,23 +223,27 @@ def _agree_on_key(meeting: Meeting, generation: int, given: bytes | None) -> byt
         return given or drawn
     shared = bytes.fromhex(_read(meeting, name).decode())
     if bool(shared) == bool(given):
+        meeting.store.set(_address_name(generation, meeting.rank), "")  # so that rank 0 hears of it
         has, lacks = ("this rank", "rank 0") if given else ("rank 0", "this rank")
-        raise AuthError(
-            f"{has} was given a job key, {lacks} was not; set SLIPSTREAM_JOB_KEY to the same value"
-            " on every rank, or on none"
-        )
+        raise AuthError(f"{has} was given a job key, {lacks} was not; {_ONE_KEY}")
     return given or shared
 
 
-def _exchange(meeting: Meeting, generation: int, address: bytes) -> list[bytes]:
+def _address_name(generation: int, rank: int) -> str:
+    return f"{generation}/address/{rank}"
+
+
+def _signed(key: bytes, name: str, address: str) -> str:
+    """Returns what a rank with this key writes under the name."""
+    return f"{address} {hmac.digest(key, f'{name} {address}'.encode(), 'sha256').hex()}"
+
+
+def _exchange(meeting: Meeting, generation: int, address: bytes, key: bytes) -> list[bytes]:
     """Returns the addresses of all ranks."""
-    names = [f"{generation}/address/{rank}" for rank in range(meeting.size)]
-    meeting.store.set(names[meeting.rank], address.hex())
-    roster: dict[str, Any]
+    names = [_address_name(generation, rank) for rank in range(meeting.size)]
+    meeting.store.set(names[meeting.rank], _signed(key, names[meeting.rank], address.hex()))
     if meeting.rank == 0:
-        missing = _missing(meeting, names)
-        found = [] if missing else [meeting.store.get(name).decode() for name in names]
-        roster = {"missing": missing, "addresses": found}
+        roster = _roster(meeting, names, key)
         meeting.store.set(f"{generation}/roster", json.dumps(roster))
     else:
         roster = json.loads(_read(meeting, f"{generation}/roster", patience=2.0))
@@ -242,7 +253,25 @@ def _exchange(meeting: Meeting, generation: int, address: bytes) -> list[bytes]:
             f" the group within {meeting.seconds:g} s (its life {generation} in this store); see"
             f" what these processes do, or raise {_LIMITS}"
         )
+    if roster["strangers"]:
+        raise AuthError(
+            f"rank {', '.join(map(str, roster['strangers']))} of {meeting.size} was not given the"
+            f" job key of rank 0; {_ONE_KEY}"
+        )
     return [bytes.fromhex(text) for text in roster["addresses"]]
+
+
+def _roster(meeting: Meeting, names: Sequence[str], key: bytes) -> dict[str, Any]:
+    """Waits for all ranks; returns what rank 0 publishes of them."""
+    missing = _missing(meeting, names)
+    written = [] if missing else [meeting.store.get(name).decode() for name in names]
+    addresses = [text.partition(" ")[0] for text in written]
+    strangers = [
+        rank
+        for rank, text in enumerate(written)
+        if not hmac.compare_digest(text, _signed(key, names[rank], addresses[rank]))
+    ]
+    return {"missing": missing, "strangers": strangers, "addresses": addresses}
 
 
 def _missing(meeting: Meeting, names: Sequence[str]) -> list[int]:
