@@ -52,6 +52,7 @@ TEST(Trouble, ARankThatWakesUpTouchesNothingThatWasGivenBack) {
     network.copies_payload = false;
     network.split_probability = 1;
     network.capacity_frames = 4;
+    network.bytes_per_second = 2e6;
     network.seed = seed;
     EngineOptions options;
     options.segment_bytes = 4096;
@@ -62,15 +63,15 @@ TEST(Trouble, ARankThatWakesUpTouchesNothingThatWasGivenBack) {
       auto data = std::make_unique<std::vector<float>>(kLarge, 1.0F);
       const auto pending = self.engine->submit(self.world, allreduce(*data));
       if (self.rank == 2) {
+        while (world.network().traffic(1, 2).payload_bytes < 50'000) std::this_thread::yield();
         for (const std::uint32_t peer : {0U, 1U}) {
           world.network().freeze_link(2, peer, 700ms);
           world.network().freeze_link(peer, 2, 700ms);
         }
       }
       EXPECT_NE(error_of([&] { self.finish(*pending); }), "");
-      data->assign(kLarge, -1.0F);
+      data.reset();                        // nothing may touch it any more; ASAN looks
       std::this_thread::sleep_for(600ms);  // by then the links have thawed
-      EXPECT_EQ(*data, std::vector<float>(kLarge, -1.0F));
     });
   }
 }
