@@ -7,6 +7,7 @@ import time
 import torch
 
 from slipstream import _core
+from slipstream.comm.handle import keep_until_done
 from slipstream.errors import PeerError, PeerTimeoutError
 from slipstream.torch import collectives
 
@@ -73,7 +74,10 @@ class MonitoredBarrier:
     def _message(self, peer: int, seconds: float, *, receive: bool) -> collectives.Submission:
         move = collectives.receive if receive else collectives.send
         options: collectives.Options = {"timeout": seconds, "waits_soon": False}
-        return move(self._group, torch.zeros(1, dtype=torch.uint8), peer, 0, options)
+        message = move(self._group, torch.zeros(1, dtype=torch.uint8), peer, 0, options)
+        # Whoever waits may give up before the engine does.
+        keep_until_done(message.handles[0], (message,))
+        return message
 
 
 def _arrived(message: collectives.Submission, seconds: float) -> bool:

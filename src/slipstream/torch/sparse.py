@@ -6,6 +6,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from slipstream import _core
+from slipstream.comm.handle import keep_until_done
 from slipstream.errors import MismatchError, UnsupportedError
 from slipstream.torch import collectives
 from slipstream.torch.collectives import Options
@@ -66,6 +67,11 @@ def _gather_rows(
 
 
 def _finish(submission: collectives.Submission) -> None:
-    for handle in submission.handles:
-        handle.wait()
+    try:
+        for handle in submission.handles:
+            handle.wait()
+    except BaseException:  # Ctrl-C too: the engine goes on
+        for handle in submission.handles:
+            keep_until_done(handle, (submission,))
+        raise
     copy_out(submission.copies)

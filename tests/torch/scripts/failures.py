@@ -3,7 +3,9 @@
 torchrun --nproc-per-node 2 failures.py
 """
 
+import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -94,6 +96,56 @@ def check_future() -> None:
     in_turn()
 
 
+class AlarmError(Exception):
+    """What Ctrl-C would be: it ends a wait from outside."""
+
+
+def interrupt(call: Callable[[], object]) -> None:
+    """Makes a call that blocks, and that a signal ends."""
+
+    def ring(number: int, frame: object) -> None:
+        raise AlarmError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    with raises(AlarmError):
+        call()
+    signal.signal(signal.SIGALRM, before)
+    gc.collect()  # the error's traceback holds all that the call held
+
+
+def check_interrupted_barrier() -> None:
+    """What the engine receives after a wait was interrupted goes into no other tensor."""
+    group = dist.new_group()
+    if dist.get_rank() == 0:
+        interrupt(group.monitored_barrier)
+        others = [torch.full((1,), 7, dtype=torch.uint8) for _ in range(1000)]
+    in_turn()
+    if dist.get_rank() != 0:
+        with raises(PeerTimeoutError, "monitoredBarrier"):
+            group.monitored_barrier(timedelta(seconds=1))
+    in_turn()
+    if dist.get_rank() == 0:
+        assert all(each.item() == 7 for each in others)
+
+
+def check_interrupted_sparse_sum() -> None:
+    """The memory into which sparse tensors are gathered lives on after an interrupted wait."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    mine = torch.ones([1] * 60).to_sparse()
+    if rank == 0:
+        interrupt(lambda: dist.all_reduce(mine, group=group))
+        tensors = [each for each in gc.get_objects() if type(each) is torch.Tensor]
+        assert any(each.shape == (size * 62,) for each in tensors)  # two counts and 60 lengths
+        del tensors
+    in_turn()
+    if rank != 0:
+        with raises(PeerError):
+            dist.all_reduce(mine, group=group)
+    in_turn()
+
+
 def check_abort() -> None:
     """Another thread ends an operation that waits."""
     group = dist.new_group()
@@ -129,6 +181,8 @@ def main() -> None:
         check_mismatch,
         check_timeout,
         check_future,
+        check_interrupted_barrier,
+        check_interrupted_sparse_sum,
         check_abort,
         check_dead_rank,
     ]
