@@ -13,7 +13,6 @@
 PYTHON      ?= python3
 JOBS        ?= $(shell nproc)
 PYTEST_ARGS ?=
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -38,18 +37,13 @@ $(STAMPS)/venv: constraints.txt
 	  echo "error: $$($(PYTHON) --version 2>&1) is $(PYTHON); Slipstream builds with 3.10 to 3.13;" \
 	       "name another one with: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PYTHON) tools/system_packages.py build
-	@test -x $(PY) || { site=; \
-	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PYTHON) -c 'import torch' 2>/dev/null && site=--system-site-packages; \
-	  echo $(PYTHON) -m venv $$site $(VENV); $(PYTHON) -m venv $$site $(VENV); }
+	@test -x $(PY) || $(PYTHON) tools/make_venv.py $(VENV)
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind cmake ninja
 	@mkdir -p $(STAMPS) && touch $@
 
-# A torch that is there stays. A pip with an index of its own is asked; else PyTorch's CPU index.
+# A torch that is there and new enough stays. TORCH_INDEX=URL names another index of CPU builds.
 $(STAMPS)/torch: $(STAMPS)/venv
-	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PY) -c 'import torch' 2>/dev/null || { index=; \
-	  $(PIP) config list | grep -q index-url || index="--extra-index-url $(TORCH_INDEX)"; \
-	  echo "installing the CPU build of PyTorch"; \
-	  $(PIP) install -q -c constraints.txt $$index torch; }
+	@$(PY) tools/install_torch.py $(PY)
 	@touch $@
 
 $(STAMPS)/package: $(STAMPS)/venv pyproject.toml CMakeLists.txt $(CXX_SOURCES)

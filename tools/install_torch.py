@@ -1,0 +1,127 @@
+"""Gives a Python environment a PyTorch that Slipstream can use: the one it has, or a CPU build.
+
+A build with CUDA is gigabytes that nothing here needs. So pip is asked what it would take if it
+also looked at PyTorch's index of CPU builds (TORCH_INDEX, empty for none). Where that index cannot
+be reached, or pip's own sources have the same build, only they are used.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+CPU_INDEX = os.environ.get("TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
+LEAST_PIP = "pip>=23.2"  # asks for a wheel's dependencies without the wheel
+CONNECT_SECONDS = 8  # per address of the index
+CUDA = re.compile(r"(nvidia|cuda)-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """What pip would install."""
+
+    version: str
+    has_cuda: bool
+
+
+def torch_requirement() -> Requirement:
+    """The range that pyproject.toml allows."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    match = re.search(r'^torch = \["(torch[^"]*)"\]', text, re.MULTILINE)
+    assert match is not None, "pyproject.toml has no extra named torch"
+    return Requirement(match[1])
+
+
+def installed_version(python: str) -> tuple[str | None, str]:
+    """The version of the torch that a Python imports, or None and the reason."""
+    environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    command = [python, "-c", "import torch; print(torch.__version__)"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    lines = (done.stdout if done.returncode == 0 else done.stderr).split("\n")
+    last = ([line for line in lines if line] or ["no message"])[-1]
+    return (last, "") if done.returncode == 0 else (None, last)
+
+
+def pip(python: str, *arguments: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:
+    """Runs a Python's pip with the versions of constraints.txt."""
+    command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    constraints = ("-c", str(ROOT / "constraints.txt"))
+    stream = subprocess.PIPE if quiet else None
+    return subprocess.run(
+        [*command, *constraints, *arguments], stdout=stream, stderr=stream, text=True, check=False
+    )
+
+
+def candidate(python: str, wanted: str, *options: str) -> tuple[Candidate | None, str]:
+    """What pip would install for torch alone, or None and what pip said."""
+    ask = ("--dry-run", "--no-deps", "--ignore-installed", "--report", "-")
+    done = pip(python, *ask, *options, wanted, quiet=True)
+    if done.returncode != 0:
+        return None, done.stderr
+    metadata = json.loads(done.stdout)["install"][0]["metadata"]
+    needs = map(Requirement, metadata.get("requires_dist", []))
+    has_cuda = any(
+        CUDA.match(need.name) and (need.marker is None or need.marker.evaluate({"extra": ""}))
+        for need in needs
+    )
+    return Candidate(version=metadata["version"], has_cuda=has_cuda), ""
+
+
+def choose(python: str, wanted: str) -> tuple[str, tuple[str, ...]]:
+    """The version to install, and the options with which pip finds it."""
+    index = ("--extra-index-url", CPU_INDEX) if CPU_INDEX else ()
+    quick = ("--retries", "0", "--timeout", str(CONNECT_SECONDS))
+    found, said = candidate(python, wanted, *quick, *index)
+    if found is None or not index:
+        found, said = candidate(python, wanted)
+    if found is None:
+        raise SystemExit(f"{said}\nerror: pip finds no {wanted} that fits {python}")
+    if not found.has_cuda:
+        is_pips_own, _ = candidate(python, f"torch=={found.version}")
+        return found.version, () if is_pips_own else index
+    where = f"at {CPU_INDEX}" if index else "without an index to look at (TORCH_INDEX is empty)"
+    print(
+        f"found no CPU build {where}; torch {found.version} has CUDA and is several gigabytes",
+        file=sys.stderr,
+    )
+    return found.version, ()
+
+
+def check(version: str, python: str) -> None:
+    """Stops where a torch is not in the allowed range."""
+    allowed = torch_requirement().specifier
+    if not allowed.contains(version, prereleases=True):
+        raise SystemExit(
+            f"error: {python} has torch {version}; Slipstream needs torch{allowed}. Upgrade it"
+            f" where it is, or put a newer one before it: {python} -m pip install 'torch{allowed}'"
+        )
+
+
+def main() -> None:
+    """Leaves a torch that is there, or installs one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("python", help="the environment's Python")
+    python = parser.parse_args().python
+    version, _ = installed_version(python)
+    if version is None:
+        if pip(python, LEAST_PIP).returncode != 0:
+            raise SystemExit(f"error: {python} has no {LEAST_PIP}, and it cannot be installed")
+        chosen, options = choose(python, str(torch_requirement()))
+        print(f"installing torch {chosen}", flush=True)
+        if pip(python, *options, f"torch=={chosen}").returncode != 0:
+            raise SystemExit(f"error: torch {chosen} could not be installed")
+        version, reason = installed_version(python)
+        if version is None:
+            raise SystemExit(f"error: torch was installed and cannot be imported: {reason}")
+    check(version, python)
+
+
+if __name__ == "__main__":
+    main()

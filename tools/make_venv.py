@@ -1,0 +1,63 @@
+"""Makes the virtual environment of a checkout; run by the Python that it is for.
+
+A PyTorch that this Python has is seen from the new environment too, also where this Python is in
+an environment itself. Standard library only.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+OUTER = "outer_environment.pth"
+
+
+def has_torch(python: str | Path) -> bool:
+    """Whether a Python can import torch."""
+    environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    command = [python, "-c", "import torch"]
+    return subprocess.call(command, env=environ, stderr=subprocess.DEVNULL) == 0
+
+
+def link_outer_environment(inner: Path) -> None:
+    """Lets an environment see the packages of the one that this Python is in, after its own.
+
+    `--system-site-packages` shows those of the Python below both. Folders are added with their
+    own .pth files, which packages that are installed as editable need.
+    """
+    outer = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+    lines = [f"import site; site.addsitedir({folder!r})\n" for folder in outer]
+    own = subprocess.run(
+        [inner / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    Path(own, OUTER).write_text("".join(lines))
+
+
+def make(folder: Path) -> None:
+    """Makes the environment."""
+    sees_torch = has_torch(sys.executable)
+    print(f"making {folder}" + (f" with the PyTorch of {sys.executable}" if sees_torch else ""))
+    try:
+        venv.create(folder, system_site_packages=sees_torch, with_pip=True, symlinks=True)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # half of one would be taken for a whole one
+        raise
+    if not sees_torch:
+        return
+    if sys.prefix != sys.base_prefix:
+        link_outer_environment(folder)
+    if not has_torch(folder / "bin" / "python"):
+        print(f"the PyTorch of {sys.executable} cannot be imported from {folder}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    make(parser.parse_args().folder)
