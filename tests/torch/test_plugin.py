@@ -99,3 +99,23 @@ plugin.register()
 print("alive")
 """
     assert run_python(code) == "alive\n"
+
+
+def test_options_of_older_releases_need_not_say_whether_a_call_is_asynchronous() -> None:
+    code = """
+import torch, torch.distributed as dist
+from torch.distributed import distributed_c10d
+for name in ("Allreduce", "Barrier", "Reduce", "Gather", "AllToAll"):
+    delattr(getattr(distributed_c10d, name + "Options"), "asyncOp")
+dist.init_process_group("slipstream", store=dist.HashStore(), rank=0, world_size=1)
+group, value, output = dist.group.WORLD, torch.ones(3), torch.zeros(3)
+group.allreduce([value]).wait()
+group.reduce([value]).wait()
+group.barrier().wait()
+group.gather([[output]], [value]).wait()
+group.broadcast([value]).wait()
+group.alltoall([output], [value]).wait()
+print(output.tolist())
+dist.destroy_process_group()
+"""
+    assert run_python(code) == "[1.0, 1.0, 1.0]\n"

@@ -2,7 +2,8 @@
 
 PyTorch 2.13 gave some methods new names, by which its C++ code looks them up; older releases know
 the old names only, and later ones refuse a class that has both. So each such method is written
-once here and named at the end of the file.
+once here and named at the end of the file. There, too, is chosen how options are read: in older
+releases few of them say whether the call is asynchronous.
 """
 
 # PyTorch's stubs list overloads, for callers that its C++ code is not; it passes by position.
@@ -57,6 +58,10 @@ _GATHER = GatherOptions()
 _REDUCE = ReduceOptions()
 _REDUCE_SCATTER = ReduceScatterOptions()
 _SCATTER = ScatterOptions()
+_EVERY_DEFAULT = (
+    *(_ALL_GATHER, _ALLREDUCE_COALESCED, _ALLREDUCE, _ALL_TO_ALL, _BARRIER, _BROADCAST),
+    *(_GATHER, _REDUCE, _REDUCE_SCATTER, _SCATTER),
+)
 
 
 class SlipstreamProcessGroup(ProcessGroup):
@@ -315,6 +320,14 @@ class SlipstreamProcessGroup(ProcessGroup):
             "waits_soon": not opts.asyncOp,
         }
 
+    def _options_that_may_not_say(self, opts: Any) -> Options:
+        """Does the same where some options do not say whether the caller blocks."""
+        seconds = opts.timeout.total_seconds()
+        return {
+            "timeout": seconds if seconds > 0 else self._seconds,
+            "waits_soon": not getattr(opts, "asyncOp", True),
+        }
+
     def _unhurried(self) -> Options:
         return {"timeout": self._seconds, "waits_soon": False}
 
@@ -344,23 +357,28 @@ def create_process_group(options: Any, backend_options: Any) -> SlipstreamProces
 
 
 def _choose_names() -> None:
-    """Gives each method whose name changed the one that this PyTorch knows."""
-    for written_as, current, former in (
-        ("_all_gather_single", "all_gather_single", "_allgather_base"),
-        ("_reduce_scatter_single", "reduce_scatter_single", "_reduce_scatter_base"),
-        (
-            "_all_gather_single_coalesced",
-            "all_gather_single_coalesced",
-            "allgather_into_tensor_coalesced",
-        ),
-        (
-            "_reduce_scatter_single_coalesced",
-            "reduce_scatter_single_coalesced",
-            "reduce_scatter_tensor_coalesced",
-        ),
-        ("_all_to_all_single", "all_to_all_single", "alltoall_base"),
-    ):
-        name = current if hasattr(ProcessGroup, current) else former
+    """Gives each method that depends on PyTorch's release the name by which this one is called."""
+    names = [
+        (written_as, current if hasattr(ProcessGroup, current) else former)
+        for written_as, current, former in (
+            ("_all_gather_single", "all_gather_single", "_allgather_base"),
+            ("_reduce_scatter_single", "reduce_scatter_single", "_reduce_scatter_base"),
+            (
+                "_all_gather_single_coalesced",
+                "all_gather_single_coalesced",
+                "allgather_into_tensor_coalesced",
+            ),
+            (
+                "_reduce_scatter_single_coalesced",
+                "reduce_scatter_single_coalesced",
+                "reduce_scatter_tensor_coalesced",
+            ),
+            ("_all_to_all_single", "all_to_all_single", "alltoall_base"),
+        )
+    ]
+    if not all(hasattr(each, "asyncOp") for each in _EVERY_DEFAULT):
+        names.append(("_options_that_may_not_say", "_options"))
+    for written_as, name in names:
         setattr(SlipstreamProcessGroup, name, getattr(SlipstreamProcessGroup, written_as))
 
 
