@@ -16,6 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Needs a machine, hosts or daemons of its own: the test that runs it, with those.
 ELSEWHERE = {
     "pip install .": "tools/wheel",
+    "pip install '.[torch]'": "tools/wheel",
     "make demo": "tests/e2e/test_demo.py",
     "make test": ".ci/run",
     "slipstream run -H a:2,b:2 train.py": "tests/e2e/launch/test_run_ssh.py",

@@ -42,6 +42,17 @@ def test_a_rank_that_is_killed_is_named_at_once(start: Start, of_rank: Any) -> N
 
 
 @pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
+def test_those_who_survive_a_rank_go_on_in_a_group_of_their_own(start: Start, of_rank: Any) -> None:
+    job = start(3, "scenario.py", "survived", of_rank=of_rank)
+    for rank in job.ranks:
+        rank.wait_for("ready")
+    job.ranks[2].signal(signal.SIGKILL)
+    for output in job.finish(2):
+        assert "2 of 3 go on" in output
+        assert output.count("PeerError after") == 2, output
+
+
+@pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
 def test_forked_children_do_not_keep_a_killed_rank_alive(start: Start, of_rank: Any) -> None:
     job = start(2, "scenario.py", "killed_with_children", of_rank=of_rank)
     for rank in job.ranks:

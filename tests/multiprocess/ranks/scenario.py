@@ -56,6 +56,17 @@ def killed_or_reducing() -> None:
     fails(reduce_until_failure)
 
 
+def survived() -> None:
+    """The last rank is killed by the test; the others make a group of their own and go on."""
+    comm.init()
+    killed_or_reducing()
+    rest = comm.group(list(range(comm.size() - 1)))
+    came = np.ones(4, dtype=np.int64)
+    rest.allreduce(came)
+    say(f"{came[0]} of {comm.size()} go on")
+    fails(lambda: comm.allreduce(came))
+
+
 def killed_with_children() -> None:
     """The last rank has forked children, which live on when it is killed."""
     comm.init()
@@ -316,6 +327,7 @@ SCENARIOS: dict[str, Callable[..., None]] = {
         mismatched,
         reborn,
         straggling,
+        survived,
         timed_out,
         two_threads,
         waited,
