@@ -123,7 +123,8 @@ def _core() -> Finding:
     try:
         core = importlib.import_module("slipstream._core")
     except ImportError as error:
-        return _engine("core", "wrong", f"not built ({error})", "make, or pip install slipstream")
+        remedy = "make, or pip install . in a checkout of Slipstream"
+        return _engine("core", "wrong", f"not built ({error})", remedy)
     return _engine("core", "ok", f"Slipstream {version('slipstream')}, SIMD {core.simd_target()}")
 
 
@@ -149,7 +150,7 @@ def _framework(name: str) -> Finding:
     try:
         found = version(name)
     except PackageNotFoundError:
-        remedy = "pip install 'slipstream[torch]'" if name == "torch" else ""
+        remedy = "pip install 'torch>=2.6'" if name == "torch" else ""
         return Finding(
             topic="Frameworks", name=name, state="absent", text="not installed", remedy=remedy
         )
