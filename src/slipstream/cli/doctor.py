@@ -31,18 +31,24 @@ def doctor(
 ) -> None:
     """Show what this host has and what it lacks. Exit code 1 if Slipstream cannot work here."""
     if algorithms:
-        Console(highlight=False).print(_algorithms())
+        _console().print(_algorithms())
         return
     findings = find_everything(os.environ, peer)
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        console = Console(highlight=False)
+        console = _console()
         console.print(_screen(findings))
         for finding in findings:
             if finding.remedy:
                 console.print(_remedy(finding))
     raise typer.Exit(int(any(finding.state == "wrong" for finding in findings)))
+
+
+def _console() -> Console:
+    """Return standard output; without colours, bold and dim stay away as well."""
+    plain = Console(highlight=False).no_color
+    return Console(highlight=False, color_system=None if plain else "auto")
 
 
 def _algorithms() -> Table:

@@ -2,9 +2,12 @@
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 DOCTOR = (Path(sys.executable).with_name("slipstream"), "doctor")
 
@@ -17,6 +20,50 @@ def test_everything_fits_on_a_screen_of_80_columns() -> None:
     assert max(len(line) for line in lines) <= 80
     for name in ("Python", "processor", "interface", "core", "torch", "ssh", "srun"):
         assert any(line[3:].startswith(name) for line in lines), name
+
+
+def on_terminal(*arguments: str, **environ: str) -> str:
+    """Return everything that the doctor sends to a terminal of 80 columns."""
+    controller, terminal = pty.openpty()
+    subprocess.run(["stty", "rows", "40", "cols", "80"], stdin=terminal, check=True)
+    plain = {
+        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")
+    }
+    process = subprocess.Popen(
+        (*DOCTOR, *arguments),
+        env={**plain, "TERM": "xterm-256color", **environ},
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(controller, 65536)
+        except OSError:  # Linux's way of saying that the last user of the terminal is gone
+            break
+    os.close(controller)
+    process.wait()
+    return shown.decode()
+
+
+def test_on_a_terminal_the_state_of_each_finding_has_a_colour() -> None:
+    shown = on_terminal(SLIPSTREAM_STREAMS="many")
+    assert "\x1b[32mok\x1b[0m Python" in shown
+    assert "\x1b[1;31m!!\x1b[0m settings" in shown
+    assert "\x1b[2m -\x1b[0m mxnet" in shown
+
+
+@pytest.mark.parametrize("arguments", [(), ("--algorithms",)])
+def test_colours_can_be_refused(arguments: tuple[str, ...]) -> None:
+    assert "\x1b[" in on_terminal(*arguments)
+    assert "\x1b[" not in on_terminal(*arguments, NO_COLOR="1")
+
+
+def test_the_findings_are_there_as_json_for_programs() -> None:
+    found = json.loads(on_terminal("--json"))
+    assert {"topic", "name", "state", "text", "remedy"} == set(found[0])
+    assert {"Python", "core", "torch", "srun"} <= {finding["name"] for finding in found}
 
 
 def test_the_exit_code_says_whether_something_is_wrong() -> None:
