@@ -24,6 +24,9 @@ Wait = Callable[[Callable[[], object]], None]
 LIMIT_SECONDS = 60.0
 ADDRESSES = {"alpha": "10.77.0.1", "beta": "10.77.0.2", "desk": "10.77.0.3"}
 NOBODY = "10.77.0.9"
+# Hosts need not agree about the names of their interfaces; alpha and beta have a second one each.
+INTERFACES = {"alpha": "eth0", "beta": "port7", "desk": "eth0"}
+SECOND = {"alpha": ("fast0", "10.78.0.1"), "beta": ("fabric", "10.78.0.2")}
 
 
 def command(line: str) -> None:
@@ -90,15 +93,24 @@ def connect(network: Network) -> None:
     for host, address in ADDRESSES.items():
         name = network.namespace(host)
         command(f"ip netns add {name}")
-        command(f"ip -n {name} link add eth0 type veth peer name {host} netns {switch}")
-        command(f"ip -n {switch} link set {host} master switch up")
-        command(f"ip -n {name} address add {address}/24 dev eth0")
-        command(f"ip -n {name} address add fd77::{address[-1]}/64 dev eth0 nodad")
-        for device in ("lo", "eth0"):
-            command(f"ip -n {name} link set {device} up")
+        command(f"ip -n {name} link set lo up")
+        plug_in(network, host, INTERFACES[host], address)
+        command(f"ip -n {name} address add fd77::{address[-1]}/64 dev {INTERFACES[host]} nodad")
+        if host in SECOND:
+            plug_in(network, host, *SECOND[host])
         names = Path("/etc/netns") / name / "hosts"
         names.parent.mkdir(parents=True)
         names.write_text("".join(f"{at} {each}\n" for each, at in ADDRESSES.items()))
+
+
+def plug_in(network: Network, host: str, interface: str, address: str) -> None:
+    """Give a host an interface with a cable to the switch."""
+    name, switch = network.namespace(host), network.namespace("switch")
+    cable = f"{host}-{interface}"
+    command(f"ip -n {name} link add {interface} type veth peer name {cable} netns {switch}")
+    command(f"ip -n {switch} link set {cable} master switch up")
+    command(f"ip -n {name} address add {address}/24 dev {interface}")
+    command(f"ip -n {name} link set {interface} up")
 
 
 def disconnect(network: Network) -> None:
@@ -155,6 +167,36 @@ def test_ranks_of_two_hosts_meet(network: Network, run: Run) -> None:
     assert "[alpha:0] met 0 1 2\n" in launch.output
     assert "[alpha:1] rank 1/3 local 1 from environment key 64" in launch.output
     assert "[beta:2]  rank 2/3 local 0 from environment key 64" in launch.output
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "addresses"),
+    [
+        ("", ("10.77.0.1", "10.77.0.2")),
+        ("^lo", ("10.77.0.1", "10.77.0.2")),
+        ("eth,port", ("10.77.0.1", "10.77.0.2")),
+        ("fa", ("10.78.0.1", "10.78.0.2")),
+        ("=fast0,fabric", ("10.78.0.1", "10.78.0.2")),
+        ("^lo,eth,port", ("10.78.0.1", "10.78.0.2")),
+    ],
+)
+def test_the_interfaces_that_are_allowed_are_used_whatever_each_host_calls_them(
+    network: Network, run: Run, interfaces: str, addresses: tuple[str, str]
+) -> None:
+    environ = {"SLIPSTREAM_IFACE": interfaces}
+    launch = network.run(run, "alpha,beta", "addresses.py", environ=environ)
+    assert launch.finish() == 0, launch.errors
+    assert f"[alpha:0] connected at {addresses[0]}\n" in launch.output
+    assert f"[beta:1]  connected at {addresses[1]}\n" in launch.output
+
+
+def test_a_host_without_an_allowed_interface_says_which_it_has(network: Network, run: Run) -> None:
+    environ = {"SLIPSTREAM_IFACE": "=eth0"}
+    launch = network.run(run, "alpha,beta", "addresses.py", environ=environ)
+    assert launch.finish() == 1
+    assert "rank 1 on beta failed first" in launch.errors
+    assert "SLIPSTREAM_IFACE" in launch.errors
+    assert "port7" in launch.errors
 
 
 def test_hosts_can_be_ipv6_addresses_of_another_user(network: Network, run: Run) -> None:
