@@ -98,7 +98,7 @@ def missing_packages(groups: list[str]) -> list[Package]:
 
 
 def install(packages: list[Package]) -> None:
-    """Installs with apt-get; one failed call stops for required packages only."""
+    """Installs with apt-get; an optional package that cannot be had keeps no other one out."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.call(["apt-get", "update", "-q"], env=environment)
     required = [package.name for package in packages if package.required]
