@@ -22,6 +22,20 @@ _NO_LIMIT = timedelta(0)
 _once = threading.Lock()
 
 
+class _Failure:
+    """The value of a future whose operation failed, where Python cannot set an error.
+
+    DDP, in C++, would take the first tensor of what it finds there, an exception having none. It
+    looks for tensors as pickling does, and gets the error in place of them.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __reduce__(self) -> str:
+        raise self.error
+
+
 class _Future(torch.futures.Future[Any]):
     """The future of an operation; it may be waited for in a callback of another one."""
 
@@ -35,6 +49,16 @@ class _Future(torch.futures.Future[Any]):
         if work is not None:
             work.finish_if_called_back()
         return super().wait()
+
+    def set_exception(self, result: Any) -> None:
+        """Completes the future with an error, for those who wait in Python and in C++."""
+
+        def raise_error(failure: _Failure) -> None:
+            raise failure.error
+
+        # As in PyTorch's own method, which has no public way either.
+        self._set_unwrap_func(raise_error)  # pyright: ignore
+        self.set_result(_Failure(result))
 
 
 class SlipstreamWork(Work):

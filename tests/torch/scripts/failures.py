@@ -14,6 +14,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 
 from slipstream.errors import (
     AbortedError,
@@ -159,6 +161,21 @@ def check_abort() -> None:
     in_turn()
 
 
+def check_failed_gradients() -> None:
+    """DDP raises what went wrong with its gradients, hooks or no."""
+    for hook in (None, default_hooks.fp16_compress_hook):
+        group = dist.new_group()
+        model = DistributedDataParallel(torch.nn.Linear(4, 4), process_group=group)
+        if hook is not None:
+            model.register_comm_hook(group, hook)
+        model(torch.ones(2, 4)).sum().backward()
+        in_turn()
+        group.abort()
+        with raises(RuntimeError, "abort() was called"):
+            model(torch.ones(2, 4)).sum().backward()
+        in_turn()
+
+
 def check_dead_rank() -> None:
     """The others hear of a rank that dies in the middle of an operation."""
     last = dist.get_world_size() - 1
@@ -184,6 +201,7 @@ def main() -> None:
         check_interrupted_barrier,
         check_interrupted_sparse_sum,
         check_abort,
+        check_failed_gradients,
         check_dead_rank,
     ]
     for check in checks:
