@@ -133,6 +133,10 @@ class Membership:
         self._groups.append(group)
         return group
 
+    def groups(self) -> Sequence[_core.Group]:
+        """Returns the group of the engine and its siblings."""
+        return tuple(self._groups)
+
     def leave(self) -> None:
         """Leaves the group; to be called once."""
         self._world.leave(self._groups)

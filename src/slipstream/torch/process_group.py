@@ -12,6 +12,7 @@ releases few of them say whether the call is asynchronous.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -34,7 +35,9 @@ from torch.distributed.distributed_c10d import (
     Store,
 )
 
+from slipstream import _core
 from slipstream.torch import bootstrap, collectives, profiler
+from slipstream.torch.callbacks import Callbacks, in_callback
 from slipstream.torch.collectives import Options, Submission, Tensors
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.plugin import NAME
@@ -88,8 +91,11 @@ class SlipstreamProcessGroup(ProcessGroup):
         self._name = self._description = ""
         self._in_flight: dict[SlipstreamWork, None] = {}
         self._monitor: MonitoredBarrier | None = None
+        self._callbacks = Callbacks()
+        self._lock = threading.Lock()  # guards the next
+        self._nested: _core.Group | None = None
         # Runs once: at shutdown, else when the object goes, else at the interpreter's end.
-        self._leave = weakref.finalize(self, membership.leave)
+        self._leave = weakref.finalize(self, _leave, membership, self._callbacks)
 
     # What PyTorch asks about the group; the names are PyTorch's.
 
@@ -128,7 +134,8 @@ class SlipstreamProcessGroup(ProcessGroup):
     def abort(self) -> None:
         """Fails the operations under way, on every rank, and leaves the group."""
         if self._leave.alive:
-            self._group.abort("abort() was called")
+            for group in self._membership.groups():
+                group.abort("abort() was called")
         self._leave()
         self._in_flight.clear()
 
@@ -152,29 +159,31 @@ class SlipstreamProcessGroup(ProcessGroup):
         tensor = only(tensors)
         options = self._options(opts)
         if tensor.is_sparse:
-            allreduce_sparse(self._group, tensor, opts.reduceOp, options)
+            allreduce_sparse(self._lane(), tensor, opts.reduceOp, options)
             return self._work("all_reduce", Submission((), tensors, tensors))
-        submission = collectives.allreduce(self._group, tensors, opts.reduceOp, options)
+        submission = collectives.allreduce(self._lane(), tensors, opts.reduceOp, options)
         return self._work("all_reduce", submission)
 
     def allreduce_coalesced(
         self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED
     ) -> SlipstreamWork:
         """Replaces each of several tensors by its reduction over all ranks."""
-        submission = collectives.allreduce(self._group, tensors, opts.reduceOp, self._options(opts))
+        submission = collectives.allreduce(
+            self._lane(), tensors, opts.reduceOp, self._options(opts)
+        )
         return self._work("all_reduce", submission)
 
     def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> SlipstreamWork:
         """Replaces the tensor by that of the group rank `opts.rootRank`."""
         submission = collectives.broadcast(
-            self._group, only(tensors), opts.rootRank, self._options(opts)
+            self._lane(), only(tensors), opts.rootRank, self._options(opts)
         )
         return self._work("broadcast", submission)
 
     def reduce(self, tensors: Tensors, opts: Any = _REDUCE) -> SlipstreamWork:
         """Replaces the tensor of the group rank `opts.rootRank` by the reduction over all."""
         submission = collectives.reduce(
-            self._group, only(tensors), opts.reduceOp, opts.rootRank, self._options(opts)
+            self._lane(), only(tensors), opts.reduceOp, opts.rootRank, self._options(opts)
         )
         return self._work("reduce", submission)
 
@@ -183,7 +192,9 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         """Fills `outputs[0][r]` with the tensor of rank r."""
         only(inputs)
-        submission = collectives.all_gather_lists(self._group, outputs, inputs, self._options(opts))
+        submission = collectives.all_gather_lists(
+            self._lane(), outputs, inputs, self._options(opts)
+        )
         return self._work("all_gather", submission)
 
     def allgather_coalesced(
@@ -192,7 +203,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fills `outputs[r][i]` with the i-th tensor of rank r."""
         by_input = list(zip(*outputs, strict=True))
         submission = collectives.all_gather_lists(
-            self._group, by_input, inputs, self._options(opts)
+            self._lane(), by_input, inputs, self._options(opts)
         )
         return self._work("all_gather", submission._replace(result=outputs))
 
@@ -200,14 +211,14 @@ class SlipstreamProcessGroup(ProcessGroup):
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _ALL_GATHER
     ) -> SlipstreamWork:
         """Fills the output with the tensors of all ranks, one after another."""
-        submission = collectives.all_gather(self._group, [output], [source], self._options(opts))
+        submission = collectives.all_gather(self._lane(), [output], [source], self._options(opts))
         return self._work("all_gather_into_tensor", submission)
 
     def _all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> SlipstreamWork:
         """Does the same for each of several tensors."""
-        submission = collectives.all_gather(self._group, outputs, inputs, self._options(opts))
+        submission = collectives.all_gather(self._lane(), outputs, inputs, self._options(opts))
         return self._work("all_gather_into_tensor", submission)
 
     def reduce_scatter(
@@ -216,7 +227,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fills the output with the reduction of `inputs[0][rank]` over all ranks."""
         output = only(outputs)
         submission = collectives.reduce_scatter_list(
-            self._group, output, inputs[0], opts.reduceOp, self._options(opts)
+            self._lane(), output, inputs[0], opts.reduceOp, self._options(opts)
         )
         return self._work("reduce_scatter", submission)
 
@@ -225,7 +236,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         """Fills the output with this rank's part of the reduction of the other tensor."""
         submission = collectives.reduce_scatter(
-            self._group, [output], [source], opts.reduceOp, self._options(opts)
+            self._lane(), [output], [source], opts.reduceOp, self._options(opts)
         )
         return self._work("reduce_scatter_tensor", submission)
 
@@ -234,7 +245,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         """Does the same for each of several tensors."""
         submission = collectives.reduce_scatter(
-            self._group, outputs, inputs, opts.reduceOp, self._options(opts)
+            self._lane(), outputs, inputs, opts.reduceOp, self._options(opts)
         )
         return self._work("reduce_scatter_tensor", submission)
 
@@ -244,7 +255,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fills `outputs[0][r]` on the group rank `opts.rootRank` with the tensor of rank r."""
         parts = outputs[0] if outputs else ()
         submission = collectives.gather(
-            self._group, parts, only(inputs), opts.rootRank, self._options(opts)
+            self._lane(), parts, only(inputs), opts.rootRank, self._options(opts)
         )
         return self._work("gather", submission)
 
@@ -254,7 +265,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fills the output of rank r with `inputs[0][r]` of the group rank `opts.rootRank`."""
         parts = inputs[0] if inputs else ()
         submission = collectives.scatter(
-            self._group, only(outputs), parts, opts.rootRank, self._options(opts)
+            self._lane(), only(outputs), parts, opts.rootRank, self._options(opts)
         )
         return self._work("scatter", submission)
 
@@ -262,7 +273,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_TO_ALL
     ) -> SlipstreamWork:
         """Fills `outputs[r]` with the tensor that rank r holds for this rank."""
-        submission = collectives.all_to_all(self._group, outputs, inputs, self._options(opts))
+        submission = collectives.all_to_all(self._lane(), outputs, inputs, self._options(opts))
         return self._work("all_to_all", submission)
 
     def _all_to_all_single(
@@ -275,13 +286,13 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         """Exchanges rows; the lists say how many with each rank, empty means equal shares."""
         submission = collectives.all_to_all_rows(
-            self._group, output, source, (output_rows, input_rows), self._options(opts)
+            self._lane(), output, source, (output_rows, input_rows), self._options(opts)
         )
         return self._work("all_to_all", submission)
 
     def barrier(self, opts: Any = _BARRIER) -> SlipstreamWork:
         """Is complete when all ranks have called it."""
-        handle = self._group.barrier(**self._options(opts))
+        handle = self._lane().barrier(**self._options(opts))
         return self._work("barrier", Submission((handle,), (), ()))
 
     def monitored_barrier(
@@ -298,19 +309,19 @@ class SlipstreamProcessGroup(ProcessGroup):
     def send(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
         """Sends the tensor to the group rank `peer`."""
         submission = collectives.send(self._group, only(tensors), peer, tag, self._unhurried())
-        return self._work("send", submission)
+        return self._message("send", submission)
 
     def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
         """Fills the tensor with what the group rank `peer` sends."""
         submission = collectives.receive(self._group, only(tensors), peer, tag, self._unhurried())
-        return self._work("recv", submission)
+        return self._message("recv", submission)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> SlipstreamWork:
         """Fills the tensor with what some rank sends; the work tells which."""
         submission = collectives.receive(
             self._group, only(tensors), ANY_RANK, tag, self._unhurried()
         )
-        return self._work("recvAnySource", submission)
+        return self._message("recvAnySource", submission)
 
     def _options(self, opts: Any) -> Options:
         """Returns what the engine should know; options without a time have -1 ms."""
@@ -331,11 +342,33 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _unhurried(self) -> Options:
         return {"timeout": self._seconds, "waits_soon": False}
 
+    def _lane(self) -> _core.Group:
+        """Returns the group of the engine for a collective: callbacks have one of their own."""
+        if not in_callback():
+            return self._group
+        with self._lock:
+            if self._nested is None:
+                self._nested = self._membership.sibling("callbacks")
+            return self._nested
+
     def _work(self, name: str, submission: Submission) -> SlipstreamWork:
-        work = SlipstreamWork(submission, self._in_flight, self._completions)
+        return self._shown(name, submission, self._callbacks)
+
+    def _message(self, name: str, submission: Submission) -> SlipstreamWork:
+        return self._shown(name, submission, None)
+
+    def _shown(
+        self, name: str, submission: Submission, callbacks: Callbacks | None
+    ) -> SlipstreamWork:
+        work = SlipstreamWork(submission, self._in_flight, self._completions, callbacks)
         if profiler.is_enabled():
             work.trace(f"{NAME}:{name}", submission.inputs)
         return work
+
+
+def _leave(membership: bootstrap.Membership, callbacks: Callbacks) -> None:
+    membership.leave()  # so that what callbacks wait for fails
+    callbacks.close()
 
 
 def create_process_group(options: Any, backend_options: Any) -> SlipstreamProcessGroup:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import Work
 
+from slipstream.torch.callbacks import Callbacks, OrderedFuture
 from slipstream.torch.collectives import Submission
 from slipstream.torch.completions import Completions
 from slipstream.torch.profiler import ProfilerRange
@@ -22,25 +23,11 @@ _NO_LIMIT = timedelta(0)
 _once = threading.Lock()
 
 
-class _Failure:
-    """The value of a future whose operation failed, where Python cannot set an error.
-
-    DDP, in C++, would take the first tensor of what it finds there, an exception having none. It
-    looks for tensors as pickling does, and gets the error in place of them.
-    """
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def __reduce__(self) -> str:
-        raise self.error
-
-
-class _Future(torch.futures.Future[Any]):
+class _Future(OrderedFuture):
     """The future of an operation; it may be waited for in a callback of another one."""
 
-    def __init__(self, work: SlipstreamWork) -> None:
-        super().__init__()
+    def __init__(self, work: SlipstreamWork, callbacks: Callbacks | None) -> None:
+        super().__init__(callbacks)
         self.pending: SlipstreamWork | None = work  # none once complete
 
     def wait(self) -> Any:
@@ -49,16 +36,6 @@ class _Future(torch.futures.Future[Any]):
         if work is not None:
             work.finish_if_called_back()
         return super().wait()
-
-    def set_exception(self, result: Any) -> None:
-        """Completes the future with an error, for those who wait in Python and in C++."""
-
-        def raise_error(failure: _Failure) -> None:
-            raise failure.error
-
-        # As in PyTorch's own method, which has no public way either.
-        self._set_unwrap_func(raise_error)  # pyright: ignore
-        self.set_result(_Failure(result))
 
 
 class SlipstreamWork(Work):
@@ -69,6 +46,8 @@ class SlipstreamWork(Work):
         in_flight: the works of the group that nobody has seen complete; they, and so their
             buffers, live as long as the engine may use them.
         completions: makes the future complete.
+        ordered: runs what is chained to the future; None for messages between two ranks, which may
+            have to wait for one another.
     """
 
     __slots__ = (
@@ -78,6 +57,7 @@ class SlipstreamWork(Work):
         "_future",
         "_handles",
         "_in_flight",
+        "_ordered",
         "_range",
         "_task",
     )
@@ -87,6 +67,7 @@ class SlipstreamWork(Work):
         submission: Submission,
         in_flight: dict[SlipstreamWork, None],
         completions: Completions,
+        ordered: Callbacks | None,
     ) -> None:
         super().__init__()
         self._task = submission
@@ -94,6 +75,7 @@ class SlipstreamWork(Work):
         self._copies = submission.copies
         self._in_flight = in_flight
         self._completions = completions
+        self._ordered = ordered
         self._future: _Future | None = None
         self._range: ProfilerRange | None = None
         # None once they were called.
@@ -179,7 +161,7 @@ class SlipstreamWork(Work):
         """
         with _once:
             known = self._future is not None
-            future = self._future = self._future or _Future(self)
+            future = self._future = self._future or _Future(self, self._ordered)
         if not known and all(handle.done() for handle in self._handles):
             self._complete_future()
         elif not known:

@@ -3,6 +3,7 @@
 torchrun --nproc-per-node 2 futures.py
 """
 
+import functools
 import os
 from collections.abc import Callable
 
@@ -58,6 +59,25 @@ def check_wait_for_earlier_future() -> None:
     sooner = dist.all_reduce(mine(), async_op=True).get_future()
     both = sooner.then(lambda future: future.value()[0] + later.wait()[0])
     assert both.wait().eq(2 * total()).all()
+
+
+def check_order() -> None:
+    """Callbacks run in the order of the program, whose collectives they do not meet."""
+    size, ran = dist.get_world_size(), []
+
+    def nested(number: int, future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        ran.append(number)
+        value = future.value()[0][:10] * number
+        dist.all_reduce(value)
+        return value
+
+    futures = []
+    for number in range(20):
+        work = dist.all_reduce(mine(300000 if number % 3 == 0 else 10), async_op=True)
+        futures.append(work.get_future().then(functools.partial(nested, number)))
+    for number, future in enumerate(futures):
+        assert future.wait().eq(total() * number * size).all()
+    assert ran == list(range(20)), ran
 
 
 def check_nested_under_profiler() -> None:
@@ -122,6 +142,7 @@ def main() -> None:
         check_profiled_future,
         check_nested_wait,
         check_wait_for_earlier_future,
+        check_order,
         check_nested_under_profiler,
         check_inference_mode,
         check_unwritable_output,

@@ -26,6 +26,7 @@ def check_hook(
     hook: Callable[[Any, Any], torch.futures.Future[torch.Tensor]],
     state: object,
     error: float,
+    bucket_cap_mb: float = 100,
 ) -> None:
     """Compares the gradients of some steps, one row of the batch a rank, to those of all rows.
 
@@ -33,10 +34,11 @@ def check_hook(
         hook: under test.
         state: its first argument.
         error: that its compression may make, relative to the largest gradient.
+        bucket_cap_mb: how large DDP makes buckets; little means one for each parameter.
     """
     torch.manual_seed(7)
     reference = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
-    wrapped = DistributedDataParallel(copy.deepcopy(reference), bucket_cap_mb=100)
+    wrapped = DistributedDataParallel(copy.deepcopy(reference), bucket_cap_mb=bucket_cap_mb)
     wrapped.register_comm_hook(state, hook)
     for _ in range(STEPS):
         rows = torch.randn(dist.get_world_size(), WIDTH)
@@ -60,10 +62,11 @@ def power_sgd() -> powerSGD_hook.PowerSGDState:
 
 def main() -> None:
     dist.init_process_group(os.environ.get("BACKEND", "slipstream"))
-    check_hook(default_hooks.allreduce_hook, None, 1e-5)
-    check_hook(default_hooks.fp16_compress_hook, None, 1e-2)
-    check_hook(powerSGD_hook.powerSGD_hook, power_sgd(), 1e-3)
-    check_hook(quantization_hooks.quantization_pertensor_hook, None, 8e-2)
+    for bucket_cap_mb in (100, 0.001):
+        check_hook(default_hooks.allreduce_hook, None, 1e-5, bucket_cap_mb)
+        check_hook(default_hooks.fp16_compress_hook, None, 1e-2, bucket_cap_mb)
+        check_hook(powerSGD_hook.powerSGD_hook, power_sgd(), 1e-3, bucket_cap_mb)
+        check_hook(quantization_hooks.quantization_pertensor_hook, None, 8e-2, bucket_cap_mb)
     dist.destroy_process_group()
 
 
