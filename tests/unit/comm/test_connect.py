@@ -8,13 +8,13 @@ import pytest
 from slipstream import _core
 
 
-class Interrupted(Exception):
+class InterruptedByTestError(Exception):
     """What the handler of these tests raises."""
 
 
 def test_ctrl_c_ends_connecting() -> None:
     def interrupt(*_: object) -> None:
-        raise Interrupted
+        raise InterruptedByTestError
 
     runtimes = [
         _core.Runtime(
@@ -28,7 +28,7 @@ def test_ctrl_c_ends_connecting() -> None:
     began_at = time.monotonic()
     try:
         # Rank 0 listens, and never looks who comes.
-        with pytest.raises(Interrupted):
+        with pytest.raises(InterruptedByTestError):
             runtimes[1].connect(addresses, 60.0)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
