@@ -1,8 +1,8 @@
 # Every step of set-up is a stamp under .venv/stamps, so a second call does only what changed.
 #   make            the package, installed into .venv (editable: Python changes need no rebuild)
 #   make demo       trains a small ResNet on Fashion-MNIST on two workers
-#   make test       everything the tests need, then the C++ and the Python tests
-#   make test-slow the tests that take minutes
+#   make test       everything the tests need, then all C++ and Python tests
+#                   (without those of minutes: make test PYTEST_ARGS='-m "not slow"')
 #   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN
 #   make check      formatters, linters, types, layers, sizes, golden stub
 #   make bench      this engine beside gloo and Open MPI, on this machine
@@ -27,7 +27,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 CXX_SOURCES := $(shell find core bindings -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
 SANITIZED_RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-cxx test-python test-slow sanitize check format golden bench bench-core wheel docs clean
+.PHONY: all demo test test-cxx test-python sanitize check format golden bench bench-core wheel docs clean
 all: $(STAMPS)/package
 
 # ---- set-up ----------------------------------------------------------------------------------
@@ -80,11 +80,7 @@ test-cxx: $(STAMPS)/system-test $(STAMPS)/venv
 	ctest --preset release
 
 test-python: $(STAMPS)/test
-	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
-
-# The tests of minutes: the whole demo, gigabytes, thousands of operations.
-test-slow: $(STAMPS)/test
-	$(PY) -m pytest -m slow $(PYTEST_ARGS)
+	$(PY) -m pytest $(PYTEST_ARGS)
 
 sanitize: $(STAMPS)/system-test $(STAMPS)/venv
 	for preset in asan tsan; do \
