@@ -89,7 +89,7 @@ void check_apart(const Request& request, const Shape& shape) {
     const auto begin = counts.begin();
     return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(first), std::uint64_t{0});
   };
-  std::uint64_t input = shape.count, output = shape.count, own_in = 0, own_out = 0;
+  std::uint64_t input = shape.count * shape.size, output = shape.count, own_in = 0, own_out = 0;
   switch (request.collective) {
     case Collective::kAllGather:
       input = shape.receive_counts[shape.rank];
@@ -100,7 +100,6 @@ void check_apart(const Request& request, const Shape& shape) {
       if (shape.rank != shape.root) return;
       [[fallthrough]];
     case Collective::kReduceScatter:
-      input = shape.count * shape.size;
       own_in = shape.count * shape.rank;
       break;
     case Collective::kAllToAll:
