@@ -121,6 +121,28 @@ TEST(Engine, MismatchNamesWhatEachRankPassed) {
   });
 }
 
+TEST(Engine, WhatIsUrgentOvertakesWhatWasSubmittedBefore) {
+  FakeOptions network;
+  network.capacity_frames = 2;
+  network.bytes_per_second = 4e6;
+  EngineOptions options;
+  options.segment_bytes = 8192;
+  options.eager_bytes = 1024;
+  EngineWorld world(2, network, options);
+  world.each([](EngineRank& self) {
+    std::vector<float> large(1'000'000, 1.0F), small(10'000, 1.0F);
+    const auto later = self.engine->submit(self.world, allreduce(large));
+    Request request = allreduce(small);
+    request.priority = 1;
+    const auto urgent = self.engine->submit(self.world, std::move(request));
+    self.finish(*urgent);
+    EXPECT_FALSE(later->done());
+    self.finish(*later);
+    EXPECT_EQ(small, std::vector<float>(10'000, 2.0F));
+    EXPECT_EQ(large, std::vector<float>(1'000'000, 2.0F));
+  });
+}
+
 /// A root of a small broadcast is done before anything of the others arrives.
 TEST(Engine, DifferentRootsAreFoundOutByTheNextOperation) {
   for (const bool submits_late : {false, true}) {

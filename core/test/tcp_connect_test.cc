@@ -267,6 +267,18 @@ TEST(TcpConnect, SeveralAddressesAreListenedOn) {
   }));
 }
 
+/// As that of an interface that has just come up.
+TEST(TcpConnect, AnIpv6AddressThatIsNotToBeHadYetIsLeftOutWhereThereIsAnother) {
+  for (const auto& bind : {std::vector<std::string>{"[2001:db8::7]", "127.0.0.1"},
+                           std::vector<std::string>{"127.0.0.1", "[2001:db8::7]"}}) {
+    const Rank rank(identity(0, 2), {.bind = bind});
+    ASSERT_EQ(rank.tcp->endpoints().size(), 1U);
+    EXPECT_TRUE(contains(rank.endpoint(), "127.0.0.1:"));
+    EXPECT_EQ(rank.num_logged("does not listen on [2001:db8::7]"), 1U);
+  }
+  EXPECT_THROW(Rank(identity(0, 2), {.bind = {"[2001:db8::7]"}}), Error);
+}
+
 TEST(TcpConnect, AnAddressThatCannotBeListenedOnIsAnErrorThatSaysWhy) {
   const Rank taken(identity(0, 1));
   const std::vector<std::pair<std::string, std::string>> cases{

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pty
+import resource
 import select
 import struct
 import termios
@@ -98,13 +99,19 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
 @pytest.mark.multiprocess
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_whole_demo_reaches_its_accuracy_in_five_minutes(slipstream_run, tmp_path) -> None:
+def test_the_whole_demo_reaches_its_accuracy_in_five_minutes_of_two_cores(
+    slipstream_run, tmp_path
+) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     workers = slipstream_run(2, EXAMPLE / "train.py", "--output", str(tmp_path))
     text, _ = workers.communicate()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert workers.returncode == 0, text
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["test_accuracy"] >= 0.91
-    assert result["seconds"] < 300
+    # What it costs, and not how long it takes while other programs run.
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert 60 < used < 2 * 300
 
 
 def test_workers_see_each_image_once_in_an_epoch() -> None:

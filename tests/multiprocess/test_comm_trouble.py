@@ -125,6 +125,14 @@ def test_a_straggler_is_reported_and_not_failed(start: Start) -> None:
     assert "done, 0 stalls reported" in second
 
 
+@pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
+def test_waiting_does_not_burn_a_core(start: Start, of_rank: Any) -> None:
+    for output in start(3, "scenario.py", "idle", of_rank=of_rank).finish()[:2]:
+        used = re.search(r"used ([\d.]+) of a core", output)
+        assert used is not None, output
+        assert float(used[1]) < 0.2
+
+
 @pytest.mark.parametrize(
     ("what", "passed"),
     [

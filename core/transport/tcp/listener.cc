@@ -23,7 +23,10 @@ void set_option(int fd, int level, int option) {
   ::setsockopt(fd, level, option, &on, sizeof on);
 }
 
-Descriptor listen_on(const std::string& text) {
+/// Nothing where `may_be_tentative` and the kernel does not have the address, or not yet: for its
+/// first seconds an IPv6 address is not to be had, while others are asked whether it is theirs
+/// (RFC 4862, section 5.4).
+Descriptor listen_on(const std::string& text, bool may_be_tentative) {
   const auto address = SocketAddress::parse(text);
   if (!address) {
     fail(ErrorKind::kConfig, "cannot listen on '", text,
@@ -41,7 +44,11 @@ Descriptor listen_on(const std::string& text) {
       "socket");
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR);
   if (address->family() == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY);
-  attempt("bind", ::bind(socket.get(), address->raw(), address->raw_size()));
+  const int bound = ::bind(socket.get(), address->raw(), address->raw_size());
+  if (bound < 0 && errno == EADDRNOTAVAIL && may_be_tentative && address->family() == AF_INET6) {
+    return {};
+  }
+  attempt("bind", bound);
   attempt("listen", ::listen(socket.get(), kBacklog));
   return socket;
 }
@@ -103,7 +110,14 @@ class Listener::Visitor final : public Watcher {
 Listener::Listener(Poller& poller, const Identity& self, Options options)
     : poller_(poller), self_(self), options_(std::move(options)), refusals_(options_.log) {
   for (const std::string& text : options_.bind) {
-    doors_.push_back(std::make_unique<Door>(*this, listen_on(text)));
+    const bool is_last_hope = doors_.empty() && &text == &options_.bind.back();
+    Descriptor socket = listen_on(text, !is_last_hope);
+    if (!socket) {
+      options_.log(LogLevel::kWarning, "does not listen on ", text,
+                   ", which this host does not have, or not yet; peers may take another address");
+      continue;
+    }
+    doors_.push_back(std::make_unique<Door>(*this, std::move(socket)));
     const SocketAddress address = local_address(doors_.back()->fd());
     if (address.is_link_local()) link_local_scope_ = address.scope();
     endpoints_.push_back(address.with_scope(0).text());

@@ -156,6 +156,19 @@ def straggling() -> None:
     say(f"done, {comm.stats().stalls_reported} stalls reported")
 
 
+def idle() -> None:
+    """Waiting for a rank that is late costs no processor time, whoever drives."""
+    comm.init()
+    comm.barrier()
+    if comm.rank() == comm.size() - 1:
+        time.sleep(2.0)
+    used, began_at = time.process_time(), time.monotonic()
+    comm.allreduce(np.ones(8))
+    share = (time.process_time() - used) / (time.monotonic() - began_at)
+    say(f"used {share:.2f} of a core")
+    comm.barrier()
+
+
 def mismatched(what: str) -> None:
     """Each rank passes something else."""
     comm.init()
@@ -319,6 +332,7 @@ SCENARIOS: dict[str, Callable[..., None]] = {
         ages,
         dropped,
         forked,
+        idle,
         killed,
         killed_with_children,
         leaving,
