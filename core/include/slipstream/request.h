@@ -16,7 +16,10 @@ constexpr std::uint32_t kAnyPeer = ~std::uint32_t{0};
 /// until the handle is done.
 struct Request {
   Collective collective{};
-  const void* input = nullptr;  ///< may equal `output`, no other overlap
+  /// May equal `output`, without other overlap, for allreduce, broadcast, reduce and gather. For
+  /// reduce_scatter, all_gather and scatter the smaller buffer may be this rank's own block of the
+  /// larger one, for all_to_all the two are apart; any other overlap of these four is refused.
+  const void* input = nullptr;
   void* output = nullptr;
   DType dtype = DType::kUInt8;
   ReduceOp op = ReduceOp::kSum;
