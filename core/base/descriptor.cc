@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/fork.h"
 #include "slipstream/error.h"
 
 namespace slipstream {
@@ -18,6 +17,7 @@ Descriptor::Descriptor(int fd, std::string_view call) : fd_(fd) {
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   if (this != &other) {
     reset();
+    origin_ = other.origin_;
     fd_ = std::exchange(other.fd_, -1);
   }
   return *this;
@@ -26,7 +26,7 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 void Descriptor::reset() noexcept {
   if (fd_ < 0) return;
   // A forked child has closed it already, and the number may belong to somebody else by now.
-  if (!is_forked_child()) {
+  if (origin_.is_here()) {
     forget_on_fork(fd_);
     ::close(fd_);
   }

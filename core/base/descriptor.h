@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/fork.h"
+
 namespace slipstream {
 
 /// Owns a file descriptor. Every one is close-on-exec and is closed in a forked child (see fork.h).
@@ -11,7 +13,8 @@ class Descriptor {
   Descriptor() = default;
   /// Takes ownership of `fd`; a negative one throws Error(kInternal) with `call` and errno's text.
   Descriptor(int fd, std::string_view call);
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor(Descriptor&& other) noexcept
+      : origin_(other.origin_), fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept;
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
@@ -22,6 +25,7 @@ class Descriptor {
   void reset() noexcept;
 
  private:
+  Origin origin_;
   int fd_ = -1;
 };
 

@@ -14,7 +14,9 @@ namespace {
 struct OpenDescriptors {
   std::mutex mutex;  // held across fork(), so that the child finds the set whole
   std::set<int> fds;
-  std::atomic<bool> forked{false};
+  std::atomic<std::uint64_t> num_forks{0};  // from the first process to this one
+
+  OpenDescriptors();
 };
 
 OpenDescriptors& open_descriptors() {
@@ -27,18 +29,23 @@ void after_fork_in_parent() { open_descriptors().mutex.unlock(); }
 
 void after_fork_in_child() {
   OpenDescriptors& open = open_descriptors();
-  if (!open.fds.empty()) open.forked.store(true, std::memory_order_relaxed);
+  open.num_forks.fetch_add(1, std::memory_order_relaxed);
   for (const int fd : open.fds) ::close(fd);
   open.fds.clear();
   open.mutex.unlock();
 }
 
+OpenDescriptors::OpenDescriptors() {
+  ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+std::uint64_t num_forks() noexcept {
+  return open_descriptors().num_forks.load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 void close_on_fork(int fd) {
-  static const int registered =
-      ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  (void)registered;
   const std::scoped_lock lock(open_descriptors().mutex);
   open_descriptors().fds.insert(fd);
 }
@@ -48,8 +55,8 @@ void forget_on_fork(int fd) noexcept {
   open_descriptors().fds.erase(fd);
 }
 
-bool is_forked_child() noexcept {
-  return open_descriptors().forked.load(std::memory_order_relaxed);
-}
+Origin::Origin() noexcept : num_forks_(num_forks()) {}
+
+bool Origin::is_here() const noexcept { return num_forks_ == num_forks(); }
 
 }  // namespace slipstream

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/fork.h"
 #include "slipstream/error.h"
 
 namespace slipstream {
@@ -37,9 +36,12 @@ SharedMapping::SharedMapping(int fd, std::size_t bytes) : bytes_(bytes) {
 }
 
 SharedMapping::SharedMapping(SharedMapping&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : origin_(other.origin_),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
 
 SharedMapping& SharedMapping::operator=(SharedMapping&& other) noexcept {
+  std::swap(origin_, other.origin_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   return *this;
@@ -47,7 +49,7 @@ SharedMapping& SharedMapping::operator=(SharedMapping&& other) noexcept {
 
 SharedMapping::~SharedMapping() {
   // MADV_DONTFORK: in a forked child the range may belong to somebody else.
-  if (data_ != nullptr && !is_forked_child()) ::munmap(data_, bytes_);
+  if (data_ != nullptr && origin_.is_here()) ::munmap(data_, bytes_);
 }
 
 }  // namespace slipstream

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/descriptor.h"
+#include "base/fork.h"
 
 namespace slipstream {
 
@@ -24,6 +25,7 @@ class SharedMapping {
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
  private:
+  Origin origin_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/fork.h"
 
 namespace slipstream {
 namespace {
@@ -22,8 +21,8 @@ std::uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-void check_not_forked() {
-  if (is_forked_child()) {
+void check_made_in(const Origin& origin) {
+  if (!origin.is_here()) {
     fail(ErrorKind::kUsage,
          "the engine was used in a forked child process; it belongs to the parent. Start workers "
          "that communicate with the 'spawn' method, or initialise Slipstream after forking");
@@ -47,7 +46,7 @@ Engine::Engine(const Identity& identity, EngineOptions options, Doorbell& doorbe
 }
 
 Engine::~Engine() {
-  if (!is_forked_child()) close();
+  if (origin_.is_here()) close();
 }
 
 void Engine::add_transport(Transport& transport) {
@@ -78,7 +77,7 @@ std::vector<std::uint32_t> Engine::local_ranks() const {
 
 std::shared_ptr<Group> Engine::make_group(const std::string& name,
                                           std::vector<std::uint32_t> ranks) {
-  check_not_forked();
+  check_made_in(origin_);
   std::uint32_t index = kNotAMember;
   std::uint64_t id = hash_of(name);
   for (std::uint32_t i = 0; i < ranks.size(); ++i) {
@@ -119,7 +118,7 @@ std::shared_ptr<Group> Engine::make_group(const std::string& name,
 }
 
 void Engine::close_group(Group& group) {
-  check_not_forked();
+  check_made_in(origin_);
   driver_.run_exclusively([&] {
     if (group.closed) return;
     start_submitted();
@@ -145,7 +144,7 @@ void Engine::close_group(Group& group) {
 }
 
 void Engine::abort_group(Group& group, const std::string& reason) {
-  check_not_forked();
+  check_made_in(origin_);
   driver_.run_exclusively([&] {
     start_submitted();
     fail_group(group,
@@ -161,7 +160,7 @@ Group* Engine::group_with(std::uint64_t id) const {
 }
 
 std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, Request request) {
-  check_not_forked();
+  check_made_in(origin_);
   const Shape shape = shape_of(request, *group);
   const bool waits_soon = request.waits_soon;
   const TimePoint now = Clock::now();
@@ -193,7 +192,7 @@ std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, 
 
 bool Engine::wait(Completion& completion, TimePoint until) {
   if (completion.done()) return true;
-  check_not_forked();
+  check_made_in(origin_);
   const TimePoint begin = Clock::now();
   const bool done = driver_.wait(completion, until);
   blocked_.fetch_add(static_cast<std::uint64_t>((Clock::now() - begin).count()),
@@ -468,7 +467,7 @@ void Engine::retire(const Operation& operation, bool failed) {
 }
 
 Stats Engine::stats() {
-  check_not_forked();
+  check_made_in(origin_);
   Stats copy;
   driver_.run_exclusively([&] {
     copy = stats_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/doorbell.h"
+#include "base/fork.h"
 #include "engine/driver.h"
 #include "engine/group.h"
 #include "engine/operation.h"
@@ -170,6 +171,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   Peer& peer_of(const Group& group, std::uint32_t rank) { return *peers_[group.ranks()[rank]]; }
   [[nodiscard]] Group* group_with(std::uint64_t id) const;
 
+  const Origin origin_;
   const Identity identity_;
   const EngineOptions options_;
   const Log log_;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/fork.h"
 #include "engine/engine.h"
 
 // What goes wrong: silent and dead peers, stragglers, operations that do not agree. Nothing hangs,
@@ -334,7 +333,7 @@ void Engine::settle() {
 }
 
 void Engine::close() {
-  if (is_forked_child()) return;  // it owns nothing
+  if (!origin_.is_here()) return;  // it owns nothing
   {
     const std::scoped_lock lock(submit_mutex_);
     if (!accepting_) return;

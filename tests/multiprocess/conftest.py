@@ -3,7 +3,6 @@
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from slipstream.cluster.agent import find_free_port_pair
 
 RANKS = Path(__file__).parent / "ranks"
 LIMIT_SECONDS = 120.0  # far more than anything here takes, on a machine that does other things too
@@ -66,24 +67,13 @@ class Job:
 Start = Callable[..., Job]
 
 
-def free_port() -> int:
-    """Return a port that was free a moment ago, and so was the next one."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = int(probe.getsockname()[1])
-            try:
-                with socket.create_server(("127.0.0.1", port + 1)):
-                    return port
-            except (OSError, OverflowError):
-                continue
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Start ranks of one program; whatever is left at the end is killed.
 
     Args of the function: num_ranks, program (file in ranks/), arguments; `environ` for all,
-    `of_rank` for one rank; `absent` ranks are not started.
+    `of_rank` for one rank; `absent` ranks are not started; `prefix` goes before the
+    command.
     """
     jobs: list[Job] = []
 
@@ -94,8 +84,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         environ: Mapping[str, str] | None = None,
         of_rank: Mapping[int, Mapping[str, str]] | None = None,
         absent: tuple[int, ...] = (),
+        prefix: tuple[str, ...] = (),
     ) -> Job:
-        job = Job(ranks=[], port=free_port(), key=secrets.token_hex(16))
+        job = Job(ranks=[], port=find_free_port_pair(), key=secrets.token_hex(16))
         jobs.append(job)
         for rank in range(num_ranks):
             if rank in absent:
@@ -114,7 +105,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             out = tmp_path / f"job{len(jobs)}-rank{rank}.out"
             with out.open("w") as file:
                 process = subprocess.Popen(
-                    [sys.executable, str(RANKS / program), *arguments],
+                    [*prefix, sys.executable, str(RANKS / program), *arguments],
                     env={**os.environ, **chosen},
                     stdout=file,
                     stderr=subprocess.STDOUT,

@@ -3,6 +3,7 @@
 import secrets
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -161,6 +162,31 @@ def test_a_port_that_is_in_use_is_named(start: Start) -> None:
         environ = {"SLIPSTREAM_PORT": str(port), **SHORT}
         (output,) = start(2, "scenario.py", "meeting", environ=environ, absent=(1,)).finish()
     assert f"ConfigError: port {port} of rank 0's host is in use" in output
+
+
+@pytest.fixture
+def few_ports() -> Iterator[tuple[str, ...]]:
+    """The prefix of commands in a network where connections start from ports 20000 to 20007."""
+    name = f"few-ports-{secrets.token_hex(4)}"
+    inside = ("ip", "netns", "exec", name)
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        allowed = "net.ipv4.ip_local_port_range=20000 20007"
+        subprocess.run([*inside, "sysctl", "-qw", allowed], check=True)
+        yield inside
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+@pytest.mark.netns
+def test_a_rank_that_knocks_early_does_not_take_rank_0s_port(
+    start: Start, few_ports: tuple[str, ...]
+) -> None:
+    port = {"SLIPSTREAM_PORT": "20004"}
+    job = start(2, "scenario.py", "meeting_late", environ=port, prefix=few_ports)
+    for output in job.finish():
+        assert "met: 2 ranks" in output
 
 
 def test_strangers_at_the_rendezvous_do_no_harm(start: Start) -> None:

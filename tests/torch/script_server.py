@@ -15,13 +15,14 @@ import json
 import os
 import runpy
 import signal
-import socket
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
 from typing import IO, Any
+
+from slipstream.cluster.agent import find_free_port_pair
 
 OUTPUT_TAIL = 6000
 TIMEOUT_SECONDS = 120.0
@@ -38,7 +39,7 @@ def main() -> None:
 
     for line in sys.stdin:
         count, script = line.split(maxsplit=1)
-        port = free_port()
+        port = find_free_port_pair()
         print(json.dumps(run_script(int(count), script.strip(), port, dist.TCPStore)), flush=True)
 
 
@@ -59,12 +60,6 @@ def run_script(count: int, script: str, port: int, make_store: Any) -> dict[str,
         "seconds": round(time.monotonic() - started, 2),
         "detail": f"exit status by rank: {failed}\n{detail}" if failed else "",
     }
-
-
-def free_port() -> int:
-    """Returns a port that nobody listens at now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def start_rank(rank: int, count: int, port: int, script: str, output: IO[bytes]) -> int:

@@ -35,6 +35,8 @@ void Attempt::connect(const SocketAddress& endpoint) {
   socket_ = Descriptor(fd, "socket");
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // The kernel may choose a port that another rank is about to listen at.
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   poller_.watch(socket_.get(), *this);
   if (::connect(socket_.get(), endpoint.raw(), endpoint.raw_size()) != 0 && errno != EINPROGRESS) {
     stop(concat("cannot be connected: ", std::strerror(errno)));

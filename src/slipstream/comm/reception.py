@@ -30,6 +30,8 @@ from slipstream.errors import AuthError, ConfigError, PeerTimeoutError, Slipstre
 _STRANGER_SECONDS = 10.0
 _MAX_STRANGERS = 64
 _ANSWER_SECONDS = 5.0
+_PORT_SECONDS = 2.0
+_PORT_PAUSE_SECONDS = 0.05
 _LOGGED_REFUSALS = 8
 
 _log = logging.getLogger(__name__)
@@ -260,22 +262,31 @@ class _Reception:
 
 def _listen(meeting: Meeting) -> socket.socket:
     """Listen on all addresses, since rank 0 may be known by many; on loopback where that is it."""
-    try:
-        if _is_loopback(meeting.host):
-            family = socket.AF_INET6 if ":" in meeting.host else socket.AF_INET
-            return socket.create_server((meeting.host, meeting.port), family=family, backlog=4096)
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(
-                ("", meeting.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096
-            )
-        return socket.create_server(("", meeting.port), backlog=4096)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise ConfigError(
-            f"port {meeting.port} of rank 0's host is in use; set SLIPSTREAM_PORT, or MASTER_PORT"
-            " to one less, to a free one on every rank"
-        ) from error
+    patience = time.monotonic() + _PORT_SECONDS
+    while True:
+        try:
+            return _bind(meeting)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            if time.monotonic() < patience:  # somebody's outgoing connection may have it
+                time.sleep(_PORT_PAUSE_SECONDS)
+                continue
+            raise ConfigError(
+                f"port {meeting.port} of rank 0's host is in use; set SLIPSTREAM_PORT, or"
+                " MASTER_PORT to one less, to a free one on every rank"
+            ) from error
+
+
+def _bind(meeting: Meeting) -> socket.socket:
+    if _is_loopback(meeting.host):
+        family = socket.AF_INET6 if ":" in meeting.host else socket.AF_INET
+        return socket.create_server((meeting.host, meeting.port), family=family, backlog=4096)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("", meeting.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096
+        )
+    return socket.create_server(("", meeting.port), backlog=4096)
 
 
 def _is_loopback(host: str) -> bool:

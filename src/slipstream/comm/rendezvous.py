@@ -181,8 +181,7 @@ def _introduced(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
 
 
 def _introduce(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
-    target = (meeting.host, meeting.port)
-    connection = socket.create_connection(target, deadline - time.monotonic())
+    connection = _dial(meeting, deadline)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if connection.getsockname() == connection.getpeername():
@@ -199,6 +198,27 @@ def _introduce(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
         connection.close()
         raise
     return channel
+
+
+def _dial(meeting: Meeting, deadline: float) -> socket.socket:
+    """Connect to the first address of rank 0's host that answers."""
+    trouble: OSError | None = None
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        meeting.host, meeting.port, type=socket.SOCK_STREAM
+    ):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            # The kernel may choose the very port that rank 0 has not begun to listen at: a socket
+            # connected to itself must not keep it from there, nor its remains for a minute.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            trouble = error
+        else:
+            return connection
+    raise trouble or OSError(f"{meeting.host} has no address")
 
 
 def _read(connection: socket.socket, size: int, deadline: float) -> bytes:

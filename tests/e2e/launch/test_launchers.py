@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.cluster.agent import find_free_port_pair
+
 pytestmark = pytest.mark.multiprocess
 
 Wait = Callable[[Callable[[], object]], None]
@@ -56,7 +58,7 @@ def script(request: pytest.FixtureRequest, ranks: Path) -> Path:
 def test_torchrun(script: Path) -> None:
     pytest.importorskip("torch")
     torchrun = (sys.executable, "-m", "torch.distributed.run")
-    master = ("--master-addr", "127.0.0.1", "--master-port", str(free_ports(1)[0]))
+    master = ("--master-addr", "127.0.0.1", "--master-port", str(find_free_port_pair()))
     output = launched(*torchrun, "--nproc-per-node", "2", *master, script)
     assert_met(output, "environment", 2)
 
@@ -169,7 +171,8 @@ def slurm_conf(folder: Path) -> str:
 
     `config_overrides` lets a machine with fewer cores have the four that the tests ask for.
     """
-    controller_port, node_port = free_ports(2)
+    controller_port = find_free_port_pair()
+    node_port = controller_port + 1
     return f"""
 ClusterName=test
 SlurmctldHost=localhost
@@ -192,12 +195,3 @@ SlurmdParameters=config_overrides
 NodeName={socket.gethostname()} NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports

@@ -12,8 +12,10 @@ from collections.abc import Callable
 import numpy as np
 import psutil
 
-from slipstream import comm
+from slipstream import _core, comm
+from slipstream.comm.config import engine_config
 from slipstream.errors import SlipstreamError
+from slipstream.settings import Settings
 
 LONG_SECONDS = 600.0
 
@@ -230,10 +232,19 @@ def meeting() -> None:
         comm.shutdown()
 
 
+def meeting_late() -> None:
+    """Meet when the others have knocked in vain for a while."""
+    if os.environ["RANK"] == "0":
+        time.sleep(2)
+    meeting()
+
+
 def reborn() -> None:
-    """After leaving, a forked child may join; the engine of its parent is gone."""
+    """After leaving, a forked child may join, although its parent has an engine open still."""
     comm.init()
     comm.shutdown()
+    config = engine_config(Settings.from_environment(), None)
+    left = _core.Runtime(rank=0, world_size=1, epoch=1, key=bytes(32), config=config)
     child = os.fork()
     if child == 0:
         comm.init()
@@ -241,6 +252,7 @@ def reborn() -> None:
         comm.shutdown()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
+    left.close()
 
 
 def ages() -> None:
@@ -338,6 +350,7 @@ SCENARIOS: dict[str, Callable[..., None]] = {
         leaving,
         lingering,
         meeting,
+        meeting_late,
         mismatched,
         reborn,
         straggling,
