@@ -1,0 +1,276 @@
+"""A lab: made, used and taken down."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+
+from slipstream.errors import SlipstreamError, UsageError
+from slipstream.lab import registry
+from slipstream.lab.iproute import check_permission
+from slipstream.lab.network import INTERFACE, LabCounters, Network
+from slipstream.lab.outcome import RunResult
+from slipstream.lab.ranks import LabRun, OnLine, RankPlan
+from slipstream.lab.spec import LabSpec
+from slipstream.settings import Launch, job_key_environment
+from slipstream.settings.variables import variables
+
+# Below the kernel's range for outgoing connections; the next port is used as well.
+_PORTS = range(20000, 30000, 2)
+
+
+class Lab:
+    """Hosts on this machine, with links of chosen rates between them.
+
+    Use it in a `with` statement, which makes the lab and takes it down, or call `up` and `down`.
+    Not thread-safe; the counters may be read in any thread.
+
+    Args:
+        spec: what it looks like; default: `LabSpec()`.
+        name: by which the command line finds it; default: a random one.
+        stays: it is there until `down`, also when this process has ended.
+
+    Raises:
+        UsageError: the name is no file name.
+    """
+
+    def __init__(
+        self, spec: LabSpec | None = None, *, name: str | None = None, stays: bool = False
+    ) -> None:
+        identifier = secrets.token_hex(3)
+        self._name = registry.check_name(name or identifier)
+        self._network = Network(identifier=identifier, spec=spec or LabSpec())
+        self._owner = None if stays else registry.this_process()
+
+    @classmethod
+    def attach(cls, name: str) -> Lab:
+        """Return the lab of a name, which another process has made.
+
+        Raises:
+            UsageError: there is no lab of this name, or only what is left of one.
+        """
+        record = registry.load(name)
+        if record is None:
+            raise UsageError(f"there is no lab named {name!r}; make one: slipstream lab up")
+        if record.is_stale:
+            raise UsageError(
+                f"the lab {name!r} is gone, after a reboot or because its owner was killed; remove"
+                f" what is left: slipstream lab down --name {name}"
+            )
+        lab = cls(record.network.spec, name=name)
+        lab._network, lab._owner = record.network, record.owner
+        return lab
+
+    @property
+    def name(self) -> str:
+        """By which the command line finds the lab."""
+        return self._name
+
+    @property
+    def spec(self) -> LabSpec:
+        """What the lab looks like now, with rates as they were changed."""
+        return self._network.spec
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """IPv4 address of each host."""
+        return tuple(self._network.address(host) for host in range(self.spec.hosts))
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Network namespace of each host, and that of the switch."""
+        return self._network.namespaces
+
+    def up(self) -> None:
+        """Make the lab; blocks for some milliseconds per host.
+
+        Raises:
+            UnsupportedError: not root, no iproute2, or the kernel lacks something.
+            UsageError: there is a lab of this name.
+        """
+        check_permission()
+        registry.store(self._record(), is_new=True)
+        try:
+            self._network.create()
+        except BaseException:
+            registry.remove(self._name)
+            raise
+
+    def down(self) -> None:
+        """Kill what runs in the lab and remove it; does nothing where it is gone already."""
+        self._network.destroy()
+        registry.remove(self._name)
+
+    def __enter__(self) -> Lab:
+        self.up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def change(self, host: int, *, rate: str) -> None:
+        """Give the link of a host another rate in both directions, while it carries traffic.
+
+        Caps of flows stay, below the new rate.
+        """
+        self._replace(self._network.change(host, rate))
+
+    def change_uplinks(self, *, rate: str) -> None:
+        """Give the links between the racks and the spine another rate."""
+        self._replace(self._network.change_uplinks(rate))
+
+    def cut(self, host: int) -> None:
+        """Pull the cable of a host: its interface loses the carrier, packets under way are lost."""
+        self._network.set_carrier(host, up=False)
+
+    def mend(self, host: int) -> None:
+        """Put the cable of a host back."""
+        self._network.set_carrier(host, up=True)
+
+    def is_cut(self, host: int) -> bool:
+        """Return whether the cable of a host is out."""
+        return not self._network.has_carrier(host)
+
+    def counters(self) -> LabCounters:
+        """Return what has passed every link so far; subtract two readings with `since`."""
+        return self._network.counters()
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        hosts: int | None = None,
+        ranks_per_host: int | None = None,
+        pin: bool = False,
+        on_line: OnLine | None = None,
+    ) -> LabRun:
+        """Start a program as one process per rank. The calling thread must outlive the run.
+
+        Args:
+            command: a .py file or any program, then its arguments.
+            environ: variables on top of this process's.
+            hosts: how many of the hosts, from the first; default: all.
+            ranks_per_host: default: as the lab was made.
+            pin: give each rank one core; the ranks of a host share it where there are too few.
+            on_line: is given rank and text of each line that a rank writes, in another thread.
+
+        Returns:
+            The run; call its `wait` or `end`.
+
+        Raises:
+            UsageError: more hosts than there are.
+            OSError: the program cannot be started.
+        """
+        num_hosts = self.spec.hosts if hosts is None else hosts
+        if not 1 <= num_hosts <= self.spec.hosts:
+            raise UsageError(f"hosts is {num_hosts}; allowed: 1 to {self.spec.hosts}")
+        spec = dataclasses.replace(
+            self.spec, ranks_per_host=ranks_per_host or self.spec.ranks_per_host
+        )
+        key = secrets.token_hex(32)
+        plans = self._plans(num_hosts, spec.ranks_per_host, {**os.environ, **(environ or {})}, key)
+        if pin:
+            plans = _pinned(plans)
+        is_script = command[0].endswith(".py")
+        argv = [sys.executable, *command] if is_script else list(command)
+        return LabRun(argv, plans, key, on_line)
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        hosts: int | None = None,
+        ranks_per_host: int | None = None,
+        pin: bool = False,
+        on_line: OnLine | None = None,
+        timeout_seconds: float | None = None,
+        check: bool = True,
+    ) -> RunResult:
+        """Run a program as one process per rank; blocks until all have ended.
+
+        The first rank that fails ends the others. The arguments that are not listed are those of
+        `start`.
+
+        Args:
+            timeout_seconds: ranks that still run then are ended and count as failed.
+            check: raise an error when a rank fails.
+
+        Raises:
+            SlipstreamError: a rank failed; it says which, how, and what it wrote last.
+            UsageError: more hosts than there are.
+        """
+        run = self.start(
+            command,
+            environ=environ,
+            hosts=hosts,
+            ranks_per_host=ranks_per_host,
+            pin=pin,
+            on_line=on_line,
+        )
+        result = run.wait(timeout_seconds)
+        if check and result.failure is not None:
+            raise SlipstreamError(str(result.failure))
+        return result
+
+    def _plans(
+        self, num_hosts: int, ranks_per_host: int, environ: Mapping[str, str], key: str
+    ) -> list[RankPlan]:
+        port = secrets.choice(_PORTS)
+        shared = {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            **environ,
+            **job_key_environment(key.encode()),
+            "GLOO_SOCKET_IFNAME": INTERFACE,
+            "NCCL_SOCKET_IFNAME": INTERFACE,
+        }
+        plans: list[RankPlan] = []
+        for rank in range(num_hosts * ranks_per_host):
+            host, local_rank = divmod(rank, ranks_per_host)
+            launch = Launch(
+                rank=rank,
+                local_rank=local_rank,
+                world_size=num_hosts * ranks_per_host,
+                local_world_size=ranks_per_host,
+                master_addr=self.addresses[0],
+                master_port=port,
+                source="environment",
+            )
+            own = {"GROUP_RANK": str(host), variables()["host_id"].name: f"lab-host{host}"}
+            plans.append(
+                RankPlan(
+                    rank=rank,
+                    host=host,
+                    namespace=self._network.host(host),
+                    environ={**shared, **launch.as_environment(), **own},
+                    core=None,
+                )
+            )
+        return plans
+
+    def _record(self) -> registry.Record:
+        return registry.Record(
+            name=self._name,
+            network=self._network,
+            owner=self._owner,
+            boot=registry.boot_identifier(),
+        )
+
+    def _replace(self, network: Network) -> None:
+        self._network = network
+        registry.store(self._record(), is_new=False)
+
+
+def _pinned(plans: Sequence[RankPlan]) -> list[RankPlan]:
+    """Give each rank a core of its own or, where they are too few, each host one in turn."""
+    cores = sorted(os.sched_getaffinity(0))
+    enough = len(plans) <= len(cores)
+    return [
+        dataclasses.replace(plan, core=cores[(plan.rank if enough else plan.host) % len(cores)])
+        for plan in plans
+    ]

@@ -1,0 +1,56 @@
+"""How a run went."""
+
+import signal
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankFailure:
+    """Which rank failed first.
+
+    Args:
+        rank: its number.
+        host: on which it ran.
+        status: exit code, minus the signal that ended it, or None if it was still running.
+        seconds: since the start of the run.
+        last_lines: what it wrote last, at most twenty lines.
+    """
+
+    rank: int
+    host: int
+    status: int | None
+    seconds: float
+    last_lines: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        """How it failed, in words."""
+        if self.status is None:
+            return "still running"
+        if self.status < 0:
+            return f"ended by {signal.Signals(-self.status).name}"
+        return f"exit code {self.status}"
+
+    def __str__(self) -> str:
+        head = (
+            f"rank {self.rank} on host {self.host} failed first, after {self.seconds:.1f} s:"
+            f" {self.reason}"
+        )
+        if not self.last_lines:
+            return f"{head}; it wrote nothing"
+        return "\n    ".join([f"{head}; its last lines:", *self.last_lines])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunResult:
+    """How a run went.
+
+    Args:
+        seconds: from the start of the first rank to the end of the last.
+        lines: what each rank wrote, by rank, the last 10,000 lines.
+        failure: of the rank that failed first, or None.
+    """
+
+    seconds: float
+    lines: tuple[tuple[str, ...], ...]
+    failure: RankFailure | None

@@ -1,0 +1,277 @@
+"""The ranks of one run: processes in the namespaces of the hosts, watched, and ended together.
+
+A rank leads a session and a process group of its own. Linux kills it when the thread that started
+it dies (PR_SET_PDEATHSIG, set by setpriv). Whatever else carries the key of the run in its
+environment and is in a namespace of the lab is killed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from slipstream.lab.iproute import processes
+from slipstream.lab.outcome import RankFailure, RunResult
+
+MAX_LINES = 10_000  # that are remembered of each rank
+NUM_LAST_LINES = 20
+MAX_LINE_BYTES = 65_536
+GRACE_SECONDS = 3.0  # from SIGTERM to SIGKILL
+
+OnLine = Callable[[int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankPlan:
+    """How to start one rank.
+
+    Args:
+        rank: its number.
+        host: on which it runs.
+        namespace: of that host.
+        environ: its whole environment.
+        core: the only one that it may use, or None.
+    """
+
+    rank: int
+    host: int
+    namespace: str
+    environ: Mapping[str, str]
+    core: int | None
+
+
+class _Rank:
+    """One running rank and what it has written."""
+
+    def __init__(self, plan: RankPlan, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        self.plan = plan
+        self.process = process
+        self.output: IO[bytes] = process.stdout
+        self.lines: deque[str] = deque(maxlen=MAX_LINES)
+        self.is_running = True
+        self.is_open = True  # whether the output has not come to its end
+        self._rest = b""
+
+    def read(self) -> list[str] | None:
+        """Return the lines that are complete with what is there, or None if nothing is there."""
+        try:
+            data = os.read(self.output.fileno(), 1 << 16)
+        except BlockingIOError:
+            return None
+        self.is_open = bool(data)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        if self._rest and (not data or len(self._rest) > MAX_LINE_BYTES):
+            whole.append(self._rest)
+            self._rest = b""
+        texts = [_last_state(line) for line in whole]
+        self.lines.extend(texts)
+        return texts
+
+
+class LabRun:
+    """Ranks that run. `wait` blocks until they have ended, `end` makes them.
+
+    Args:
+        argv: the program and its arguments.
+        plans: of each rank, by number.
+        key: of the run, in the environment of all its processes.
+        on_line: is given each line as it comes, with its rank, in a thread of the run.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        plans: Sequence[RankPlan],
+        key: str,
+        on_line: OnLine | None = None,
+    ) -> None:
+        self._key = key.encode()
+        self._on_line = on_line
+        self._began = time.monotonic()
+        self._seconds = 0.0
+        self._failure: RankFailure | None = None
+        self._kill_at: float | None = None
+        self._wake_read, self._wake_write = os.pipe()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._ranks: list[_Rank] = []
+        try:
+            for plan in plans:
+                self._start(argv, plan)
+        except BaseException:
+            self._signal(signal.SIGKILL)
+            for rank in self._ranks:
+                rank.process.wait()
+            raise
+        self._thread = threading.Thread(target=self._supervise, name="slipstream-lab-run")
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a rank has not ended."""
+        return self._thread.is_alive()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process of each rank, by rank."""
+        return tuple(rank.process.pid for rank in self._ranks)
+
+    def wait(self, timeout_seconds: float | None = None) -> RunResult:
+        """Block until all ranks have ended; when the time is over, end them.
+
+        Ctrl-C (any exception in this thread) ends them as well.
+        """
+        try:
+            self._thread.join(timeout_seconds)
+        except BaseException:
+            self.end()
+            raise
+        if self._thread.is_alive():
+            self.end(is_late=True)
+        return RunResult(
+            seconds=self._seconds,
+            lines=tuple(tuple(rank.lines) for rank in self._ranks),
+            failure=self._failure,
+        )
+
+    def end(self, *, is_late: bool = False) -> None:
+        """End all ranks, with SIGTERM and after three seconds SIGKILL; blocks until they are gone.
+
+        Args:
+            is_late: ranks that still run count as failed.
+        """
+        if self._thread.is_alive():
+            os.write(self._wake_write, b"l" if is_late else b"e")
+        self._thread.join()
+
+    def _start(self, argv: Sequence[str], plan: RankPlan) -> None:
+        prefix = ["ip", "netns", "exec", plan.namespace, "setpriv", "--pdeathsig", "KILL", "--"]
+        process = subprocess.Popen(
+            [*prefix, *argv],
+            env=plan.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            start_new_session=True,
+        )
+        if plan.core is not None:
+            os.sched_setaffinity(process.pid, {plan.core})
+        rank = _Rank(plan, process)
+        self._ranks.append(rank)
+        os.set_blocking(rank.output.fileno(), False)
+        self._selector.register(rank.output, selectors.EVENT_READ, rank)
+        self._selector.register(os.pidfd_open(process.pid), selectors.EVENT_READ, rank)
+
+    def _supervise(self) -> None:
+        while any(rank.is_running for rank in self._ranks):
+            for key, _ in self._selector.select(self._patience()):
+                self._serve(key)
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._signal(signal.SIGKILL)
+        self._seconds = time.monotonic() - self._began
+        self._kill_leftovers()
+        self._close()
+
+    def _serve(self, key: selectors.SelectorKey) -> None:
+        if key.fd == self._wake_read:
+            is_late = os.read(self._wake_read, 1) == b"l"
+            if is_late and self._failure is None:
+                late = next((rank for rank in self._ranks if rank.is_running), None)
+                self._failure = self._describe(late, None) if late else None
+            self._begin_end()
+            return
+        rank: _Rank = key.data
+        if key.fileobj is rank.output:
+            self._tell(rank, rank.read())
+            if not rank.is_open:
+                self._selector.unregister(rank.output)
+            return
+        self._selector.unregister(key.fileobj)
+        os.close(key.fd)
+        self._note_end(rank)
+
+    def _note_end(self, rank: _Rank) -> None:
+        status = rank.process.wait()
+        while rank.is_open and (texts := rank.read()) is not None:
+            self._tell(rank, texts)
+        rank.is_running = False
+        if status != 0 and self._failure is None and self._kill_at is None:
+            self._failure = self._describe(rank, status)
+            self._begin_end()
+
+    def _tell(self, rank: _Rank, texts: list[str] | None) -> None:
+        if self._on_line is not None:
+            for text in texts or ():
+                self._on_line(rank.plan.rank, text)
+
+    def _describe(self, rank: _Rank, status: int | None) -> RankFailure:
+        return RankFailure(
+            rank=rank.plan.rank,
+            host=rank.plan.host,
+            status=status,
+            seconds=time.monotonic() - self._began,
+            last_lines=tuple(rank.lines)[-NUM_LAST_LINES:],
+        )
+
+    def _begin_end(self) -> None:
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + GRACE_SECONDS
+            self._signal(signal.SIGTERM)
+
+    def _patience(self) -> float | None:
+        return None if self._kill_at is None else max(self._kill_at - time.monotonic(), 0.01)
+
+    def _signal(self, number: int) -> None:
+        for rank in self._ranks:
+            if rank.is_running:
+                _signal_group(rank.process.pid, number)
+
+    def _kill_leftovers(self) -> None:
+        for namespace in {rank.plan.namespace for rank in self._ranks}:
+            for pid in processes(namespace):
+                if self._key in _environment(pid):
+                    _signal_process(pid)
+
+    def _close(self) -> None:
+        for rank in self._ranks:
+            rank.output.close()
+        self._selector.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+
+def _last_state(line: bytes) -> str:
+    """Return a line as a terminal would show it: what carriage returns have overwritten is gone."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""
+
+
+def _signal_group(leader: int, number: int) -> None:
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:  # it has not become a leader yet, or has ended
+        _signal_process(leader, number)
+
+
+def _signal_process(pid: int, number: int = signal.SIGKILL) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,106 @@
+"""What a lab looks like: hosts, racks and the rates of the links between them."""
+
+from dataclasses import dataclass
+
+from slipstream.errors import UsageError
+from slipstream.lab.rates import parse_rate
+
+MAX_HOSTS = 64
+MAX_RANKS_PER_HOST = 64
+MAX_FLOW_CLASSES = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabSpec:
+    """Hosts on one switch, or in racks whose switches hang on a spine.
+
+    Rates are texts such as 1gbit or 12.5mbit. Every link has its rate in each direction.
+
+    Args:
+        hosts: 1 to 64.
+        ranks_per_host: processes that `run` starts on each host, 1 to 64.
+        rate: of the link of every host.
+        rates: of the links one by one, as many as hosts, in place of `rate`.
+        flow_rate: no TCP connection carries more; None for no cap.
+        flow_rates: caps of several paths in place of `flow_rate`; the hash of a connection's
+            addresses and ports says which of them it takes, and shares with others.
+        flow_classes: into how many paths connections are hashed under `flow_rate`, 1 to 1024.
+        racks: the hosts are divided evenly, the first ones into the first rack.
+        uplink: rate between a rack and the spine; needs two racks or more.
+
+    Raises:
+        UsageError: a value is not allowed, or two do not fit together.
+    """
+
+    hosts: int = 4
+    ranks_per_host: int = 1
+    rate: str = "1gbit"
+    rates: tuple[str, ...] = ()
+    flow_rate: str | None = None
+    flow_rates: tuple[str, ...] = ()
+    flow_classes: int = 64
+    racks: int = 1
+    uplink: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("hosts", self.hosts, MAX_HOSTS)
+        _check_count("ranks_per_host", self.ranks_per_host, MAX_RANKS_PER_HOST)
+        _check_count("flow_classes", self.flow_classes, MAX_FLOW_CLASSES)
+        _check_count("racks", self.racks, self.hosts)
+        for name, text in self._all_rates():
+            parse_rate(text, name)
+        self._check_combination()
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks of a run over all hosts."""
+        return self.hosts * self.ranks_per_host
+
+    @property
+    def link_rates(self) -> tuple[int, ...]:
+        """Bits per second of each host's link."""
+        return tuple(parse_rate(text) for text in self.rates or (self.rate,) * self.hosts)
+
+    @property
+    def flow_caps(self) -> tuple[int, ...]:
+        """Bits per second of each path that connections are hashed into; none without a cap."""
+        if self.flow_rates:
+            return tuple(parse_rate(text) for text in self.flow_rates)
+        return (parse_rate(self.flow_rate),) * self.flow_classes if self.flow_rate else ()
+
+    @property
+    def uplink_rate(self) -> int | None:
+        """Bits per second between a rack and the spine; None where there is no spine."""
+        return parse_rate(self.uplink) if self.uplink else None
+
+    def rack_of(self, host: int) -> int:
+        """Return the rack in which a host is."""
+        return host * self.racks // self.hosts
+
+    def _all_rates(self) -> list[tuple[str, str]]:
+        single = [("rate", self.rate), ("flow_rate", self.flow_rate), ("uplink", self.uplink)]
+        several = [("rates", text) for text in self.rates]
+        several += [("flow_rates", text) for text in self.flow_rates]
+        return [(name, text) for name, text in single if text is not None] + several
+
+    def _check_combination(self) -> None:
+        if self.rates and len(self.rates) != self.hosts:
+            raise UsageError(
+                f"rates has {len(self.rates)} values for {self.hosts} hosts; give one for each"
+            )
+        if self.flow_rate and self.flow_rates:
+            raise UsageError("flow_rate and flow_rates are both given; give one of them")
+        if len(self.flow_rates) > MAX_FLOW_CLASSES:
+            raise UsageError(
+                f"flow_rates has {len(self.flow_rates)} values; allowed: up to {MAX_FLOW_CLASSES}"
+            )
+        if (self.racks > 1) != (self.uplink is not None):
+            raise UsageError(
+                f"racks is {self.racks} and uplink is {self.uplink!r}; two or more racks need an"
+                " uplink rate, one rack has none"
+            )
+
+
+def _check_count(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise UsageError(f"{name} is {value}; allowed: 1 to {most}")
