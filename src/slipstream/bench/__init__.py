@@ -1,0 +1,1 @@
+"""The product's own benchmarks. Importing this package imports no framework."""

@@ -1,0 +1,253 @@
+"""The best step that a network allows: arithmetic over the layers of a model, without a clock.
+
+Every host has one link, the same in both directions. An allreduce of b bytes among h hosts sends
+2 (h-1)/h b bytes through each of them. Gradients of a layer are ready when its backward pass ends;
+bytes are infinitely divisible, and the link is never idle while a gradient waits.
+
+Within the step, as DDP has it: everything is communicated when the optimizer starts, and the next
+forward pass starts when it ends. The order of communication does not matter.
+
+Across the step boundary: a layer is updated and its forward pass runs as soon as its own
+gradients are there. What the next forward pass needs first has the link, pre-emptively.
+Updates take the time of the process that computes, just before the layer's forward pass; so no step
+is shorter than all compute plus the transfer of the first layer, which nothing can hide.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.bench.models import Model, Parameter
+
+Wire = Literal["fp32", "fp16", "int8"]
+
+# Payload of 1448 of the 1514 bytes that a full TCP segment takes on Ethernet.
+GOODPUT = 0.956
+
+# With one scale of 4 bytes for each block of 2048 (fp16) and 128 (int8) elements.
+WIRE_BYTES: Mapping[Wire, float] = {"fp32": 4.0, "fp16": 2 + 4 / 2048, "int8": 1 + 4 / 128}
+
+INDEX_BYTES = 4
+
+# The backward pass computes gradients of the inputs and of the parameters.
+BACKWARD_PER_FORWARD = 2
+
+_SETTLED = 1e-6
+_MOST_STEPS = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """What the hosts are connected by.
+
+    Args:
+        hosts: at least 1.
+        bits_per_second: of each host's link, in each direction.
+        goodput: share of them that is payload.
+    """
+
+    hosts: int
+    bits_per_second: float
+    goodput: float = GOODPUT
+
+    def allreduce_seconds(self, num_bytes: float) -> float:
+        """Returns how long the link is busy with the sum over all hosts of a buffer."""
+        return self._seconds(2 * (self.hosts - 1) / self.hosts * num_bytes)
+
+    def allgather_seconds(self, num_bytes: float) -> float:
+        """Returns how long the link is busy with the concatenation of every host's buffer."""
+        return self._seconds((self.hosts - 1) * num_bytes)
+
+    def _seconds(self, num_bytes: float) -> float:
+        return 8 * num_bytes / (self.bits_per_second * self.goodput)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerTimes:
+    """What one layer costs in a step, in seconds.
+
+    Args:
+        forward: compute.
+        backward: compute; its gradients are ready at the end.
+        update: the optimizer's.
+        transfer: of its gradients, with the link for itself.
+    """
+
+    forward: float
+    backward: float
+    update: float
+    transfer: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """How long a step takes without any communication, in seconds.
+
+    Args:
+        compute: forward and backward passes.
+        optimizer: updates.
+    """
+
+    compute: float
+    optimizer: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The whole step."""
+        return self.compute + self.optimizer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """The shortest step, in seconds, in three disciplines.
+
+    Args:
+        compute_only: without communication.
+        within: everything is communicated before the optimizer starts.
+        across: with overlap across the step boundary.
+    """
+
+    compute_only: float
+    within: float
+    across: float
+
+    @property
+    def efficiency_within(self) -> float:
+        """Compute-only step divided by the shortest one, 0 to 1."""
+        return self.compute_only / self.within
+
+    @property
+    def efficiency_across(self) -> float:
+        """Compute-only step divided by the shortest one, 0 to 1."""
+        return self.compute_only / self.across
+
+
+def limit(model: Model, step: Step, network: Network, wire: Wire, *, sparse: bool = False) -> Limit:
+    """Returns the shortest steps that the network allows.
+
+    Args:
+        model: whose gradients are communicated.
+        step: without communication.
+        network: between the hosts.
+        wire: precision of the gradients on it.
+        sparse: whether of sparse gradients only the touched rows are sent.
+    """
+    times = layer_times(model, step, network, wire, sparse=sparse)
+    return Limit(compute_only=step.seconds, within=step_within(times), across=step_across(times))
+
+
+def layer_times(
+    model: Model, step: Step, network: Network, wire: Wire, *, sparse: bool = False
+) -> list[LayerTimes]:
+    """Returns each layer's share of a step: compute by FLOPs, updates by elements.
+
+    Args are those of `limit`.
+    """
+    per_flop = step.compute / model.flops / (1 + BACKWARD_PER_FORWARD)
+    per_element = step.optimizer / model.num_elements
+    batch = model.batch if sparse else 0
+    return [
+        LayerTimes(
+            forward=layer.flops * per_flop,
+            backward=layer.flops * per_flop * BACKWARD_PER_FORWARD,
+            update=layer.num_elements * per_element,
+            transfer=sum(
+                _transfer_seconds(parameter, network, WIRE_BYTES[wire], batch)
+                for parameter in layer.parameters
+            ),
+        )
+        for layer in model.layers
+    ]
+
+
+def _transfer_seconds(
+    parameter: Parameter, network: Network, wire_bytes: float, batch: int
+) -> float:
+    """Returns the transfer of a gradient; with a batch, of touched rows where that is shorter.
+
+    Hosts touch different rows, so these are gathered and not summed on the way.
+    """
+    dense = network.allreduce_seconds(parameter.num_elements * wire_bytes)
+    if not batch or not parameter.rows_per_sample:
+        return dense
+    index_bytes = parameter.touched_rows(batch) * INDEX_BYTES
+    touched_bytes = parameter.touched_elements(batch) * wire_bytes
+    return min(dense, network.allgather_seconds(touched_bytes + index_bytes))
+
+
+def step_within(layers: Sequence[LayerTimes]) -> float:
+    """Returns the shortest step that ends with the optimizer, in seconds.
+
+    Args:
+        layers: in forward order.
+    """
+    now = sum(layer.forward for layer in layers)
+    link_free = now
+    for layer in reversed(layers):
+        now += layer.backward
+        link_free = max(now, link_free) + layer.transfer
+    return max(now, link_free) + sum(layer.update for layer in layers)
+
+
+def step_across(layers: Sequence[LayerTimes]) -> float:
+    """Returns the shortest step of a long row of them, in seconds.
+
+    Args:
+        layers: in forward order.
+    """
+    link = _Link([layer.transfer for layer in layers])
+    start, end = 0.0, _end_of_step(layers, link, 0.0)
+    for _ in range(_MOST_STEPS):
+        last_duration = end - start
+        start, end = end, _end_of_step(layers, link, end)
+        if abs(end - start - last_duration) < _SETTLED * last_duration:
+            break
+    return end - start
+
+
+def _end_of_step(layers: Sequence[LayerTimes], link: _Link, now: float) -> float:
+    for index, layer in enumerate(layers):
+        now = link.wait(index, now) + layer.update + layer.forward
+    for index in reversed(range(len(layers))):
+        now += layers[index].backward
+        link.submit(index, now)
+    return now
+
+
+class _Link:
+    """Serves the lowest index among what was submitted, pre-emptively."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._seconds = seconds
+        self._remaining: dict[int, float] = {}
+        self._queue: list[int] = []
+        self._now = 0.0
+
+    def submit(self, index: int, now: float) -> None:
+        """Adds a layer's gradients, which are ready now."""
+        self._advance(now)
+        self._remaining[index] = self._seconds[index]
+        heapq.heappush(self._queue, index)
+
+    def wait(self, index: int, now: float) -> float:
+        """Returns when a layer's gradients are there, if nothing else is submitted until then."""
+        self._advance(now)
+        if index not in self._remaining:
+            return now
+        while self._queue and self._queue[0] <= index:
+            now += self._remaining.pop(heapq.heappop(self._queue))
+        self._now = now
+        return now
+
+    def _advance(self, now: float) -> None:
+        available = now - self._now
+        self._now = now
+        while self._queue and available > 0:
+            first = self._queue[0]
+            if available < self._remaining[first]:
+                self._remaining[first] -= available
+                return
+            available -= self._remaining.pop(heapq.heappop(self._queue))

@@ -1,0 +1,34 @@
+"""The models that can be replayed, as layers with parameters and FLOPs."""
+
+from collections.abc import Callable, Mapping
+
+from slipstream.bench.models.attention import bert_base, gpt2, transformer
+from slipstream.bench.models.convolutional import resnet50, resnet152, vgg16
+from slipstream.bench.models.inception import inception_v3
+from slipstream.bench.models.layers import Layer as Layer
+from slipstream.bench.models.layers import Model as Model
+from slipstream.bench.models.layers import Parameter as Parameter
+from slipstream.bench.models.recommendation import wide_deep
+from slipstream.errors import UsageError
+
+MODELS: Mapping[str, Callable[[], Model]] = {
+    "inception-v3": inception_v3,
+    "resnet50": resnet50,
+    "resnet152": resnet152,
+    "vgg16": vgg16,
+    "bert-base": bert_base,
+    "transformer": transformer,
+    "gpt2": gpt2,
+    "wide-deep": wide_deep,
+}
+
+
+def model(name: str) -> Model:
+    """Returns a model by its name.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    if name not in MODELS:
+        raise UsageError(f"no model is called {name!r}; there are {', '.join(MODELS)}")
+    return MODELS[name]()

@@ -1,0 +1,121 @@
+"""Transformers: the first one, BERT-base and GPT-2.
+
+Vaswani et al., arXiv 1706.03762 (base, with its shared vocabulary of 37,000); Devlin et al., arXiv
+1810.04805 (base, uncased, with the pooler and without heads for its pre-training tasks); Radford et
+al. 2019 (the smallest, of 124M).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slipstream.bench.models.layers import (
+    Layer,
+    Model,
+    embedding,
+    linear,
+    normalisation,
+    table,
+)
+
+
+def bert_base() -> Model:
+    """Returns BERT-base: 109,482,240 parameters; its embedding is ready last and needed first."""
+    width, tokens = 768, 128
+    words = table("embedding.words", (30522, width), rows_per_sample=tokens)
+    places = table("embedding.places", (512, width))
+    segments = table("embedding.segments", (2, width))
+    layers = [embedding("embedding", [words, places, segments])]
+    layers.append(normalisation("embedding.norm", width))
+    for index in range(12):
+        layers += _encoder_layer(f"layer{index}", (width, 4 * width), tokens, bias=True)
+    layers.append(linear("pooler", (width, width)))
+    return Model(
+        name="bert-base", layers=tuple(layers), batch=64, sample=f"a sequence of {tokens} tokens"
+    )
+
+
+def gpt2() -> Model:
+    """Returns GPT-2: 124,439,808 parameters; its head uses the words of the embedding."""
+    width, tokens, vocabulary = 768, 1024, 50257
+    words = table("embedding.words", (vocabulary, width))
+    layers = [embedding("embedding", [words, table("embedding.places", (1024, width))])]
+    for index in range(12):
+        layers += _gpt2_layer(f"layer{index}", width, tokens)
+    layers.append(normalisation("norm", width))
+    layers.append(_tied_head(words.name, (vocabulary, width), tokens))
+    return Model(
+        name="gpt2", layers=tuple(layers), batch=8, sample=f"a sequence of {tokens} tokens"
+    )
+
+
+def transformer() -> Model:
+    """Returns Transformer base: 63,045,632 parameters, one table for both languages and the head.
+
+    The head touches every row, so the gradient of the table is dense.
+    """
+    width, inner, tokens, vocabulary = 512, 2048, 32, 37000
+    words = table("embedding", (vocabulary, width))
+    layers = [embedding("embedding", [words])]
+    for index in range(6):
+        layers += _encoder_layer(f"encoder{index}", (width, inner), tokens, bias=False)
+    layers.append(Layer(name="decoder.embedding", parameters=(), flops=0, tied=(words.name,)))
+    for index in range(6):
+        layers += _decoder_layer(f"decoder{index}", (width, inner), tokens)
+    layers.append(_tied_head(words.name, (vocabulary, width), tokens))
+    sample = f"a pair of sentences of {tokens} tokens"
+    return Model(name="transformer", layers=tuple(layers), batch=96, sample=sample)
+
+
+def _encoder_layer(
+    name: str, widths: tuple[int, int], tokens: int, *, bias: bool
+) -> Iterator[Layer]:
+    yield from _attention(f"{name}.attention", widths[0], tokens, bias=bias)
+    yield from _feed_forward(name, widths, tokens)
+
+
+def _decoder_layer(name: str, widths: tuple[int, int], tokens: int) -> Iterator[Layer]:
+    yield from _attention(f"{name}.attention", widths[0], tokens, bias=False)
+    yield from _attention(f"{name}.cross", widths[0], tokens, bias=False)
+    yield from _feed_forward(name, widths, tokens)
+
+
+def _attention(name: str, width: int, tokens: int, *, bias: bool) -> Iterator[Layer]:
+    """Yields the projections and the normalisation; scores and mixing run with the last one."""
+    for part in ("query", "key", "value"):
+        yield linear(f"{name}.{part}", (width, width), tokens=tokens, bias=bias)
+    yield linear(
+        f"{name}.out",
+        (width, width),
+        tokens=tokens,
+        bias=bias,
+        more_flops=_score_flops(width, tokens),
+    )
+    yield normalisation(f"{name}.norm", width)
+
+
+def _feed_forward(name: str, widths: tuple[int, int], tokens: int) -> Iterator[Layer]:
+    width, inner = widths
+    yield linear(f"{name}.up", (width, inner), tokens=tokens)
+    yield linear(f"{name}.down", (inner, width), tokens=tokens)
+    yield normalisation(f"{name}.norm", width)
+
+
+def _gpt2_layer(name: str, width: int, tokens: int) -> Iterator[Layer]:
+    yield normalisation(f"{name}.attention.norm", width)
+    yield linear(f"{name}.attention.in", (width, 3 * width), tokens=tokens)
+    scores = _score_flops(width, tokens)
+    yield linear(f"{name}.attention.out", (width, width), tokens=tokens, more_flops=scores)
+    yield normalisation(f"{name}.norm", width)
+    yield linear(f"{name}.up", (width, 4 * width), tokens=tokens)
+    yield linear(f"{name}.down", (4 * width, width), tokens=tokens)
+
+
+def _score_flops(width: int, tokens: int) -> int:
+    """Returns the FLOPs of all scores and of mixing by them; masked ones are computed too."""
+    return 4 * tokens**2 * width
+
+
+def _tied_head(words: str, shape: tuple[int, int], tokens: int) -> Layer:
+    rows, width = shape
+    return Layer(name="head", parameters=(), flops=2 * rows * width * tokens, tied=(words,))

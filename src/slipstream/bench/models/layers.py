@@ -1,0 +1,174 @@
+"""What a replay must know of a model: layers in forward order, their parameters and FLOPs.
+
+A multiplication and an addition are two FLOPs. Activations, pooling and the arithmetic of
+normalisations count as nothing: together they are below 1% of every model here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parameter:
+    """One tensor that is trained.
+
+    Args:
+        name: unique in its model.
+        shape: of the tensor.
+        rows_per_sample: how many rows one sample touches at most, where the gradient is sparse in
+            its first dimension; 0 means dense.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    rows_per_sample: int = 0
+
+    @property
+    def num_elements(self) -> int:
+        """Number of elements of the tensor."""
+        return math.prod(self.shape)
+
+    def touched_rows(self, batch: int) -> int:
+        """Returns how many rows of the gradient can differ from zero.
+
+        Args:
+            batch: samples of a step.
+        """
+        rows = self.shape[0]
+        return min(rows, batch * self.rows_per_sample) if self.rows_per_sample else rows
+
+    def touched_elements(self, batch: int) -> int:
+        """Returns how many elements of the gradient can differ from zero.
+
+        Args:
+            batch: samples of a step.
+        """
+        return self.touched_rows(batch) * math.prod(self.shape[1:])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """What runs as one: its gradients are ready at the same moment.
+
+    Args:
+        name: unique in its model.
+        parameters: those that the layer owns; none where it only uses another layer's.
+        flops: of the forward pass of one sample.
+        tied: names of another layer's parameters that this layer uses too.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    flops: int
+    tied: tuple[str, ...] = ()
+
+    @property
+    def num_elements(self) -> int:
+        """Number of elements of the layer's own parameters."""
+        return sum(parameter.num_elements for parameter in self.parameters)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """The layers in the order of the forward pass; gradients become ready in the reverse order.
+
+    Args:
+        name: as users write it.
+        layers: in forward order.
+        batch: samples of a step of one process.
+        sample: what one sample is, for people.
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    batch: int
+    sample: str
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All tensors that are trained, in the order of the layers that own them."""
+        return tuple(parameter for layer in self.layers for parameter in layer.parameters)
+
+    @property
+    def num_elements(self) -> int:
+        """Number of elements of all parameters."""
+        return sum(layer.num_elements for layer in self.layers)
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the forward pass of one sample."""
+        return sum(layer.flops for layer in self.layers)
+
+
+def convolution(
+    name: str,
+    channels: tuple[int, int],
+    kernel: tuple[int, int],
+    output: int,
+    *,
+    bias: bool = False,
+) -> Layer:
+    """Returns a 2-D convolution.
+
+    Args:
+        name: of the layer.
+        channels: in and out.
+        kernel: height and width.
+        output: height and width of what comes out, in pixels.
+        bias: whether it adds one.
+    """
+    channels_in, channels_out = channels
+    weight = Parameter(name=f"{name}.weight", shape=(channels_out, channels_in, *kernel))
+    biases = (Parameter(name=f"{name}.bias", shape=(channels_out,)),) if bias else ()
+    flops = 2 * weight.num_elements * output**2
+    return Layer(name=name, parameters=(weight, *biases), flops=flops)
+
+
+def linear(
+    name: str,
+    features: tuple[int, int],
+    *,
+    tokens: int = 1,
+    bias: bool = True,
+    more_flops: int = 0,
+) -> Layer:
+    """Returns a matrix product.
+
+    Args:
+        name: of the layer.
+        features: in and out.
+        tokens: of one sample, to each of which it is applied.
+        bias: whether it adds one.
+        more_flops: of what has no parameters and runs with this layer, as attention scores.
+    """
+    features_in, features_out = features
+    weight = Parameter(name=f"{name}.weight", shape=(features_out, features_in))
+    biases = (Parameter(name=f"{name}.bias", shape=(features_out,)),) if bias else ()
+    flops = 2 * weight.num_elements * tokens + more_flops
+    return Layer(name=name, parameters=(weight, *biases), flops=flops)
+
+
+def normalisation(name: str, features: int) -> Layer:
+    """Returns a batch or layer normalisation: a scale and a shift for each feature."""
+    scale = Parameter(name=f"{name}.weight", shape=(features,))
+    shift = Parameter(name=f"{name}.bias", shape=(features,))
+    return Layer(name=name, parameters=(scale, shift), flops=0)
+
+
+def table(name: str, shape: tuple[int, int], *, rows_per_sample: int = 0) -> Parameter:
+    """Returns the weights of an embedding.
+
+    Args:
+        name: of the layer that looks them up.
+        shape: rows, and elements of a row.
+        rows_per_sample: as `Parameter` has it.
+    """
+    return Parameter(name=f"{name}.weight", shape=shape, rows_per_sample=rows_per_sample)
+
+
+def embedding(name: str, tables: Sequence[Parameter]) -> Layer:
+    """Returns a look-up, which costs memory traffic and no FLOPs."""
+    return Layer(name=name, parameters=tuple(tables), flops=0)

@@ -1,0 +1,29 @@
+"""Wide & Deep (Cheng et al., arXiv 1606.07792) in the size that is used with the Criteo data."""
+
+from __future__ import annotations
+
+from slipstream.bench.models.layers import Layer, Model, embedding, linear, table
+
+CATEGORIES = 26
+NUMBERS = 13
+ROWS = 3_200_000
+
+
+def wide_deep() -> Model:
+    """Returns Wide & Deep: 61.1M parameters, nine tenths of them rows that few samples touch."""
+    width, hidden, depth = 16, 1024, 7
+    layers: list[Layer] = [
+        embedding("wide", [table("wide", (ROWS, 1), rows_per_sample=CATEGORIES)]),
+        embedding("deep", [table("deep", (ROWS, width), rows_per_sample=CATEGORIES)]),
+    ]
+    features = NUMBERS + CATEGORIES * width
+    for index in range(depth):
+        layers.append(linear(f"hidden{index}", (features, hidden)))
+        features = hidden
+    layers.append(linear("score", (features, 1)))
+    return Model(
+        name="wide-deep",
+        layers=tuple(layers),
+        batch=16384,
+        sample=f"a row of {CATEGORIES} categories and {NUMBERS} numbers",
+    )
