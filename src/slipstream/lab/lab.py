@@ -152,7 +152,7 @@ class Lab:
 
         Args:
             command: a .py file or any program, then its arguments.
-            environ: variables on top of this process's.
+            environ: variables on top of this process's and, but for the rank, of the lab's own.
             hosts: how many of the hosts, from the first; default: all.
             ranks_per_host: default: as the lab was made.
             pin: give each rank one core; the ranks of a host share it where there are too few.
@@ -172,7 +172,7 @@ class Lab:
             self.spec, ranks_per_host=ranks_per_host or self.spec.ranks_per_host
         )
         key = secrets.token_hex(32)
-        plans = self._plans(num_hosts, spec.ranks_per_host, {**os.environ, **(environ or {})}, key)
+        plans = self._plans(num_hosts, spec.ranks_per_host, environ or {}, key)
         if pin:
             plans = _pinned(plans)
         is_script = command[0].endswith(".py")
@@ -218,13 +218,13 @@ class Lab:
         return result
 
     def _plans(
-        self, num_hosts: int, ranks_per_host: int, environ: Mapping[str, str], key: str
+        self, num_hosts: int, ranks_per_host: int, chosen: Mapping[str, str], key: str
     ) -> list[RankPlan]:
         port = secrets.choice(_PORTS)
         shared = {
             "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
-            **environ,
+            **os.environ,
             **job_key_environment(key.encode()),
             "GLOO_SOCKET_IFNAME": INTERFACE,
             "NCCL_SOCKET_IFNAME": INTERFACE,
@@ -241,17 +241,25 @@ class Lab:
                 master_port=port,
                 source="environment",
             )
-            own = {"GROUP_RANK": str(host), variables()["host_id"].name: f"lab-host{host}"}
+            own = {**shared, **self._place(host), **chosen, **launch.as_environment()}
             plans.append(
                 RankPlan(
                     rank=rank,
                     host=host,
                     namespace=self._network.host(host),
-                    environ={**shared, **launch.as_environment(), **own},
+                    environ=own,
                     core=None,
                 )
             )
         return plans
+
+    def _place(self, host: int) -> dict[str, str]:
+        """Return what tells a rank on which host, and in which of several racks, it is."""
+        declared = variables()
+        place = {"GROUP_RANK": str(host), declared["host_id"].name: f"lab-host{host}"}
+        if self.spec.racks > 1:
+            place[declared["rack"].name] = f"lab-rack{self.spec.rack_of(host)}"
+        return place
 
     def _record(self) -> registry.Record:
         return registry.Record(

@@ -10,10 +10,13 @@ has passed one needs no second.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import shutil
 import signal
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.lab.iproute import namespaces, processes, query, run_batch
@@ -24,7 +27,10 @@ from slipstream.lab.spec import LabSpec
 PREFIX = "slipstream-lab-"
 INTERFACE = "lab0"  # of every host
 _SPINE = "spine"
+_NAMES = Path("/etc/netns")
 _KILL_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
 
 # Ethernet 14, IPv4 20, TCP 20 with 12 of timestamps: what every segment carries besides payload.
 HEADER_BYTES = 66
@@ -129,6 +135,7 @@ class Network:
         """
         try:
             run_batch("ip", None, [f"netns add {name}" for name in self.namespaces])
+            self._write_names()
             run_batch("ip", self.switch, self._switch_commands())
             run_batch("tc", self.switch, self._switch_shapes())
             rates, caps = self.spec.link_rates, self.spec.flow_caps
@@ -145,6 +152,8 @@ class Network:
         for name in existing:
             _kill_processes(name)
         run_batch("ip", None, [f"netns delete {name}" for name in sorted(existing)])
+        for name in self.namespaces:
+            shutil.rmtree(_NAMES / name, ignore_errors=True)
 
     def change(self, host: int, rate: str) -> Network:
         """Give the link of a host another rate in both directions, while it carries traffic."""
@@ -191,6 +200,24 @@ class Network:
         num_uplinks = self.spec.racks if self.spec.racks > 1 else 0
         uplinks = [_link(inside[f"up{rack}"], inside[f"down{rack}"]) for rack in range(num_uplinks)]
         return LabCounters(hosts=tuple(hosts), uplinks=tuple(uplinks))
+
+    def _write_names(self) -> None:
+        """Let the hosts know one another as host0, host1, ...: they have no name server.
+
+        `ip netns exec` mounts these files over /etc/hosts and /etc/resolv.conf.
+        """
+        addresses = [(host, self.address(host)) for host in range(self.spec.hosts)]
+        known = [f"{address} host{host}" for host, address in addresses]
+        # The name of a peer of an IPv6 socket, which PyTorch's store looks up.
+        known += [f"::ffff:{address} host{host}.lab" for host, address in addresses]
+        try:
+            for host in range(self.spec.hosts):
+                folder = _NAMES / self.host(host)
+                folder.mkdir(parents=True)
+                (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *known, ""]))
+                (folder / "resolv.conf").write_text("")
+        except PermissionError as error:  # in a user namespace, which may not write to /etc
+            _log.info("hosts of the lab have addresses only: %s", error)
 
     def _switch_commands(self) -> list[str]:
         spec = self.spec
