@@ -5,26 +5,13 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per target.
 #include "codec/float16-inl.h"
+#include "codec/nan-inl.h"
 #include "codec/reduce_loop-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream {
 namespace HWY_NAMESPACE {
-
-/// Where both operands are NaN, targets and even compilers differ in the one whose payload
-/// survives, and x86 and ARM in the sign of a NaN that they make. So there is only one NaN.
-template <class D>
-HWY_INLINE hn::Vec<D> the_nan(D lanes) {
-  using Bits = hn::RebindToUnsigned<D>;
-  constexpr auto kQuiet = sizeof(hn::TFromD<D>) == 4 ? 0x7FC00000u : 0x7FF8000000000000u;
-  return hn::BitCast(lanes, hn::Set(Bits(), static_cast<hn::TFromD<Bits>>(kQuiet)));
-}
-
-template <class D, class V>
-HWY_INLINE V with_the_nan(D lanes, V v) {
-  return hn::IfThenElse(hn::Eq(v, v), v, the_nan(lanes));
-}
 
 struct FloatSum {
   template <class D, class V>

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace slipstream {
+
+/// How float32 values are written on the wire between hosts.
+enum class Codec : std::uint8_t {
+  kNone,  ///< as they are: exact
+  kFp16,  ///< IEEE binary16 with a power of two per block as their scale
+  kBf16,  ///< the upper half of a float32
+  kInt8,  ///< a 127th of the largest magnitude of the block as the step
+};
+inline constexpr std::size_t kNumCodecs = 4;
+
+/// What encoded_bytes() needs to know of a codec. Each block is a header and its elements.
+struct CodecTraits {
+  std::string_view name;
+  std::size_t block;
+  std::size_t header_bytes;
+  std::size_t element_bytes;
+};
+
+inline constexpr std::array<CodecTraits, kNumCodecs> kCodecTraits{{
+    {"none", 1, 0, 4},
+    {"fp16", 2048, 4, 2},
+    {"bf16", 1, 0, 2},
+    {"int8", 128, 4, 1},
+}};
+
+/// Everything about `codec` that does not depend on the data.
+constexpr const CodecTraits& traits_of(Codec codec) {
+  return kCodecTraits[static_cast<std::size_t>(codec)];
+}
+
+/// The name that the Python API and the settings use: "none", "fp16", "bf16" or "int8".
+constexpr std::string_view name_of(Codec codec) { return traits_of(codec).name; }
+
+/// The codec of that name, or nothing.
+constexpr std::optional<Codec> parse_codec(std::string_view name) {
+  for (std::size_t i = 0; i < kNumCodecs; ++i) {
+    if (kCodecTraits[i].name == name) return static_cast<Codec>(i);
+  }
+  return std::nullopt;
+}
+
+/// Elements that are encoded together. Encoding a range in pieces that begin at multiples of this
+/// gives the bytes of the pieces one after another, and so does encoding the whole.
+constexpr std::size_t codec_block(Codec codec) { return traits_of(codec).block; }
+
+/// Exact size of `count` encoded elements; the last block may be short.
+constexpr std::size_t encoded_bytes(Codec codec, std::size_t count) {
+  const CodecTraits& traits = traits_of(codec);
+  const std::size_t blocks = count / traits.block + (count % traits.block != 0 ? 1 : 0);
+  return blocks * traits.header_bytes + count * traits.element_bytes;
+}
+
+}  // namespace slipstream
