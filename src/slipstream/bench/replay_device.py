@@ -1,0 +1,86 @@
+"""Something that takes as long as a GPU would: it sleeps, or it multiplies matrices."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+# A process that is late by less than this has not waited for anything: a GPU has a queue that
+# keeps it busy meanwhile. Sleeps overshoot by a tenth of a millisecond.
+QUEUE_SECONDS = 0.001
+
+
+class Device(Protocol):
+    """Computes one layer after another."""
+
+    def begin_step(self) -> None:
+        """Makes the device idle: the next layer starts now."""
+        ...
+
+    def compute(self, seconds: float, *, may_wait: bool) -> None:
+        """Blocks for a layer's compute.
+
+        Args:
+            seconds: that it takes.
+            may_wait: whether the layer may have had to wait for something since the last one
+                ended, so that it starts now.
+        """
+        ...
+
+
+class TimedDevice:
+    """Sleeps until the layer is due by a schedule, so that overshoots do not add up.
+
+    What the process does between two layers of a backward pass does not delay the second, as it
+    would not on a device of its own.
+    """
+
+    def __init__(self) -> None:
+        self._due = self._left = 0.0
+
+    def begin_step(self) -> None:
+        """Makes the device idle: the next layer starts now."""
+        self._due = self._left = time.perf_counter()
+
+    def compute(self, seconds: float, *, may_wait: bool) -> None:
+        """Sleeps until the layer would have been computed."""
+        now = time.perf_counter()
+        if may_wait and now - self._left > QUEUE_SECONDS:
+            self._due = max(self._due, now)
+        self._due += seconds
+        if self._due > now:
+            time.sleep(self._due - now)
+        self._left = time.perf_counter()
+
+
+class BusyDevice:
+    """Multiplies matrices, as many as take the time on an idle core of this machine."""
+
+    SIZE = 192
+    TRIALS = 50
+
+    def __init__(self) -> None:
+        import torch
+
+        self._matrix = torch.full((self.SIZE, self.SIZE), 1 / self.SIZE)
+        self._product = torch.empty_like(self._matrix)
+        self._owed = 0.0
+        self._unit = min(self._multiply() for _ in range(self.TRIALS))
+
+    def begin_step(self) -> None:
+        """Forgets the fraction of a product that the last step still owed."""
+        self._owed = 0.0
+
+    def compute(self, seconds: float, *, may_wait: bool) -> None:
+        """Multiplies for about the time of the layer, longer where others use the cores."""
+        self._owed += seconds
+        while self._owed >= self._unit:
+            self._multiply()
+            self._owed -= self._unit
+
+    def _multiply(self) -> float:
+        import torch
+
+        start = time.perf_counter()
+        torch.mm(self._matrix, self._matrix, out=self._product)
+        return time.perf_counter() - start

@@ -1,0 +1,126 @@
+"""Published settings, and how they are made to fit a slower network of other size.
+
+Compute and network are slowed by the same factor: what one allreduce takes on the lab's links,
+divided by what it takes on the published ones. So the ratio of compute and communication holds,
+also where the lab has fewer hosts. A host of the lab is one process: the processes of a published
+host share one network link, and what they do inside the host counts as nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slipstream.bench.limits import Network
+from slipstream.bench.models import Model, model
+from slipstream.errors import UsageError
+
+REFERENCE = "resnet50"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    """A published setting.
+
+    Args:
+        name: as users write it.
+        hosts: that were connected.
+        gpus_per_host: of each; shown to people only.
+        gpu: what they were; shown to people only.
+        gbit_per_second: of each host's link.
+        measured: seconds of a step without communication, by model, at the model's batch.
+        flops_per_second: that the others are assumed to reach: what `measured` says of ResNet-50.
+    """
+
+    name: str
+    hosts: int
+    gpus_per_host: int
+    gpu: str
+    gbit_per_second: float
+    measured: Mapping[str, float]
+    flops_per_second: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Learns from the reference model how fast the GPU is."""
+        reference = model(REFERENCE)
+        speed = _step_flops(reference) / self.measured[REFERENCE]
+        object.__setattr__(self, "flops_per_second", speed)
+
+    def step_seconds(self, replayed: Model) -> float:
+        """Returns the published step of a model, or an estimate by its FLOPs.
+
+        Args:
+            replayed: at its batch.
+        """
+        return self.measured.get(replayed.name, _step_flops(replayed) / self.flops_per_second)
+
+    def slowdown(self, network: Network) -> float:
+        """Returns by what factor compute is slowed, to fit a network.
+
+        Args:
+            network: of the lab, with two hosts or more.
+        """
+        published = Network(hosts=self.hosts, bits_per_second=1e9 * self.gbit_per_second)
+        return network.allreduce_seconds(1) / published.allreduce_seconds(1)
+
+    def __str__(self) -> str:
+        gpus = f"{self.hosts} x {self.gpus_per_host} {self.gpu}"
+        return f"{gpus}, {self.gbit_per_second:g} Gbit/s a host"
+
+
+def _step_flops(replayed: Model) -> float:
+    """Returns the FLOPs of forward and backward passes of a batch."""
+    return 3.0 * replayed.flops * replayed.batch
+
+
+# Mixed precision, per GPU: ResNet-50 at batch 64, VGG16 at batch 64, BERT-base at 64 x 128 tokens.
+V100_SECONDS = {"resnet50": 0.055, "vgg16": 0.097, "bert-base": 0.144}
+
+# TensorFlow, fp32, synthetic data, batch 64: 142, 219, 91.8 and 154 images a second.
+P100_SECONDS = {
+    "inception-v3": 64 / 142,
+    "resnet50": 64 / 219,
+    "resnet152": 64 / 91.8,
+    "vgg16": 64 / 154,
+}
+
+PRESETS: Mapping[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            name="v100-4x8",
+            hosts=4,
+            gpus_per_host=8,
+            gpu="V100",
+            gbit_per_second=30,
+            measured=V100_SECONDS,
+        ),
+        Preset(
+            name="v100-16x8",
+            hosts=16,
+            gpus_per_host=8,
+            gpu="V100",
+            gbit_per_second=32,
+            measured=V100_SECONDS,
+        ),
+        Preset(
+            name="p100-16x8",
+            hosts=16,
+            gpus_per_host=8,
+            gpu="P100",
+            gbit_per_second=25,
+            measured=P100_SECONDS,
+        ),
+    )
+}
+
+
+def preset(name: str) -> Preset:
+    """Returns a published setting by its name.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    if name not in PRESETS:
+        raise UsageError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,73 @@
+"""How the ranks of a replay train: by themselves, or with DDP over a backend.
+
+A strategy makes, of a module, what runs one step; the optimizer is a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from slipstream.bench.replay_module import ReplayModule
+
+Step = Callable[[], None]
+Strategy = Callable[[ReplayModule], Step]
+
+LEARNING_RATE = 1e-6
+MOMENTUM = 0.9
+
+
+def compute_only(module: ReplayModule) -> Step:
+    """Steps without communication."""
+    return _training_step(module, module)
+
+
+def ddp(module: ReplayModule) -> Step:
+    """Steps with DDP, which sums in the gradients' own buffers."""
+    return _training_step(_wrapped(module), module)
+
+
+def ddp_fp16(module: ReplayModule) -> Step:
+    """Steps with DDP and the hook of PyTorch that casts each bucket to fp16 and back."""
+    wrapped = _wrapped(module)
+    wrapped.register_comm_hook(None, fp16_compress_hook)  # pyright: ignore[reportUnknownMemberType]
+    return _training_step(wrapped, module)
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "compute-only": compute_only,
+    "ddp": ddp,
+    "ddp-fp16": ddp_fp16,
+}
+
+
+def _wrapped(module: ReplayModule) -> DistributedDataParallel:
+    """Returns DDP at its best: no copies into buckets; all ranks start with the same zeros."""
+    return DistributedDataParallel(module, gradient_as_bucket_view=True, init_sync=False)
+
+
+def _training_step(callee: torch.nn.Module, module: ReplayModule) -> Step:
+    optimizer = _optimizer(module)
+    sparse = module.sparse_parameters()
+
+    def step() -> None:
+        for parameter in sparse:
+            parameter.grad = None
+        callee(torch.zeros((), requires_grad=True)).backward()
+        optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+
+    return step
+
+
+def _optimizer(module: ReplayModule) -> torch.optim.Optimizer:
+    """Returns SGD with momentum; without it for sparse gradients, whose momentum is dense."""
+    sparse = module.sparse_parameters()
+    known = {id(parameter) for parameter in sparse}
+    dense = [parameter for parameter in module.parameters() if id(parameter) not in known]
+    groups = [{"params": dense, "momentum": MOMENTUM}]
+    if sparse:
+        groups.append({"params": sparse, "momentum": 0.0})
+    return torch.optim.SGD(groups, lr=LEARNING_RATE)

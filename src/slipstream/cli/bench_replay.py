@@ -1,0 +1,78 @@
+"""`slipstream bench replay`: real models on lab hosts, with each peer, beside the limits."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from slipstream.bench.models import MODELS
+from slipstream.bench.replay import PEERS, ReplaySpec, default_peers, limits, peers, replay
+from slipstream.bench.replay_presets import PRESETS
+from slipstream.bench.replay_table import as_json, table
+
+EXAMPLES = f"""\b
+[bold]Examples[/bold]
+  slipstream bench replay resnet50 vgg16 bert-base
+  slipstream bench replay vgg16 --peer gloo --peer slipstream --json vgg16.json
+  slipstream bench replay bert-base --preset v100-16x8 --limits
+
+\b
+Models:  {", ".join(MODELS)}
+Peers:   {", ".join(PEERS)}
+Presets: {", ".join(PRESETS)}
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a sub-command of `app`."""
+    app.command("replay", epilog=EXAMPLES)(replay_models)
+
+
+def replay_models(
+    models: Annotated[list[str], typer.Argument(help="Models, one or more.")],
+    preset: Annotated[
+        str, typer.Option(help="Published setting, whose ratio of compute and network holds.")
+    ] = "v100-4x8",
+    peer: Annotated[list[str] | None, typer.Option(help="Peer; default: all.")] = None,
+    hosts: Annotated[int, typer.Option(help="Hosts of the lab, a rank on each.")] = 4,
+    rate: Annotated[str, typer.Option(help="Of each host's link.")] = "1gbit",
+    steps: Annotated[int, typer.Option(help="Measured steps of each round.")] = 4,
+    rounds: Annotated[int, typer.Option(help="In each, every peer has its turn.")] = 2,
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Multiply matrices in place of sleeping.")
+    ] = False,
+    sparse: Annotated[
+        bool, typer.Option("--sparse", help="Embeddings send touched rows only.")
+    ] = False,
+    only_limits: Annotated[
+        bool, typer.Option("--limits", help="Compute the limits and run nothing.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="File for the results as JSON.")
+    ] = None,
+) -> None:
+    """Replay real models: gradients of the real sizes in the real order, compute that takes time.
+
+    Needs root for the lab, PyTorch, and a machine on which nothing else runs.
+    """
+    spec = ReplaySpec(
+        models=tuple(models),
+        preset=preset,
+        hosts=hosts,
+        rate=rate,
+        steps=steps,
+        rounds=rounds,
+        busy=busy,
+        sparse=sparse,
+    )
+    console = Console(highlight=False)
+    if only_limits:
+        rows = limits(spec)
+    else:
+        with Console(stderr=True).status("the lab is made") as status:
+            rows = replay(spec, peers(peer) if peer else default_peers(spec), status.update)
+    console.print(table(spec, rows))
+    if json_file is not None:
+        json_file.write_text(json.dumps(as_json(spec, rows), indent=2) + "\n")
