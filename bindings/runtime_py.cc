@@ -26,13 +26,16 @@ void bind_config(nb::module_& m) {
       .def(
           "__init__",
           [](RuntimeConfig* self, std::vector<std::string> bind, std::string host_name,
-             std::string host_id, std::uint16_t streams, std::uint64_t segment_bytes,
+             std::string host_id, std::string rack, std::vector<std::uint32_t> dimensions,
+             std::uint16_t streams, std::uint64_t segment_bytes,
              std::uint64_t eager_bytes, double connect_timeout, double peer_timeout,
              double stall_after, double timeout, const std::string& algorithm) {
             new (self) RuntimeConfig;
             self->bind = std::move(bind);
             self->host_name = std::move(host_name);
             self->host_id = std::move(host_id);
+            self->rack = std::move(rack);
+            self->dimensions = std::move(dimensions);
             self->streams = streams;
             self->segment_bytes = segment_bytes;
             self->eager_bytes = eager_bytes;
@@ -43,7 +46,8 @@ void bind_config(nb::module_& m) {
             self->algorithm = algorithm_named(algorithm);
           },
           nb::kw_only(), nb::arg("bind") = std::vector<std::string>{"127.0.0.1"},
-          nb::arg("host_name") = "", nb::arg("host_id") = "", nb::arg("streams") = 2,
+          nb::arg("host_name") = "", nb::arg("host_id") = "", nb::arg("rack") = "",
+          nb::arg("dimensions") = std::vector<std::uint32_t>{}, nb::arg("streams") = 2,
           nb::arg("segment_bytes") = 131072, nb::arg("eager_bytes") = 8192,
           nb::arg("connect_timeout") = 120.0, nb::arg("peer_timeout") = 5.0,
           nb::arg("stall_after") = 60.0, nb::arg("timeout") = 1800.0,

@@ -12,6 +12,7 @@
 #include "codec/reduce.h"
 #include "collective/choose.h"
 #include "engine/engine.h"
+#include "topology/layout.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
 
@@ -25,11 +26,12 @@ constexpr std::size_t kMostLogRecords = 1000;
 /// What ranks tell each other before they connect: lines of text.
 struct Address {
   std::string host_name, host_id, shm_name, alike;
+  Place place;
   std::vector<std::string> endpoints;
 
   [[nodiscard]] std::string format() const {
     std::string text = concat("slipstream ", kProtocolVersion, "\n", host_name, "\n", host_id, "\n",
-                              shm_name, "\n", alike);
+                              shm_name, "\n", alike, "\n", place.host, "\n", place.rack);
     for (const std::string& endpoint : endpoints) text += "\n" + endpoint;
     return text;
   }
@@ -48,6 +50,8 @@ struct Address {
     std::getline(lines, address.host_id);
     std::getline(lines, address.shm_name);
     std::getline(lines, address.alike);
+    std::getline(lines, address.place.host);
+    std::getline(lines, address.place.rack);
     while (std::getline(lines, line)) address.endpoints.push_back(line);
     return address;
   }
@@ -55,9 +59,19 @@ struct Address {
 
 /// What all ranks must have alike, since each makes its own half of every plan.
 std::string settings_alike(const RuntimeConfig& config) {
+  std::string sizes;
+  for (const std::uint32_t size : config.dimensions) {
+    sizes += concat(sizes.empty() ? "" : ",", size);
+  }
   return concat("SLIPSTREAM_SEGMENT_BYTES=", config.segment_bytes,
                 " SLIPSTREAM_EAGER_BYTES=", config.eager_bytes,
-                " SLIPSTREAM_ALGORITHM=", name_of(config.algorithm));
+                " SLIPSTREAM_ALGORITHM=", name_of(config.algorithm),
+                " SLIPSTREAM_DIMENSIONS=", sizes);
+}
+
+/// Ranks of one host may be told apart by SLIPSTREAM_HOST_ID, as tests do.
+Place place_of(const RuntimeConfig& config) {
+  return {config.host_id.empty() ? identify_host() : config.host_id, config.rack};
 }
 
 RuntimeConfig checked(RuntimeConfig config) {
@@ -89,6 +103,7 @@ EngineOptions engine_options(const RuntimeConfig& config) {
   options.stall_after = config.stall_after;
   options.operation_timeout = config.operation_timeout;
   options.algorithm = config.algorithm;
+  options.dimensions = config.dimensions;
   return options;
 }
 
@@ -187,7 +202,8 @@ Runtime::~Runtime() = default;
 
 std::string Runtime::address() const {
   return Address{parts_->config.host_name, parts_->config.host_id, parts_->shm.name(),
-                 settings_alike(parts_->config), parts_->tcp.endpoints()}
+                 settings_alike(parts_->config), place_of(parts_->config),
+                 parts_->tcp.endpoints()}
       .format();
 }
 
@@ -199,6 +215,7 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
          " ranks; pass one for each rank");
   }
   const std::string& host_id = parts_->config.host_id;
+  parts_->engine.place_rank(self.rank, parts_->config.host_name, place_of(parts_->config));
   for (std::uint32_t peer = 0; peer < self.world_size; ++peer) {
     if (peer == self.rank) continue;
     const Address address = Address::parse(peer, addresses[peer]);
@@ -206,7 +223,7 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
       fail(ErrorKind::kConfig, "rank ", self.rank, " has ", own, ", rank ", peer, " on host ",
            address.host_name, " has ", address.alike, "; set them alike on all ranks");
     }
-    parts_->engine.name_peer(peer, address.host_name);
+    parts_->engine.place_rank(peer, address.host_name, address.place);
     if (peer > self.rank) continue;  // it dials
     const bool named = !host_id.empty() && !address.host_id.empty();
     const bool may_share = !named || host_id == address.host_id;

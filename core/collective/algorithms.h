@@ -21,6 +21,13 @@ Plan broadcast(const Shape& shape);
 Plan reduce(const Shape& shape);
 }  // namespace ring
 
+namespace dimensions {
+/// Reduce-scatter over each dimension of the layout, the innermost first, and all-gather back: 2 sum
+/// (d-1) steps, 2 S (n-1)/n bytes, of which those beyond a host are 2 S/l (h-1)/h for h hosts of l
+/// ranks, the least possible. Scratch for what arrives in all dimensions but the first.
+Plan allreduce(const Shape& shape);
+}  // namespace dimensions
+
 namespace recursive_doubling {
 /// log2 n exchanges of everything; where n is no power of two, the ranks beyond it fold into a
 /// neighbour first and get the result last. At most 2 + log2 n steps of S bytes, scratch S log2 n.

@@ -13,11 +13,13 @@ namespace {
 constexpr std::uint64_t kAnyBytes = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint32_t kAnySize = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kKiB = 1024;
+constexpr bool kInDimensions = true;
 
 using enum Collective;
 constexpr std::array kRules = {
     Rule{kAllreduce, 8 * kKiB, 8, Algorithm::kDirect},
     Rule{kAllreduce, 32 * kKiB, kAnySize, Algorithm::kRecursiveDoubling},
+    Rule{kAllreduce, kAnyBytes, kAnySize, Algorithm::kDimensions, kInDimensions},
     Rule{kAllreduce, kAnyBytes, kAnySize, Algorithm::kRing},
     Rule{kReduceScatter, 64 * kKiB, 8, Algorithm::kDirect},
     Rule{kReduceScatter, kAnyBytes, kAnySize, Algorithm::kRing},
@@ -45,6 +47,7 @@ struct Implementation {
 
 constexpr std::array kImplementations = {
     Implementation{kAllreduce, Algorithm::kRing, ring::allreduce},
+    Implementation{kAllreduce, Algorithm::kDimensions, dimensions::allreduce},
     Implementation{kAllreduce, Algorithm::kRecursiveDoubling, recursive_doubling::allreduce},
     Implementation{kAllreduce, Algorithm::kDirect, direct::allreduce},
     Implementation{kReduceScatter, Algorithm::kRing, ring::reduce_scatter},
@@ -102,9 +105,10 @@ std::span<const Rule> rules() { return kRules; }
 Algorithm choose(const Shape& shape, Algorithm forced) {
   if (forced != Algorithm::kAuto && find(shape.collective, forced) != nullptr) return forced;
   const std::uint64_t bytes = bytes_for_rules(shape);
+  const bool in_dimensions = shape.layout->dimensions.size() > 1;
   for (const Rule& rule : kRules) {
     if (rule.collective == shape.collective && bytes <= rule.max_bytes &&
-        shape.size <= rule.max_size) {
+        shape.size <= rule.max_size && (in_dimensions || !rule.in_dimensions)) {
       return rule.algorithm;
     }
   }
@@ -126,7 +130,8 @@ std::string rules_as_text() {
   for (const Rule& rule : kRules) {
     out << name_of(rule.collective) << '\t' << name_of(rule.algorithm) << '\t';
     out << (rule.max_bytes == kAnyBytes ? "any size" : concat("<= ", rule.max_bytes, " bytes"));
-    out << '\t' << (rule.max_size == kAnySize ? "any" : concat("<= ", rule.max_size)) << " ranks\n";
+    out << '\t' << (rule.max_size == kAnySize ? "any" : concat("<= ", rule.max_size)) << " ranks"
+        << (rule.in_dimensions ? " in dimensions\n" : "\n");
   }
   return out.str();
 }

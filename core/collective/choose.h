@@ -15,6 +15,7 @@ struct Rule {
   std::uint64_t max_bytes;  ///< of what one rank passes in or gets out, whichever is more
   std::uint32_t max_size;   ///< ranks
   Algorithm algorithm;
+  bool in_dimensions = false;  ///< only where the ranks are laid out in more than one
 };
 
 /// The table, in order; the last line of each collective fits everything.

@@ -9,7 +9,8 @@ namespace {
 constexpr std::array kCollectives = {"allreduce", "reduce_scatter", "all_gather", "broadcast",
                                      "reduce",    "gather",         "scatter",    "all_to_all",
                                      "barrier",   "send",           "recv"};
-constexpr std::array kAlgorithms = {"auto", "ring", "recursive_doubling", "binomial", "direct"};
+constexpr std::array kAlgorithms = {"auto",   "ring", "dimensions", "recursive_doubling", "binomial",
+                                    "direct"};
 }  // namespace
 
 std::string_view name_of(Collective collective) {
@@ -25,7 +26,7 @@ Algorithm algorithm_named(std::string_view name) {
     if (name == kAlgorithms.at(i)) return static_cast<Algorithm>(i);
   }
   fail(ErrorKind::kConfig, "unknown algorithm '", name,
-       "'; allowed are auto, ring, recursive_doubling, binomial, direct");
+       "'; allowed are auto, ring, dimensions, recursive_doubling, binomial, direct");
 }
 
 }  // namespace slipstream

@@ -5,6 +5,7 @@
 
 #include "collective/plan.h"
 #include "slipstream/collective.h"
+#include "topology/layout.h"
 
 namespace slipstream {
 
@@ -20,6 +21,8 @@ struct Shape {
   std::uint64_t count = 0;
   std::vector<std::uint64_t> send_counts;     ///< all_to_all_v
   std::vector<std::uint64_t> receive_counts;  ///< all_to_all_v, all_gather_v
+
+  const Layout* layout = nullptr;             ///< the group's, which outlives the shape
 
   bool operator==(const Shape&) const = default;
   [[nodiscard]] std::uint64_t bytes() const { return count * element_bytes; }

@@ -33,10 +33,11 @@ void check_made_in(const Origin& origin) {
 
 Engine::Engine(const Identity& identity, EngineOptions options, Doorbell& doorbell, Log log)
     : identity_(identity),
-      options_(options),
+      options_(std::move(options)),
       log_(std::move(log)),
-      driver_(*this, doorbell, options.driver),
-      hosts_(identity.world_size) {
+      driver_(*this, doorbell, options_.driver),
+      hosts_(identity.world_size),
+      places_(identity.world_size) {
   for (std::uint32_t rank = 0; rank < identity.world_size; ++rank) {
     peers_.push_back(rank == identity.rank
                          ? nullptr
@@ -65,7 +66,19 @@ void Engine::watch_transports(const std::function<bool(const Transport&)>& is_bu
   }
 }
 
-void Engine::name_peer(std::uint32_t rank, std::string host) { hosts_[rank] = std::move(host); }
+void Engine::place_rank(std::uint32_t rank, std::string host_name, Place place) {
+  hosts_[rank] = std::move(host_name);
+  places_[rank] = std::move(place);
+}
+
+/// Given dimensions are the world's; a group of other ranks has those of its places.
+Layout Engine::layout_of(const std::vector<std::uint32_t>& ranks, std::uint32_t index) const {
+  std::vector<Place> places;
+  for (const std::uint32_t rank : ranks) places.push_back(places_[rank]);
+  const bool is_world = ranks.size() == identity_.world_size;
+  return make_layout(places, index,
+                     is_world ? options_.dimensions : std::span<const std::uint32_t>());
+}
 
 std::vector<std::uint32_t> Engine::local_ranks() const {
   std::vector<std::uint32_t> local;
@@ -102,7 +115,9 @@ std::shared_ptr<Group> Engine::make_group(const std::string& name,
       if (!accepting_) fail(ErrorKind::kUsage, "the engine is closed; make a new one");
       id = id * kFnvPrime + ++group_instances_[concat(name, '/', id)];
     }
-    group = std::make_shared<Group>(name, id, std::move(ranks), index, identity_.world_size);
+    Layout layout = layout_of(ranks, index);
+    group = std::make_shared<Group>(name, id, std::move(ranks), index, identity_.world_size,
+                                    std::move(layout));
     groups_[id] = group;
     if (closed_groups_.erase(id) > 0) {
       return fail_group(*group, Error(ErrorKind::kAborted, "it was made here too late"), false);

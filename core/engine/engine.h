@@ -33,6 +33,7 @@ struct EngineOptions {
   Nanoseconds operation_timeout = 1800s;
   Nanoseconds goodbye_timeout = 3s;  ///< for peers to take what they still must have
   Algorithm algorithm = Algorithm::kAuto;
+  std::vector<std::uint32_t> dimensions;  ///< of the world; none: found from the places
   Driver::Options driver;
 };
 
@@ -49,8 +50,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
 
   /// Before connect(). The transport must outlive the engine.
   void add_transport(Transport& transport);
-  /// What messages call a peer: "host b".
-  void name_peer(std::uint32_t rank, std::string host);
+  /// What messages call a rank's host, and where it runs: equal on all ranks. Before connect().
+  void place_rank(std::uint32_t rank, std::string host_name, Place place);
   /// Blocks until every other rank is connected, then starts the progress thread.
   /// Throws Error(kPeerTimeout) that lists the missing ranks, or what a transport refused with.
   /// Calls `look` every 100 ms meanwhile, which may throw.
@@ -100,6 +101,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   void segment_done(const Segment& segment) override;
 
   // engine.cc: the life of an operation
+  [[nodiscard]] Layout layout_of(const std::vector<std::uint32_t>& ranks,
+                                 std::uint32_t index) const;
   void watch_transports(const std::function<bool(const Transport&)>& is_busy);
   bool poll_once();
   void start_submitted();
@@ -179,7 +182,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   std::vector<Transport*> transports_, busy_transports_;
   std::vector<int> wait_fds_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; nullptr at this one
-  std::vector<std::string> hosts_;
+  std::vector<std::string> hosts_;  // their names
+  std::vector<Place> places_;
   std::vector<std::string> refusals_;
 
   std::mutex submit_mutex_;

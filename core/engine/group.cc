@@ -131,6 +131,7 @@ Shape shape_of(const Request& request, const Group& group) {
   shape.size = group.size();
   shape.root = request.root;
   shape.element_bytes = size_of(request.dtype);
+  shape.layout = &group.layout();
   shape.count = request.count;
   shape.send_counts = request.send_counts;
   shape.receive_counts = request.receive_counts;
@@ -146,7 +147,7 @@ Shape shape_of(const Request& request, const Group& group) {
 }
 
 Group::Group(std::string name, std::uint64_t id, std::vector<std::uint32_t> ranks,
-             std::uint32_t rank, std::uint32_t world_size)
+             std::uint32_t rank, std::uint32_t world_size, Layout layout)
     : posted(ranks.size()),
       submitted(ranks.size()),
       next_message(ranks.size()),
@@ -154,6 +155,7 @@ Group::Group(std::string name, std::uint64_t id, std::vector<std::uint32_t> rank
       id_(id),
       ranks_(std::move(ranks)),
       rank_(rank),
+      layout_(std::move(layout)),
       index_(world_size, kNotAMember) {
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) index_[ranks_[i]] = i;
 }

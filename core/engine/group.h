@@ -42,7 +42,7 @@ using MessageKey = std::pair<std::uint32_t, std::uint64_t>;
 class Group {
  public:
   Group(std::string name, std::uint64_t id, std::vector<std::uint32_t> ranks, std::uint32_t rank,
-        std::uint32_t world_size);
+        std::uint32_t world_size, Layout layout);
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::uint64_t id() const { return id_; }
@@ -53,6 +53,8 @@ class Group {
   [[nodiscard]] std::uint32_t index_of(std::uint32_t world_rank) const {
     return world_rank < index_.size() ? index_[world_rank] : kNotAMember;
   }
+
+  [[nodiscard]] const Layout& layout() const { return layout_; }
 
   /// The plan for a shape, made on first use and kept. Under the submission lock.
   std::shared_ptr<const Plan> plan_for(const Shape& shape, Algorithm forced);
@@ -101,6 +103,7 @@ class Group {
   const std::uint64_t id_;
   const std::vector<std::uint32_t> ranks_;
   const std::uint32_t rank_;
+  const Layout layout_;
   std::vector<std::uint32_t> index_;
   std::vector<std::pair<Shape, std::shared_ptr<const Plan>>> plans_;
   std::size_t next_plan_ = 0;

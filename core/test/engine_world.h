@@ -47,8 +47,11 @@ struct EngineRank {
 /// Engines connected by a FakeNetwork, or by the transports of a family.
 class EngineWorld {
  public:
-  explicit EngineWorld(std::uint32_t size, FakeOptions network = {}, EngineOptions engine = {})
-      : EngineWorld(size, std::make_shared<FakeNetwork>(size, std::move(network)), engine) {}
+  /// `places`: where the ranks run; none: all on one host.
+  explicit EngineWorld(std::uint32_t size, FakeOptions network = {}, EngineOptions engine = {},
+                       std::vector<Place> places = {})
+      : EngineWorld(size, std::make_shared<FakeNetwork>(size, std::move(network)), engine,
+                    std::move(places)) {}
 
   EngineWorld(std::uint32_t size, const TransportFamily& family, EngineOptions engine = {}) {
     add_ranks(size);
@@ -87,8 +90,9 @@ class EngineWorld {
   }
 
  private:
-  EngineWorld(std::uint32_t size, std::shared_ptr<FakeNetwork> network, EngineOptions engine)
-      : network_(std::move(network)) {
+  EngineWorld(std::uint32_t size, std::shared_ptr<FakeNetwork> network, EngineOptions engine,
+              std::vector<Place> places)
+      : network_(std::move(network)), places_(std::move(places)) {
     add_ranks(size);
     std::vector<std::unique_ptr<Transport>> transports;
     for (std::uint32_t rank = 0; rank < size; ++rank) {
@@ -118,6 +122,9 @@ class EngineWorld {
       const Identity identity{self->rank, self->size, 7, {}};
       self->engine = std::make_unique<Engine>(identity, options, self->doorbell, log);
       self->engine->add_transport(*self->transport);
+      for (std::uint32_t rank = 0; rank < places_.size(); ++rank) {
+        self->engine->place_rank(rank, places_[rank].host, places_[rank]);
+      }
     }
     each([](EngineRank& self) {
       self.engine->connect(Clock::now() + 30s);
@@ -128,6 +135,7 @@ class EngineWorld {
   }
 
   std::shared_ptr<FakeNetwork> network_;
+  std::vector<Place> places_;
   std::shared_ptr<void> shared_;
   std::vector<std::unique_ptr<EngineRank>> ranks_;
 };

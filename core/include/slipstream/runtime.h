@@ -26,6 +26,10 @@ struct RuntimeConfig {
   /// Ranks with equal ones must, with different ones may not use shared memory; where one is empty,
   /// reaching each other's Unix socket decides.
   std::string host_id;
+  std::string rack;                  ///< hosts with equal ones share a switch; a dimension
+  /// Of the world, the innermost first, ranks counted in this order; none: ranks of a host, hosts of
+  /// a rack, racks. Equal on all ranks.
+  std::vector<std::uint32_t> dimensions;
   std::uint16_t streams = 2;                 ///< for segments, per peer over TCP
   std::uint64_t segment_bytes = 128 * 1024;  ///< <= 256 KB, equal on all ranks
   std::uint64_t eager_bytes = 8 * 1024;      ///< equal on all ranks

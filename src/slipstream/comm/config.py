@@ -50,6 +50,8 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
         bind=bind,
         host_name=socket.gethostname(),
         host_id=settings.host_id or "",
+        rack=settings.rack or "",
+        dimensions=list(settings.dimensions),
         streams=settings.streams,
         segment_bytes=settings.segment_bytes,
         eager_bytes=settings.eager_bytes,

@@ -84,6 +84,20 @@ def seconds(low: float, high: float) -> Kind[float]:
     return Kind(parse=parse, allowed=f"a number from {low} to {high}")
 
 
+def integers(low: int, high: int) -> Kind[tuple[int, ...]]:
+    """Return the kind of lists of whole numbers from low to high."""
+
+    def parse(text: str) -> tuple[int, ...]:
+        values = tuple(int(each) for each in text.split(","))
+        if not all(low <= value <= high for value in values):
+            raise ValueError
+        return values
+
+    return Kind(
+        parse=parse, allowed=f"whole numbers from {low} to {high} with commas between (`2,4`)"
+    )
+
+
 def choice(*values: str) -> Kind[str]:
     """Return the kind of exactly these texts."""
 

@@ -18,11 +18,12 @@ from slipstream.settings.kinds import (
     Kind,
     choice,
     integer,
+    integers,
     seconds,
 )
 from slipstream.settings.launch import Launch
 
-AlgorithmName = Literal["auto", "ring", "recursive_doubling", "binomial", "direct"]
+AlgorithmName = Literal["auto", "ring", "dimensions", "recursive_doubling", "binomial", "direct"]
 
 MAX_SEGMENT_BYTES = 262144
 
@@ -78,6 +79,25 @@ class Settings:
             TEXT,
             "Ranks with equal identifiers share a host and may use shared memory between them.",
             "ranks that reach each other's Unix socket share a host",
+        ),
+    )
+    rack: str | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_RACK",
+            TEXT,
+            "Hosts with equal names share a switch; between racks the least possible is sent.",
+            "all hosts share one",
+        ),
+    )
+    dimensions: tuple[int, ...] = field(
+        default=(),
+        metadata=_named(
+            "SLIPSTREAM_DIMENSIONS",
+            integers(1, 65536),
+            "Sizes of the dimensions over which buffers are reduced, the innermost first; ranks are"
+            " counted in this order.",
+            "ranks of a host, hosts of a rack, racks",
         ),
     )
     job_key: bytes | None = field(
