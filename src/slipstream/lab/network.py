@@ -21,7 +21,13 @@ from pathlib import Path
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.lab.iproute import namespaces, processes, query, run_batch
 from slipstream.lab.rates import parse_rate
-from slipstream.lab.shaping import change_link, shape_link
+from slipstream.lab.shaping import (
+    HOST_QUEUE_SECONDS,
+    SWITCH_QUEUE_SECONDS,
+    change_link,
+    offload_bytes,
+    shape_link,
+)
 from slipstream.lab.spec import LabSpec
 
 PREFIX = "slipstream-lab-"
@@ -140,7 +146,8 @@ class Network:
             run_batch("tc", self.switch, self._switch_shapes())
             rates, caps = self.spec.link_rates, self.spec.flow_caps
             for host in range(self.spec.hosts):
-                run_batch("tc", self.host(host), shape_link(INTERFACE, rates[host], caps))
+                shape = shape_link(INTERFACE, rates[host], HOST_QUEUE_SECONDS, caps)
+                run_batch("tc", self.host(host), shape)
                 run_batch("ip", self.host(host), self._host_commands(host))
         except BaseException:
             self.destroy()
@@ -162,6 +169,7 @@ class Network:
         self._check_host(host)
         run_batch("tc", self.switch, change_link(f"h{host}", bits))
         run_batch("tc", self.host(host), change_link(INTERFACE, bits, self.spec.flow_caps))
+        run_batch("ip", self.host(host), [_offload(bits)])
         rates = (*rates[:host], rate, *rates[host + 1 :])
         return replace(self, spec=replace(self.spec, rates=rates))
 
@@ -238,11 +246,11 @@ class Network:
     def _switch_shapes(self) -> list[str]:
         lines: list[str] = []
         for host, rate in enumerate(self.spec.link_rates):
-            lines += shape_link(f"h{host}", rate)
-        if self.spec.uplink_rate is not None:
+            lines += shape_link(f"h{host}", rate, SWITCH_QUEUE_SECONDS)
+        if (rate := self.spec.uplink_rate) is not None:
             for rack in range(self.spec.racks):
-                lines += shape_link(f"up{rack}", self.spec.uplink_rate)
-                lines += shape_link(f"down{rack}", self.spec.uplink_rate)
+                lines += shape_link(f"up{rack}", rate, SWITCH_QUEUE_SECONDS)
+                lines += shape_link(f"down{rack}", rate, SWITCH_QUEUE_SECONDS)
         return lines
 
     def _host_commands(self, host: int) -> list[str]:
@@ -251,6 +259,7 @@ class Network:
             # IPv6 would be a way around the caps of flows, and its own packets would be counted.
             f"link set {INTERFACE} addrgenmode none",
             f"address add {self.address(host)}/16 dev {INTERFACE}",
+            _offload(self.spec.link_rates[host]),
             f"link set {INTERFACE} up",
         ]
 
@@ -261,6 +270,10 @@ class Network:
 
 def _attach(device: str, bridge: str) -> str:
     return f"link set {device} master {bridge} addrgenmode none up"
+
+
+def _offload(rate: int) -> str:
+    return f"link set {INTERFACE} gso_max_size {offload_bytes(rate)}"
 
 
 def _kill_processes(namespace: str) -> None:

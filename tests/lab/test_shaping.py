@@ -1,0 +1,115 @@
+"""The rates of links and the caps of flows, seen by plain TCP.
+
+A link is never faster than it should be. How much slower it may seem on a busy machine is left
+wide; docs/lab.md has what it is on an idle one.
+"""
+
+import re
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slipstream.lab import Lab, LabRun, LabSpec
+
+pytestmark = pytest.mark.netns
+
+Transfer = Callable[..., Any]  # returns conftest.Reports
+Wait = Callable[[Callable[[], object]], None]
+MBIT = 1_000_000
+PAYLOAD = 1448 / 1514  # of a frame
+FASTER = 1.06  # what the burst and the buffers of sockets add to a transfer of half a second
+SLOWER = 0.7
+
+
+def check_rate(measured: float, allowed: float) -> None:
+    """Check that a rate of payload is that of a link or cap, in bits per second."""
+    assert SLOWER * allowed < measured / PAYLOAD < FASTER * allowed
+
+
+@pytest.mark.parametrize(("pairs"), [("0:1",), ("0:1", "1:0"), ("0:1", "1:2", "2:0")])
+def test_a_link_has_its_rate_in_each_direction(transfer: Transfer, pairs: tuple[str, ...]) -> None:
+    with Lab(LabSpec(hosts=3, rate="100mbit")) as lab:
+        reports = transfer(lab, 6_000_000, *pairs)
+    assert len(reports) == len(pairs)
+    for report in reports:
+        check_rate(report.rate, 100 * MBIT)
+
+
+@pytest.mark.parametrize("pair", ["0:1", "1:0"])
+def test_the_slower_of_two_links_counts(transfer: Transfer, pair: str) -> None:
+    with Lab(LabSpec(hosts=2, rates=("1gbit", "80mbit"))) as lab:
+        (report,) = transfer(lab, 5_000_000, pair)
+    check_rate(report.rate, 80 * MBIT)
+
+
+def test_a_flow_is_capped_and_several_share_the_link(transfer: Transfer) -> None:
+    spec = LabSpec(hosts=2, rate="200mbit", flow_rate="40mbit", flow_classes=1024)
+    with Lab(spec) as lab:
+        (alone,) = transfer(lab, 3_000_000, "0:1")
+        (together,) = transfer(lab, 16_000_000, "0:1", streams=16)
+    check_rate(alone.rate, 40 * MBIT)
+    check_rate(together.rate, 200 * MBIT)
+    assert max(together.stream_rates) < FASTER * 40 * MBIT
+
+
+def test_flows_on_one_path_share_its_cap(transfer: Transfer) -> None:
+    with Lab(LabSpec(hosts=2, rate="200mbit", flow_rate="40mbit", flow_classes=1)) as lab:
+        (report,) = transfer(lab, 4_000_000, "0:1", streams=4)
+    check_rate(report.rate, 40 * MBIT)
+
+
+def test_paths_can_have_unequal_caps(transfer: Transfer) -> None:
+    with Lab(LabSpec(hosts=2, rate="200mbit", flow_rates=("40mbit", "10mbit"))) as lab:
+        (report,) = transfer(lab, 4_000_000, "0:1", streams=16)
+    groups = path_of_each(report)
+    # Sixteen flows take the same of two paths once in 32,768 runs.
+    assert 0 < groups.count("slow") < 16
+    slow = [rate for rate, path in zip(report.stream_rates, groups, strict=True) if path == "slow"]
+    assert sum(slow) < FASTER * 10 * MBIT
+
+
+def path_of_each(report: Any) -> list[str]:
+    """Tell the streams of the slow path from the others by how long they took."""
+    half = max(report.stream_seconds) / 2
+    return ["slow" if seconds > half else "fast" for seconds in report.stream_seconds]
+
+
+def test_connections_are_spread_over_the_paths(transfer: Transfer) -> None:
+    with Lab(LabSpec(hosts=2, flow_rate="50mbit", flow_classes=64)) as lab:
+        transfer(lab, 640_000, "0:1", streams=64)
+        command = ["tc", "-n", lab.namespaces[0], "-s", "class", "show", "dev", "lab0"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    used = [size for size in re.findall(r"Sent (\d+) bytes", shown) if int(size) >= 10_000]
+    # Balls at random would fill 41 of 64 bins, and fewer than 30 once in 100,000 runs. The class
+    # of the link itself is one more.
+    assert len(used) >= 30
+
+
+def test_racks_share_an_uplink_and_have_no_part_in_each_other(transfer: Transfer) -> None:
+    with Lab(LabSpec(hosts=4, rate="200mbit", racks=2, uplink="50mbit")) as lab:
+        (inside,) = transfer(lab, 10_000_000, "0:1")
+        before = lab.counters()
+        across = transfer(lab, 2_000_000, "0:2", "1:3")
+        uplinks = lab.counters().since(before).uplinks
+    check_rate(inside.rate, 200 * MBIT)
+    # The sum of both cannot be had from rates: they need not begin at the same moment.
+    assert max(report.rate for report in across) < FASTER * 50 * MBIT
+    seconds = max(max(report.stream_seconds) for report in across)
+    assert seconds > 4_000_000 * 8 / PAYLOAD / (50 * MBIT) / FASTER - 0.3
+    assert uplinks[0].sent_payload_bytes >= 4_000_000
+    assert uplinks[1].received_payload_bytes >= 4_000_000
+
+
+def test_others_wait_only_milliseconds_behind_a_transfer(
+    start_transfer: Callable[..., LabRun], wait_until: Wait
+) -> None:
+    with Lab(LabSpec(hosts=2, rate="200mbit")) as lab:
+        run = start_transfer(lab, 10**10, "0:1")
+        wait_until(lambda: lab.counters().hosts[0].sent_bytes > 5_000_000)
+        command = ["ping", "-q", "-c", "20", "-i", "0.02", lab.addresses[1]]
+        (lines,) = lab.run(command, hosts=1, ranks_per_host=1).lines
+        run.end()
+    average = float(lines[-1].split("/")[4])  # rtt min/avg/max/mdev = 0.03/0.68/1.42/0.62 ms
+    assert 0 < average < 15, lines
