@@ -20,7 +20,7 @@ from pathlib import Path
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.lab.iproute import namespaces, processes, query, run_batch
-from slipstream.lab.rates import parse_rate
+from slipstream.lab.rates import MAX_RATE, parse_rate
 from slipstream.lab.shaping import (
     HOST_QUEUE_SECONDS,
     SWITCH_QUEUE_SECONDS,
@@ -259,7 +259,7 @@ class Network:
             # IPv6 would be a way around the caps of flows, and its own packets would be counted.
             f"link set {INTERFACE} addrgenmode none",
             f"address add {self.address(host)}/16 dev {INTERFACE}",
-            _offload(self.spec.link_rates[host]),
+            _offload(min(self.spec.link_rates[host], self.spec.uplink_rate or MAX_RATE)),
             f"link set {INTERFACE} up",
         ]
 

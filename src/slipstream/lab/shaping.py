@@ -15,9 +15,10 @@ the rate is that of Ethernet frames (without preamble and checksum: 1448 bytes o
 BURST_SECONDS = 0.002
 MIN_BURST_BYTES = 3028  # two full frames
 
-# The largest offload packet takes this long: the kernel would make 64 KB of it at any rate, since
-# the round trips of a lab are short, and the queues of slow links would hold two such per flow.
-OFFLOAD_SECONDS = 0.002
+# The largest offload packet takes this long. The kernel would make 64 KB of it at any rate, since
+# the round trips of a lab are short: a queue that is full then drops 44 segments at once, and what
+# connections share through a slow uplink is shared unfairly.
+OFFLOAD_SECONDS = 0.0005
 MAX_OFFLOAD_BYTES = 65_536
 
 # How long a queue may be, in seconds and, for slow links, in bytes. TCP keeps the queue of its own
