@@ -101,8 +101,7 @@ class Lab:
 
     def down(self) -> None:
         """Kill what runs in the lab and remove it; does nothing where it is gone already."""
-        self._network.destroy()
-        registry.remove(self._name)
+        registry.take_down(self._record())
 
     def __enter__(self) -> Lab:
         self.up()

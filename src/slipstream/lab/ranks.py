@@ -121,10 +121,20 @@ class LabRun:
         """Whether a rank has not ended."""
         return self._thread.is_alive()
 
+    def last_line(self, rank: int) -> str:
+        """Return what a rank has written last; nothing if it has not."""
+        lines = self._ranks[rank].lines
+        return lines[-1] if lines else ""
+
     @property
     def pids(self) -> tuple[int, ...]:
         """The process of each rank, by rank."""
         return tuple(rank.process.pid for rank in self._ranks)
+
+    def has_ended(self, within_seconds: float) -> bool:
+        """Return whether all ranks have ended; blocks until they have, at most so long."""
+        self._thread.join(within_seconds)
+        return not self.is_running
 
     def wait(self, timeout_seconds: float | None = None) -> RunResult:
         """Block until all ranks have ended; when the time is over, end them.

@@ -137,6 +137,12 @@ def remove(name: str) -> None:
     _path(name).unlink(missing_ok=True)
 
 
+def take_down(record: Record) -> None:
+    """Kill what runs in a lab, remove it and forget it, as far as it is there."""
+    record.network.destroy()
+    remove(record.name)
+
+
 def _path(name: str) -> Path:
     return FOLDER / f"{name}.json"
 

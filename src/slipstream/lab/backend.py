@@ -1,0 +1,68 @@
+"""`python -m slipstream.lab.backend NAME FILE SCRIPT ARGUMENTS`: a script over another backend.
+
+Every process group of the script that is made with `init_process_group` or, with a backend named,
+`new_group` uses the backend NAME, whatever the script says. Rank 0 writes to FILE how long it ran
+after its first group was there. SCRIPT may be `-m` and a module.
+"""
+
+import atexit
+import functools
+import importlib
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def choose_backend(name: str, note_start: Callable[[int], None]) -> None:
+    """Make torch.distributed use a backend.
+
+    Args:
+        name: of the backend.
+        note_start: is given the rank when the first group is there.
+    """
+    distributed: Any = importlib.import_module("torch.distributed")
+    make_first, make_more = distributed.init_process_group, distributed.new_group
+
+    @functools.wraps(make_first)
+    def init_process_group(backend: object = None, *args: Any, **kwargs: Any) -> Any:
+        made = make_first(name, *args, **kwargs)
+        note_start(distributed.get_rank())
+        return made
+
+    @functools.wraps(make_more)
+    def new_group(
+        ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        return make_more(ranks, timeout, backend and name, *args, **kwargs)
+
+    distributed.init_process_group = init_process_group
+    distributed.new_group = new_group
+
+
+def main(arguments: list[str]) -> None:
+    """Run the script in this process."""
+    name, file, *command = arguments
+
+    def note_start(rank: int) -> None:
+        if rank == 0:
+            atexit.register(_write_seconds, Path(file), time.monotonic())
+
+    choose_backend(name, note_start)
+    if command[0] == "-m":
+        sys.argv = command[1:]
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = command
+        sys.path[0] = str(Path(command[0]).resolve().parent)
+        runpy.run_path(command[0], run_name="__main__")
+
+
+def _write_seconds(file: Path, began: float) -> None:
+    file.write_text(str(time.monotonic() - began))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

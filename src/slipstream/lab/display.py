@@ -1,0 +1,191 @@
+"""Labs, runs and comparisons on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from slipstream.lab.compare import Progress
+from slipstream.lab.lab import Lab
+from slipstream.lab.network import LinkCounters
+from slipstream.lab.rates import format_rate
+
+_STYLES = ("cyan", "green", "magenta", "yellow", "blue", "bright_black")
+_STATE_STYLES = {"waiting": "dim", "running": "bold", "done": "green", "failed": "bold red"}
+_BLOCKS = " " + "".join(map(chr, range(0x2581, 0x2589)))  # one to eight eighths of a character
+_ASCII_BLOCKS = " .:-=+*#%"
+_NUM_BLOCKS = 24
+
+
+def make_console(stream: TextIO) -> Console:
+    """Return a console on a stream; without colours, bold and dim stay away as well."""
+    plain = Console(file=stream, highlight=False).no_color
+    return Console(file=stream, highlight=False, color_system=None if plain else "auto")
+
+
+def show_line(console: Console, host: int, rank: int, text: str) -> None:
+    """Show a line that a rank wrote."""
+    style = _STYLES[rank % len(_STYLES)]
+    line = Text.assemble((f"[host{host}:{rank}] ", style), Text.from_ansi(text))
+    console.print(line, soft_wrap=True)
+
+
+def format_bytes(size: float) -> str:
+    """Return a size in the largest unit that leaves a digit before the point."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size:.0f} B"
+
+
+def lab_title(lab: Lab) -> str:
+    """Return a lab in one line."""
+    spec = lab.spec
+    ranks = f"{spec.ranks_per_host} rank{'s' if spec.ranks_per_host > 1 else ''}"
+    text = f"{lab.name}: {spec.hosts} hosts of {ranks}"
+    if caps := spec.flow_caps:
+        kinds = sorted(set(caps), reverse=True)
+        text += f", flows up to {' or '.join(map(format_rate, kinds))} on {len(caps)} paths"
+    return text
+
+
+def lab_table(lab: Lab) -> Table:
+    """Return hosts and links of a lab, with what has passed them."""
+    spec, counters = lab.spec, lab.counters()
+    table = Table(title=lab_title(lab), title_justify="left")
+    for name in ("link", "address", "rate", "state"):
+        table.add_column(name)
+    for name in ("sent", "received", "dropped"):
+        table.add_column(name, justify="right")
+    for host, (address, rate) in enumerate(zip(lab.addresses, spec.link_rates, strict=True)):
+        state = Text("cut", style="bold red") if lab.is_cut(host) else Text("up", style="green")
+        passed = _passed(counters.hosts[host])
+        table.add_row(f"host {host}", address, format_rate(rate), state, *passed)
+    for rack, link in enumerate(counters.uplinks):
+        rate = format_rate(spec.uplink_rate or 0)
+        table.add_row(f"rack {rack}", "", rate, Text("up", style="green"), *_passed(link))
+    return table
+
+
+def lab_fields(lab: Lab) -> dict[str, Any]:
+    """Return what `lab_table` shows, for JSON."""
+    spec, counters = lab.spec, lab.counters()
+    hosts = [
+        {
+            "address": lab.addresses[host],
+            "rack": spec.rack_of(host),
+            "rate": spec.link_rates[host],
+            "is_cut": lab.is_cut(host),
+            **link_fields(counters.hosts[host]),
+        }
+        for host in range(spec.hosts)
+    ]
+    uplinks = [{"rate": spec.uplink_rate, **link_fields(link)} for link in counters.uplinks]
+    return {
+        "name": lab.name,
+        "is_stale": False,
+        "ranks_per_host": spec.ranks_per_host,
+        "flow_caps": sorted(set(spec.flow_caps)),
+        "hosts": hosts,
+        "uplinks": uplinks,
+    }
+
+
+def link_fields(link: LinkCounters) -> dict[str, int]:
+    """Return the counters of a link, for JSON."""
+    return {
+        "sent_bytes": link.sent_bytes,
+        "received_bytes": link.received_bytes,
+        "sent_payload_bytes": link.sent_payload_bytes,
+        "received_payload_bytes": link.received_payload_bytes,
+        "dropped_packets": link.dropped_packets,
+    }
+
+
+def progress_screen(lab: Lab, shown: Sequence[Progress]) -> Group:
+    """Return a comparison that is under way."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(width=8)
+    grid.add_column(justify="right", width=8)
+    grid.add_column(width=_NUM_BLOCKS)
+    grid.add_column(justify="right", width=14)
+    grid.add_column(overflow="ellipsis", no_wrap=True)
+    fastest = max(lab.spec.link_rates)
+    for each in shown:
+        state = Text(each.state, style=_STATE_STYLES[each.state])
+        rate = f"{each.rates[-1] / 1e6:.0f} Mbit/s" if each.state == "running" else ""
+        elapsed = f"{each.elapsed_seconds:.1f} s" if each.rates else ""
+        line = Text(each.last_line, style="dim")
+        grid.add_row(each.backend, state, elapsed, _curve(each.rates, fastest), rate, line)
+    return Group(Text(lab_title(lab), style="dim"), grid)
+
+
+def result_table(shown: Sequence[Progress]) -> Table:
+    """Return how the runs of a comparison went, each beside the first."""
+    table = Table("backend")
+    for name in ("seconds", "speed", "with start-up", "sent per host", "sent per uplink"):
+        table.add_column(name, justify="right")
+    for each in shown:
+        if each.failure is not None or each.passed is None:
+            table.add_row(each.backend, Text("failed", style="bold red"))
+            continue
+        ratio = speed_ratio(shown[0], each)
+        table.add_row(
+            each.backend,
+            f"{each.training_seconds:.2f}" if each.training_seconds else "no group",
+            f"{ratio:.2f}x" if ratio else "",
+            f"{each.elapsed_seconds:.2f}",
+            format_bytes(_mean([link.sent_bytes for link in each.passed.hosts])),
+            format_bytes(_mean([link.sent_bytes for link in each.passed.uplinks])),
+        )
+    return table
+
+
+def result_fields(shown: Sequence[Progress]) -> list[dict[str, Any]]:
+    """Return what `result_table` shows, for JSON."""
+    return [
+        {
+            "backend": each.backend,
+            "seconds": each.training_seconds,
+            "seconds_with_startup": each.elapsed_seconds,
+            "speed": speed_ratio(shown[0], each),
+            "failure": str(each.failure) if each.failure else None,
+            "hosts": [link_fields(link) for link in each.passed.hosts] if each.passed else [],
+            "uplinks": [link_fields(link) for link in each.passed.uplinks] if each.passed else [],
+        }
+        for each in shown
+    ]
+
+
+def speed_ratio(first: Progress, other: Progress) -> float | None:
+    """Return how many times faster a run was than the first, or None if one has no time."""
+    if first.failure or other.failure or not first.training_seconds or not other.training_seconds:
+        return None
+    return first.training_seconds / other.training_seconds
+
+
+def stderr_console() -> Console:
+    """Return the console for what is said to people."""
+    return make_console(sys.stderr)
+
+
+def _curve(rates: Sequence[float], fastest: float) -> str:
+    blocks = _BLOCKS if sys.stderr.encoding.lower().startswith("utf") else _ASCII_BLOCKS
+    top = len(blocks) - 1
+    heights = [min(round(rate / fastest * top), top) for rate in rates[-_NUM_BLOCKS:]]
+    return "".join(blocks[height] for height in heights)
+
+
+def _passed(link: LinkCounters) -> tuple[str, str, str]:
+    sent, received = format_bytes(link.sent_bytes), format_bytes(link.received_bytes)
+    return sent, received, str(link.dropped_packets)
+
+
+def _mean(values: Sequence[int]) -> float:
+    return sum(values) / len(values) if values else 0
