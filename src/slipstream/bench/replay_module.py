@@ -29,43 +29,45 @@ class ReplayModule(torch.nn.Module):
         replayed: whose parameters it has.
         device: that takes the time.
         compute_seconds: of forward and backward passes together.
+        seed: of the gradients; the rank, so that they differ between ranks.
         sparse: whether embeddings have sparse gradients where the model has them.
     """
 
     def __init__(
-        self, replayed: Model, device: Device, compute_seconds: float, *, sparse: bool = False
+        self,
+        replayed: Model,
+        device: Device,
+        compute_seconds: float,
+        *,
+        seed: int = 0,
+        sparse: bool = False,
     ) -> None:
         super().__init__()
         self._device = device
+        generator = torch.Generator().manual_seed(seed)
         per_flop = compute_seconds / replayed.flops / (1 + BACKWARD_PER_FORWARD)
         layers: list[ReplayLayer] = []
         owned: dict[str, torch.nn.Parameter] = {}
         for layer in replayed.layers:
-            batch = replayed.batch if sparse else 0
-            made = ReplayLayer(layer, device, layer.flops * per_flop, batch)
-            made.use([owned[name] for name in layer.tied])
+            made = ReplayLayer(
+                layer,
+                device,
+                layer.flops * per_flop,
+                tied=[owned[name] for name in layer.tied],
+                batch=replayed.batch if sparse else 0,
+                generator=generator,
+            )
             owned.update(made.parameters_by_name)
             layers.append(made)
         self.layers = torch.nn.ModuleList(layers)
+        self._replay_layers = layers
 
     def forward(self, scalar: torch.Tensor) -> torch.Tensor:
         """Runs all layers; blocks for the compute of the forward pass."""
         self._device.begin_step()
-        for layer in self.layers:
+        for layer in self._replay_layers:
             scalar = layer(scalar)
         return scalar
-
-    def fill_gradients(self, seed: int) -> None:
-        """Puts normally distributed numbers into all dense gradients, and none into sparse ones.
-
-        Args:
-            seed: of the numbers; the rank, so that gradients differ between ranks.
-        """
-        generator = torch.Generator().manual_seed(seed)
-        sparse = {id(parameter) for parameter in self.sparse_parameters()}
-        for parameter in self.parameters():
-            if id(parameter) not in sparse:
-                parameter.grad = torch.empty_like(parameter).normal_(generator=generator)
 
     def sparse_parameters(self) -> list[torch.nn.Parameter]:
         """Returns the parameters with sparse gradients."""
@@ -84,41 +86,51 @@ class ReplayLayer(torch.nn.Module):
         layer: whose parameters it has.
         device: that takes the time.
         forward_seconds: of its forward pass.
+        tied: parameters of earlier layers that it uses; their gradients are ready when both layers'
+            backward passes have ended.
         batch: samples of a step, of which sparse gradients have the rows; 0 makes all dense.
+        generator: of the numbers in dense gradients and of the rows of sparse ones.
     """
 
-    def __init__(self, layer: Layer, device: Device, forward_seconds: float, batch: int) -> None:
+    def __init__(
+        self,
+        layer: Layer,
+        device: Device,
+        forward_seconds: float,
+        *,
+        tied: Sequence[torch.nn.Parameter],
+        batch: int,
+        generator: torch.Generator,
+    ) -> None:
         super().__init__()
         self._device = device
         self._forward_seconds = forward_seconds
-        self._num_rows: list[int] = []
-        self._tied: list[torch.nn.Parameter] = []
+        self._rows: list[torch.Tensor | None] = []
+        self._tied = tuple(tied)  # not a list of PyTorch's: the owner has them already
         self.parameters_by_name: dict[str, torch.nn.Parameter] = {}
         for index, parameter in enumerate(layer.parameters):
-            is_sparse = bool(batch and parameter.rows_per_sample)
-            self._add(f"part{index}", parameter, is_sparse)
-            self._num_rows.append(parameter.touched_rows(batch) if is_sparse else 0)
+            if batch and parameter.rows_per_sample:
+                self._add_sparse(f"part{index}", parameter, batch, generator)
+            else:
+                self._add_dense(f"part{index}", parameter, generator)
 
-    def _add(self, name: str, parameter: Parameter, is_sparse: bool) -> None:
-        """Adds a parameter; DDP expects sparse gradients of embeddings only."""
+    def _add_dense(self, name: str, parameter: Parameter, generator: torch.Generator) -> None:
         value = torch.nn.Parameter(torch.zeros(parameter.shape))
-        if is_sparse:
-            rows, width = parameter.shape
-            self.add_module(name, torch.nn.Embedding(rows, width, sparse=True, _weight=value))
-            value = self.get_submodule(name).weight
-            assert isinstance(value, torch.nn.Parameter)
-        else:
-            self.register_parameter(name, value)
+        value.grad = torch.empty(parameter.shape).normal_(generator=generator)
+        self.register_parameter(name, value)
         self.parameters_by_name[parameter.name] = value
+        self._rows.append(None)
 
-    def use(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Ties parameters of other layers to this one.
-
-        Args:
-            parameters: whose gradients are ready only when this layer's backward pass has ended.
-        """
-        # Not a list of a module's: the owner has them already.
-        self._tied = list(parameters)
+    def _add_sparse(
+        self, name: str, parameter: Parameter, batch: int, generator: torch.Generator
+    ) -> None:
+        """Adds an embedding: DDP expects sparse gradients of no other module."""
+        rows, width = parameter.shape
+        held = torch.nn.Embedding(rows, width, sparse=True, _weight=torch.zeros(rows, width))
+        self.add_module(name, held)
+        (self.parameters_by_name[parameter.name],) = held.parameters()
+        drawn = torch.randperm(rows, generator=generator)[: parameter.touched_rows(batch)]
+        self._rows.append(drawn.sort().values)
 
     def forward(self, scalar: torch.Tensor) -> torch.Tensor:
         """Blocks for the layer's compute."""
@@ -133,19 +145,17 @@ class ReplayLayer(torch.nn.Module):
         """Blocks for the compute of the backward pass; returns what is added to the gradients."""
         self._device.compute(self._forward_seconds * BACKWARD_PER_FORWARD, may_wait=False)
         added: list[torch.Tensor | None] = [
-            _sparse_gradient(parameter, rows) if rows else None
-            for parameter, rows in zip(
-                self.parameters_by_name.values(), self._num_rows, strict=True
-            )
+            None if rows is None else _sparse_gradient(parameter, rows)
+            for parameter, rows in zip(self.parameters_by_name.values(), self._rows, strict=True)
         ]
         return [*added, *(None for _ in self._tied)]
 
 
-def _sparse_gradient(parameter: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """Returns a gradient of random rows: as many draws as tokens, each row once."""
-    rows = torch.randint(parameter.shape[0], (num_rows,)).unique()
+def _sparse_gradient(parameter: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     values = torch.ones(len(rows), parameter.shape[1])
-    return torch.sparse_coo_tensor(rows[None], values, parameter.shape, is_coalesced=True)
+    return torch.sparse_coo_tensor(
+        rows[None], values, parameter.shape, is_coalesced=True, check_invariants=False
+    )
 
 
 class _Compute(torch.autograd.Function):

@@ -44,8 +44,13 @@ def main(text: str) -> None:
 def make_step(job: Job) -> Step:
     """Returns what runs one step of a job."""
     device = BusyDevice() if job.busy else TimedDevice()
-    module = ReplayModule(model(job.model), device, job.compute_seconds, sparse=job.sparse)
-    module.fill_gradients(seed=dist.get_rank())
+    module = ReplayModule(
+        model(job.model),
+        device,
+        job.compute_seconds,
+        seed=dist.get_rank(),
+        sparse=job.sparse,
+    )
     return STRATEGIES[job.strategy](module)
 
 

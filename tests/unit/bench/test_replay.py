@@ -1,0 +1,142 @@
+"""The driver of replays, its table and its command."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from slipstream.bench.limits import Limit
+from slipstream.bench.replay import PEERS, ReplaySpec, Row, default_peers, limits, peers, replay
+from slipstream.bench.replay_job import Job, Measured
+from slipstream.bench.replay_table import as_json, table
+from slipstream.cli import bench_replay
+from slipstream.errors import UsageError
+
+LIMIT = Limit(compute_only=1.0, within=2.0, across=1.25)
+
+
+def row(peer: str, seconds: tuple[float, ...]) -> Row:
+    return Row(model="vgg16", peer=peer, wire="fp32", steps=Measured(seconds=seconds), limit=LIMIT)
+
+
+def shown(spec: ReplaySpec, rows: list[Row]) -> str:
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(table(spec, rows))
+    return captured.get()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"hosts": 1}, "hosts is 1; allowed: 2"),
+        ({"steps": 0}, "steps is 0; allowed: 1"),
+        ({"preset": "k80"}, "no preset is called 'k80'"),
+        ({"models": ("lenet",)}, "no model is called 'lenet'"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_a_wrong_call(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ReplaySpec(**{"models": ("vgg16",), **wrong})
+
+
+def test_a_peer_that_does_not_exist_is_a_wrong_call() -> None:
+    with pytest.raises(UsageError, match="'mpi'; there are gloo"):
+        peers(["gloo", "mpi"])
+
+
+def test_hooks_are_left_out_for_sparse_gradients() -> None:
+    dense = default_peers(ReplaySpec(models=("bert-base",)))
+    sparse = default_peers(ReplaySpec(models=("bert-base",), sparse=True))
+    assert dense == tuple(PEERS.values())
+    assert [peer.name for peer in sparse] == ["gloo", "slipstream"]
+
+
+def test_compute_is_as_slow_as_the_lab() -> None:
+    assert ReplaySpec(models=("vgg16",)).network().bits_per_second == 1e9
+    replayed = ReplaySpec(models=("vgg16",), rate="500mbit")
+    (first, *_) = limits(replayed)
+    assert first.limit.compute_only == pytest.approx(60 * 0.097)
+
+
+def test_a_job_arrives_as_it_was_sent() -> None:
+    job = Job(
+        model="vgg16",
+        strategy="ddp",
+        backend="gloo",
+        wire="fp32",
+        compute_seconds=0.1,
+        steps=1,
+        warmup=3,
+        busy=False,
+        sparse=True,
+        output="/there/it is",
+    )
+    assert Job.from_text(job.as_text()) == job
+
+
+def test_rounds_are_measured_together(tmp_path: Path) -> None:
+    Measured(seconds=(1.0, 2.0)).write(str(tmp_path / "steps"))
+    read = Measured.read(str(tmp_path / "steps"))
+    assert Measured.merged([read, Measured(seconds=(9.0,))]).median == 2.0
+
+
+def test_the_table_shows_efficiencies_beside_the_limits() -> None:
+    spec = ReplaySpec(models=("vgg16",))
+    rows = [row("compute only", (1.0, 1.1, 0.9)), row("DDP over gloo", (2.5, 2.4, 2.6))]
+    lines = shown(spec, rows).splitlines()
+    assert "30 times slower" in lines[0]
+    (gloo,) = [line for line in lines if "DDP over gloo" in line]
+    cells = [cell.strip() for cell in gloo.strip("│").split("│")]
+    assert cells[1:] == [
+        "DDP over gloo", "fp32", "2.500", "2.400 - 2.600", "0.400", "0.500", "0.800",
+    ]  # fmt: skip
+
+
+def test_the_json_has_every_step() -> None:
+    spec = ReplaySpec(models=("vgg16",))
+    written = json.loads(json.dumps(as_json(spec, [row("DDP over gloo", (2.0, 4.0))])))
+    assert written["rows"][0]["seconds"] == [2.0, 4.0]
+    assert written["rows"][0]["efficiency"] == pytest.approx(1 / 3)
+    assert written["compute_seconds"] == {"vgg16": pytest.approx(2.91)}
+    assert written["spec"]["rate"] == "1gbit"
+
+
+def test_the_command_prints_limits_without_running_anything(tmp_path: Path) -> None:
+    app = typer.Typer()
+    bench_replay.add_to(app)
+    file = tmp_path / "limits.json"
+    done = CliRunner().invoke(app, ["vgg16", "bert-base", "--limits", "--json", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "limit within" in done.output
+    rows = json.loads(file.read_text())["rows"]
+    assert [(each["model"], each["wire"]) for each in rows] == [
+        (name, wire) for name in ("vgg16", "bert-base") for wire in ("fp32", "fp16", "int8")
+    ]
+
+
+def test_the_command_does_not_import_pytorch() -> None:
+    program = "import sys, slipstream.cli.bench_replay; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.netns
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_a_replay_in_the_lab_sends_all_gradients() -> None:
+    pytest.importorskip("torch")
+    spec = ReplaySpec(models=("resnet50",), hosts=2, steps=2, rounds=1)
+    told: list[str] = []
+    compute_only, gloo = replay(spec, peers(["gloo"]), told.append)
+    assert len(told) == 2
+    assert compute_only.efficiency == 1
+    assert compute_only.steps is not None
+    assert compute_only.steps.median >= 1.1
+    # It cannot be better than the limit unless bytes are missing; on a busy machine it is worse.
+    assert gloo.efficiency is not None
+    assert 0.3 < gloo.efficiency < gloo.limit.efficiency_within + 0.05

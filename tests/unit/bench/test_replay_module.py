@@ -1,0 +1,159 @@
+"""The module of a replay: its parameters, when gradients are ready, and how long it takes."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from slipstream.bench.models import Layer, Model, Parameter, model  # noqa: E402
+from slipstream.bench.replay_device import BusyDevice, TimedDevice  # noqa: E402
+from slipstream.bench.replay_module import ReplayModule  # noqa: E402
+from slipstream.bench.replay_strategies import compute_only  # noqa: E402
+
+RANKS = Path(__file__).parent / "ranks"
+
+
+def language_model() -> Model:
+    """Three layers: an embedding with sparse rows, a matrix, and a head that uses the embedding."""
+    words = Parameter(name="words", shape=(50, 4), rows_per_sample=3)
+    matrix = Parameter(name="matrix", shape=(4, 4))
+    return Model(
+        name="tiny",
+        layers=(
+            Layer(name="embedding", parameters=(words,), flops=0),
+            Layer(name="middle", parameters=(matrix,), flops=100),
+            Layer(name="head", parameters=(), flops=100, tied=("words",)),
+        ),
+        batch=2,
+        sample="three words",
+    )
+
+
+def made(replayed: Model, seconds: float = 0.0, *, sparse: bool = False) -> ReplayModule:
+    return ReplayModule(replayed, TimedDevice(), seconds, sparse=sparse)
+
+
+def run_both_passes(module: ReplayModule) -> None:
+    module(torch.zeros((), requires_grad=True)).backward()
+
+
+def spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_a_module_has_the_parameters_of_its_model() -> None:
+    resnet = model("resnet50")
+    shapes = [tuple(parameter.shape) for parameter in made(resnet).parameters()]
+    assert shapes == [parameter.shape for parameter in resnet.parameters]
+
+
+def test_gradients_become_ready_in_reverse_order_and_tied_ones_with_their_owner() -> None:
+    module = made(language_model())
+    ready: list[tuple[int, ...]] = []
+    for parameter in module.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda each: ready.append(tuple(each.shape)))
+    run_both_passes(module)
+    assert ready == [(4, 4), (50, 4)]
+
+
+def test_the_backward_pass_leaves_dense_gradients_where_they_are() -> None:
+    module = made(language_model())
+    before = [(each.grad.data_ptr(), each.grad.clone()) for each in module.parameters()]
+    run_both_passes(module)
+    for parameter, (address, values) in zip(module.parameters(), before, strict=True):
+        assert parameter.grad.data_ptr() == address
+        assert torch.equal(parameter.grad, values)
+
+
+def test_ranks_have_different_gradients() -> None:
+    first, second = (
+        ReplayModule(language_model(), TimedDevice(), 0.0, seed=seed) for seed in (0, 1)
+    )
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    assert not any(torch.equal(one.grad, other.grad) for one, other in pairs)
+
+
+def test_sparse_gradients_have_as_many_rows_as_a_batch_can_touch() -> None:
+    module = made(language_model(), sparse=True)
+    (words,) = module.sparse_parameters()
+    assert words.grad is None
+    run_both_passes(module)
+    assert words.grad.is_sparse
+    assert words.grad.shape == (50, 4)
+    assert words.grad.coalesce()._nnz() == words.grad._nnz() == 6
+
+
+def test_a_step_updates_the_parameters_and_can_be_repeated() -> None:
+    for sparse in (False, True):
+        module = made(language_model(), sparse=sparse)
+        step = compute_only(module)
+        step()
+        once = [parameter.detach().clone() for parameter in module.parameters()]
+        step()
+        for parameter, before in zip(module.parameters(), once, strict=True):
+            assert before.abs().max() > 0
+            assert not torch.equal(parameter, before)
+
+
+def test_a_step_takes_its_compute_of_which_two_thirds_are_backward() -> None:
+    module = made(language_model(), 0.3)
+    start = time.perf_counter()
+    loss = module(torch.zeros((), requires_grad=True))
+    half = time.perf_counter()
+    loss.backward()
+    end = time.perf_counter()
+    assert 0.1 <= half - start < 0.2
+    assert 0.3 <= end - start < 0.4
+
+
+def test_what_the_process_does_between_layers_of_a_backward_pass_delays_nothing() -> None:
+    device = TimedDevice()
+    start = time.perf_counter()
+    device.begin_step()
+    for _ in range(10):
+        spin(0.02)
+        device.compute(0.04, may_wait=False)
+    assert 0.4 <= time.perf_counter() - start < 0.55
+
+
+def test_what_a_layer_of_a_forward_pass_waited_for_delays_it() -> None:
+    device = TimedDevice()
+    start = time.perf_counter()
+    device.begin_step()
+    for _ in range(5):
+        spin(0.02)
+        device.compute(0.04, may_wait=True)
+    assert time.perf_counter() - start >= 0.3
+
+
+def test_a_device_that_was_late_starts_the_next_step_anew() -> None:
+    device = TimedDevice()
+    device.begin_step()
+    spin(0.1)
+    device.begin_step()
+    start = time.perf_counter()
+    device.compute(0.05, may_wait=False)
+    assert time.perf_counter() - start >= 0.049
+
+
+def test_a_busy_device_uses_the_processor() -> None:
+    device = BusyDevice()
+    before = time.process_time()
+    for _ in range(100):
+        device.compute(0.002, may_wait=False)
+    assert time.process_time() - before > 0.1
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("strategy", ["ddp", "ddp-fp16"])
+def test_ddp_leaves_the_mean_of_all_ranks_in_the_gradients(strategy: str) -> None:
+    script = str(RANKS / "averages.py")
+    command = [sys.executable, "-m", "slipstream.cli", "run", "-n", "2", script, strategy]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
