@@ -163,7 +163,7 @@ def compare_script(
 
         def show(shown: Sequence[Progress]) -> None:
             if console.is_terminal:
-                live.update(progress_screen(lab, shown), refresh=True)
+                live.update(progress_screen(console, lab, shown), refresh=True)
 
         results = compare(lab, command, backends=BACKENDS, together=together, on_progress=show)
     for each in results:

@@ -47,7 +47,10 @@ def lab_title(lab: Lab) -> str:
     """Return a lab in one line."""
     spec = lab.spec
     ranks = f"{spec.ranks_per_host} rank{'s' if spec.ranks_per_host > 1 else ''}"
-    text = f"{lab.name}: {spec.hosts} hosts of {ranks}"
+    rates = sorted(set(spec.link_rates), reverse=True)
+    text = f"{lab.name}: {spec.hosts} hosts of {ranks} at {' or '.join(map(format_rate, rates))}"
+    if spec.uplink_rate:
+        text += f", {spec.racks} racks at {format_rate(spec.uplink_rate)}"
     if caps := spec.flow_caps:
         kinds = sorted(set(caps), reverse=True)
         text += f", flows up to {' or '.join(map(format_rate, kinds))} on {len(caps)} paths"
@@ -107,8 +110,9 @@ def link_fields(link: LinkCounters) -> dict[str, int]:
     }
 
 
-def progress_screen(lab: Lab, shown: Sequence[Progress]) -> Group:
-    """Return a comparison that is under way."""
+def progress_screen(console: Console, lab: Lab, shown: Sequence[Progress]) -> Group:
+    """Return a comparison that is under way, for a console."""
+    blocks = _BLOCKS if console.encoding.startswith("utf") else _ASCII_BLOCKS
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_column(width=8)
@@ -116,33 +120,35 @@ def progress_screen(lab: Lab, shown: Sequence[Progress]) -> Group:
     grid.add_column(width=_NUM_BLOCKS)
     grid.add_column(justify="right", width=14)
     grid.add_column(overflow="ellipsis", no_wrap=True)
-    fastest = max(lab.spec.link_rates)
+    fastest = max((rate for each in shown for rate in each.rates), default=1.0)
     for each in shown:
         state = Text(each.state, style=_STATE_STYLES[each.state])
         rate = f"{each.rates[-1] / 1e6:.0f} Mbit/s" if each.state == "running" else ""
         elapsed = f"{each.elapsed_seconds:.1f} s" if each.rates else ""
         line = Text(each.last_line, style="dim")
-        grid.add_row(each.backend, state, elapsed, _curve(each.rates, fastest), rate, line)
+        grid.add_row(each.backend, state, elapsed, _curve(each.rates, fastest, blocks), rate, line)
     return Group(Text(lab_title(lab), style="dim"), grid)
 
 
 def result_table(shown: Sequence[Progress]) -> Table:
     """Return how the runs of a comparison went, each beside the first."""
     table = Table("backend")
-    for name in ("seconds", "speed", "with start-up", "sent per host", "sent per uplink"):
+    has_uplinks = any(each.passed and each.passed.uplinks for each in shown)
+    names = ["seconds", "speed", "with start-up", "sent per host"]
+    for name in [*names, "per uplink"] if has_uplinks else names:
         table.add_column(name, justify="right")
     for each in shown:
         if each.failure is not None or each.passed is None:
             table.add_row(each.backend, Text("failed", style="bold red"))
             continue
         ratio = speed_ratio(shown[0], each)
+        links = [each.passed.hosts, *([each.passed.uplinks] if has_uplinks else [])]
         table.add_row(
             each.backend,
             f"{each.training_seconds:.2f}" if each.training_seconds else "no group",
             f"{ratio:.2f}x" if ratio else "",
             f"{each.elapsed_seconds:.2f}",
-            format_bytes(_mean([link.sent_bytes for link in each.passed.hosts])),
-            format_bytes(_mean([link.sent_bytes for link in each.passed.uplinks])),
+            *(format_bytes(_mean([link.sent_bytes for link in several])) for several in links),
         )
     return table
 
@@ -175,8 +181,7 @@ def stderr_console() -> Console:
     return make_console(sys.stderr)
 
 
-def _curve(rates: Sequence[float], fastest: float) -> str:
-    blocks = _BLOCKS if sys.stderr.encoding.lower().startswith("utf") else _ASCII_BLOCKS
+def _curve(rates: Sequence[float], fastest: float, blocks: str) -> str:
     top = len(blocks) - 1
     heights = [min(round(rate / fastest * top), top) for rate in rates[-_NUM_BLOCKS:]]
     return "".join(blocks[height] for height in heights)
