@@ -72,6 +72,7 @@ GROUPS: dict[str, tuple[Package, ...]] = {
         Package("openssh-server", "tests of run -H", program("sshd"), required=False),
         Package("openssh-client", "tests of run -H", program("ssh"), required=False),
         Package("iproute2", "tests between network namespaces", program("ip"), required=False),
+        Package("iputils-ping", "tests of the lab", program("ping"), required=False),
         Package("openmpi-bin", "tests, benchmarks", program("mpirun.openmpi"), required=False),
         Package("libopenmpi-dev", "benchmarks", program("mpicc.openmpi"), required=False),
         Package("mpich", "tests under mpiexec", program("mpiexec.mpich"), required=False),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from slipstream.lab import Lab, LabSpec
 from slipstream.lab import registry as labs
 
 pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
@@ -51,6 +53,13 @@ def up() -> Iterator[None]:
         lab("down", "--name", NAME)
 
 
+@pytest.fixture(scope="module")
+def standing() -> Iterator[str]:
+    """The name of a lab that no test changes."""
+    with Lab(LabSpec(hosts=2), name="test-standing") as made:
+        yield made.name
+
+
 def test_a_lab_stays_up_and_goes_down(up: None) -> None:
     hosts = status_of(NAME)["hosts"]
     assert [host["address"] for host in hosts] == ["10.90.0.1", "10.90.0.2"]
@@ -70,6 +79,7 @@ def namespaces() -> tuple[str, ...]:
     return record.network.namespaces
 
 
+@pytest.mark.launcher("ping")
 def test_a_program_runs_in_the_lab_that_is_up(up: None) -> None:
     done = lab("run", "--name", NAME, "--", "sh", "-c", "ping -q -c 1 host1 >&2; echo rank $RANK")
     assert done.returncode == 0, done.stderr
@@ -109,12 +119,14 @@ def test_links_change_are_cut_and_mended(up: None) -> None:
         (("link", "uplinks", "--rate", "1mbit"), "no uplink to change"),
         (("link", "0", "--rate", "fast"), "allowed: a number with kbit, mbit or gbit"),
         (("run", "--hosts", "3", "--", "true"), "is up, and options describe another"),
-        (("up",), "there is a lab named 'test-command'"),
+        (("up",), "there is a lab named 'test-standing'"),
         (("compare", "--", "ls"), "allowed: a .py file, or -m and a module"),
     ],
 )
-def test_what_is_not_allowed_is_explained(up: None, arguments: tuple[str, ...], said: str) -> None:
-    done = lab(arguments[0], "--name", NAME, *arguments[1:])
+def test_what_is_not_allowed_is_explained(
+    standing: str, arguments: tuple[str, ...], said: str
+) -> None:
+    done = lab(arguments[0], "--name", standing, *arguments[1:])
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -157,7 +169,7 @@ def test_a_killed_run_leaves_what_down_removes(wait_until: Wait) -> None:
     process.stdout.close()
     assert status_of(name) == {"name": name, "is_stale": True}
     assert f"lab down --name {name}" in lab("status").stdout
-    assert lab("down", "--all").returncode == 0
+    assert lab("down", "--name", name).returncode == 0
     assert not record.network.exists()
     assert name not in names()
 
@@ -174,18 +186,40 @@ def names() -> list[str]:
     return [record.name for record in labs.load_all()]
 
 
-def test_down_all_spares_the_labs_of_programs_that_run(wait_until: Wait) -> None:
-    process = start_forever()
-    assert process.stdout is not None
-    assert "waiting" in process.stdout.readline()
-    owned = [r.name for r in labs.load_all() if r.owner and r.owner[0] == process.pid]
-    done = lab("down", "--all")
-    assert done.returncode == 0
-    assert f"{owned[0]} belongs to process {process.pid}" in done.stderr
-    assert process.poll() is None
-    process.terminate()
-    process.wait(LIMIT_SECONDS)
-    process.stdout.close()
+DOWN_ALL = """
+mount -t tmpfs lab /run
+slipstream lab up --name stays --hosts 1
+slipstream lab run --name none --hosts 1 -- sh -c 'echo waiting; exec sleep 600' >lines &
+until grep -q waiting lines; do read -t 0.05 nothing </dev/zero || true; done
+slipstream lab down --all
+slipstream lab status --json
+kill -9 $!
+wait $! || true
+slipstream lab down --all
+slipstream lab status --json
+ip netns list
+"""
+
+
+@pytest.mark.launcher("unshare")
+def test_down_all_spares_the_labs_of_programs_that_run(tmp_path: Path) -> None:
+    # With a /run of its own, since others may have labs on this machine.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-ec", DOWN_ALL],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\w+ belongs to process \d+", done.stderr)
+    decoder = json.JSONDecoder()
+    while_it_ran, end = decoder.raw_decode(done.stdout)
+    assert [each["is_stale"] for each in while_it_ran] == [False]
+    assert done.stdout[end:].split() == ["[]"]
 
 
 def test_help_names_what_there_is() -> None:

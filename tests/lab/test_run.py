@@ -89,6 +89,11 @@ def test_a_run_can_be_smaller_than_the_lab(lab: Lab) -> None:
         lab.run(["true"], hosts=3)
 
 
+def test_one_run_teaches_the_next_nothing(lab: Lab) -> None:
+    result = lab.run(["cat", "/proc/sys/net/ipv4/tcp_no_metrics_save"])
+    assert result.lines == (("1",),) * 4
+
+
 def test_hosts_know_one_another_by_name(lab: Lab) -> None:
     result = lab.run(["getent", "hosts", "host1"])
     assert {lines[0].split()[0] for lines in result.lines} == {lab.addresses[1]}

@@ -102,6 +102,7 @@ def test_racks_share_an_uplink_and_have_no_part_in_each_other(transfer: Transfer
     assert uplinks[1].received_payload_bytes >= 4_000_000
 
 
+@pytest.mark.launcher("ping")
 def test_others_wait_only_milliseconds_behind_a_transfer(
     start_transfer: Callable[..., LabRun], wait_until: Wait
 ) -> None:

@@ -41,6 +41,15 @@ def run_batch(program: str, namespace: str | None, lines: Sequence[str]) -> None
         _run([program, *_in(namespace), "-batch", "-"], "\n".join(lines) + "\n")
 
 
+def run_inside(namespace: str, command: Sequence[str]) -> None:
+    """Run a short command in a network namespace.
+
+    Raises:
+        UnsupportedError: it failed.
+    """
+    _run(["ip", "netns", "exec", namespace, *command], "")
+
+
 def query(program: str, namespace: str | None, *arguments: str) -> list[dict[str, Any]]:
     """Return what ip or tc tells as JSON."""
     output = _run([program, *_in(namespace), "-s", "-j", *arguments], "")

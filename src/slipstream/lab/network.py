@@ -14,12 +14,13 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.lab.iproute import namespaces, processes, query, run_batch
+from slipstream.lab.iproute import namespaces, processes, query, run_batch, run_inside
 from slipstream.lab.rates import MAX_RATE, parse_rate
 from slipstream.lab.shaping import (
     HOST_QUEUE_SECONDS,
@@ -33,6 +34,8 @@ from slipstream.lab.spec import LabSpec
 PREFIX = "slipstream-lab-"
 INTERFACE = "lab0"  # of every host
 _SPINE = "spine"
+# Else a connection begins with what an earlier one to that host has learnt, from run to run.
+_FORGET = "echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save"
 _NAMES = Path("/etc/netns")
 _KILL_SECONDS = 5.0
 
@@ -149,6 +152,7 @@ class Network:
                 shape = shape_link(INTERFACE, rates[host], HOST_QUEUE_SECONDS, caps)
                 run_batch("tc", self.host(host), shape)
                 run_batch("ip", self.host(host), self._host_commands(host))
+                run_inside(self.host(host), ["sh", "-c", _FORGET])
         except BaseException:
             self.destroy()
             raise
@@ -222,7 +226,8 @@ class Network:
             for host in range(self.spec.hosts):
                 folder = _NAMES / self.host(host)
                 folder.mkdir(parents=True)
-                (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *known, ""]))
+                own = f"{self.address(host)} {socket.gethostname()}"  # all share the machine's name
+                (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", own, *known, ""]))
                 (folder / "resolv.conf").write_text("")
         except PermissionError as error:  # in a user namespace, which may not write to /etc
             _log.info("hosts of the lab have addresses only: %s", error)
