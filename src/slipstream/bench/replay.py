@@ -8,6 +8,7 @@ step divided by the peer's. Nothing else should run on the machine.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,16 @@ from slipstream.bench.replay_job import Job, Measured, Peer
 from slipstream.bench.replay_presets import Preset, preset
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabSpec
+from slipstream.lab.network import INTERFACE
 
 COMPUTE_ONLY = Peer(name="compute-only", title="compute only", strategy="compute-only")
+
+# What Horovod's launcher would tell all ranks alike.
+HOROVOD_VARIABLES = {
+    "HOROVOD_CONTROLLER": "gloo",
+    "HOROVOD_CPU_OPERATIONS": "gloo",
+    "HOROVOD_GLOO_IFACE": INTERFACE,
+}
 
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
@@ -35,6 +44,19 @@ PEERS: Mapping[str, Peer] = {
             strategy="ddp-fp16",
             wire="fp16",
             backend="slipstream",
+        ),
+        Peer(
+            name="horovod",
+            title="Horovod over gloo",
+            strategy="horovod",
+            environ=HOROVOD_VARIABLES,
+        ),
+        Peer(
+            name="horovod-fp16",
+            title="Horovod over gloo, fp16",
+            strategy="horovod-fp16",
+            wire="fp16",
+            environ=HOROVOD_VARIABLES,
         ),
     )
 }
@@ -105,7 +127,7 @@ class Row:
 
     Args:
         model: its name.
-        peer: its title.
+        peer: its title; empty where only the limit was computed.
         wire: precision of gradients between hosts.
         steps: as measured, or None where only the limit was computed.
         limit: of this model and wire, with the compute-only step that was measured.
@@ -136,14 +158,22 @@ def peers(names: Sequence[str]) -> tuple[Peer, ...]:
 
 
 def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
-    """Returns all peers; with sparse gradients those without a hook, which knows dense ones only.
+    """Returns all peers that can be run here and, if asked for, with sparse gradients.
+
+    Hooks and Horovod's optimizer want dense ones. Horovod is left out where it is not installed.
 
     Args:
         spec: what is replayed.
     """
+    allowed = [peer for peer in PEERS.values() if not spec.sparse or peer.strategy == "ddp"]
     return tuple(
-        peer for peer in PEERS.values() if not (spec.sparse and peer.strategy == "ddp-fp16")
+        peer for peer in allowed if not peer.strategy.startswith("horovod") or has_horovod()
     )
+
+
+def has_horovod() -> bool:
+    """Returns whether Horovod is installed."""
+    return importlib.util.find_spec("horovod") is not None
 
 
 def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -> list[Row]:
@@ -153,12 +183,17 @@ def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -
         spec: what would be replayed.
         wires: precisions of gradients between hosts.
     """
-    rows: list[Row] = []
-    for replayed in map(model, spec.models):
-        step = Step(compute=spec.compute_seconds(replayed))
-        for wire in wires:
-            rows.append(_row(spec, replayed, Peer(name="", title="", strategy="", wire=wire), step))
-    return rows
+    return [
+        Row(
+            model=replayed.name,
+            peer="",
+            wire=wire,
+            steps=None,
+            limit=_limit(spec, replayed, Step(compute=spec.compute_seconds(replayed)), wire),
+        )
+        for replayed in map(model, spec.models)
+        for wire in wires
+    ]
 
 
 def replay(spec: ReplaySpec, compared: Sequence[Peer], on_run: OnRun | None = None) -> list[Row]:
@@ -196,19 +231,20 @@ def _replay_model(
     compute = spec.compute_seconds(replayed)
     whole = merged[COMPUTE_ONLY.name].median
     step = Step(compute=min(compute, whole), optimizer=max(0.0, whole - compute))
-    return [_row(spec, replayed, peer, step, merged[peer.name]) for peer in taking_turns]
+    return [
+        Row(
+            model=replayed.name,
+            peer=peer.title,
+            wire=peer.wire,
+            steps=merged[peer.name],
+            limit=_limit(spec, replayed, step, peer.wire),
+        )
+        for peer in taking_turns
+    ]
 
 
-def _row(
-    spec: ReplaySpec, replayed: Model, peer: Peer, step: Step, steps: Measured | None = None
-) -> Row:
-    return Row(
-        model=replayed.name,
-        peer=peer.title,
-        wire=peer.wire,
-        steps=steps,
-        limit=limit(replayed, step, spec.network(), peer.wire, sparse=spec.sparse),
-    )
+def _limit(spec: ReplaySpec, replayed: Model, step: Step, wire: Wire) -> Limit:
+    return limit(replayed, step, spec.network(), wire, sparse=spec.sparse)
 
 
 def _run(lab: Lab, spec: ReplaySpec, replayed: Model, peer: Peer) -> Measured:

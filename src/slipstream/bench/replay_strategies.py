@@ -1,4 +1,4 @@
-"""How the ranks of a replay train: by themselves, or with DDP over a backend.
+"""How the ranks of a replay train: by themselves, with DDP over a backend, or with Horovod.
 
 A strategy makes, of a module, what runs one step; the optimizer is a real one.
 """
@@ -11,6 +11,7 @@ import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from slipstream.bench import replay_horovod
 from slipstream.bench.replay_module import ReplayModule
 
 Step = Callable[[], None]
@@ -22,25 +23,37 @@ MOMENTUM = 0.9
 
 def compute_only(module: ReplayModule) -> Step:
     """Steps without communication."""
-    return _training_step(module, module)
+    return _training_step(module, module, _optimizer(module))
 
 
 def ddp(module: ReplayModule) -> Step:
     """Steps with DDP, which sums in the gradients' own buffers."""
-    return _training_step(_wrapped(module), module)
+    return _training_step(_wrapped(module), module, _optimizer(module))
 
 
 def ddp_fp16(module: ReplayModule) -> Step:
     """Steps with DDP and the hook of PyTorch that casts each bucket to fp16 and back."""
     wrapped = _wrapped(module)
     wrapped.register_comm_hook(None, fp16_compress_hook)  # pyright: ignore[reportUnknownMemberType]
-    return _training_step(wrapped, module)
+    return _training_step(wrapped, module, _optimizer(module))
+
+
+def horovod(module: ReplayModule) -> Step:
+    """Steps with Horovod's optimizer."""
+    return _horovod(module, fp16=False)
+
+
+def horovod_fp16(module: ReplayModule) -> Step:
+    """Steps with Horovod's optimizer and its compression, which casts to fp16 and back."""
+    return _horovod(module, fp16=True)
 
 
 STRATEGIES: Mapping[str, Strategy] = {
     "compute-only": compute_only,
     "ddp": ddp,
     "ddp-fp16": ddp_fp16,
+    "horovod": horovod,
+    "horovod-fp16": horovod_fp16,
 }
 
 
@@ -49,8 +62,14 @@ def _wrapped(module: ReplayModule) -> DistributedDataParallel:
     return DistributedDataParallel(module, gradient_as_bucket_view=True, init_sync=False)
 
 
-def _training_step(callee: torch.nn.Module, module: ReplayModule) -> Step:
-    optimizer = _optimizer(module)
+def _horovod(module: ReplayModule, *, fp16: bool) -> Step:
+    optimizer = replay_horovod.distributed(_optimizer(module), module, fp16=fp16)
+    return _training_step(module, module, optimizer)
+
+
+def _training_step(
+    callee: torch.nn.Module, module: ReplayModule, optimizer: torch.optim.Optimizer
+) -> Step:
     sparse = module.sparse_parameters()
 
     def step() -> None:
