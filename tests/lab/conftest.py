@@ -12,6 +12,7 @@ from slipstream.lab import Lab, LabRun
 
 TRANSFER = str(Path(__file__).parent / "ranks" / "transfer.py")
 LIMIT_SECONDS = 30.0
+WINDOW_SECONDS = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ class Report:
 
 Transfer = Callable[..., list[Report]]
 StartTransfer = Callable[..., LabRun]
+RateNow = Callable[..., float]
 Wait = Callable[[Callable[[], object]], None]
 
 
@@ -71,6 +73,20 @@ def transfer(start_transfer: StartTransfer) -> Transfer:
         ]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def rate_now() -> RateNow:
+    """Measure how fast a host sends, in bits per second, over the next tenths of a second."""
+
+    def measure(lab: Lab, host: int = 0) -> float:
+        before, began = lab.counters(), time.monotonic()
+        while time.monotonic() < began + WINDOW_SECONDS:
+            lab.counters()
+        sent = lab.counters().since(before).hosts[host].sent_bytes
+        return sent * 8 / (time.monotonic() - began)
+
+    return measure
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Links that change, go down and come back under a transfer, and their counters."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,9 +10,9 @@ from slipstream.lab import Lab, LabRun, LabSpec
 
 pytestmark = pytest.mark.netns
 
+RateNow = Callable[..., float]
 StartTransfer = Callable[..., LabRun]
 Wait = Callable[[Callable[[], object]], None]
-WINDOW_SECONDS = 0.3
 MBIT = 1_000_000
 ENDLESS = 10**11
 
@@ -24,17 +23,8 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
-def rate_now(lab: Lab, host: int = 0) -> float:
-    """Return how fast a host sends, in bits per second, over the next tenths of a second."""
-    before, began = lab.counters(), time.monotonic()
-    while time.monotonic() < began + WINDOW_SECONDS:
-        lab.counters()
-    sent = lab.counters().since(before).hosts[host].sent_bytes
-    return sent * 8 / (time.monotonic() - began)
-
-
 def test_a_link_changes_under_a_transfer(
-    lab: Lab, start_transfer: StartTransfer, wait_until: Wait
+    lab: Lab, start_transfer: StartTransfer, wait_until: Wait, rate_now: RateNow
 ) -> None:
     run = start_transfer(lab, ENDLESS, "0:1")
     wait_until(lambda: 70 * MBIT < rate_now(lab) < 110 * MBIT)
@@ -47,7 +37,9 @@ def test_a_link_changes_under_a_transfer(
     run.end()
 
 
-def test_a_changed_link_keeps_its_caps(start_transfer: StartTransfer, wait_until: Wait) -> None:
+def test_a_changed_link_keeps_its_caps(
+    start_transfer: StartTransfer, wait_until: Wait, rate_now: RateNow
+) -> None:
     with Lab(LabSpec(hosts=2, rate="20mbit", flow_rate="50mbit", flow_classes=4)) as lab:
         run = start_transfer(lab, ENDLESS, "0:1")
         wait_until(lambda: 14 * MBIT < rate_now(lab) < 25 * MBIT)
@@ -58,7 +50,7 @@ def test_a_changed_link_keeps_its_caps(start_transfer: StartTransfer, wait_until
 
 
 def test_an_uplink_changes_under_a_transfer(
-    start_transfer: StartTransfer, wait_until: Wait
+    start_transfer: StartTransfer, wait_until: Wait, rate_now: RateNow
 ) -> None:
     with Lab(LabSpec(hosts=2, rate="100mbit", racks=2, uplink="100mbit")) as lab:
         run = start_transfer(lab, ENDLESS, "0:1")
@@ -68,14 +60,14 @@ def test_an_uplink_changes_under_a_transfer(
 
 
 def test_a_transfer_stops_at_a_cut_and_goes_on_after_it(
-    lab: Lab, start_transfer: StartTransfer, wait_until: Wait
+    lab: Lab, start_transfer: StartTransfer, wait_until: Wait, rate_now: RateNow
 ) -> None:
     run = start_transfer(lab, ENDLESS, "0:1")
     wait_until(lambda: rate_now(lab) > 70 * MBIT)
     lab.cut(1)
     assert lab.is_cut(1)
     assert not lab.is_cut(0)
-    wait_until(lambda: lab.counters().hosts[1].received_bytes == received_later(lab))
+    wait_until(lambda: lab.counters().hosts[1].received_bytes == received_later(lab, rate_now))
     lab.mend(1)
     assert not lab.is_cut(1)
     wait_until(lambda: 70 * MBIT < rate_now(lab) < 110 * MBIT)
@@ -83,7 +75,7 @@ def test_a_transfer_stops_at_a_cut_and_goes_on_after_it(
     run.end()
 
 
-def received_later(lab: Lab) -> int:
+def received_later(lab: Lab, rate_now: RateNow) -> int:
     """Return what host 1 has received after a while."""
     rate_now(lab)
     return lab.counters().hosts[1].received_bytes

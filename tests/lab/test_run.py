@@ -119,6 +119,15 @@ def test_lines_come_as_they_are_written_and_overwritten_ones_in_their_last_state
     assert heard == [(0, "one"), (0, "done"), (0, "no endlate")]
 
 
+def test_a_listener_that_fails_ends_the_run_and_is_heard(lab: Lab) -> None:
+    def listen(rank: int, text: str) -> None:
+        raise ValueError(f"{rank} {text}")
+
+    with pytest.raises(ValueError, match=r"[0-3] word"):
+        lab.run(shell("echo word; sleep 600"), on_line=listen)
+    assert processes_in(lab) == []
+
+
 def test_the_first_rank_that_fails_is_named_and_ends_the_others(lab: Lab) -> None:
     script = shell("if [ $RANK = 2 ]; then echo last words; exit 3; fi; sleep 600 & wait")
     began = time.monotonic()

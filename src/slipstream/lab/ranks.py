@@ -100,7 +100,10 @@ class LabRun:
         self._began = time.monotonic()
         self._seconds = 0.0
         self._failure: RankFailure | None = None
+        self._error: Exception | None = None  # of the caller's `on_line`
         self._kill_at: float | None = None
+        self._lock = threading.Lock()  # guards _wake_write, which is None when the run is over
+        self._wake_write: int | None
         self._wake_read, self._wake_write = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ)
@@ -139,7 +142,8 @@ class LabRun:
     def wait(self, timeout_seconds: float | None = None) -> RunResult:
         """Block until all ranks have ended; when the time is over, end them.
 
-        Ctrl-C (any exception in this thread) ends them as well.
+        Ctrl-C (any exception in this thread) ends them as well, and so does one of `on_line`, which
+        is raised here.
         """
         try:
             self._thread.join(timeout_seconds)
@@ -148,6 +152,8 @@ class LabRun:
             raise
         if self._thread.is_alive():
             self.end(is_late=True)
+        if self._error is not None:
+            raise self._error
         return RunResult(
             seconds=self._seconds,
             lines=tuple(tuple(rank.lines) for rank in self._ranks),
@@ -160,8 +166,9 @@ class LabRun:
         Args:
             is_late: ranks that still run count as failed.
         """
-        if self._thread.is_alive():
-            os.write(self._wake_write, b"l" if is_late else b"e")
+        with self._lock:
+            if self._wake_write is not None:
+                os.write(self._wake_write, b"l" if is_late else b"e")
         self._thread.join()
 
     def _start(self, argv: Sequence[str], plan: RankPlan) -> None:
@@ -184,14 +191,23 @@ class LabRun:
         self._selector.register(os.pidfd_open(process.pid), selectors.EVENT_READ, rank)
 
     def _supervise(self) -> None:
+        try:
+            self._serve_all()
+        except Exception as error:  # noqa: BLE001  the top of a thread: `wait` raises it
+            self._error = error
+            self._signal(signal.SIGKILL)
+        for rank in self._ranks:
+            rank.process.wait()
+        self._seconds = time.monotonic() - self._began
+        self._kill_leftovers()
+        self._close()
+
+    def _serve_all(self) -> None:
         while any(rank.is_running for rank in self._ranks):
             for key, _ in self._selector.select(self._patience()):
                 self._serve(key)
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._signal(signal.SIGKILL)
-        self._seconds = time.monotonic() - self._began
-        self._kill_leftovers()
-        self._close()
 
     def _serve(self, key: selectors.SelectorKey) -> None:
         if key.fd == self._wake_read:
@@ -256,9 +272,15 @@ class LabRun:
     def _close(self) -> None:
         for rank in self._ranks:
             rank.output.close()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, int) and key.fd != self._wake_read:
+                os.close(key.fd)  # the pidfd of a rank whose end nobody has seen
         self._selector.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        with self._lock:
+            os.close(self._wake_read)
+            if self._wake_write is not None:
+                os.close(self._wake_write)
+            self._wake_write = None
 
 
 def _last_state(line: bytes) -> str:

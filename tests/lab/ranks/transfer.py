@@ -1,6 +1,7 @@
 """Bytes from some ranks to others over plain TCP: `transfer.py BYTES STREAMS FROM:TO...`.
 
-The receiver prints a line of JSON per transfer when all of its streams have ended.
+The sender begins when all streams are there. The receiver prints a line of JSON per transfer when
+all of its streams have ended.
 """
 
 import json
@@ -34,6 +35,8 @@ def receive(source: int, num_streams: int) -> None:
         seconds[index] = time.monotonic() - began
 
     began = time.monotonic()
+    for stream in streams:
+        stream.send(b"!")
     threads = [threading.Thread(target=drain, args=(index,)) for index in range(num_streams)]
     for thread in threads:
         thread.start()
@@ -49,6 +52,7 @@ def send(target: int, num_bytes: int, num_streams: int) -> None:
     def fill() -> None:
         left = num_bytes // num_streams
         with connect(target) as stream:
+            stream.recv(1)
             while left > 0:
                 left -= stream.send(CHUNK[:left])
 
