@@ -81,6 +81,11 @@ Handle submit(const PyGroup& group, Request&& request) {
 #define SLIPSTREAM_OPTION_VALUES \
   Options { std::move(name), priority, timeout, algorithm, waits_soon }
 
+Codec codec_named(const std::string& name) {
+  if (const auto codec = parse_codec(name)) return *codec;
+  fail(ErrorKind::kUsage, "codec is '", name, "'; allowed: none, fp16, bf16, int8");
+}
+
 using GroupClass = nb::class_<PyGroup>;
 
 void bind_handle(nb::module_& m) {
@@ -117,14 +122,19 @@ void bind_reductions(GroupClass& group) {
       .def(
           "allreduce",
           [](const PyGroup& g, Address input, Address output, std::uint64_t count, DType dtype,
-             ReduceOp op, SLIPSTREAM_OPTION_PARAMETERS) {
+             ReduceOp op, SLIPSTREAM_OPTION_PARAMETERS, const std::string& codec,
+             Address residual) {
             Request r =
                 make(Collective::kAllreduce, input, output, count, dtype, SLIPSTREAM_OPTION_VALUES);
             r.op = op;
+            r.codec = codec_named(codec);
+            r.residual = reinterpret_cast<float*>(residual);
             return submit(g, std::move(r));
           },
           nb::arg("input"), nb::arg("output"), nb::arg("count"), nb::arg("dtype"), nb::arg("op"),
-          SLIPSTREAM_OPTIONS)
+          SLIPSTREAM_OPTIONS, nb::arg("codec") = "none", nb::arg("residual") = Address{0},
+          "The codec applies between hosts only, to sums and averages of float32; `residual` is the "
+          "address of `count` floats, or 0.")
       .def(
           "reduce_scatter",
           [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,

@@ -22,11 +22,19 @@ Plan reduce(const Shape& shape);
 }  // namespace ring
 
 namespace dimensions {
-/// Reduce-scatter over each dimension of the layout, the innermost first, and all-gather back: 2 sum
-/// (d-1) steps, 2 S (n-1)/n bytes, of which those beyond a host are 2 S/l (h-1)/h for h hosts of l
-/// ranks, the least possible. Scratch for what arrives in all dimensions but the first.
+/// Reduce-scatter over each dimension of the layout, the innermost first, and all-gather back: 2
+/// sum (d-1) steps, 2 S (n-1)/n bytes, of which those beyond a host are 2 S/l (h-1)/h for h hosts
+/// of l ranks, the least possible. Scratch for what arrives in all dimensions but the first.
 Plan allreduce(const Shape& shape);
 }  // namespace dimensions
+
+namespace encoded {
+/// For lossy codecs: within a host as `dimensions`, exactly; between hosts every contributor
+/// encodes a block for its owner, who sums in float32, encodes once and sends that to all. 2 S/l
+/// (h-1)/h encoded bytes beyond a host of l ranks among h, in 2 steps. Scratch for S/l (h+1) / h
+/// values, encoded, twice.
+Plan allreduce(const Shape& shape);
+}  // namespace encoded
 
 namespace recursive_doubling {
 /// log2 n exchanges of everything; where n is no power of two, the ranks beyond it fold into a

@@ -48,6 +48,7 @@ struct Implementation {
 constexpr std::array kImplementations = {
     Implementation{kAllreduce, Algorithm::kRing, ring::allreduce},
     Implementation{kAllreduce, Algorithm::kDimensions, dimensions::allreduce},
+    Implementation{kAllreduce, Algorithm::kEncoded, encoded::allreduce},
     Implementation{kAllreduce, Algorithm::kRecursiveDoubling, recursive_doubling::allreduce},
     Implementation{kAllreduce, Algorithm::kDirect, direct::allreduce},
     Implementation{kReduceScatter, Algorithm::kRing, ring::reduce_scatter},
@@ -103,6 +104,7 @@ Plan make_local_plan(const Shape& shape) {
 std::span<const Rule> rules() { return kRules; }
 
 Algorithm choose(const Shape& shape, Algorithm forced) {
+  if (shape.codec != Codec::kNone) return Algorithm::kEncoded;
   if (forced != Algorithm::kAuto && find(shape.collective, forced) != nullptr) return forced;
   const std::uint64_t bytes = bytes_for_rules(shape);
   const bool in_dimensions = shape.layout->dimensions.size() > 1;

@@ -9,8 +9,8 @@ namespace {
 constexpr std::array kCollectives = {"allreduce", "reduce_scatter", "all_gather", "broadcast",
                                      "reduce",    "gather",         "scatter",    "all_to_all",
                                      "barrier",   "send",           "recv"};
-constexpr std::array kAlgorithms = {"auto",   "ring", "dimensions", "recursive_doubling", "binomial",
-                                    "direct"};
+constexpr std::array kAlgorithms = {"auto",     "ring",   "dimensions", "recursive_doubling",
+                                    "binomial", "direct", "encoded"};
 }  // namespace
 
 std::string_view name_of(Collective collective) {

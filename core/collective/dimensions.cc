@@ -1,22 +1,27 @@
+#include <utility>
 #include <vector>
 
 #include "collective/algorithms.h"
 #include "topology/layout.h"
 
-namespace slipstream::dimensions {
+namespace slipstream {
 namespace {
 
 constexpr auto kNone = PlanBuilder::kNone;
 
-/// An allreduce over a grid of ranks (Cho et al., PowerAI DDL, 2017): a ring reduce-scatter over each
-/// dimension, the innermost first, then a ring all-gather over each, the outermost first. The buffer
-/// is cut into one block for each rank from the start, and the rings of a dimension run for each
-/// block on its own, so that its segments go on to the next dimension while others are in this one.
+/// An allreduce over a grid of ranks (Cho et al., PowerAI DDL, 2017): a ring reduce-scatter over
+/// each dimension, the innermost first, then a ring all-gather over each, the outermost first. The
+/// buffer is cut into one block for each rank from the start, and the rings of a dimension run for
+/// each block on its own, so that its segments go on to the next dimension while others are in this
+/// one.
+///
+/// With a codec, the ranks of the last dimension exchange their blocks directly instead: a value
+/// that went round a ring would be encoded, and spoilt, once for each rank.
 class Builder {
  public:
-  explicit Builder(const Shape& shape)
-      : dimensions_(shape.layout->dimensions),
-        plan_(Algorithm::kDimensions),
+  Builder(const Shape& shape, std::vector<Dimension> dimensions, PlanBuilder plan)
+      : dimensions_(std::move(dimensions)),
+        plan_(std::move(plan)),
         output_(Blocks::even(Memory::kOutput, shape)),
         ready_(shape.size, kNone) {
     const Blocks input = output_.in(Memory::kInput);
@@ -32,12 +37,15 @@ class Builder {
   }
 
   Plan build() && {
-    for (std::size_t level = 0; level < levels_.size(); ++level) {
-      for (const std::uint32_t rest : least_urgent_first(level)) reduce_scatter(level, rest);
-    }
-    for (std::size_t level = levels_.size(); level-- > 0;) {
-      for (std::uint32_t rest = 0; rest < levels_[level].weight; ++rest) all_gather(level, rest);
-    }
+    reduce_scatter_up_to(levels_.size());
+    all_gather_from(levels_.size());
+    return std::move(plan_).build();
+  }
+
+  Plan build_encoded() && {
+    reduce_scatter_up_to(levels_.size() - 1);
+    exchange(levels_.size() - 1);
+    all_gather_from(levels_.size() - 1);
     return std::move(plan_).build();
   }
 
@@ -68,6 +76,18 @@ class Builder {
     return order;
   }
 
+  void reduce_scatter_up_to(std::size_t end) {
+    for (std::size_t level = 0; level < end; ++level) {
+      for (const std::uint32_t rest : least_urgent_first(level)) reduce_scatter(level, rest);
+    }
+  }
+
+  void all_gather_from(std::size_t end) {
+    for (std::size_t level = end; level-- > 0;) {
+      for (std::uint32_t rest = 0; rest < levels_[level].weight; ++rest) all_gather(level, rest);
+    }
+  }
+
   void reduce_scatter(std::size_t level, std::uint32_t rest) {
     const Dimension& ring = dimensions_[level];
     for (std::uint32_t s = 0; s + 1 < ring.size(); ++s) {
@@ -88,10 +108,36 @@ class Builder {
     } else {
       const Region arrived = plan_.scratch(value_[block].bytes);
       const std::uint32_t received = plan_.receive(peer, tag, arrived);
-      ready_[block] = plan_.reduce(output_[block], arrived, value_[block],
-                                   {received, ready_[block]}, complete);
+      ready_[block] =
+          plan_.reduce(output_[block], arrived, value_[block], {received, ready_[block]}, complete);
     }
     value_[block] = output_[block];
+  }
+
+  /// Every rank encodes a block for each other rank, sums what it gets for its own, and sends that,
+  /// encoded once, to all.
+  void exchange(std::size_t level) {
+    const Dimension& all = dimensions_[level];
+    const std::uint32_t own = block(level, all.index, 0);
+    std::vector<Region> contributions;
+    PlanBuilder::After after{ready_[own]};
+    for (std::uint32_t by = 1; by < all.size(); ++by) {
+      const std::uint32_t peer = all.members[all.after(by)];
+      const std::uint32_t theirs = block(level, all.after(by), 0);
+      const Region encoded = plan_.encoded_scratch(output_[theirs].bytes);
+      plan_.send_encoded(peer, gather_tag_, value_[theirs], encoded, {ready_[theirs]});
+      contributions.push_back(plan_.encoded_scratch(output_[own].bytes));
+      after.push_back(plan_.receive(peer, gather_tag_, contributions.back()));
+    }
+    const Region result = plan_.encoded_scratch(output_[own].bytes);
+    ready_[own] = plan_.sum(output_[own], result, value_[own], contributions, after);
+    for (std::uint32_t by = 1; by < all.size(); ++by) {
+      const std::uint32_t theirs = block(level, all.after(by), 0);
+      const std::uint32_t peer = all.members[all.after(by)];
+      plan_.send(peer, gather_tag_ + 1, result, {ready_[own]});
+      ready_[theirs] = plan_.receive_decode(peer, gather_tag_ + 1, output_[theirs]);
+    }
+    gather_tag_ += 2;
   }
 
   void all_gather(std::size_t level, std::uint32_t rest) {
@@ -101,15 +147,14 @@ class Builder {
       const std::uint32_t incoming = block(level, ring.before(1 + s), rest);
       const std::uint32_t number = gather_tag_ + tag(level, rest, s);
       plan_.send(ring.members[ring.after(1)], number, output_[outgoing], {ready_[outgoing]});
-      ready_[incoming] =
-          plan_.receive(ring.members[ring.before(1)], number, output_[incoming]);
+      ready_[incoming] = plan_.receive(ring.members[ring.before(1)], number, output_[incoming]);
     }
   }
 
-  const std::vector<Dimension>& dimensions_;
+  const std::vector<Dimension> dimensions_;
   PlanBuilder plan_;
   const Blocks output_;
-  std::vector<Region> value_;          // by block: where this rank's sum stands
+  std::vector<Region> value_;         // by block: where this rank's sum stands
   std::vector<std::uint32_t> ready_;  // by block: the step that completes it
   std::vector<Level> levels_;
   std::uint32_t gather_tag_ = 0;
@@ -117,6 +162,16 @@ class Builder {
 
 }  // namespace
 
-Plan allreduce(const Shape& shape) { return Builder(shape).build(); }
+Plan dimensions::allreduce(const Shape& shape) {
+  return Builder(shape, shape.layout->dimensions, PlanBuilder(Algorithm::kDimensions)).build();
+}
 
-}  // namespace slipstream::dimensions
+Plan encoded::allreduce(const Shape& shape) {
+  std::vector<Dimension> levels;
+  if (shape.layout->local.size() > 1) levels.push_back(shape.layout->local);
+  levels.push_back(shape.layout->hosts);
+  PlanBuilder plan(Algorithm::kEncoded, shape.codec);
+  return Builder(shape, std::move(levels), std::move(plan)).build_encoded();
+}
+
+}  // namespace slipstream

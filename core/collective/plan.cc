@@ -1,5 +1,6 @@
 #include "collective/plan.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,15 +13,25 @@ constexpr std::uint64_t kScratchAlignment = 64;
 
 /// Whether two steps touch one and the same region, so that segments correspond.
 bool share_region(const Step& a, const Step& b) {
-  for (const Region* x : std::array{&a.from, &a.to, &a.operand}) {
-    for (const Region* y : std::array{&b.from, &b.to, &b.operand}) {
-      if (x->bytes > 0 && *x == *y) return true;
-    }
+  const auto touches = [](const Step& step, const Region& region) {
+    return region == step.from || region == step.to || region == step.operand ||
+           region == step.encoded ||
+           std::ranges::find(step.contributions, region) != step.contributions.end();
+  };
+  for (const Region* region : std::array{&a.from, &a.to, &a.operand, &a.encoded}) {
+    if (region->bytes > 0 && touches(b, *region)) return true;
   }
   return false;
 }
 
 }  // namespace
+
+Region PlanBuilder::encoded_scratch(std::uint64_t bytes) {
+  Region region = scratch(encoded_bytes(plan_.codec, bytes / sizeof(float)));
+  region.bytes = bytes;
+  region.encoded = true;
+  return region;
+}
 
 Region PlanBuilder::scratch(std::uint64_t bytes) {
   const Region region{Memory::kScratch, plan_.scratch_bytes, bytes};
@@ -48,6 +59,18 @@ std::uint32_t PlanBuilder::send(std::uint32_t peer, std::uint32_t tag, const Reg
   return add(std::move(step), after);
 }
 
+std::uint32_t PlanBuilder::send_encoded(std::uint32_t peer, std::uint32_t tag, const Region& from,
+                                        const Region& encoded, const After& after) {
+  Step step;
+  step.kind = Step::Kind::kSend;
+  step.work = Step::Work::kEncode;
+  step.peer = peer;
+  step.tag = tag;
+  step.from = from;
+  step.encoded = encoded;
+  return add(std::move(step), after);
+}
+
 std::uint32_t PlanBuilder::receive(std::uint32_t peer, std::uint32_t tag, const Region& to) {
   Step step;
   step.kind = Step::Kind::kReceive;
@@ -61,13 +84,36 @@ std::uint32_t PlanBuilder::receive_reduce(std::uint32_t peer, std::uint32_t tag,
                                           const Region& own, bool divides) {
   Step step;
   step.kind = Step::Kind::kReceive;
-  step.reduces = true;
+  step.work = Step::Work::kReduce;
   step.divides = divides;
   step.peer = peer;
   step.tag = tag;
   step.to = to;
   step.operand = own;
   return add(std::move(step), {});
+}
+
+std::uint32_t PlanBuilder::receive_decode(std::uint32_t peer, std::uint32_t tag, const Region& to) {
+  Step step;
+  step.kind = Step::Kind::kReceive;
+  step.work = Step::Work::kDecode;
+  step.peer = peer;
+  step.tag = tag;
+  step.to = to;
+  return add(std::move(step), {});
+}
+
+std::uint32_t PlanBuilder::sum(const Region& to, const Region& encoded, const Region& own,
+                               const std::vector<Region>& contributions, const After& after) {
+  Step step;
+  step.kind = Step::Kind::kLocal;
+  step.work = Step::Work::kSum;
+  step.divides = true;
+  step.from = own;
+  step.to = to;
+  step.encoded = encoded;
+  step.contributions = contributions;
+  return add(std::move(step), after);
 }
 
 std::uint32_t PlanBuilder::copy(const Region& to, const Region& from, const After& after) {
@@ -82,7 +128,7 @@ std::uint32_t PlanBuilder::reduce(const Region& to, const Region& lower, const R
                                   const After& after, bool divides) {
   Step step;
   step.kind = Step::Kind::kLocal;
-  step.reduces = true;
+  step.work = Step::Work::kReduce;
   step.divides = divides;
   step.from = lower;
   step.operand = upper;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "collective/plan.h"
+#include "slipstream/codec.h"
 #include "slipstream/collective.h"
 #include "topology/layout.h"
 
@@ -22,7 +23,8 @@ struct Shape {
   std::vector<std::uint64_t> send_counts;     ///< all_to_all_v
   std::vector<std::uint64_t> receive_counts;  ///< all_to_all_v, all_gather_v
 
-  const Layout* layout = nullptr;             ///< the group's, which outlives the shape
+  Codec codec = Codec::kNone;      ///< that applies
+  const Layout* layout = nullptr;  ///< the group's, which outlives the shape
 
   bool operator==(const Shape&) const = default;
   [[nodiscard]] std::uint64_t bytes() const { return count * element_bytes; }

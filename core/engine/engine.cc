@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-
 namespace slipstream {
 namespace {
 
@@ -19,6 +18,18 @@ std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
   return hash;
+}
+
+/// The float32 bytes that one segment can carry in encoded form.
+std::uint64_t decoded_segment(Codec codec, std::uint64_t segment_bytes) {
+  if (codec == Codec::kNone) return segment_bytes;
+  const std::size_t block = codec_block(codec);
+  const std::uint64_t blocks = segment_bytes / encoded_bytes(codec, block);
+  if (blocks == 0) {
+    fail(ErrorKind::kConfig, "SLIPSTREAM_SEGMENT_BYTES is ", segment_bytes, "; codec ",
+         name_of(codec), " needs at least ", encoded_bytes(codec, block));
+  }
+  return blocks * block * sizeof(float);
 }
 
 void check_made_in(const Origin& origin) {
@@ -188,8 +199,9 @@ std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, 
     const Nanoseconds timeout =
         request.timeout.count() > 0 ? request.timeout : options_.operation_timeout;
     auto plan = group->plan_for(shape, forced);
-    auto operation = std::make_shared<Operation>(std::move(request), std::move(plan), group,
-                                                 options_.segment_bytes);
+    const std::uint64_t segment_bytes = decoded_segment(plan->codec, options_.segment_bytes);
+    auto operation =
+        std::make_shared<Operation>(std::move(request), std::move(plan), group, segment_bytes);
     operation->set_order(next_order_++);
     if (!operation->is_point_to_point()) operation->set_sequence(group->next_sequence++);
     operation->submitted = now;
@@ -361,7 +373,7 @@ bool Engine::send_eagerly(const std::shared_ptr<Operation>& operation, std::uint
   const Step& send = operation->plan().steps[step];
   Group& group = operation->group();
   Peer& peer = peer_of(group, send.peer);
-  const std::span<const std::byte> payload = operation->segment_of(send.from, 0);
+  const std::span<const std::byte> payload = operation->outgoing(step, 0);
   Frame frame = frame_for(FrameKind::kEager, group, operation->sequence());
   frame.step = send.tag;
   frame.fingerprint = group.fingerprint(operation->request(), send.peer);
@@ -382,7 +394,7 @@ bool Engine::send_eagerly(const std::shared_ptr<Operation>& operation, std::uint
   return true;
 }
 
-Frame Engine::frame_of(const Segment& segment) const {
+Frame Engine::frame_of(const Segment& segment) {
   const Operation& operation = *segment.operation;
   const Step& step = operation.plan().steps[segment.step];
   Frame frame = frame_for(FrameKind::kSegment, operation.group(), operation.sequence());
@@ -393,9 +405,8 @@ Frame Engine::frame_of(const Segment& segment) const {
   return frame;
 }
 
-std::span<const std::byte> Engine::payload_of(const Segment& segment) const {
-  const Step& step = segment.operation->plan().steps[segment.step];
-  return segment.operation->segment_of(step.from, segment.index);
+std::span<const std::byte> Engine::payload_of(const Segment& segment) {
+  return segment.operation->outgoing(segment.step, segment.index);
 }
 
 bool Engine::is_cancelled(const Segment& segment) const { return segment.operation->cancelled(); }
@@ -439,7 +450,9 @@ void Engine::forget_memory(const Operation& operation) {
     if (rank == identity_.rank || peers_[rank]->link() == nullptr) continue;
     for (const Step& step : operation.plan().steps) {
       if (step.kind == Step::Kind::kLocal) continue;
-      const Region& region = step.kind == Step::Kind::kSend ? step.from : step.to;
+      const bool encodes = step.work == Step::Work::kEncode;
+      const Region& sent = encodes ? step.encoded : step.from;
+      const Region& region = step.kind == Step::Kind::kSend ? sent : step.to;
       if (region.bytes > 0) peers_[rank]->link()->forget(operation.whole(region));
     }
   }

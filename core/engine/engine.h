@@ -95,8 +95,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
                std::span<const std::byte> payload) override;
   void stream_lost(std::uint32_t peer, std::uint32_t stream, const std::string& reason) override;
   // SegmentSource
-  Frame frame_of(const Segment& segment) const override;
-  std::span<const std::byte> payload_of(const Segment& segment) const override;
+  Frame frame_of(const Segment& segment) override;
+  std::span<const std::byte> payload_of(const Segment& segment) override;
   [[nodiscard]] bool is_cancelled(const Segment& segment) const override;
   void segment_done(const Segment& segment) override;
 
@@ -182,7 +182,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   std::vector<Transport*> transports_, busy_transports_;
   std::vector<int> wait_fds_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; nullptr at this one
-  std::vector<std::string> hosts_;  // their names
+  std::vector<std::string> hosts_;            // their names
   std::vector<Place> places_;
   std::vector<std::string> refusals_;
 

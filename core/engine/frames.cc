@@ -41,8 +41,7 @@ Engine::Target Engine::target_of(std::uint32_t peer, Group& group, const Frame& 
     return {};
   }
   target.segment = static_cast<std::uint32_t>(segment);
-  const Region& to = target.operation->plan().steps[target.step].to;
-  if (target.operation->segment_of(to, target.segment).size() != frame.length) return {};
+  if (target.operation->incoming_bytes(target.step, target.segment) != frame.length) return {};
   return target;
 }
 
@@ -53,7 +52,7 @@ std::byte* Engine::place(std::uint32_t peer, const Frame& frame) {
   const Target target = target_of(peer, *group, frame);
   if (!target.operation) return nullptr;
   const Step& step = target.operation->plan().steps[target.step];
-  if (step.reduces) return nullptr;  // added only when whole
+  if (step.work != Step::Work::kCopy) return nullptr;  // used only when whole
   const auto memory = target.operation->segment_of(step.to, target.segment);
   // It comes a second time: what is half-way in on a stream that dies must not overwrite it later.
   if (target.operation->place(target.step, target.segment)) peers_[peer]->link()->forget(memory);

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kRememberedOperations = 64;
 constexpr std::size_t kRememberedPlans = 64;
+constexpr std::uint64_t kLeastEncodedBytes = 32 * 1024;  // less is a matter of latency
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   hash ^= value + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
@@ -70,9 +71,18 @@ std::uint64_t fingerprint_of(const Request& request) {
   if (reduces(request.collective)) hash = mix(hash, static_cast<std::uint64_t>(request.op));
   if (has_root(request.collective)) hash = mix(hash, request.root);
   hash = mix(hash, static_cast<std::uint64_t>(request.algorithm));
+  hash = mix(hash, static_cast<std::uint64_t>(request.codec));
   if (request.collective == Collective::kAllToAll) return hash;  // only pairs have counts alike
   for (const std::uint64_t count : request.receive_counts) hash = mix(hash, count);
   return mix(hash, request.count);
+}
+
+/// Whether the request's codec applies.
+bool is_encoded(const Request& request, const Group& group) {
+  const bool adds = request.op == ReduceOp::kSum || request.op == ReduceOp::kAverage;
+  return request.codec != Codec::kNone && request.collective == Collective::kAllreduce &&
+         request.dtype == DType::kFloat32 && adds && group.layout().even &&
+         group.layout().hosts.size() > 1 && request.count * sizeof(float) >= kLeastEncodedBytes;
 }
 
 using Bytes = std::span<const std::byte>;
@@ -132,6 +142,7 @@ Shape shape_of(const Request& request, const Group& group) {
   shape.root = request.root;
   shape.element_bytes = size_of(request.dtype);
   shape.layout = &group.layout();
+  if (is_encoded(request, group)) shape.codec = request.codec;
   shape.count = request.count;
   shape.send_counts = request.send_counts;
   shape.receive_counts = request.receive_counts;

@@ -1,13 +1,20 @@
 #include "engine/operation.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "codec/reduce.h"
+#include "codec/wire.h"
 #include "engine/group.h"
 
 namespace slipstream {
+namespace {
+
+float* floats_at(std::span<std::byte> bytes) { return reinterpret_cast<float*>(bytes.data()); }
+
+}  // namespace
 
 std::string describe(const Request& request) {
   std::ostringstream out;
@@ -31,6 +38,7 @@ std::string describe(const Request& request) {
   } else {
     out << " x " << request.count;
   }
+  if (request.codec != Codec::kNone) out << " as " << name_of(request.codec);
   switch (request.collective) {
     case Collective::kBroadcast:
     case Collective::kReduce:
@@ -154,7 +162,21 @@ std::byte* Operation::address(const Region& region) const {
 std::span<std::byte> Operation::segment_of(const Region& region, std::uint32_t segment) const {
   if (region.bytes == 0) return {};
   const std::uint64_t offset = segment * segment_bytes_;
-  return {address(region) + offset, std::min(segment_bytes_, region.bytes - offset)};
+  const std::uint64_t bytes = std::min(segment_bytes_, region.bytes - offset);
+  return {address(region) + stored_bytes(region, offset), stored_bytes(region, bytes)};
+}
+
+std::span<const std::byte> Operation::outgoing(std::uint32_t index, std::uint32_t segment) {
+  const Step& step = plan_->steps[index];
+  if (step.work != Step::Work::kEncode) return segment_of(step.from, segment);
+  if (!place(index, segment)) encode_segment(step, segment);
+  return segment_of(step.encoded, segment);
+}
+
+std::uint64_t Operation::incoming_bytes(std::uint32_t index, std::uint32_t segment) const {
+  Region travels = plan_->steps[index].to;
+  travels.encoded = travels.encoded || plan_->steps[index].work == Step::Work::kDecode;
+  return segment_of(travels, segment).size();
 }
 
 void Operation::combine(const Step& step, std::span<std::byte> to, const std::byte* lower,
@@ -166,11 +188,60 @@ void Operation::combine(const Step& step, std::span<std::byte> to, const std::by
   }
 }
 
+/// The residuals are laid out as the input and the output are.
+float* Operation::residual_of(const Region& region, std::uint32_t segment) const {
+  if (request_.residual == nullptr) return nullptr;
+  return request_.residual + (region.offset + segment * segment_bytes_) / sizeof(float);
+}
+
+void Operation::encode_segment(const Step& step, std::uint32_t segment) const {
+  const std::span<std::byte> from = segment_of(step.from, segment);
+  const std::span<std::byte> to = segment_of(step.encoded, segment);
+  const std::size_t count = from.size() / sizeof(float);
+  if (float* const residual = residual_of(step.from, segment)) {
+    encode_with_residual(plan_->codec, floats_at(from), residual, count, to.data());
+  } else {
+    encode(plan_->codec, floats_at(from), count, to.data());
+  }
+}
+
+/// Run by run, so that the sum never leaves the cache. Residuals are kept in units of the sum, also
+/// where the average is sent: so they may move between owner and contributor.
+void Operation::sum_segment(const Step& step, std::uint32_t segment) const {
+  constexpr std::size_t kRun = 2048;  // whole blocks of every codec
+  const std::span<std::byte> own = segment_of(step.from, segment);
+  const std::span<std::byte> to = segment_of(step.to, segment);
+  std::byte* const encoded = segment_of(step.encoded, segment).data();
+  float* const residual = residual_of(step.from, segment);
+  const bool averages = request_.op == ReduceOp::kAverage;
+  const float parts = averages ? static_cast<float>(group_->size()) : 1.0F;
+  std::array<float, kRun> total{}, left{};
+  const std::size_t count = own.size() / sizeof(float);
+  for (std::size_t at = 0; at < count; at += kRun) {
+    const std::size_t run = std::min(kRun, count - at);
+    const std::size_t skip = encoded_bytes(plan_->codec, at);
+    std::memcpy(total.data(), floats_at(own) + at, run * sizeof(float));
+    for (const Region& each : step.contributions) {
+      decode_add(plan_->codec, segment_of(each, segment).data() + skip, run, total.data());
+    }
+    if (averages) divide(DType::kFloat32, total.data(), run, group_->size());
+    if (residual == nullptr) {
+      encode(plan_->codec, total.data(), run, encoded + skip);
+    } else {
+      for (std::size_t i = 0; i < run; ++i) left[i] = residual[at + i] / parts;
+      encode_with_residual(plan_->codec, total.data(), left.data(), run, encoded + skip);
+      for (std::size_t i = 0; i < run; ++i) residual[at + i] = left[i] * parts;
+    }
+    decode(plan_->codec, encoded + skip, run, floats_at(to) + at);
+  }
+}
+
 void Operation::run_local(std::uint32_t index, std::uint32_t segment) const {
   const Step& step = plan_->steps[index];
   const std::span<std::byte> to = segment_of(step.to, segment);
   const std::span<std::byte> from = segment_of(step.from, segment);
-  if (step.reduces) {
+  if (step.work == Step::Work::kSum) return sum_segment(step, segment);
+  if (step.work == Step::Work::kReduce) {
     combine(step, to, from.data(), segment_of(step.operand, segment).data());
   } else if (to.data() != from.data() && !to.empty()) {
     std::memcpy(to.data(), from.data(), to.size());
@@ -181,7 +252,9 @@ void Operation::take(std::uint32_t index, std::uint32_t segment,
                      std::span<const std::byte> payload) const {
   const Step& step = plan_->steps[index];
   const std::span<std::byte> to = segment_of(step.to, segment);
-  if (step.reduces) {
+  if (step.work == Step::Work::kDecode) {
+    decode(plan_->codec, payload.data(), to.size() / sizeof(float), floats_at(to));
+  } else if (step.work == Step::Work::kReduce) {
     combine(step, to, payload.data(), segment_of(step.operand, segment).data());
   } else if (to.data() != payload.data() && !to.empty()) {
     std::memcpy(to.data(), payload.data(), to.size());

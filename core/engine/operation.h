@@ -61,8 +61,12 @@ class Operation {
   /// The bytes of one segment within one of its step's regions.
   [[nodiscard]] std::span<std::byte> segment_of(const Region& region, std::uint32_t segment) const;
   [[nodiscard]] std::span<std::byte> whole(const Region& region) const {
-    return {address(region), region.bytes};
+    return {address(region), stored_bytes(region, region.bytes)};
   }
+  /// What travels as one segment of a send step; encoded now if it has to be and is not.
+  [[nodiscard]] std::span<const std::byte> outgoing(std::uint32_t step, std::uint32_t segment);
+  /// What travels as one segment of a receive step.
+  [[nodiscard]] std::uint64_t incoming_bytes(std::uint32_t step, std::uint32_t segment) const;
   [[nodiscard]] std::uint64_t segment_bytes() const { return segment_bytes_; }
 
   /// Executes a local step's segment, or adds up what a receive step's segment brought.
@@ -78,7 +82,7 @@ class Operation {
   struct State {
     std::uint32_t segments = 0;
     std::uint32_t finished = 0;
-    std::uint64_t first_bit = 0;  // three bits a segment: issued, finished, placed
+    std::uint64_t first_bit = 0;  // three bits a segment: issued, finished, placed or encoded
   };
 
   static constexpr std::uint64_t kBits = 3;
@@ -92,6 +96,13 @@ class Operation {
   [[nodiscard]] bool may_begin(const Step& step, std::uint32_t segment) const;
   void issue_if_ready(std::uint32_t step, std::uint32_t segment, const Issue& issue);
   [[nodiscard]] std::byte* address(const Region& region) const;
+  /// What `bytes` of a region take up in memory.
+  [[nodiscard]] std::uint64_t stored_bytes(const Region& region, std::uint64_t bytes) const {
+    return region.encoded ? encoded_bytes(plan_->codec, bytes / sizeof(float)) : bytes;
+  }
+  [[nodiscard]] float* residual_of(const Region& region, std::uint32_t segment) const;
+  void encode_segment(const Step& step, std::uint32_t segment) const;
+  void sum_segment(const Step& step, std::uint32_t segment) const;
   void combine(const Step& step, std::span<std::byte> to, const std::byte* lower,
                const std::byte* upper) const;
 

@@ -11,17 +11,19 @@ constexpr std::uint64_t kControlPerAcknowledgement = 16;
 constexpr std::uint32_t kNoStream = ~std::uint32_t{0};
 }  // namespace
 
-/// Of one operation, the last step first: what has just been summed is still in cache.
+/// Of one operation, over links that copy the last step first: what has just been summed is still in
+/// cache. Over others the first: what comes late at the end has to go through all later steps.
 bool Peer::Later::operator()(const Segment& a, const Segment& b) const {
-  const auto key = [](const Segment& s) {
-    return std::make_tuple(-s.operation->request().priority, s.operation->order(), ~s.step,
-                           s.index);
+  const auto key = [&](const Segment& s) {
+    return std::make_tuple(-s.operation->request().priority, s.operation->order(),
+                           link_copies ? ~s.step : s.step, s.index);
   };
   return key(a) > key(b);
 }
 
 void Peer::connect(Link& link, TimePoint now) {
   link_ = &link;
+  ready_ = Ready(Later{link.copies_payload()});
   streams_.resize(link.num_streams());
   heard_ = sent_ = now;
 }
@@ -46,7 +48,7 @@ void Peer::mark_gone(std::string why) {
 void Peer::drop_unsent() {
   control_.clear();
   unsent_ = 0;
-  ready_ = {};
+  ready_ = Ready(Later{link_ != nullptr && link_->copies_payload()});
   for (Stream& stream : streams_) stream.unacknowledged.clear();
 }
 

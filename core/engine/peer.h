@@ -33,8 +33,8 @@ struct Control {
 class SegmentSource {
  public:
   virtual ~SegmentSource() = default;
-  virtual Frame frame_of(const Segment& segment) const = 0;
-  virtual std::span<const std::byte> payload_of(const Segment& segment) const = 0;
+  virtual Frame frame_of(const Segment& segment) = 0;
+  virtual std::span<const std::byte> payload_of(const Segment& segment) = 0;
   [[nodiscard]] virtual bool is_cancelled(const Segment& segment) const = 0;
   /// The memory of the segment is free again and the peer has it, or is sure to get it.
   virtual void segment_done(const Segment& segment) = 0;
@@ -95,8 +95,10 @@ class Peer {
 
  private:
   struct Later {
+    bool link_copies = true;
     bool operator()(const Segment& a, const Segment& b) const;
   };
+  using Ready = std::priority_queue<Segment, std::vector<Segment>, Later>;
   struct Stream {
     std::deque<Segment> unacknowledged;
     std::uint64_t acknowledged = 0;  // of ours, by the peer
@@ -126,7 +128,7 @@ class Peer {
   std::uint64_t next_number_ = 1;
   std::uint64_t received_number_ = 0, acknowledged_number_ = 0;  // of the peer's control frames
 
-  std::priority_queue<Segment, std::vector<Segment>, Later> ready_;
+  Ready ready_;
   std::vector<Stream> streams_;
 };
 

@@ -9,15 +9,15 @@
 #include "engine_world.h"
 #include "topology/layout.h"
 
-// Where the ranks of a group are, and allreduces over the dimensions of that: right, the same bits on
-// every rank, and with no byte too many between hosts and racks.
+// Where the ranks of a group are, and allreduces over the dimensions of that: right, the same bits
+// on every rank, and with no byte too many between hosts and racks.
 namespace slipstream::test {
 namespace {
 
 using Members = std::vector<std::uint32_t>;
 
-/// `racks` x `hosts` x `local` ranks; every other rank comes from the far end, so that a host's ranks
-/// are not neighbours by number where `scattered`.
+/// `racks` x `hosts` x `local` ranks; every other rank comes from the far end, so that a host's
+/// ranks are not neighbours by number where `scattered`.
 std::vector<Place> grid(std::uint32_t local, std::uint32_t hosts, std::uint32_t racks,
                         bool scattered = false) {
   std::vector<Place> places;
@@ -72,8 +72,9 @@ TEST(Layout, MayBeGiven) {
   EXPECT_EQ(layout.dimensions[0].members, (Members{4, 5, 6, 7}));
   EXPECT_EQ(layout.dimensions[1].members, (Members{2, 6}));
   const Members wrong{3, 2};
-  EXPECT_NE(error_of([&] { make_layout(grid(2, 4, 1), 6, wrong); })
-                .find("the dimensions have 6 ranks, the group has 8"),
+  EXPECT_NE(error_of([&] {
+              make_layout(grid(2, 4, 1), 6, wrong);
+            }).find("the dimensions have 6 ranks, the group has 8"),
             std::string::npos);
 }
 
@@ -83,7 +84,7 @@ TEST(Layout, OfOneRankHasOneDimension) {
 
 /// What the ranks of one host or rack send to the others in an allreduce of `count` floats.
 std::uint64_t bytes_out(const std::vector<Place>& places, std::uint64_t count,
-                        std::string Place::*of, const std::string& name, Algorithm algorithm) {
+                        std::string Place::* of, const std::string& name, Algorithm algorithm) {
   std::uint64_t bytes = 0;
   for (std::uint32_t rank = 0; rank < places.size(); ++rank) {
     if (places[rank].*of != name) continue;

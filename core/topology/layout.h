@@ -32,8 +32,8 @@ struct Layout {
   /// From the innermost to the outermost (ranks of a host, hosts of a rack, racks), without those
   /// of one member; at least one, whose members are in the order of the hosts.
   std::vector<Dimension> dimensions;
-  Dimension local;  ///< the ranks of this host
-  Dimension hosts;  ///< of every host the rank with this one's local coordinate
+  Dimension local;   ///< the ranks of this host
+  Dimension hosts;   ///< of every host the rank with this one's local coordinate
   bool even = true;  ///< every host has as many ranks; if not, there is one dimension, all ranks
 };
 

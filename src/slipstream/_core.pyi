@@ -61,11 +61,11 @@ class Algorithm(enum.Enum):
 
     RING = 1
 
-    RECURSIVE_DOUBLING = 2
+    RECURSIVE_DOUBLING = 3
 
-    BINOMIAL = 3
+    BINOMIAL = 4
 
-    DIRECT = 4
+    DIRECT = 5
 
 def simd_target() -> str:
     """The SIMD target chosen for this CPU, such as 'AVX3'."""
@@ -131,7 +131,10 @@ class Group:
         Leaves the group; operations in flight end with AbortedError on every member.
         """
 
-    def allreduce(self, input: int, output: int, count: int, dtype: DType, op: ReduceOp, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
+    def allreduce(self, input: int, output: int, count: int, dtype: DType, op: ReduceOp, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False, codec: str = 'none', residual: int = 0) -> Handle:
+        """
+        The codec applies between hosts only, to sums and averages of float32; `residual` is the address of `count` floats, or 0.
+        """
 
     def reduce_scatter(self, input: int, output: int, count_per_rank: int, dtype: DType, op: ReduceOp, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
 
@@ -160,7 +163,7 @@ class Group:
 class Config:
     """How a runtime works; times in seconds."""
 
-    def __init__(self, *, bind: Sequence[str] = ['127.0.0.1'], host_name: str = '', host_id: str = '', streams: int = 2, segment_bytes: int = 131072, eager_bytes: int = 8192, connect_timeout: float = 120.0, peer_timeout: float = 5.0, stall_after: float = 60.0, timeout: float = 1800.0, algorithm: str = 'auto') -> None: ...
+    def __init__(self, *, bind: Sequence[str] = ['127.0.0.1'], host_name: str = '', host_id: str = '', rack: str = '', dimensions: Sequence[int] = [], streams: int = 2, segment_bytes: int = 131072, eager_bytes: int = 8192, connect_timeout: float = 120.0, peer_timeout: float = 5.0, stall_after: float = 60.0, timeout: float = 1800.0, algorithm: str = 'auto') -> None: ...
 
 class Stats:
     """Counters since the runtime was made; bytes include headers."""

@@ -19,11 +19,11 @@ enum class Collective : std::uint8_t {
   kReceive,
 };
 
-enum class Algorithm : std::uint8_t { kAuto, kRing, kDimensions, kRecursiveDoubling, kBinomial, kDirect };
+enum class Algorithm : std::uint8_t { kAuto, kRing, kDimensions, kRecursiveDoubling, kBinomial, kDirect, kEncoded };
 
 /// "allreduce", "reduce_scatter", ...: the word used in messages, tables and the command line.
 std::string_view name_of(Collective collective);
-/// "auto", "ring", "dimensions", "recursive_doubling", "binomial", "direct".
+/// "auto", "ring", "dimensions", "recursive_doubling", "binomial", "direct", "encoded".
 std::string_view name_of(Algorithm algorithm);
 /// The inverse of name_of(Algorithm). Throws Error(kConfig) that lists the names.
 Algorithm algorithm_named(std::string_view name);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "slipstream/codec.h"
 #include "slipstream/collective.h"
 #include "slipstream/dtype.h"
 
@@ -34,6 +35,13 @@ struct Request {
   int priority = 0;        ///< higher goes first where both could
   std::chrono::nanoseconds timeout{0};  ///< 0: the engine's
   Algorithm algorithm = Algorithm::kAuto;
+  /// What float32 sums and averages become on the wire between hosts; see codec.h. It does not apply
+  /// within a host, to other dtypes, operations and collectives, below 32 KB, or where hosts have
+  /// different numbers of ranks: those are exact.
+  Codec codec = Codec::kNone;
+  /// Error feedback: `count` floats, zero at first, in which what the codec loses is kept for the
+  /// next operation. The caller keeps them as long as the buffer's elements mean the same.
+  float* residual = nullptr;
   bool waits_soon = false;  ///< the caller will wait() at once: no other thread need be woken
 };
 

@@ -72,6 +72,43 @@ def allreduce(group: _core.Group, tensors: Tensors, op: ReduceOp, options: Optio
     return Submission(tuple(handles), tensors, tensors, (), all_copies)
 
 
+def allreduce_encoded(
+    group: _core.Group,
+    tensor: torch.Tensor,
+    codec: str,
+    residual: torch.Tensor | None,
+    options: Options,
+) -> Submission:
+    """Replaces a contiguous tensor by its average over all ranks, encoded between hosts.
+
+    Raises:
+        UsageError: the tensor is not contiguous, or the residual is not float32 of its size.
+    """
+    if not tensor.is_contiguous():
+        raise UsageError("an encoded allreduce needs a contiguous tensor; call contiguous() first")
+    if residual is not None and not (
+        residual.dtype == torch.float32
+        and residual.is_contiguous()
+        and residual.numel() == tensor.numel()
+    ):
+        raise UsageError(
+            f"the residual has {residual.numel()} elements of {residual.dtype}; allowed: as many"
+            f" as the tensor, {tensor.numel()}, contiguous, of torch.float32"
+        )
+    address = tensor.data_ptr()
+    handle = group.allreduce(
+        address,
+        address,
+        tensor.numel(),
+        reduced_dtype(tensor),
+        _core.ReduceOp.AVERAGE,
+        codec=codec,
+        residual=0 if residual is None else residual.data_ptr(),
+        **options,
+    )
+    return Submission((handle,), [tensor], [tensor], (residual,))
+
+
 def broadcast(group: _core.Group, tensor: torch.Tensor, root: int, options: Options) -> Submission:
     """Replaces the tensor by that of the group rank `root`."""
     buffer, copies = written(tensor)

@@ -164,6 +164,21 @@ class SlipstreamProcessGroup(ProcessGroup):
         submission = collectives.allreduce(self._lane(), tensors, opts.reduceOp, options)
         return self._work("all_reduce", submission)
 
+    def average_encoded(
+        self, tensor: torch.Tensor, codec: str, residual: torch.Tensor | None = None
+    ) -> SlipstreamWork:
+        """Replaces a contiguous tensor by its average over all ranks, encoded between hosts.
+
+        Args:
+            tensor: other dtypes than float32 are reduced exactly.
+            codec: none, fp16, bf16 or int8; the same on all ranks.
+            residual: error feedback: float32 of as many elements, which keeps what the codec loses.
+        """
+        submission = collectives.allreduce_encoded(
+            self._lane(), tensor, codec, residual, self._unhurried()
+        )
+        return self._work("all_reduce", submission)
+
     def allreduce_coalesced(
         self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED
     ) -> SlipstreamWork:

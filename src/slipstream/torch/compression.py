@@ -1,0 +1,138 @@
+"""Gradients of DistributedDataParallel in fewer bytes between hosts, with error feedback.
+
+Contributors encode, the owner of each part sums in float32 and encodes once; within a host nothing
+is encoded. See docs/performance.md for what each codec gains, and docs/convergence.md for what it
+costs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed import GradBucket
+from torch.nn import Parameter
+from torch.nn.parallel import DistributedDataParallel
+
+from slipstream.errors import UsageError
+from slipstream.torch.process_group import SlipstreamProcessGroup
+
+CODECS = ("fp16", "bf16", "int8")
+
+
+def compress(
+    model: DistributedDataParallel, codec: str = "fp16", *, error_feedback: bool | None = None
+) -> GradientCodec:
+    """Have a model's gradients travel encoded; call it once, on every rank, before training.
+
+    Args:
+        model: whose process group is Slipstream's.
+        codec: fp16 (half the bytes, scaled so that nothing overflows), bf16 or int8 (a quarter).
+        error_feedback: add what was lost to the next step's gradients; costs the memory of one
+            more copy of the gradients. Default: for int8 only.
+
+    Returns:
+        What keeps the losses; put its `state_dict()` into checkpoints.
+
+    Raises:
+        UsageError: the codec is unknown, or the process group is another's.
+    """
+    if codec not in CODECS:
+        raise UsageError(f"codec is {codec!r}; allowed: {', '.join(CODECS)}")
+    group = model.process_group
+    if not isinstance(group, SlipstreamProcessGroup):
+        raise UsageError(
+            f"the model's process group is a {type(group).__name__}; allowed: Slipstream's, from"
+            ' init_process_group("slipstream")'
+        )
+    keeps = codec == "int8" if error_feedback is None else error_feedback
+    state = GradientCodec(model, group, codec, keeps)
+    model.register_comm_hook(state, _average)
+    return state
+
+
+class GradientCodec:
+    """What the codec has lost of each parameter's gradient so far, on this rank.
+
+    Losses belong to parameters, and move with them when DDP forms other buckets.
+
+    Args:
+        model: whose parameters are meant.
+        group: over which gradients are averaged.
+        codec: of the gradients.
+        error_feedback: whether losses are kept.
+    """
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        group: SlipstreamProcessGroup,
+        codec: str,
+        error_feedback: bool,
+    ) -> None:
+        self.codec = codec
+        self.error_feedback = error_feedback
+        self._group = group
+        self._names = {parameter: name for name, parameter in model.module.named_parameters()}
+        self._kept: dict[Parameter, torch.Tensor] = {}
+        self._buckets: dict[tuple[Parameter, ...], torch.Tensor] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the codec and the losses by parameter name; they differ from rank to rank."""
+        kept = {self._names[each]: losses.clone() for each, losses in self._kept.items()}
+        return {"codec": self.codec, "residuals": kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over the losses that this rank saved.
+
+        Raises:
+            UsageError: a loss has another size than its parameter, or belongs to none.
+        """
+        parameters = {name: parameter for parameter, name in self._names.items()}
+        for name, losses in state["residuals"].items():
+            known = parameters.get(name)
+            if known is None or known.numel() != losses.numel():
+                size = "is unknown" if known is None else f"has {known.numel()} elements"
+                raise UsageError(
+                    f"the residual of {name!r} has {losses.numel()} elements, the parameter {size};"
+                    " load the state of the same model"
+                )
+        self._buckets.clear()
+        self._kept = {
+            parameters[name]: losses.detach().clone().float().reshape(-1)
+            for name, losses in state["residuals"].items()
+        }
+
+    def average(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Average a bucket over all ranks; the future holds its buffer."""
+        work = self._group.average_encoded(bucket.buffer(), self.codec, self._residual(bucket))
+        return work.get_future().then(lambda done: done.value()[0])
+
+    def _residual(self, bucket: GradBucket) -> torch.Tensor | None:
+        buffer = bucket.buffer()
+        if not self.error_feedback or buffer.dtype != torch.float32:
+            return None
+        parameters = tuple(bucket.parameters())
+        known = self._buckets.get(parameters)
+        return self._gather(bucket, parameters) if known is None else known
+
+    def _gather(self, bucket: GradBucket, parameters: tuple[Parameter, ...]) -> torch.Tensor:
+        """Lay the losses of a bucket's parameters out as the bucket is."""
+        buffer = bucket.buffer()
+        residual = torch.zeros_like(buffer)
+        gradients = bucket.gradients()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            begin = gradient.storage_offset() - buffer.storage_offset()
+            place = residual[begin : begin + gradient.numel()]
+            if parameter in self._kept:
+                place.copy_(self._kept[parameter])
+            self._kept[parameter] = place
+        stale = [each for each in self._buckets if not set(each).isdisjoint(parameters)]
+        for each in stale:
+            del self._buckets[each]
+        self._buckets[parameters] = residual
+        return residual
+
+
+def _average(state: GradientCodec, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    return state.average(bucket)
