@@ -49,8 +49,8 @@ def up() -> Iterator[None]:
     assert made.returncode == 0, made.stderr
     assert "test-command: 2 hosts of 1 rank at 100mbit or 50mbit" in made.stderr
     yield
-    if labs.load(NAME) is not None:
-        lab("down", "--name", NAME)
+    if (record := labs.load(NAME)) is not None:
+        labs.take_down(record)
 
 
 @pytest.fixture(scope="module")

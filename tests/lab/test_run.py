@@ -232,13 +232,18 @@ def test_what_a_killed_owner_left_is_stale_and_can_be_taken_down(wait_until: Wai
     assert traces_of(lab) == []
 
 
-def test_a_lab_of_an_earlier_boot_is_stale() -> None:
-    with Lab(LabSpec(hosts=1), name="test-boot") as lab:
-        path = labs.FOLDER / "test-boot.json"
-        path.write_text(path.read_text().replace(labs.boot_identifier(), "another"))
-        record = labs.load(lab.name)
-        assert record is not None
-        assert record.is_stale
+def test_a_lab_of_an_earlier_boot_is_stale_and_gives_way_to_a_new_one() -> None:
+    earlier = Lab(LabSpec(hosts=1), name="test-boot", stays=True)
+    earlier.up()
+    path = labs.FOLDER / "test-boot.json"
+    path.write_text(path.read_text().replace(labs.boot_identifier(), "another"))
+    record = labs.load("test-boot")
+    assert record is not None
+    assert record.is_stale
+    with Lab(LabSpec(hosts=1), name="test-boot") as later:
+        assert not any((Path("/run/netns") / name).exists() for name in earlier.namespaces)
+        assert labs.load("test-boot") != record
+    assert traces_of(later) == []
 
 
 def test_an_interrupted_run_ends_its_ranks(wait_until: Wait) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.live import Live
+from rich.text import Text
 
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabSpec, RunResult
@@ -308,5 +309,5 @@ def _exit_code(result: RunResult) -> int:
     console = stderr_console()
     console.print(f"slipstream: {head}", style="bold red", markup=False, soft_wrap=True)
     if rest:
-        console.print(rest, markup=False, soft_wrap=True)
+        console.print(Text.from_ansi(rest), soft_wrap=True)
     return 128 - failure.status if failure.status < 0 else failure.status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import secrets
 import sys
@@ -17,6 +18,8 @@ from slipstream.lab.ranks import LabRun, OnLine, RankPlan
 from slipstream.lab.spec import LabSpec
 from slipstream.settings import Launch, job_key_environment
 from slipstream.settings.variables import variables
+
+_log = logging.getLogger(__name__)
 
 # Below the kernel's range for outgoing connections; the next port is used as well.
 _PORTS = range(20000, 30000, 2)
@@ -87,17 +90,24 @@ class Lab:
     def up(self) -> None:
         """Make the lab; blocks for some milliseconds per host.
 
+        What is left of an earlier lab of this name, after a kill or a reboot, is removed first.
+
         Raises:
             UnsupportedError: not root, no iproute2, or the kernel lacks something.
             UsageError: there is a lab of this name.
         """
         check_permission()
-        registry.store(self._record(), is_new=True)
+        if (earlier := registry.load(self._name)) is not None and earlier.is_stale:
+            _log.warning("what was left of an earlier lab named %s is removed", self._name)
+            registry.take_down(earlier)
+        mine = dataclasses.replace(self._record(), owner=registry.this_process())
+        registry.store(mine, is_new=True)
         try:
             self._network.create()
         except BaseException:
             registry.remove(self._name)
             raise
+        registry.store(self._record(), is_new=False)
 
     def down(self) -> None:
         """Kill what runs in the lab and remove it; does nothing where it is gone already."""
