@@ -23,7 +23,7 @@ MAX_OFFLOAD_BYTES = 65_536
 
 # How long a queue may be, in seconds and, for slow links, in bytes. TCP keeps the queue of its own
 # host short, and what is dropped there is a stumble that no real host has: with 5 ms, four
-# connections reached 0.80 to 0.92 of a link of 1 Gbit/s together, with 20 ms 0.93 to 0.96, and
+# connections reached 0.80 to 0.92 of a link of 1 Gbit/s together, with 20 ms 0.91 to 0.96, and
 # ping took 2 to 5 ms. A switch drops; 10 ms at 1 Gbit/s are what a port of a usual one has.
 HOST_QUEUE_SECONDS = 0.020
 SWITCH_QUEUE_SECONDS = 0.010
