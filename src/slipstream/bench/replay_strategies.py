@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
+
+# The first optimizer imports it. Imported after init_process_group, it keeps a reference to the
+# group, whose threads then live until the process ends and sometimes abort it.
+import torch._dynamo  # pyright: ignore[reportUnusedImport]
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
