@@ -71,6 +71,20 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   /// Blocks until done or `until`; true when done. The operation's own error is in the completion.
   bool wait(Completion& completion, TimePoint until);
 
+  /// Has `watcher` told of what happens in the group, and of what has; nullptr: nobody any more.
+  void watch(Group& group, GroupWatcher* watcher);
+  /// wait() for something that is no operation: a watcher finishes `event`, or whoever calls wake()
+  /// next. What arrives meanwhile is looked at at once, although nothing may be in flight.
+  bool wait_for_event(Completion& event, TimePoint until);
+  void wake() {
+    woken_.store(true);
+    driver_.kick(false);
+  }
+  /// Tells a member that this rank is in the group's latest collective, as segments do.
+  void nudge(Group& group, std::uint32_t rank);
+  /// Where a rank of the world runs.
+  [[nodiscard]] const Place& place_of(std::uint32_t rank) const { return places_[rank]; }
+
   /// Says goodbye, waits until peers have what they need, stops. Idempotent.
   void close();
 
@@ -83,7 +97,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   // Driven
   bool poll() override;
   [[nodiscard]] bool has_work() const noexcept override {
-    return in_flight_.load() > 0 || unsent_.load(std::memory_order_relaxed);
+    return in_flight_.load() > 0 || listeners_.load() > 0 ||
+           unsent_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] TimePoint next_event() const override;
   [[nodiscard]] const std::vector<int>& wait_fds() const override { return wait_fds_; }
@@ -192,7 +207,9 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   bool accepting_ = true;                                 // guarded by submit_mutex_
   std::map<std::string, std::uint64_t> group_instances_;  // guarded by submit_mutex_
   std::atomic<std::uint64_t> in_flight_{0};
-  std::atomic<bool> unsent_{false};  // frames wait for a link to take them
+  std::atomic<bool> woken_{false};           // wake() since the last poll
+  std::atomic<std::uint64_t> listeners_{0};  // threads in wait_for_event()
+  std::atomic<bool> unsent_{false};          // frames wait for a link to take them
 
   // driver
   TimePoint now_{}, next_tick_{}, last_poll_{};

@@ -90,6 +90,7 @@ void Engine::dispatch(Peer& peer, Group& group, const Frame& frame,
   if (collective) {
     auto& submitted = group.submitted[group.index_of(peer.rank())];
     submitted = std::max(submitted, frame.sequence + 1);
+    if (group.watcher != nullptr && submitted > group.started) group.watcher->ahead(submitted);
   }
   switch (frame.kind) {
     case FrameKind::kSegment:

@@ -37,6 +37,17 @@ struct Mismatch {
 /// The names of one (peer, sequence): a message between two ranks of a group.
 using MessageKey = std::pair<std::uint32_t, std::uint64_t>;
 
+/// Looks after a group in which this rank may have nothing in flight. Called under the driver's
+/// token: it must neither block nor call the engine.
+class GroupWatcher {
+ public:
+  virtual ~GroupWatcher() = default;
+  /// A member has begun all collectives below `number`, more than this rank.
+  virtual void ahead(std::uint64_t number) = 0;
+  /// The group has failed, or a member has left.
+  virtual void troubled() = 0;
+};
+
 /// A set of ranks with a sequence of operations of its own. The part above "driver" is set once or
 /// belongs to the submission; the rest is touched by the driver only.
 class Group {
@@ -85,6 +96,7 @@ class Group {
   std::uint64_t failed_from = ~std::uint64_t{0};
   std::optional<Mismatch> mismatch;
   bool closed = false;
+  GroupWatcher* watcher = nullptr;
 
   // Point to point: numbered by sender for each receiver.
   std::vector<std::uint64_t> next_message;                     // by receiver

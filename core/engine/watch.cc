@@ -169,6 +169,7 @@ void Engine::fail_operations_with(const Peer& peer) {
   for (const auto& [id, group] : groups_) {
     const std::uint32_t index = group->index_of(peer.rank());
     if (index == kNotAMember) continue;
+    if (group->watcher != nullptr) group->watcher->troubled();
     for (const auto& [sequence, operation] : group->running) {
       if (operation->needs(index)) failed.push_back(operation);
     }
@@ -249,6 +250,7 @@ void Engine::fail_group(Group& group, const Error& cause, bool tell, std::uint64
   for (const auto& [key, operation] : group.receiving) failed.push_back(operation);
   for (const auto& operation : failed) fail_operation(operation, cause);
   drop_undelivered(group, first);
+  if (group.watcher != nullptr) group.watcher->troubled();
 }
 
 void Engine::drop_undelivered(Group& group, std::uint64_t first) {
