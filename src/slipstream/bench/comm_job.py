@@ -1,0 +1,118 @@
+"""What the ranks of a measurement of collectives do, and what they answer."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+# A line of rank 0 that starts so is meant for the driver: what is measured, or a reading to take.
+NOTE = "bench: "
+READ = "bench-read: "
+
+# A round of one contender lasts about so long, and has at most so many calls.
+ROUND_SECONDS = 0.15
+MOST_CALLS = 200
+
+PING_PONG = "tcp ping-pong"
+COPY_AND_ADD = "copy and add"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What every rank does.
+
+    Args:
+        collectives: in this order.
+        sizes: bytes, of the larger buffer of a rank.
+        contenders: gloo, nccl, slipstream, slipstream with a codec behind a blank, or a yardstick.
+        rounds: in each of which every contender has its turn.
+        warmup: calls of each contender that do not count.
+        folder: for what passes between the driver and the ranks.
+        ping_ranks: two ranks on different hosts, for the ping-pong; none without it.
+        ping_address: IPv4 address of the first of them.
+        counted_from: size from which the driver reads what passes the links; 0 for never.
+    """
+
+    collectives: tuple[str, ...]
+    sizes: tuple[int, ...]
+    contenders: tuple[str, ...]
+    rounds: int
+    warmup: int
+    folder: str
+    ping_ranks: tuple[int, ...] = ()
+    ping_address: str = ""
+    counted_from: int = 0
+
+    def as_text(self) -> str:
+        """Returns what `from_text` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Job:
+        """Returns the job of a text that `as_text` wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        return cls(**{**fields, **lists})
+
+    @property
+    def output(self) -> Path:
+        """The file that rank 0 writes."""
+        return Path(self.folder) / "samples.json"
+
+    def reading(self, number: int) -> Path:
+        """The file that is there when the driver has taken a reading."""
+        return Path(self.folder) / f"read-{number}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Samples:
+    """How long one contender took.
+
+    Args:
+        collective: what it did.
+        size: bytes.
+        contender: its name.
+        calls: in a row, in each round.
+        seconds: of one call, by round, on the slowest rank.
+        readings: numbers of the driver's readings before and after one call, or none.
+    """
+
+    collective: str
+    size: int
+    contender: str
+    calls: int
+    seconds: tuple[float, ...]
+    readings: tuple[int, ...] = ()
+
+    @property
+    def median(self) -> float:
+        """Seconds of one call."""
+        return statistics.median(self.seconds)
+
+
+def write_samples(path: Path, samples: Sequence[Samples]) -> None:
+    """Writes what `read_samples` reads."""
+    path.write_text(json.dumps([asdict(each) for each in samples]))
+
+
+def read_samples(path: Path) -> list[Samples]:
+    """Returns what rank 0 wrote."""
+    return [
+        Samples(
+            **{
+                **fields,
+                "seconds": tuple(fields["seconds"]),
+                "readings": tuple(fields["readings"]),
+            }
+        )
+        for fields in json.loads(path.read_text())
+    ]
+
+
+def calls_in_a_row(seconds: float) -> int:
+    """Returns how many calls make a round, if one takes so long."""
+    return max(1, min(MOST_CALLS, int(ROUND_SECONDS / max(seconds, 1e-9))))

@@ -1,0 +1,110 @@
+"""What links and algorithms allow a collective: arithmetic, without a clock.
+
+`size` is the number of bytes of the larger buffer of a rank, in float32: the whole result of an
+all_gather, the whole input of a reduce_scatter. Ranks are counted host by host, hosts rack by rack.
+What leaves a group of ranks at least, if every byte crosses its link as rarely as it can:
+
+- allreduce: 2 (g-1)/g size of g equal groups; reduce_scatter and all_gather half of it;
+- broadcast: the size, from the group that has the root into each other one;
+- all_to_all: each of the m ranks of a group has size/n bytes for each of the n-m others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slipstream.bench.limits import GOODPUT, WIRE_BYTES
+from slipstream.errors import UsageError
+from slipstream.lab import LabSpec
+
+COLLECTIVES = ("allreduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+
+# Share of float32's bytes that each codec sends between hosts.
+CODEC_SHARE: Mapping[str, float] = {
+    "none": 1.0,
+    "fp16": WIRE_BYTES["fp16"] / 4,
+    "bf16": 0.5,
+    "int8": WIRE_BYTES["int8"] / 4,
+    "int8+feedback": WIRE_BYTES["int8"] / 4,
+}
+
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def parse_size(text: str) -> int:
+    """Returns the bytes that a text such as 4k, 100m or 64ki means.
+
+    Raises:
+        UsageError: it is no size, or less than one float32.
+    """
+    lowered = text.strip().lower()
+    number = lowered.rstrip("kmgi")
+    unit = lowered[len(number) :]
+    if number.isdecimal() and unit in _SIZES and int(number) * _SIZES[unit] >= 4:
+        return int(number) * _SIZES[unit]
+    raise UsageError(
+        f"the size is {text!r}; allowed: 4 bytes or more, a whole number with k, m, g (powers of"
+        " 1000) or ki, mi, gi (of 1024)"
+    )
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Returns what the size is multiplied with, before the division by the time.
+
+    It makes collectives on any number of ranks comparable with the rate of a rank's link.
+    """
+    if collective == "broadcast":
+        return 1.0
+    return (2 if collective == "allreduce" else 1) * (ranks - 1) / ranks
+
+
+def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
+    """Returns what passes the busiest link in one direction at least.
+
+    Args:
+        collective: one of `COLLECTIVES`.
+        size: bytes of the larger buffer of a rank.
+        groups: equal ones, with one link each: hosts or racks.
+        ranks: in all groups together.
+    """
+    if groups == 1:
+        return 0.0
+    if collective == "all_to_all":
+        members = ranks // groups
+        return members * size / ranks * (ranks - members)
+    return bus_factor(collective, groups) * size
+
+
+def host_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none") -> float:
+    """Returns what the busiest host's link sends or receives at least."""
+    return least_bytes(collective, size, spec.hosts, spec.world_size) * CODEC_SHARE[codec]
+
+
+def uplink_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none") -> float:
+    """Returns what the busiest uplink sends or receives at least."""
+    return least_bytes(collective, size, spec.racks, spec.world_size) * CODEC_SHARE[codec]
+
+
+def host_bits_per_second(spec: LabSpec) -> int:
+    """Returns what the slowest host's link carries with as many connections as it takes."""
+    rate = min(spec.link_rates)
+    return min(rate, sum(spec.flow_caps)) if spec.flow_caps else rate
+
+
+def limit_seconds(
+    spec: LabSpec, collective: str, size: float, codec: str = "none", goodput: float = GOODPUT
+) -> float:
+    """Returns the time in which no algorithm can do better on these links.
+
+    Args:
+        spec: the lab.
+        collective: one of `COLLECTIVES`.
+        size: bytes of the larger buffer of a rank.
+        codec: of what passes between hosts.
+        goodput: share of a link's rate that is payload.
+    """
+    on_links = host_bytes(spec, collective, size, codec) / host_bits_per_second(spec)
+    on_uplinks = (
+        uplink_bytes(spec, collective, size, codec) / spec.uplink_rate if spec.uplink_rate else 0.0
+    )
+    return max(on_links, on_uplinks) * 8 / goodput
