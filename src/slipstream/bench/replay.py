@@ -38,12 +38,25 @@ PEERS: Mapping[str, Peer] = {
         Peer(name="gloo", title="DDP over gloo", strategy="ddp"),
         Peer(name="gloo-fp16", title="DDP over gloo, hook", strategy="ddp-fp16", wire="fp16"),
         Peer(name="slipstream", title="DDP over slipstream", strategy="ddp", backend="slipstream"),
-        Peer(
-            name="slipstream-hook",
-            title="DDP over slipstream, hook",
-            strategy="ddp-fp16",
-            wire="fp16",
-            backend="slipstream",
+        *(
+            Peer(
+                name=f"slipstream-{codec}",
+                title="DDP over slipstream",
+                strategy=f"within-{codec}",
+                wire=codec,
+                backend="slipstream",
+            )
+            for codec in ("fp16", "int8")
+        ),
+        *(
+            Peer(
+                name="across" if codec == "fp32" else f"across-{codec}",
+                title="slipstream, across steps",
+                strategy="across" if codec == "fp32" else f"across-{codec}",
+                wire=codec,
+                backend="slipstream",
+            )
+            for codec in ("fp32", "fp16", "int8")
         ),
         Peer(
             name="horovod",

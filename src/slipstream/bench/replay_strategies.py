@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slipstream.bench import replay_horovod
 from slipstream.bench.replay_module import ReplayModule
+from slipstream.torch import compress, overlap
 
 Step = Callable[[], None]
 Strategy = Callable[[ReplayModule], Step]
@@ -42,6 +43,28 @@ def ddp_fp16(module: ReplayModule) -> Step:
     return _training_step(wrapped, module, _optimizer(module))
 
 
+def within(codec: str) -> Strategy:
+    """Returns steps with gradients encoded in DDP's hook, all there at the end of backward."""
+
+    def strategy(module: ReplayModule) -> Step:
+        wrapped = _wrapped(module)
+        compress(wrapped, codec)
+        return _training_step(wrapped, module, _optimizer(module))
+
+    return strategy
+
+
+def across(codec: str) -> Strategy:
+    """Returns steps whose communication goes on into the next one."""
+
+    def strategy(module: ReplayModule) -> Step:
+        optimizer = _optimizer(module)
+        overlap(module, optimizer, codec=codec)
+        return _training_step(module, module, optimizer)
+
+    return strategy
+
+
 def horovod(module: ReplayModule) -> Step:
     """Steps with Horovod's optimizer."""
     return _horovod(module, fp16=False)
@@ -56,6 +79,11 @@ STRATEGIES: Mapping[str, Strategy] = {
     "compute-only": compute_only,
     "ddp": ddp,
     "ddp-fp16": ddp_fp16,
+    "within-fp16": within("fp16"),
+    "within-int8": within("int8"),
+    "across": across("none"),
+    "across-fp16": across("fp16"),
+    "across-int8": across("int8"),
     "horovod": horovod,
     "horovod-fp16": horovod_fp16,
 }

@@ -38,6 +38,20 @@ class Options(TypedDict):
     waits_soon: bool
 
 
+class Encoding(NamedTuple):
+    """How an average travels.
+
+    Args:
+        codec: none, fp16, bf16 or int8; the same on all ranks.
+        residual: error feedback: float32 of as many elements, which keeps what the codec loses.
+        priority: higher goes first where both could.
+    """
+
+    codec: str = "none"
+    residual: torch.Tensor | None = None
+    priority: int = 0
+
+
 class Submission(NamedTuple):
     """What was handed to the engine.
 
@@ -75,8 +89,7 @@ def allreduce(group: _core.Group, tensors: Tensors, op: ReduceOp, options: Optio
 def allreduce_encoded(
     group: _core.Group,
     tensor: torch.Tensor,
-    codec: str,
-    residual: torch.Tensor | None,
+    how: Encoding,
     options: Options,
 ) -> Submission:
     """Replaces a contiguous tensor by its average over all ranks, encoded between hosts.
@@ -86,6 +99,7 @@ def allreduce_encoded(
     """
     if not tensor.is_contiguous():
         raise UsageError("an encoded allreduce needs a contiguous tensor; call contiguous() first")
+    residual = how.residual
     if residual is not None and not (
         residual.dtype == torch.float32
         and residual.is_contiguous()
@@ -102,8 +116,9 @@ def allreduce_encoded(
         tensor.numel(),
         reduced_dtype(tensor),
         _core.ReduceOp.AVERAGE,
-        codec=codec,
+        codec=how.codec,
         residual=0 if residual is None else residual.data_ptr(),
+        priority=how.priority,
         **options,
     )
     return Submission((handle,), [tensor], [tensor], (residual,))

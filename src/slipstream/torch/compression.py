@@ -7,11 +7,11 @@ costs.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.distributed import GradBucket
-from torch.nn import Parameter
+from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from slipstream.errors import UsageError
@@ -73,9 +73,12 @@ class GradientCodec:
         self.codec = codec
         self.error_feedback = error_feedback
         self._group = group
-        self._names = {parameter: name for name, parameter in model.module.named_parameters()}
-        self._kept: dict[Parameter, torch.Tensor] = {}
-        self._buckets: dict[tuple[Parameter, ...], torch.Tensor] = {}
+        module = cast(Module, model.module)  # pyright: ignore[reportUnknownMemberType]
+        self._names: dict[torch.Tensor, str] = {
+            parameter: name for name, parameter in module.named_parameters()
+        }
+        self._kept: dict[torch.Tensor, torch.Tensor] = {}
+        self._buckets: dict[tuple[torch.Tensor, ...], torch.Tensor] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the codec and the losses by parameter name; they differ from rank to rank."""
@@ -116,7 +119,7 @@ class GradientCodec:
         known = self._buckets.get(parameters)
         return self._gather(bucket, parameters) if known is None else known
 
-    def _gather(self, bucket: GradBucket, parameters: tuple[Parameter, ...]) -> torch.Tensor:
+    def _gather(self, bucket: GradBucket, parameters: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Lay the losses of a bucket's parameters out as the bucket is."""
         buffer = bucket.buffer()
         residual = torch.zeros_like(buffer)

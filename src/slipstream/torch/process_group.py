@@ -165,7 +165,11 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work("all_reduce", submission)
 
     def average_encoded(
-        self, tensor: torch.Tensor, codec: str, residual: torch.Tensor | None = None
+        self,
+        tensor: torch.Tensor,
+        codec: str = "none",
+        residual: torch.Tensor | None = None,
+        priority: int = 0,
     ) -> SlipstreamWork:
         """Replaces a contiguous tensor by its average over all ranks, encoded between hosts.
 
@@ -173,10 +177,10 @@ class SlipstreamProcessGroup(ProcessGroup):
             tensor: other dtypes than float32 are reduced exactly.
             codec: none, fp16, bf16 or int8; the same on all ranks.
             residual: error feedback: float32 of as many elements, which keeps what the codec loses.
+            priority: higher goes first where both could.
         """
-        submission = collectives.allreduce_encoded(
-            self._lane(), tensor, codec, residual, self._unhurried()
-        )
+        how = collectives.Encoding(codec, residual, priority)
+        submission = collectives.allreduce_encoded(self._lane(), tensor, how, self._unhurried())
         return self._work("all_reduce", submission)
 
     def allreduce_coalesced(

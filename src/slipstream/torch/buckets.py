@@ -1,0 +1,171 @@
+"""Gradients fused into even buckets, each one piece of memory that is averaged as a whole."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import Parameter
+
+from slipstream.torch.process_group import SlipstreamProcessGroup
+from slipstream.torch.work import SlipstreamWork
+
+
+class Phase(enum.Enum):
+    """Where a bucket is in the life of a step."""
+
+    IDLE = enum.auto()
+    FILLING = enum.auto()
+    REDUCING = enum.auto()
+    REDUCED = enum.auto()
+
+
+class Bucket:
+    """Some parameters and one memory for all their gradients.
+
+    Args:
+        parameters: of one dtype, in the order in which gradients become ready.
+        priority: higher goes first on the network.
+        keeps_losses: have memory for the error feedback of a codec.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], priority: int, keeps_losses: bool) -> None:
+        self.parameters = tuple(parameters)
+        self.priority = priority
+        self.phase = Phase.IDLE
+        self.options: list[dict[str, Any]] | None = None  # of the step that is due
+        self.dropped = False  # the user has zeroed the gradients since
+        sizes = [parameter.numel() for parameter in parameters]
+        self.buffer = torch.zeros(sum(sizes), dtype=parameters[0].dtype)
+        self.residual = torch.zeros_like(self.buffer) if keeps_losses else None
+        parts = self.buffer.split(sizes)
+        self._views = {
+            parameter: part.view_as(parameter)
+            for parameter, part in zip(parameters, parts, strict=True)
+        }
+        self._missing = set(parameters)
+        self._present: set[Parameter] = set()  # that had a gradient in this step
+        self._kept: set[Parameter] = set()  # whose averages new gradients are added to
+        self._work: SlipstreamWork | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all gradients are there and none has been sent."""
+        return self.phase is Phase.FILLING and not self._missing
+
+    @property
+    def missing(self) -> set[Parameter]:
+        """Parameters whose gradients are not there."""
+        return self._missing
+
+    def view(self, parameter: Parameter) -> torch.Tensor:
+        """Returns where the parameter's gradient is."""
+        return self._views[parameter]
+
+    def losses(self, parameter: Parameter) -> torch.Tensor:
+        """Returns what a codec has lost of the parameter's gradient so far."""
+        view = self._views[parameter]
+        assert self.residual is not None, "without error feedback nothing is kept"
+        begin = view.storage_offset()
+        return self.residual[begin : begin + view.numel()].view_as(view)
+
+    def fill(self, parameter: Parameter) -> None:
+        """Takes the gradient that autograd has left at the parameter."""
+        self._begin()
+        view, gradient = self._views[parameter], parameter.grad
+        if gradient is None or gradient.data_ptr() == view.data_ptr():
+            pass
+        elif parameter in self._kept:
+            view.add_(gradient)
+        else:
+            view.copy_(gradient)
+        parameter.grad = None
+        self._missing.discard(parameter)
+        self._present.add(parameter)
+
+    def fill_with_zeros(self) -> list[Parameter]:
+        """Completes the bucket; returns the parameters that had no gradient in this step."""
+        self._begin()
+        for each in self._missing - self._kept:
+            self._views[each].zero_()
+        self._missing = set()
+        return [each for each in self.parameters if each not in self._present]
+
+    def launch(self, group: SlipstreamProcessGroup, codec: str) -> None:
+        """Begins the averaging; does not block."""
+        self._work = group.average_encoded(
+            self.buffer, codec, self.residual, priority=self.priority
+        )
+        self.phase = Phase.REDUCING
+
+    def is_done(self) -> bool:
+        """Whether the averages are there; does not block."""
+        return self._work is None or self._work.is_completed()
+
+    def finish(self) -> None:
+        """Blocks until the averages are there."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        if self.phase is Phase.REDUCING:
+            self.phase = Phase.REDUCED
+
+    def expose(self, without: frozenset[Parameter]) -> None:
+        """Makes the averages the gradients of all parameters but some."""
+        for parameter, view in self._views.items():
+            parameter.grad = None if parameter in without else view
+
+    def hide(self) -> None:
+        """Has the parameters have no gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def _begin(self) -> None:
+        """Begins to fill. After a backward pass without a step gradients add up, as anywhere."""
+        if self.phase is Phase.FILLING:
+            return
+        again = self.phase is not Phase.IDLE and not self.dropped
+        self.finish()
+        self._kept = set(self.parameters) if again else set()
+        self._missing = set(self.parameters)
+        if not again:
+            self._present = set()
+        self.phase, self.dropped = Phase.FILLING, False
+
+
+def plan_buckets(
+    parameters: Iterable[Parameter], bucket_bytes: int, first_bytes: int
+) -> list[list[Parameter]]:
+    """Cuts parameters into buckets of even sizes, in the order in which gradients become ready.
+
+    Args:
+        parameters: in forward order.
+        bucket_bytes: about the size of a bucket. A larger parameter has one of its own.
+        first_bytes: about the size of the first one, so that communication begins early.
+
+    Returns:
+        Buckets of one dtype each; a dtype that is only now and then used does not split others.
+    """
+    by_dtype: dict[torch.dtype, list[Parameter]] = {}
+    for parameter in reversed(list(parameters)):
+        by_dtype.setdefault(parameter.dtype, []).append(parameter)
+    buckets: list[list[Parameter]] = []
+    for same in by_dtype.values():
+        sizes = [each.numel() * each.element_size() for each in same]
+        rest = max(0, sum(sizes) - first_bytes)
+        even = rest / max(1, round(rest / bucket_bytes))
+        full = float(first_bytes)
+        current: list[Parameter] = []
+        total = 0
+        for parameter, size in zip(same, sizes, strict=True):
+            # Closed where that comes nearer to an even size than taking the next one in as well.
+            if current and total + size / 2 > full:
+                buckets.append(current)
+                current, total, full = [], 0, even
+            current.append(parameter)
+            total += size
+        if current:
+            buckets.append(current)
+    return buckets

@@ -1,0 +1,401 @@
+"""Communication that goes on across the step boundary, into the next forward pass.
+
+DistributedDataParallel waits for all gradients at the end of backward. Here nothing does: `step()`
+only notes that an update is due, what the next forward needs first travels first, and each
+parameter is updated when its average is there and it is read for the first time (Peng et al.,
+ByteScheduler, SOSP 2019). The result is that of synchronous training, bit for bit for the same
+buckets.
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    slipstream.torch.overlap(model, optimizer)
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+"""
+
+from __future__ import annotations
+
+import logging
+import types
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.nn import Module, Parameter
+from torch.optim import Optimizer
+
+from slipstream.errors import UsageError
+from slipstream.torch.buckets import Bucket, Phase, plan_buckets
+from slipstream.torch.process_group import SlipstreamProcessGroup
+from slipstream.torch.waiting import no_longer_wait, wait_when_read
+from slipstream.torch.work import SlipstreamWork
+
+_FIRST_BYTES = 1 << 20
+_BUCKET_BYTES = 8 << 20
+
+_log = logging.getLogger(__name__)
+
+
+def overlap(
+    model: Module,
+    optimizer: Optimizer,
+    *,
+    group: dist.ProcessGroup | None = None,
+    bucket_bytes: int = _BUCKET_BYTES,
+    codec: str = "none",
+    error_feedback: bool | None = None,
+    across_steps: bool = True,
+) -> Overlap:
+    """Train a model data-parallel, with communication that overlaps with all of the step.
+
+    Call it on every rank, after the optimizer was made; it broadcasts parameters and buffers of
+    rank 0. The model is not wrapped and the script stays as it is; do not use
+    DistributedDataParallel as well. What needs all gradients (clip_grad_norm_, GradScaler) and
+    whoever reads parameters outside forward (state_dict, an average of weights) waits for them.
+    Buffers, such as those of batch normalisation, are each rank's own.
+
+    Args:
+        model: on the CPU.
+        optimizer: of the model's parameters; it must update each parameter on its own, as all of
+            torch.optim do but LBFGS.
+        group: that averages; default: the world. Must be Slipstream's.
+        bucket_bytes: about the size of the buckets into which gradients are fused.
+        codec: of the gradients between hosts: none, fp16, bf16 or int8.
+        error_feedback: keep what the codec loses for the next step; default: for int8.
+        across_steps: False waits in `step()`; the results are the same bits.
+
+    Raises:
+        UsageError: the group is another backend's, or there is nothing to train.
+    """
+    group = dist.group.WORLD if group is None else group
+    if not isinstance(group, SlipstreamProcessGroup):
+        raise UsageError(
+            f"the process group is a {type(group).__name__}; allowed: Slipstream's, from"
+            ' init_process_group("slipstream")'
+        )
+    keeps_losses = codec == "int8" if error_feedback is None else error_feedback
+    trained = [each for each in model.parameters() if each.requires_grad]
+    if not trained:
+        raise UsageError("no parameter of the model requires a gradient; there is nothing to train")
+    buckets = [
+        Bucket(parameters, priority, keeps_losses and parameters[0].dtype == torch.float32)
+        for priority, parameters in enumerate(
+            plan_buckets(trained, bucket_bytes, min(_FIRST_BYTES, bucket_bytes))
+        )
+    ]
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor.detach(), group_src=0, group=group)
+    return Overlap(model, optimizer, group, buckets, codec, across_steps)
+
+
+class Overlap:
+    """What `overlap` has set up; most scripts need nothing of it.
+
+    Args:
+        model: whose parameters wait.
+        optimizer: whose `step` and `zero_grad` it replaces.
+        group: that averages.
+        buckets: of all parameters, in the order in which they are sent.
+        codec: of the gradients between hosts.
+        across_steps: whether updates are put off.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        optimizer: Optimizer,
+        group: SlipstreamProcessGroup,
+        buckets: list[Bucket],
+        codec: str,
+        across_steps: bool,
+    ) -> None:
+        self._model, self._optimizer, self._group = model, optimizer, group
+        self._buckets, self._codec, self._across = buckets, codec, across_steps
+        self._bucket_of = {each: bucket for bucket in buckets for each in bucket.parameters}
+        self._names = {each: name for name, each in model.named_parameters()}
+        self._next = 0  # the bucket that is sent next
+        self._in_backward = False
+        self._used = _Used(group, list(self._bucket_of))
+        self._paused = False
+        self._told: set[str] = set()
+        self._step: Callable[..., Any] = optimizer.step
+        self._undo: list[Callable[[], None]] = []
+        self._install()
+
+    # For the user.
+
+    @contextmanager
+    def no_sync(self) -> Generator[None]:
+        """Add up gradients on this rank without communication, for accumulation."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def wait(self) -> None:
+        """Block until every parameter has the value of the last step."""
+        for bucket in self._buckets:
+            self._finish(bucket)
+
+    def remove(self) -> None:
+        """Wait, and make model and optimizer as they were before."""
+        self.wait()
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the codec has lost so far, by parameter name; it differs by rank."""
+        kept = {
+            self._names[parameter]: bucket.losses(parameter).clone()
+            for parameter, bucket in self._bucket_of.items()
+            if bucket.residual is not None
+        }
+        return {"codec": self._codec, "residuals": kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over the losses that this rank saved; other bucket sizes do not matter."""
+        self.wait()
+        for parameter, bucket in self._bucket_of.items():
+            losses = state["residuals"].get(self._names[parameter])
+            if losses is not None and bucket.residual is not None:
+                bucket.losses(parameter).copy_(losses)
+
+    # Who waits for what: see waiting.py.
+
+    def settle_value(self, parameter: Parameter) -> None:
+        """Block until the parameter has the value of the last step."""
+        bucket = self._bucket_of[parameter]
+        if bucket.options is not None:
+            self._finish(bucket)
+
+    def settle_gradient(self, parameter: Parameter) -> None:
+        """Block until the parameter has its averaged gradient."""
+        bucket = self._bucket_of[parameter]
+        if bucket.phase is Phase.REDUCING:
+            if self._across:
+                self._tell(
+                    "gradients are read before the next forward pass (clip_grad_norm_, GradScaler"
+                    " or the like), which waits for them: only backward hides communication"
+                )
+            self._finish(bucket)
+            if not bucket.dropped:
+                bucket.expose(self._used.nowhere())
+
+    # The steps.
+
+    def _ready(self, parameter: Parameter) -> None:
+        """Autograd has a gradient; called in its thread."""
+        if self._paused:
+            return
+        if not self._in_backward:
+            self._in_backward = True
+            _at_end_of_backward(self._complete)
+        bucket = self._bucket_of[parameter]
+        if bucket.options is not None:
+            self._finish(bucket)
+        with torch.no_grad(), _plain():
+            bucket.fill(parameter)
+        self._launch()
+
+    def _launch(self) -> None:
+        """Send the buckets that are full, in the order that all ranks have in common."""
+        while self._next < len(self._buckets) and self._buckets[self._next].is_full:
+            self._buckets[self._next].launch(self._group, self._codec)
+            self._next += 1
+
+    def _complete(self) -> None:
+        """At the end of backward: what has no gradient here may have one elsewhere."""
+        lacking: list[Parameter] = []
+        while self._next < len(self._buckets):
+            lacking += self._buckets[self._next].fill_with_zeros()
+            self._launch()
+        self._next = 0
+        self._in_backward = False
+        if not self._used.exchange(lacking):
+            names = ", ".join(self._names[each] for each in lacking)
+            self._tell(f"no gradient for {names}, as there was in the first step: taken as zeros")
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Note that an update is due, or do it where its gradients are there."""
+        if closure is not None:
+            raise UsageError(
+                "step(closure) computes gradients again and again; not possible with overlap()"
+            )
+        if all(each.phase is Phase.IDLE for each in self._buckets):
+            with _plain():
+                return self._step()  # no backward pass since the last
+        for group in self._optimizer.param_groups:
+            self._note(group)
+        for bucket in self._buckets:
+            if not self._across or bucket.phase is Phase.REDUCED or bucket.is_done():
+                self._finish(bucket)
+        return None
+
+    def _note(self, group: dict[str, Any]) -> None:
+        """Remember with which learning rate (and so on) the parameters of a group are due."""
+        options = {name: value for name, value in group.items() if name != "params"}
+        members: dict[int, list[Parameter]] = {}
+        for parameter in group["params"]:
+            if parameter in self._bucket_of:
+                members.setdefault(id(self._bucket_of[parameter]), []).append(parameter)
+        for bucket in self._buckets:
+            if parameters := members.get(id(bucket)):
+                bucket.options = [*(bucket.options or ()), {**options, "params": parameters}]
+
+    def _finish(self, bucket: Bucket) -> None:
+        """Wait for a bucket, and use the time for the updates of those that are there."""
+        if bucket.phase is Phase.REDUCING and not bucket.is_done():
+            for other in self._buckets:
+                if other.options is not None and other is not bucket and other.is_done():
+                    self._update(other)
+        self._update(bucket)
+
+    def _update(self, bucket: Bucket) -> None:
+        with torch.no_grad(), _plain():
+            bucket.finish()
+            if bucket.options is None:
+                return
+            groups, bucket_groups = self._optimizer.param_groups, bucket.options
+            bucket.options = None
+            bucket.expose(self._used.nowhere())
+            self._optimizer.param_groups = bucket_groups
+            try:
+                self._step()
+            finally:
+                self._optimizer.param_groups = groups
+            if bucket.dropped:
+                bucket.hide()
+            bucket.phase = Phase.IDLE
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients; those that are under way are still used by the step that is due."""
+        with torch.no_grad(), _plain():
+            for bucket in self._buckets:
+                if not set_to_none:
+                    self._finish(bucket)
+                    bucket.buffer.zero_()
+                bucket.dropped = bucket.dropped or set_to_none
+                if set_to_none:
+                    bucket.hide()
+
+    # What is put in place.
+
+    def _install(self) -> None:
+        for parameter in self._bucket_of:
+            trained: Any = parameter
+            hook = trained.register_post_accumulate_grad_hook(self._ready)
+            self._undo.append(hook.remove)
+            wait_when_read(parameter, self)
+            self._undo.append(lambda parameter=parameter: no_longer_wait(parameter))
+        for module in self._model.modules():
+            own = [each for each in module.parameters(recurse=False) if each in self._bucket_of]
+            if own:
+                handle = module.register_forward_pre_hook(self._before_forward(module, own))
+                self._undo.append(handle.remove)
+        for name in ("step", "zero_grad"):
+            self._replace(self._optimizer, name, getattr(self, name))
+        self._replace(self._model, "zero_grad", self.zero_grad)
+        optimizer: Any = self._optimizer
+        model: Any = self._model
+        for register in (
+            optimizer.register_state_dict_pre_hook,
+            optimizer.register_load_state_dict_pre_hook,
+            model.register_load_state_dict_pre_hook,
+        ):
+            self._undo.append(register(self._waits()).remove)
+
+    def _waits(self) -> Callable[..., None]:
+        return lambda *_: self.wait()  # no bound method, which would be copied with the model
+
+    def _before_forward(self, owner: Module, parameters: list[Parameter]) -> Callable[..., None]:
+        def settle(module: Module, _: Any) -> None:
+            if module is owner:  # and not a copy, which has the hooks as well
+                for parameter in parameters:
+                    self.settle_value(parameter)
+
+        return settle
+
+    def _replace(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
+        """Give an object another method. It is a bound one, as LR schedulers expect of `step`."""
+
+        def call(this: Any, *args: Any, **kwargs: Any) -> Any:
+            if this is owner:
+                return method(*args, **kwargs)
+            return getattr(cast(Any, type(this)), name)(this, *args, **kwargs)  # a copy
+
+        had = owner.__dict__.get(name)
+        setattr(owner, name, types.MethodType(call, owner))
+        self._undo.append(
+            lambda: owner.__dict__.pop(name, None) if had is None else setattr(owner, name, had)
+        )
+
+    def _tell(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            _log.info("overlap: %s", what)
+
+
+def _at_end_of_backward(call: Callable[[], None]) -> None:
+    engine: Any = torch.autograd.Variable._execution_engine  # pyright: ignore
+    engine.queue_callback(call)
+
+
+class _Used:
+    """Which parameters had a gradient on some rank; those that had none are not updated.
+
+    The ranks tell each other in the first step and, if a gradient was missing anywhere, in every
+    one from then on.
+
+    Args:
+        group: that averages.
+        parameters: all that are trained.
+    """
+
+    def __init__(self, group: SlipstreamProcessGroup, parameters: list[Parameter]) -> None:
+        self._group = group
+        self._parameters = parameters
+        self._nowhere: frozenset[Parameter] = frozenset()
+        self._exchanges = True
+        self._counts = torch.zeros(len(parameters), dtype=torch.int32)
+        self._work: SlipstreamWork | None = None
+
+    def exchange(self, lacking: list[Parameter]) -> bool:
+        """Says what this rank lacks in this step, without blocking.
+
+        Returns:
+            False where something is lacking and the others are not told.
+        """
+        self.nowhere()
+        if not self._exchanges:
+            return not lacking
+        absent = set(lacking)
+        flags = [each not in absent for each in self._parameters]
+        self._counts = torch.tensor(flags, dtype=torch.int32)
+        self._work = self._group.allreduce([self._counts])
+        return True
+
+    def nowhere(self) -> frozenset[Parameter]:
+        """Returns the parameters without a gradient on any rank; blocks until all have said."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+            counts = cast("list[int]", cast(Any, self._counts).tolist())
+            size = self._group.size()
+            self._exchanges = any(count < size for count in counts)
+            pairs = zip(self._parameters, counts, strict=True)
+            self._nowhere = frozenset(each for each, count in pairs if count == 0)
+        return self._nowhere
+
+
+@contextmanager
+def _plain() -> Generator[None]:
+    """Within, parameters do not wait."""
+    with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
+        yield
