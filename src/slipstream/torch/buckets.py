@@ -40,12 +40,12 @@ class Bucket:
         sizes = [parameter.numel() for parameter in parameters]
         self.buffer = torch.zeros(sum(sizes), dtype=parameters[0].dtype)
         self.residual = torch.zeros_like(self.buffer) if keeps_losses else None
-        parts = self.buffer.split(sizes)
+        parts = torch.split(self.buffer, sizes)
         self._views = {
             parameter: part.view_as(parameter)
             for parameter, part in zip(parameters, parts, strict=True)
         }
-        self._missing = set(parameters)
+        self._missing: set[Parameter] = set(parameters)
         self._present: set[Parameter] = set()  # that had a gradient in this step
         self._kept: set[Parameter] = set()  # whose averages new gradients are added to
         self._work: SlipstreamWork | None = None

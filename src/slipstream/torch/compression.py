@@ -5,12 +5,12 @@ is encoded. See docs/performance.md for what each codec gains, and docs/converge
 costs.
 """
 
-from __future__ import annotations
+# No annotations from __future__: DistributedDataParallel looks at those of the hook.
 
 from typing import Any, cast
 
 import torch
-from torch.distributed import GradBucket
+from torch.distributed import GradBucket  # pyright: ignore[reportPrivateImportUsage]
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,7 +22,7 @@ CODECS = ("fp16", "bf16", "int8")
 
 def compress(
     model: DistributedDataParallel, codec: str = "fp16", *, error_feedback: bool | None = None
-) -> GradientCodec:
+) -> "GradientCodec":
     """Have a model's gradients travel encoded; call it once, on every rank, before training.
 
     Args:
@@ -39,7 +39,7 @@ def compress(
     """
     if codec not in CODECS:
         raise UsageError(f"codec is {codec!r}; allowed: {', '.join(CODECS)}")
-    group = model.process_group
+    group = cast(Any, model).process_group
     if not isinstance(group, SlipstreamProcessGroup):
         raise UsageError(
             f"the model's process group is a {type(group).__name__}; allowed: Slipstream's, from"
@@ -47,7 +47,7 @@ def compress(
         )
     keeps = codec == "int8" if error_feedback is None else error_feedback
     state = GradientCodec(model, group, codec, keeps)
-    model.register_comm_hook(state, _average)
+    model.register_comm_hook(state, _average)  # pyright: ignore[reportUnknownMemberType]
     return state
 
 
