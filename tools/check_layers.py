@@ -1,6 +1,7 @@
 """Holds the #include lines of core/ and bindings/ against the arrows between the layers.
 
-    base <- {topology, transport, codec} <- collective <- engine <- runtime -> {tcp, shm, fake}
+    base <- {topology, transport, codec} <- collective <- engine <- negotiation <- runtime
+    runtime -> {tcp, shm, fake}
     bindings -> public headers and runtime
 
 The CMake targets hold the same arrows at link time; headers alone can cross them unseen.
@@ -24,7 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "codec": FOUNDATION | {"codec", "hwy"},
     "collective": INTERFACES | {"collective"},
     "engine": INTERFACES | {"collective", "engine"},
-    "runtime": INTERFACES | {"collective", "engine", "runtime"} | CONCRETE,
+    "negotiation": INTERFACES | {"collective", "engine", "negotiation"},
+    "runtime": INTERFACES | {"collective", "engine", "negotiation", "runtime"} | CONCRETE,
     "bindings": {"public", "bindings"},
     **{layer: FOUNDATION | {"transport", layer} for layer in CONCRETE},
 }

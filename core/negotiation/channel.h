@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "slipstream/negotiation.h"
+
+namespace slipstream {
+
+/// The collectives of a negotiation, in an engine's group of its own. All ranks call them alike.
+/// They block, and throw what the engine ends them with.
+class Channel {
+ public:
+  Channel(Engine& engine, const Group& group);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  /// Each word becomes the AND of what the ranks passed. log2 n exchanges, within the hosts first.
+  void and_words(std::vector<std::uint64_t>& words);
+  /// The texts of all ranks, by rank in the negotiating group.
+  std::vector<std::string> gather(const std::string& own);
+
+  [[nodiscard]] Engine& engine() const { return engine_; }
+  [[nodiscard]] Group& group() const { return *group_; }
+  /// Of the negotiating group, whose ranks messages speak of.
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::uint32_t rank() const { return rank_; }
+  [[nodiscard]] std::uint32_t size() const { return group_->size(); }
+  /// Collectives begun here. Any thread.
+  [[nodiscard]] std::uint64_t begun() const { return begun_.load(); }
+  [[nodiscard]] std::uint64_t messages() const { return messages_; }
+  [[nodiscard]] std::uint64_t payload_bytes() const { return payload_bytes_; }
+  /// Ends what is in flight, and all that follows. Any thread.
+  void close() { engine_.close_group(*group_); }
+
+ private:
+  void run(Request request);
+  void count(const Request& request);
+
+  Engine& engine_;
+  const std::string name_;
+  const std::uint32_t rank_;
+  std::vector<std::uint32_t> ranks_;  // in the negotiating group, by rank in ours
+  std::shared_ptr<Group> group_;
+  std::atomic<std::uint64_t> begun_{0};
+  std::uint64_t messages_ = 0, payload_bytes_ = 0;
+};
+
+}  // namespace slipstream

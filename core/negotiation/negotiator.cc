@@ -1,0 +1,293 @@
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+
+#include "base/fork.h"
+#include "negotiation/channel.h"
+#include "negotiation/rounds.h"
+#include "slipstream/negotiation.h"
+
+namespace slipstream {
+namespace {
+
+constexpr Nanoseconds kLongestSleep = 10s;  // no event needs it; times of day would overflow
+
+}  // namespace
+
+/// The thread that runs the rounds, and what it shares with its callers. While something waits here
+/// and no round runs, it drives the engine itself, so that a round of others finds it at once; with
+/// nothing submitted it leaves the engine alone.
+class NegotiationThread final : private GroupWatcher {
+ public:
+  NegotiationThread(Engine& engine, const Group& group, const NegotiationOptions& options, Log log)
+      : options_(options), channel_(engine, group), rounds_(channel_, options, std::move(log)) {
+    engine.watch(channel_.group(), this);
+    thread_ = std::thread([this] { loop(); });
+  }
+
+  ~NegotiationThread() override { close(); }
+  NegotiationThread(const NegotiationThread&) = delete;
+  NegotiationThread& operator=(const NegotiationThread&) = delete;
+
+  void submit(std::span<const Submission> unit);
+  void join();
+  std::optional<Outcome> next(Nanoseconds timeout);
+  NegotiationStats stats() const {
+    const std::scoped_lock lock(mutex_);
+    return stats_;
+  }
+  void close();
+
+ private:
+  // GroupWatcher
+  void ahead(std::uint64_t number) override {
+    change([&] { ahead_ = std::max(ahead_, number); });
+  }
+  void troubled() override {
+    change([&] { is_troubled_ = true; });
+  }
+
+  /// Changes what the thread looks at, and ends its sleep. True when it sleeps in the engine.
+  template <typename Change>
+  bool change(const Change& what);
+  void check_open() const;
+  void loop();
+  bool take_submitted();
+  [[nodiscard]] TimePoint next_round(TimePoint now);
+  void run_round();
+  void sleep(TimePoint until);
+  void publish(Outcome&& outcome);
+  void end(const Error& cause);
+
+  const Origin origin_;
+  const NegotiationOptions options_;
+  Channel channel_;
+
+  // The thread's own.
+  Rounds rounds_;
+  TimePoint round_began_{};
+  TimePoint asked_at_ = TimePoint::max();  // when others were seen to be ahead
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable outcomes_filled_;
+  std::vector<std::vector<Submission>> submitted_;
+  std::unordered_set<std::string> names_;  // submitted, and not in an outcome
+  std::deque<Outcome> outcomes_;
+  bool is_joining_ = false, joins_ = false, is_troubled_ = false;
+  bool is_closing_ = false, has_ended_ = false;
+  std::uint64_t ahead_ = 0;
+  std::optional<Error> failure_;
+  NegotiationStats stats_;
+  std::shared_ptr<Completion> event_;  // ends the thread's sleep
+  bool sleeps_in_engine_ = false;
+  bool has_changed_ = false;
+
+  std::mutex close_mutex_;  // held while the thread is joined
+  std::thread thread_;
+};
+
+template <typename Change>
+bool NegotiationThread::change(const Change& what) {
+  std::shared_ptr<Completion> event;
+  bool in_engine = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    what();
+    has_changed_ = true;
+    event = std::exchange(event_, nullptr);
+    in_engine = sleeps_in_engine_;
+  }
+  if (event) event->finish(std::nullopt);
+  return event && in_engine;
+}
+
+void NegotiationThread::check_open() const {
+  if (failure_) throw Error(*failure_);
+  if (is_closing_)
+    fail(ErrorKind::kAborted, "the negotiator of group '", channel_.name(),
+         "' is closed; make a new one");
+}
+
+void NegotiationThread::submit(std::span<const Submission> unit) {
+  const bool wakes = change([&] {
+    check_open();
+    if (joins_) {
+      fail(ErrorKind::kUsage, "tensor '", unit.front().tensor->name,
+           "' was submitted by a rank that has joined; wait until all have");
+    }
+    for (std::size_t i = 0; i < unit.size(); ++i) {
+      const std::string& name = unit[i].tensor->name;
+      if (!name.empty() && names_.insert(name).second) continue;
+      for (std::size_t j = 0; j < i; ++j) names_.erase(unit[j].tensor->name);
+      if (name.empty()) fail(ErrorKind::kUsage, "a tensor has no name; all ranks must give it one");
+      fail(ErrorKind::kUsage, "tensor '", name,
+           "' was submitted again before it was ready; give it another name, or wait");
+    }
+    if (!unit.empty()) submitted_.emplace_back(unit.begin(), unit.end());
+  });
+  if (wakes) channel_.engine().wake();
+}
+
+void NegotiationThread::join() {
+  const bool wakes = change([&] {
+    check_open();
+    is_joining_ = joins_ = true;
+  });
+  if (wakes) channel_.engine().wake();
+}
+
+std::optional<Outcome> NegotiationThread::next(Nanoseconds timeout) {
+  std::unique_lock lock(mutex_);
+  outcomes_filled_.wait_until(lock, Clock::now() + timeout,
+                              [&] { return !outcomes_.empty() || has_ended_; });
+  if (outcomes_.empty()) {
+    if (has_ended_) throw Error(*failure_);
+    return std::nullopt;
+  }
+  Outcome outcome = std::move(outcomes_.front());
+  outcomes_.pop_front();
+  return outcome;
+}
+
+void NegotiationThread::loop() {
+  try {
+    while (take_submitted()) {
+      const TimePoint now = Clock::now();
+      const TimePoint next = next_round(now);
+      if (next <= now) {
+        run_round();
+      } else {
+        sleep(next);
+      }
+    }
+    end(Error(ErrorKind::kAborted,
+              concat("the negotiator of group '", channel_.name(), "' was closed")));
+  } catch (const Error& error) {
+    end(error);
+  } catch (const std::exception& error) {
+    end(Error(ErrorKind::kInternal, error.what()));
+  }
+}
+
+/// False when it is time to end.
+bool NegotiationThread::take_submitted() {
+  std::vector<std::vector<Submission>> submitted;
+  bool is_behind = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (is_closing_) return false;
+    has_changed_ = false;
+    submitted.swap(submitted_);
+    if (std::exchange(is_joining_, false)) rounds_.join();
+    if (std::exchange(is_troubled_, false)) rounds_.distrust();
+    is_behind = ahead_ > channel_.begun();
+  }
+  const TimePoint now = Clock::now();
+  Outcome failed;
+  for (const auto& unit : submitted) {
+    for (FailedTensor& each : rounds_.add(unit, now)) failed.failed.push_back(std::move(each));
+  }
+  if (!failed.failed.empty()) publish(std::move(failed));
+  asked_at_ = is_behind ? std::min(asked_at_, now) : TimePoint::max();
+  return true;
+}
+
+/// When a round is to begin, as far as is known.
+TimePoint NegotiationThread::next_round(TimePoint now) {
+  const bool is_asked = asked_at_ != TimePoint::max();
+  if (is_asked && rounds_.has_part()) return now;
+  if (rounds_.has_news(now)) return std::max(now, round_began_ + options_.cycle);
+  const TimePoint asked = is_asked ? asked_at_ + options_.hold : TimePoint::max();
+  return std::min({asked, rounds_.next_report(), now + kLongestSleep});
+}
+
+void NegotiationThread::run_round() {
+  round_began_ = Clock::now();
+  Outcome outcome = rounds_.run();
+  publish(std::move(outcome));
+}
+
+void NegotiationThread::publish(Outcome&& outcome) {
+  const std::scoped_lock lock(mutex_);
+  stats_ = rounds_.stats();
+  if (outcome.ready.empty() && outcome.failed.empty() && !outcome.last_joined) return;
+  for (const AgreedTensor& each : outcome.ready) {
+    if (each.submitted) names_.erase(each.tensor->name);
+  }
+  for (const FailedTensor& each : outcome.failed) names_.erase(each.name);
+  if (outcome.last_joined) joins_ = false;
+  outcomes_.push_back(std::move(outcome));
+  outcomes_filled_.notify_one();
+}
+
+void NegotiationThread::sleep(TimePoint until) {
+  std::shared_ptr<Completion> event;
+  const bool in_engine = rounds_.has_part();
+  {
+    const std::scoped_lock lock(mutex_);
+    if (has_changed_ || is_closing_) return;
+    event = event_ = std::make_shared<Completion>();
+    sleeps_in_engine_ = in_engine;
+  }
+  if (in_engine) {
+    channel_.engine().wait_for_event(*event, until);
+  } else {
+    event->wait(until);
+  }
+  const std::scoped_lock lock(mutex_);
+  event_.reset();
+}
+
+/// What came in meanwhile fails too.
+void NegotiationThread::end(const Error& cause) {
+  std::vector<std::vector<Submission>> submitted;
+  {
+    const std::scoped_lock lock(mutex_);
+    failure_ = cause;
+    submitted.swap(submitted_);
+  }
+  Outcome outcome;
+  for (const auto& unit : submitted) {
+    for (FailedTensor& each : rounds_.add(unit, Clock::now())) {
+      outcome.failed.push_back(std::move(each));
+    }
+  }
+  for (FailedTensor& each : rounds_.fail_all(cause)) outcome.failed.push_back(std::move(each));
+  publish(std::move(outcome));
+  const std::scoped_lock lock(mutex_);
+  has_ended_ = true;
+  outcomes_filled_.notify_all();
+}
+
+void NegotiationThread::close() {
+  if (!origin_.is_here()) {
+    static_cast<void>(new std::thread(std::move(thread_)));  // it runs in the parent only
+    return;
+  }
+  const bool wakes = change([&] { is_closing_ = true; });
+  if (wakes) channel_.engine().wake();
+  channel_.engine().watch(channel_.group(), nullptr);
+  channel_.close();
+  const std::scoped_lock lock(close_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+Negotiator::Negotiator(Engine& engine, const std::shared_ptr<Group>& group,
+                       const NegotiationOptions& options, Log log)
+    : thread_(std::make_unique<NegotiationThread>(engine, *group, options, std::move(log))) {}
+
+Negotiator::~Negotiator() = default;
+
+void Negotiator::submit(std::span<const Submission> tensors) { thread_->submit(tensors); }
+void Negotiator::join() { thread_->join(); }
+std::optional<Outcome> Negotiator::next(std::chrono::nanoseconds timeout) {
+  return thread_->next(timeout);
+}
+NegotiationStats Negotiator::stats() const { return thread_->stats(); }
+void Negotiator::close() { thread_->close(); }
+
+}  // namespace slipstream

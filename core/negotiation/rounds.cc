@@ -1,0 +1,294 @@
+#include "negotiation/rounds.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+namespace slipstream {
+namespace {
+
+// The first word of a round. Sets of tensors follow.
+constexpr std::uint64_t kNoNews = 1, kNoStall = 2, kJoined = 4;
+
+constexpr std::size_t kMostOwed = 4096;
+constexpr std::size_t kMostReported = 20;
+constexpr std::uint64_t kFnvPrime = 0x100000001b3U;
+
+/// FNV-1a over the names: the same on every rank.
+std::uint64_t hash_of(std::span<const Submission> unit) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const Submission& each : unit) {
+    for (const char c : each.tensor->name)
+      hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
+    hash = (hash ^ 0xffU) * kFnvPrime;
+  }
+  return hash;
+}
+
+std::vector<Metadata> read_all(std::string_view bytes) {
+  std::vector<Metadata> all;
+  while (!bytes.empty()) all.push_back(read(bytes));
+  return all;
+}
+
+std::string bytes_of(std::span<const std::uint64_t> words) {
+  return {reinterpret_cast<const char*>(words.data()), words.size_bytes()};
+}
+
+bool has(std::span<const std::uint64_t> words, std::uint32_t number) {
+  return (words[number / Bits::kPerWord] >> (number % Bits::kPerWord) & 1U) != 0;
+}
+
+}  // namespace
+
+Rounds::Rounds(Channel& channel, const NegotiationOptions& options, Log log)
+    : channel_(channel), options_(options), log_(std::move(log)) {}
+
+std::vector<FailedTensor> Rounds::add(std::span<const Submission> unit, TimePoint now) {
+  for (const Submission& each : unit) {
+    auto owed = owed_.extract(each.tensor->name);
+    if (owed.empty()) continue;
+    std::vector<FailedTensor> failed;
+    for (const Submission& one : unit) {
+      failed.push_back({one.tensor->name, one.token, owed.mapped()});
+    }
+    return failed;
+  }
+  const bool fused = unit.size() > 1;
+  const std::uint64_t hash = fused ? hash_of(unit) : 0;
+  std::vector<Pending::Item> items;
+  for (const Submission& each : unit) {
+    const Metadata metadata{each.tensor, static_cast<std::uint32_t>(unit.size()), hash};
+    items.push_back({metadata, each.token, 0, {}, now, now + options_.stall_after});
+  }
+  pending_.add(std::move(items), table_);
+  fresh_ = true;
+  return {};
+}
+
+Rounds::Words Rounds::words_of(const Bits& bits) const {
+  if (joined_in_ > 0) return Words(table_.num_words(), ~std::uint64_t{0});
+  return bits.words(table_.num_words());
+}
+
+Outcome Rounds::run() {
+  ++round_;
+  fresh_ = false;
+  if (wants_to_join()) joined_in_ = round_;
+  const bool stalls = Clock::now() >= pending_.next_report();
+  Words words{(pending_.num_news() == 0 ? kNoNews : 0) | (stalls ? 0 : kNoStall) |
+              (joined_in_ > 0 ? kJoined : 0)};
+  const Words own = words_of(pending_.complete());
+  words.insert(words.end(), own.begin(), own.end());
+  channel_.and_words(words);
+
+  Outcome outcome;
+  outcome.round = round_;
+  const std::uint64_t flags = words[0];
+  // Had nobody anything to submit, all bits would be ones.
+  const bool all_joined = (flags & kJoined) != 0;
+  if (!all_joined) collect_ready(std::span(words).subspan(1), outcome);
+  if ((flags & kNoNews) == 0) exchange_news(outcome);
+  if ((flags & kNoStall) == 0) report_stall();
+  if (all_joined) outcome.last_joined = find_last_joined();
+  stats_.rounds = round_;
+  stats_.void_rounds += outcome.ready.empty() ? 1 : 0;
+  stats_.tensors += outcome.ready.size();
+  return outcome;
+}
+
+AgreedTensor Rounds::agree(std::uint32_t number, std::uint32_t fused) {
+  TensorTable::Entry& entry = table_[number];
+  entry.used = round_;
+  const auto item = pending_.take(entry.metadata.name());
+  if (!item) return {entry.metadata.tensor, false, 0, fused};
+  return {item->metadata.tensor, true, item->token, fused};
+}
+
+/// In the order of the numbers; a fused unit stands where its first one does.
+void Rounds::collect_ready(std::span<const std::uint64_t> ready, Outcome& outcome) {
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> units;
+  std::vector<std::uint32_t> order;
+  for_each_bit(ready, [&](std::uint32_t number) {
+    const std::uint64_t hash = table_[number].metadata.fused_hash;
+    if (hash != 0) {
+      auto& members = units[hash];
+      members.push_back(number);
+      if (members.size() > 1) return;
+    }
+    order.push_back(number);
+  });
+  std::uint32_t fused = 0;
+  for (const std::uint32_t number : order) {
+    const std::uint64_t hash = table_[number].metadata.fused_hash;
+    if (hash == 0) {
+      outcome.ready.push_back(agree(number, 0));
+      continue;
+    }
+    ++fused;
+    for (const std::uint32_t member : units[hash]) outcome.ready.push_back(agree(member, fused));
+  }
+}
+
+void Rounds::exchange_news(Outcome& outcome) {
+  ++stats_.introductions;
+  std::string own;
+  for (const Metadata& each : pending_.news()) write(own, each);
+  std::vector<std::vector<Metadata>> news;
+  for (const std::string& bytes : channel_.gather(own)) news.push_back(read_all(bytes));
+  make_room(news);
+  std::vector<std::string> disputed;
+  for (const auto& of_rank : news) {
+    for (const Metadata& each : of_rank) {
+      const auto number = table_.find(each.name());
+      if (!number) {
+        table_.add(each, round_);
+      } else if (!(table_[*number].metadata == each) &&
+                 std::ranges::find(disputed, each.name()) == disputed.end()) {
+        disputed.push_back(each.name());
+      }
+    }
+  }
+  if (!disputed.empty()) settle(disputed, outcome);
+  if (pending_.number(table_)) fresh_ = true;
+}
+
+/// Forgets tensors that are submitted nowhere, if there are too many with the new ones.
+void Rounds::make_room(const std::vector<std::vector<Metadata>>& news) {
+  std::set<std::string_view> unknown;
+  for (const auto& of_rank : news) {
+    for (const Metadata& each : of_rank) {
+      if (!table_.find(each.name())) unknown.insert(each.name());
+    }
+  }
+  const std::size_t needed = table_.size() + unknown.size();
+  if (needed <= options_.most_tensors) return;
+  Words free = pending_.numbered().words(table_.num_words());
+  for (std::uint64_t& word : free) word = ~word;
+  if (!free.empty()) channel_.and_words(free);
+  table_.remove_oldest(needed - options_.most_tensors, free);
+}
+
+/// All ranks say what they passed, and so all decide alike.
+void Rounds::settle(const std::vector<std::string>& disputed, Outcome& outcome) {
+  std::string own;
+  for (const std::string& name : disputed) {
+    const Pending::Item* const item = pending_.find(name);
+    if (item != nullptr) write(own, item->metadata);
+  }
+  std::unordered_map<std::string, std::vector<std::pair<std::uint32_t, Metadata>>> passed;
+  const std::vector<std::string> texts = channel_.gather(own);
+  for (std::uint32_t rank = 0; rank < texts.size(); ++rank) {
+    for (Metadata& each : read_all(texts[rank])) {
+      passed[each.name()].emplace_back(rank, std::move(each));
+    }
+  }
+  for (const std::string& name : disputed) {
+    const auto& all = passed.at(name);
+    const Metadata& first = all.front().second;
+    if (std::ranges::all_of(all, [&](const auto& each) { return each.second == first; })) {
+      TensorTable::Entry& entry = table_[*table_.find(name)];
+      entry = {first, round_};
+      continue;
+    }
+    std::string table;
+    auto next = all.begin();
+    for (std::uint32_t rank = 0; rank < texts.size(); ++rank) {
+      const bool is_known = next != all.end() && next->first == rank;
+      table += concat("\n  rank ", rank, ": ",
+                      is_known ? describe(next->second) : std::string("nothing yet"));
+      if (is_known) ++next;
+    }
+    fail_disputed(name, table, outcome);
+  }
+}
+
+void Rounds::fail_disputed(const std::string& name, const std::string& table, Outcome& outcome) {
+  table_.remove(*table_.find(name));
+  const Error error(
+      ErrorKind::kMismatch,
+      concat("ranks of group '", channel_.name(), "' passed different things as tensor '", name,
+             "':", table, "\nall ranks must pass the same operation, dtype, shape and root"));
+  const auto unit = pending_.take_unit(name);
+  for (const Pending::Item& item : unit) {
+    outcome.failed.push_back({item.metadata.name(), item.token, error});
+  }
+  if (!unit.empty()) return;
+  if (owed_.size() >= kMostOwed) owed_.erase(owed_.begin());
+  owed_.insert_or_assign(name, error);
+}
+
+void Rounds::report_stall() {
+  ++stats_.stalls_reported;
+  const TimePoint now = Clock::now();
+  const std::size_t num_words = table_.num_words();
+  const Words own = words_of(pending_.numbered());
+  const std::vector<std::string> texts =
+      channel_.gather(bytes_of(own) + bytes_of(pending_.overdue(now).words(num_words)));
+  std::vector<Words> sets;
+  Words overdue(num_words);
+  for (const std::string& text : texts) {
+    Words both(2 * num_words);
+    std::memcpy(both.data(), text.data(), std::min(text.size(), both.size() * sizeof both[0]));
+    for (std::size_t i = 0; i < num_words; ++i) overdue[i] |= both[num_words + i];
+    both.resize(num_words);
+    sets.push_back(std::move(both));
+  }
+  pending_.put_off(overdue, now);
+  if (channel_.rank() != 0) return;
+  std::string report;
+  std::size_t count = 0;
+  for_each_bit(overdue, [&](std::uint32_t number) {
+    if (++count > kMostReported) return;
+    std::string submitted, missing;
+    for (std::uint32_t rank = 0; rank < sets.size(); ++rank) {
+      std::string& list = has(sets[rank], number) ? submitted : missing;
+      list += concat(list.empty() ? "" : ", ", rank);
+    }
+    report +=
+        concat("\n  '", table_[number].metadata.name(), "': submitted by ranks ", submitted,
+               "; not by ", missing.empty() ? "none: it waits for those fused with it" : missing);
+  });
+  if (count > kMostReported) report += concat("\n  and ", count - kMostReported, " more");
+  log_(LogLevel::kWarning, "group '", channel_.name(), "': ", count,
+       count == 1 ? " tensor waits" : " tensors wait", " since more than ",
+       seconds(options_.stall_after), " s:", report);
+}
+
+/// All have: the one that did so in the latest round, the highest rank of several.
+std::uint32_t Rounds::find_last_joined() {
+  const std::vector<std::string> texts = channel_.gather(bytes_of({&joined_in_, 1}));
+  std::uint64_t latest = 0;
+  std::uint32_t last = 0;
+  for (std::uint32_t rank = 0; rank < texts.size(); ++rank) {
+    std::uint64_t round = 0;
+    std::memcpy(&round, texts[rank].data(), std::min(texts[rank].size(), sizeof round));
+    if (round < latest) continue;
+    latest = round;
+    last = rank;
+  }
+  joining_ = false;
+  joined_in_ = 0;
+  return last;
+}
+
+std::vector<FailedTensor> Rounds::fail_all(const Error& cause) {
+  std::vector<FailedTensor> failed;
+  for (const Pending::Item& item : pending_.take_all()) {
+    const std::string& name = item.metadata.name();
+    failed.push_back(
+        {name, item.token, Error(cause.kind(), concat("tensor '", name, "': ", cause.what()))});
+  }
+  return failed;
+}
+
+NegotiationStats Rounds::stats() const {
+  NegotiationStats stats = stats_;
+  stats.known_tensors = table_.size();
+  stats.messages = channel_.messages();
+  stats.payload_bytes = channel_.payload_bytes();
+  return stats;
+}
+
+}  // namespace slipstream
