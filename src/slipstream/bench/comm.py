@@ -167,7 +167,7 @@ def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
         SlipstreamError: a rank failed.
     """
     comm_start.check_torch()
-    tell = on_note or (lambda _: None)
+    tell = on_note or _ignore
     peers, notes = comm_start.present(spec.peers, spec.ranks, is_lab=spec.lab is not None)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-comm-"))
@@ -261,7 +261,9 @@ def _row(spec: CommSpec, samples: Samples, readings: Mapping[int, LabCounters]) 
     before, after = (readings[number] for number in samples.readings)
     passed = after.since(before)
     busiest = [
-        max((max(each.sent_payload_bytes, each.received_payload_bytes) for each in links), default=0)
+        max(
+            (max(each.sent_payload_bytes, each.received_payload_bytes) for each in links), default=0
+        )
         for links in (passed.hosts, passed.uplinks)
     ]
     return dataclasses.replace(
@@ -270,11 +272,19 @@ def _row(spec: CommSpec, samples: Samples, readings: Mapping[int, LabCounters]) 
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Returns rows by collective and size, contenders in the order in which they were measured."""
+    """Returns rows by collective and size, yardsticks after contenders."""
     groups: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.samples.collective, row.samples.size), []).append(row)
-    return [row for group in groups.values() for row in group]
+    return [
+        row
+        for group in groups.values()
+        for row in sorted(group, key=lambda row: row.samples.contender in (PING_PONG, COPY_AND_ADD))
+    ]
+
+
+def _ignore(_: str) -> None:
+    pass
 
 
 def _check_names(kind: str, names: Sequence[str], allowed: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ Every rank's input is the same pattern times its number from 1, so each result i
 
 # PyTorch's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportDeprecated=false
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 # A line of rank 0 that starts so is meant for the driver: what is measured, or a reading to take.
 NOTE = "bench: "
@@ -54,9 +54,7 @@ class Job:
     @classmethod
     def from_text(cls, text: str) -> Job:
         """Returns the job of a text that `as_text` wrote."""
-        fields: dict[str, Any] = json.loads(text)
-        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-        return cls(**{**fields, **lists})
+        return cls(**_with_tuples(json.loads(text)))
 
     @property
     def output(self) -> Path:
@@ -101,16 +99,15 @@ def write_samples(path: Path, samples: Sequence[Samples]) -> None:
 
 def read_samples(path: Path) -> list[Samples]:
     """Returns what rank 0 wrote."""
-    return [
-        Samples(
-            **{
-                **fields,
-                "seconds": tuple(fields["seconds"]),
-                "readings": tuple(fields["readings"]),
-            }
-        )
-        for fields in json.loads(path.read_text())
-    ]
+    return [Samples(**_with_tuples(fields)) for fields in json.loads(path.read_text())]
+
+
+def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns fields as they were before JSON made lists of their tuples."""
+    return {
+        name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+        for name, value in fields.items()
+    }
 
 
 def calls_in_a_row(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""One rank of a measurement of collectives over MPI: mpirun ... -m slipstream.bench.comm_mpi JOB."""
+"""One rank of a measurement over MPI: mpirun ... python -m slipstream.bench.comm_mpi JOB."""
 
 # mpi4py's buffers are typed openly.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -55,16 +55,12 @@ def _operation(mpi: Any, collective: str, size: int) -> Callable[[], object]:
     return calls[collective]
 
 
-def _measure(
-    mpi: Any, job: Job, call: Callable[[], object], what: tuple[str, int]
-) -> Samples:
+def _measure(mpi: Any, job: Job, call: Callable[[], object], what: tuple[str, int]) -> Samples:
     world = mpi.COMM_WORLD
     for _ in range(job.warmup):
         call()
     calls = calls_in_a_row(world.allreduce(_timed(world, call, 1), mpi.MAX))
-    seconds = [
-        world.allreduce(_timed(world, call, calls), mpi.MAX) for _ in range(job.rounds)
-    ]
+    seconds = [world.allreduce(_timed(world, call, calls), mpi.MAX) for _ in range(job.rounds)]
     collective, size = what
     return Samples(
         collective=collective, size=size, contender="mpi", calls=calls, seconds=tuple(seconds)

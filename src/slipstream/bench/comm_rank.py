@@ -5,7 +5,8 @@ some calls in a row after a barrier, and counts as long as on its slowest rank.
 """
 
 # PyTorch's stubs leave some of its types open.
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -98,10 +99,10 @@ class Measurement:
             yield self._checked(each, by_device[each.device])
         if self._ping is not None and size <= LARGEST_PING:
             yield Turn(PING_PONG, self._ping.call(size), lambda: None, False)
-        if COPY_AND_ADD in self._job.contenders and size >= LEAST_COPY:
-            if collective == "allreduce":
-                loop = copy_and_add(size, dist.get_world_size())
-                yield Turn(COPY_AND_ADD, loop, lambda: None, False)
+        compares_memory = COPY_AND_ADD in self._job.contenders and collective == "allreduce"
+        if compares_memory and size >= LEAST_COPY:
+            loop = copy_and_add(size, dist.get_world_size())
+            yield Turn(COPY_AND_ADD, loop, lambda: None, False)
 
     def _checked(self, each: Contender, buffers: Buffers) -> Turn:
         call = each.call(buffers)

@@ -177,7 +177,5 @@ def _follow(command: Sequence[str], environ: Mapping[str, str], on_note: OnNote)
             raise
     if process.returncode:
         raise SlipstreamError(
-            "\n    ".join(
-                [f"{command[0]} ended with {process.returncode}; its last lines:", *last]
-            )
+            "\n    ".join([f"{command[0]} ended with {process.returncode}; its last lines:", *last])
         )

@@ -1,7 +1,8 @@
 """What collectives are measured against: one message and back over TCP, and memory alone."""
 
 # PyTorch's stubs leave some of its types open.
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from slipstream.cli import doctor, lab, run
+from slipstream.cli import bench, doctor, lab, run
 from slipstream.errors import ConfigError, SlipstreamError, UsageError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 run.add_to(app)
 doctor.add_to(app)
 lab.add_to(app)
+bench.add_to(app)
 
 
 def main() -> None:

@@ -1,0 +1,62 @@
+"""What every result says of the machine and the software that made it."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("slipstream", "torch", "numpy", "mpi4py")
+
+
+def environment() -> dict[str, Any]:
+    """Returns the machine and the versions, for JSON."""
+    return {
+        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "kernel": platform.release(),
+            "load": os.getloadavg(),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{package: _version(package) for package in PACKAGES},
+            "mpirun": _mpirun(),
+        },
+    }
+
+
+def environment_line() -> str:
+    """Returns the machine and the versions, for people."""
+    versions = environment()["versions"]
+    named = [f"{name} {versions[name]}" for name in ("slipstream", "torch") if versions[name]]
+    return f"{os.cpu_count()} cores of {_processor()}; {', '.join(named)}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _mpirun() -> str | None:
+    try:
+        done = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.partition("\n")[0].strip() or None

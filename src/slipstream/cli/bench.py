@@ -1,0 +1,156 @@
+"""`slipstream bench`: the product's own benchmarks, each beside its peers and its limit."""
+
+import json
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from slipstream.bench import comm_bars, comm_table
+from slipstream.bench.comm import PEERS, CommSpec, OnNote, measure
+from slipstream.bench.comm_limits import CODEC_SHARE, COLLECTIVES, parse_size
+from slipstream.cli import bench_replay
+from slipstream.errors import UsageError
+from slipstream.lab import LabSpec
+from slipstream.lab.display import make_console, stderr_console
+
+HELP = """Measure Slipstream, its peers and what the links allow, by turns.
+
+In a lab of its own (Linux, root, iproute2); nothing else should run on the machine.
+"""
+COMM_EXAMPLES = f"""\b
+[bold]Examples[/bold]
+  slipstream bench comm                           four lab hosts at 1 Gbit/s
+  slipstream bench comm --local 2                 this machine, no root needed
+  slipstream bench comm --codec none,fp16,int8 --sizes 100m
+  slipstream bench comm --racks 2 --uplink 250mbit --ranks-per-host 2 --peers gloo,ring
+  slipstream bench comm --preset bars --json bars.json
+
+\b
+Collectives: {", ".join(COLLECTIVES)}
+Codecs:      {", ".join(CODEC_SHARE)}
+Peers:       {", ".join(PEERS)}
+"""
+
+JsonFile = Annotated[Path | None, typer.Option("--json", help="File for all that was measured.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a sub-command of `app`, with sub-commands of its own."""
+    bench_app = typer.Typer(help=HELP, no_args_is_help=True)
+    bench_app.command("comm", epilog=COMM_EXAMPLES)(comm)
+    bench_replay.add_to(bench_app)
+    app.add_typer(bench_app, name="bench")
+
+
+def comm(
+    collective: Annotated[
+        str, typer.Option(help="One or more, with commas between.")
+    ] = "allreduce",
+    sizes: Annotated[
+        str, typer.Option(help="Bytes of a rank's larger buffer: 4k, 100m, 64ki.")
+    ] = "4k,64k,1m,16m,100m",
+    hosts: Annotated[int, typer.Option(help="Hosts of the lab.")] = 4,
+    ranks_per_host: Annotated[int, typer.Option(help="Processes on each.")] = 1,
+    rate: Annotated[str, typer.Option(help="Of every host's link, or one for each.")] = "1gbit",
+    flow_rate: Annotated[
+        str | None, typer.Option(help="Most that one connection carries; several: the paths.")
+    ] = None,
+    racks: Annotated[int, typer.Option(help="The hosts are divided evenly among them.")] = 1,
+    uplink: Annotated[str | None, typer.Option(help="Rate between a rack and the spine.")] = None,
+    local: Annotated[
+        int | None, typer.Option(help="Ranks on this machine, in place of a lab.")
+    ] = None,
+    codec: Annotated[str, typer.Option(help="Of our allreduce, between hosts.")] = "none",
+    peers: Annotated[
+        str, typer.Option(help="Those that are not installed are left out.")
+    ] = "gloo,mpi,nccl",
+    rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 5,
+    preset: Annotated[
+        str | None, typer.Option(help="bars: all that is promised, and whether it holds.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure collectives by size: time, bandwidth, bytes on links, beside peers and limits."""
+    if preset not in (None, "bars"):
+        raise UsageError(f"the preset is {preset!r}; allowed: bars")
+    if preset:
+        _bars(rounds, json_file)
+        return
+    lab = None if local is not None else _lab(hosts, ranks_per_host, rate, flow_rate, racks, uplink)
+    spec = CommSpec(
+        collectives=_names(collective),
+        sizes=tuple(parse_size(each) for each in _names(sizes)),
+        lab=lab,
+        local=local or 0,
+        codecs=_names(codec),
+        peers=_names(peers),
+        rounds=rounds,
+    )
+    with _telling() as tell:
+        report = measure(spec, tell)
+    for note in report.notes:
+        stderr_console().print(note, style="dim")
+    for table in comm_table.tables(report):
+        make_console(sys.stdout).print(table)
+    _write(json_file, comm_table.as_json(report))
+
+
+def _bars(rounds: int, json_file: Path | None) -> None:
+    console = make_console(sys.stdout)
+    outcomes: list[comm_bars.Outcome] = []
+    with _telling() as tell:
+        for outcome in comm_bars.run(comm_bars.cases(rounds=rounds), tell):
+            outcomes.append(outcome)
+            if outcome.report is None:
+                stderr_console().print(outcome.error, style="red", markup=False)
+                continue
+            for table in comm_table.tables(outcome.report):
+                console.print(table)
+    console.print(comm_bars.bars_table(outcomes))
+    _write(json_file, comm_bars.bars_as_json(outcomes))
+    if any(outcome.report is None for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _lab(
+    hosts: int,
+    ranks_per_host: int,
+    rate: str,
+    flow_rate: str | None,
+    racks: int,
+    uplink: str | None,
+) -> LabSpec:
+    rates, flow_rates = _names(rate), _names(flow_rate or "")
+    return LabSpec(
+        hosts=hosts,
+        ranks_per_host=ranks_per_host,
+        rate=rates[0] if rates else rate,
+        rates=rates if len(rates) > 1 else (),
+        flow_rate=flow_rates[0] if len(flow_rates) == 1 else None,
+        flow_rates=flow_rates if len(flow_rates) > 1 else (),
+        racks=racks,
+        uplink=uplink,
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+@contextmanager
+def _telling() -> Generator[OnNote]:
+    """Yield what shows, on a terminal, what is measured at the moment."""
+    console = Console(stderr=True, highlight=False)
+    with console.status("the ranks start") as status:
+        yield status.update
+
+
+def _write(file: Path | None, content: Any) -> None:
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content, indent=1) + "\n")

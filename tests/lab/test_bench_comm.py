@@ -1,0 +1,58 @@
+"""Collectives measured in a lab: bytes on the links, yardsticks, peers."""
+
+import pytest
+
+from slipstream.bench import comm_table
+from slipstream.bench.comm import RING, CommReport, CommSpec, measure
+from slipstream.lab import LabSpec
+
+pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
+
+SIZES = (4_000, 1_000_000)
+
+
+def test_bytes_on_the_links_are_counted_beside_the_least() -> None:
+    report = measured("gloo", codecs=("none", "fp16"))
+    plain, half = report.row("slipstream", SIZES[1]), report.row("slipstream fp16", SIZES[1])
+    assert plain.least_host_bytes == 1_000_000
+    for row in (plain, half, report.row("gloo", SIZES[1])):
+        assert row.host_bytes is not None
+        assert row.least_host_bytes is not None
+        assert 1.0 <= row.host_bytes / row.least_host_bytes < 1.1
+        assert row.limit_share is not None
+        assert 0 < row.limit_share < 1.1
+    assert half.least_host_bytes == pytest.approx(500_488, abs=1)
+    assert report.row("slipstream", SIZES[0]).host_bytes is None
+
+
+def test_a_round_trip_stands_beside_small_sizes() -> None:
+    report = measured()
+    assert 0 < report.row("tcp ping-pong", SIZES[0]).samples.median < 0.1
+    with pytest.raises(KeyError):
+        report.row("tcp ping-pong", SIZES[1])
+
+
+@pytest.mark.slow
+def test_the_flat_ring_sends_more_between_racks() -> None:
+    racks = LabSpec(ranks_per_host=2, hosts=4, rate="200mbit", racks=2, uplink="100mbit")
+    report = measured("ring", lab=racks)
+    ring, ours = report.row(RING, SIZES[1]), report.row("slipstream", SIZES[1])
+    assert ring.uplink_bytes is not None
+    assert ours.uplink_bytes is not None
+    assert ring.uplink_bytes > 1.5 * ours.uplink_bytes
+    rows = comm_table.as_json(report)["rows"]
+    assert {row["least_uplink_bytes"] for row in rows if row["uplink_bytes"]} == {1_000_000}
+
+
+@pytest.mark.launcher("mpirun")
+def test_mpi_reaches_the_hosts_of_the_lab() -> None:
+    pytest.importorskip("mpi4py")
+    report = measured("mpi", sizes=(100_000,), lab=LabSpec(hosts=2, rate="10mbit"))
+    # 100,000 bytes take 84 ms over such a link, and no time where it is not used.
+    assert report.row("mpi", 100_000).samples.median > 0.05
+
+
+def measured(*peers: str, **fields: object) -> CommReport:
+    """Measure allreduce between two slow hosts."""
+    spec: dict[str, object] = {"lab": LabSpec(hosts=2, rate="200mbit"), "sizes": SIZES, **fields}
+    return measure(CommSpec(peers=peers, rounds=1, warmup=0, **spec))
