@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <random>
-#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "test/negotiation_world.h"
@@ -29,21 +31,57 @@ void shuffle(std::vector<Item>& items, std::uint64_t seed) {
 void run_random_orders(NegotiationWorld& world, std::size_t count, std::size_t steps) {
   world.each([&](std::uint32_t rank, NegotiatingRank& self) {
     for (std::size_t step = 0; step < steps; ++step) {
+      const std::size_t before = self.ready.size();
       std::vector<std::string> order = names(count);
       shuffle(order, 1000 * step + rank);
-      for (std::size_t i = 0; i < count; ++i) self.submit(order[i], 7 * i + step);
-      self.take_ready(count * (step + 1));
-      std::vector<std::string> known(self.ready.end() - static_cast<std::ptrdiff_t>(count),
-                                     self.ready.end());
+      std::map<std::string, std::uint64_t> tokens;
       for (std::size_t i = 0; i < count; ++i) {
-        const auto at = std::ranges::find(order, known[i]) - order.begin();
-        EXPECT_EQ(self.agreed[step * count + i].token, 7 * static_cast<std::size_t>(at) + step);
+        tokens[order[i]] = 7 * i + step;
+        self.submit(order[i], 7 * i + step);
       }
+      self.take_ready(before + count);
+      for (std::size_t i = before; i < before + count; ++i) {
+        EXPECT_EQ(self.agreed[i].token, tokens[self.ready[i]]);
+      }
+      std::vector<std::string> known(self.ready.begin() + static_cast<std::ptrdiff_t>(before),
+                                     self.ready.end());
       std::ranges::sort(known);
       std::ranges::sort(order);
       EXPECT_EQ(known, order);
     }
   });
+}
+
+void expect_one_order(NegotiationWorld& world, std::uint32_t size) {
+  for (std::uint32_t rank = 1; rank < size; ++rank) {
+    EXPECT_EQ(world[rank].ready, world[0].ready);
+    EXPECT_EQ(world[rank].rounds, world[0].rounds);
+  }
+}
+
+std::shared_ptr<const TensorSpec> changed(const std::function<void(TensorSpec&)>& change) {
+  TensorSpec spec = *tensor("x", {3, 4});
+  change(spec);
+  return std::make_shared<const TensorSpec>(std::move(spec));
+}
+
+/// Payload that a rank has sent to all others, or to some.
+std::uint64_t sent(
+    NegotiationWorld& world, std::uint32_t from, std::uint32_t size,
+    const std::function<bool(std::uint32_t)>& counts = [](auto) { return true; }) {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t to = 0; to < size; ++to) {
+    if (to != from && counts(to)) bytes += world.world.network().traffic(from, to).payload_bytes;
+  }
+  return bytes;
+}
+
+std::uint64_t received(NegotiationWorld& world, std::uint32_t to, std::uint32_t size) {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t from = 0; from < size; ++from) {
+    if (from != to) bytes += world.world.network().traffic(from, to).payload_bytes;
+  }
+  return bytes;
 }
 
 class Orders : public testing::TestWithParam<std::uint32_t> {};
@@ -54,10 +92,15 @@ TEST_P(Orders, of_submission_differ_and_that_of_readiness_is_one) {
   network.jitter = 200us;
   NegotiationWorld world(GetParam(), {}, network);
   run_random_orders(world, 40, 3);
-  for (std::uint32_t rank = 1; rank < GetParam(); ++rank) {
-    EXPECT_EQ(world[rank].ready, world[0].ready);
-    EXPECT_EQ(world[rank].rounds, world[0].rounds);
-  }
+  expect_one_order(world, GetParam());
+}
+
+TEST_P(Orders, are_one_with_cycles_too) {
+  NegotiationOptions options;
+  options.cycle = 2ms;
+  NegotiationWorld world(GetParam(), options);
+  run_random_orders(world, 40, 2);
+  expect_one_order(world, GetParam());
 }
 
 TEST(negotiation, tensors_that_are_known_travel_without_metadata) {
@@ -66,7 +109,409 @@ TEST(negotiation, tensors_that_are_known_travel_without_metadata) {
   const NegotiationStats before = world[2].negotiator.stats();
   EXPECT_GE(before.introductions, 1U);
   EXPECT_EQ(before.known_tensors, 50U);
-  run_random_orders(world, 50, 1);
+  run_random_orders(world, 50, 2);
+  EXPECT_EQ(world[2].negotiator.stats().introductions, before.introductions);
+  EXPECT_EQ(world[2].negotiator.stats().tensors, 150U);
+}
+
+TEST(negotiation, ten_thousand_tensors_become_ready) {
+  NegotiationWorld world(3);
+  run_random_orders(world, 10'000, 1);
+  expect_one_order(world, 3);
+}
+
+TEST(negotiation, one_tensor_of_all_ranks_takes_one_round) {
+  NegotiationWorld world(4);
+  run_random_orders(world, 1, 21);
+  const NegotiationStats stats = world[0].negotiator.stats();
+  EXPECT_EQ(stats.rounds, 22U);  // one more to introduce it
+}
+
+struct Difference {
+  const char* name;
+  std::function<void(TensorSpec&)> change;
+  const char* text;
+};
+class Mismatches : public testing::TestWithParam<Difference> {};
+INSTANTIATE_TEST_SUITE_P(
+    Of, Mismatches,
+    testing::Values(
+        Difference{"shape", [](TensorSpec& s) { s.shape = {3, 5}; }, "float32[3, 5]"},
+        Difference{"rank", [](TensorSpec& s) { s.shape = {12}; }, "float32[12]"},
+        Difference{"dtype", [](TensorSpec& s) { s.dtype = DType::kFloat16; }, "float16[3, 4]"},
+        Difference{"op", [](TensorSpec& s) { s.op = ReduceOp::kMax; }, "allreduce max"},
+        Difference{"codec", [](TensorSpec& s) { s.codec = Codec::kFp16; }, "as fp16"},
+        Difference{"note", [](TensorSpec& s) { s.note = "scaled by 2"; }, "scaled by 2"},
+        Difference{"collective", [](TensorSpec& s) { s.collective = Collective::kBroadcast; },
+                   "broadcast float32[3, 4] root 0"}),
+    [](const auto& each) { return std::string(each.param.name); });
+
+TEST_P(Mismatches, fail_the_tensor_once_on_every_rank_and_say_who_passed_what) {
+  NegotiationWorld world(4);
+  const auto common = changed([](TensorSpec&) {});
+  world.each([&](std::uint32_t rank, NegotiatingRank& self) {
+    if (rank == 3) return;
+    self.submit(rank == 1 ? changed(GetParam().change) : common);
+    self.submit("innocent");
+  });
+  world[3].submit("innocent");
+  world.each([&](std::uint32_t rank, NegotiatingRank& self) {
+    self.take_ready(1);
+    if (rank == 3) self.submit(common);  // too late, and fails all the same
+    const std::string message = self.take_failure("x");
+    EXPECT_NE(message.find("tensor 'x'"), std::string::npos) << message;
+    EXPECT_NE(message.find("\n  rank 0: allreduce sum float32[3, 4]\n"), std::string::npos);
+    const auto of_rank_1 = message.find("\n  rank 1: ");
+    EXPECT_NE(message.find(GetParam().text, of_rank_1), std::string::npos) << message;
+    EXPECT_NE(message.find("\n  rank 3: "), std::string::npos) << message;
+    self.submit(common);
+    self.take_ready(2);
+    EXPECT_EQ(self.ready, (std::vector<std::string>{"innocent", "x"}));
+  });
+}
+
+TEST(negotiation, a_tensor_may_change_on_all_ranks_alike) {
+  NegotiationWorld world(3);
+  world.each([&](std::uint32_t, NegotiatingRank& self) {
+    for (std::int64_t size = 1; size < 20; ++size) {
+      self.submit(tensor("batch", {size}));
+      self.take_ready(static_cast<std::size_t>(size));
+      EXPECT_EQ(self.agreed.back().tensor->shape, std::vector<std::int64_t>{size});
+    }
+    EXPECT_TRUE(self.failed.empty());
+  });
+}
+
+TEST(negotiation, fused_tensors_are_ready_together_in_one_order) {
+  NegotiationWorld world(3);
+  world.each([&](std::uint32_t rank, NegotiatingRank& self) {
+    for (std::size_t step = 1; step <= 10; ++step) {
+      std::vector<std::function<void()>> calls{
+          [&] { self.submit_fused({"a", "b", "c"}); }, [&] { self.submit_fused({"d", "e"}); },
+          [&] { self.submit("f"); }, [&] { self.submit("g"); }};
+      shuffle(calls, 10 * step + rank);
+      for (const auto& call : calls) call();
+      self.take_ready(7 * step);
+      for (std::size_t i = 7 * (step - 1); i < 7 * step; ++i) {
+        if (self.ready[i] != "a" && self.ready[i] != "b" && self.ready[i] != "c") continue;
+        const std::size_t first = i - static_cast<std::size_t>(self.ready[i][0] - 'a');
+        EXPECT_EQ(self.ready[first], "a");
+        EXPECT_EQ(self.rounds[i], self.rounds[first]);
+        EXPECT_NE(self.agreed[i].fused, 0U);
+        EXPECT_EQ(self.agreed[i].fused, self.agreed[first].fused);
+      }
+    }
+  });
+  expect_one_order(world, 3);
+}
+
+TEST(negotiation, fused_and_single_do_not_match) {
+  NegotiationWorld world(2);
+  world[0].submit_fused({"a", "b"});
+  world[1].submit("a");
+  world[1].submit("b");
+  for (const std::string name : {"a", "b"}) {
+    EXPECT_NE(world[0].take_failure(name).find("rank 0: allreduce sum float32[256], fused with 1"),
+              std::string::npos);
+  }
+  EXPECT_NE(world[1].take_failure("a").find("\n  rank 1: allreduce sum float32[256]\n"),
+            std::string::npos);
+}
+
+TEST(negotiation, a_rank_that_has_joined_takes_part_without_data) {
+  NegotiationWorld world(4);
+  world.each([&](std::uint32_t rank, NegotiatingRank& self) {
+    const std::size_t own = 10 + rank;  // rank 3 has most data
+    for (std::size_t i = 0; i < own; ++i) {
+      self.submit(concat("step ", i));
+      self.take_ready(i + 1);
+    }
+    self.negotiator.join();
+    EXPECT_THROW(self.submit("too late"), Error);
+    while (!self.last_joined) ASSERT_TRUE(self.take());
+    EXPECT_EQ(self.last_joined, 3U);
+    EXPECT_EQ(self.ready.size(), 13U);
+    for (std::size_t i = 0; i < 13; ++i) EXPECT_EQ(self.agreed[i].submitted, i < own);
+    self.submit("afterwards");
+    self.take_ready(14);
+  });
+  expect_one_order(world, 4);
+}
+
+TEST(negotiation, a_rank_joins_when_what_it_has_submitted_is_ready) {
+  NegotiationWorld world(2);
+  world[0].submit("x");
+  world[0].negotiator.join();
+  world[1].negotiator.join();
+  world.each([](std::uint32_t, NegotiatingRank& self) {
+    while (!self.last_joined) ASSERT_TRUE(self.take());
+    EXPECT_EQ(self.ready, std::vector<std::string>{"x"});
+  });
+  EXPECT_FALSE(world[1].agreed[0].submitted);
+  EXPECT_EQ(world[0].last_joined, 0U);
+  EXPECT_EQ(world[1].last_joined, 0U);
+}
+
+class Last : public testing::TestWithParam<std::uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Last, testing::Values(2, 3, 6, 11, 16));
+
+TEST_P(Last, rank_finds_the_others_at_once) {
+  const std::uint32_t size = GetParam();
+  NegotiationOptions options;
+  options.hold = 1ms;
+  NegotiationWorld world(size, options);
+  run_random_orders(world, 1, 1);
+  const TimePoint begin = Clock::now();
+  for (std::uint32_t last = 0; last < size; ++last) {
+    // All others have told before that they have it, and have nothing new.
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      if (rank != last) world[rank].submit("tensor 0");
+    }
+    const std::uint64_t round = world[last].negotiator.stats().rounds;
+    const TimePoint limit = Clock::now() + kPatience;
+    while (world[last].negotiator.stats().rounds == round && Clock::now() < limit) {
+      std::this_thread::yield();
+    }
+    EXPECT_FALSE(world[last == 0 ? 1 : 0].take(2ms));
+    world[last].submit("tensor 0");
+    world.each([&](std::uint32_t, NegotiatingRank& self) { self.take_ready(last + 2); });
+  }
+  // The engine asks once a second where the others are, which would hide that nobody was woken.
+  EXPECT_LT(Clock::now() - begin, size * 900ms);
+}
+
+TEST(negotiation, what_waits_for_one_rank_sends_nothing_and_becomes_ready_with_it) {
+  NegotiationOptions options;
+  options.hold = 5ms;
+  NegotiationWorld world(3, options);
+  run_random_orders(world, 20, 1);
+  for (const std::string& name : names(20)) {
+    world[0].submit(name);
+    world[1].submit(name);
+  }
+  EXPECT_FALSE(world[0].take(600ms));  // rounds that are held come to nothing
+  const std::uint64_t before = sent(world, 0, 3) + sent(world, 1, 3) + sent(world, 2, 3);
+  EXPECT_FALSE(world[0].take(300ms));
+  EXPECT_EQ(sent(world, 0, 3) + sent(world, 1, 3) + sent(world, 2, 3), before);
+  for (const std::string& name : names(20)) world[2].submit(name);
+  world.each([](std::uint32_t, NegotiatingRank& self) { self.take_ready(40); });
+  expect_one_order(world, 3);
+}
+
+TEST(negotiation, numbers_are_given_to_other_tensors_on_all_ranks_alike) {
+  NegotiationOptions options;
+  options.most_tensors = 16;
+  NegotiationWorld world(3, options);
+  world.each([&](std::uint32_t rank, NegotiatingRank& self) {
+    for (std::size_t step = 0; step < 30; ++step) {
+      std::vector<std::string> some = names(8);
+      for (std::string& name : some) name += concat(" of step ", step);
+      some.push_back("in every step");
+      shuffle(some, 100 * step + rank);
+      for (const std::string& name : some) self.submit(name);
+      self.take_ready(9 * (step + 1));
+    }
+  });
+  expect_one_order(world, 3);
+  EXPECT_LE(world[0].negotiator.stats().known_tensors, 16U);
+  const std::uint64_t introductions = world[0].negotiator.stats().introductions;
+  world.each([&](std::uint32_t, NegotiatingRank& self) {
+    self.submit("in every step");
+    self.take_ready(30 * 9 + 1);
+  });
+  EXPECT_EQ(world[0].negotiator.stats().introductions, introductions);
+}
+
+TEST(negotiation, more_tensors_than_numbers_may_wait_at_a_time) {
+  NegotiationOptions options;
+  options.most_tensors = 4;
+  NegotiationWorld world(4, options);
+  run_random_orders(world, 100, 4);
+  expect_one_order(world, 4);
+}
+
+TEST(negotiation, a_stall_report_names_who_has_submitted_and_who_has_not) {
+  NegotiationOptions options;
+  options.hold = 10ms;
+  options.stall_after = 150ms;
+  NegotiationWorld world(4, options);
+  world.each([&](std::uint32_t rank, NegotiatingRank& self) {
+    self.submit("common");
+    self.take_ready(1);
+    if (rank == 0 || rank == 2) self.submit("slow");
+    if (rank != 3) self.submit("slower");
+  });
+  const auto report = [&] {
+    for (const std::string& line : world.world[0].logged()) {
+      if (line.find("'slower'") != std::string::npos) return line;
+    }
+    return std::string();
+  };
+  const TimePoint limit = Clock::now() + kPatience;
+  while (report().empty() && Clock::now() < limit) std::this_thread::yield();
+  EXPECT_NE(report().find("2 tensors wait since more than 0.15 s"), std::string::npos) << report();
+  EXPECT_NE(report().find("'slow': submitted by ranks 0, 2; not by 1, 3"), std::string::npos);
+  EXPECT_NE(report().find("'slower': submitted by ranks 0, 1, 2; not by 3"), std::string::npos);
+  EXPECT_EQ(report().find("common"), std::string::npos);
+  world[1].submit("slow");
+  world[3].submit("slow");
+  world[3].submit("slower");
+  world.each([](std::uint32_t, NegotiatingRank& self) { self.take_ready(3); });
+}
+
+TEST(negotiation, a_rank_that_is_gone_fails_what_waits_and_is_named) {
+  NegotiationOptions options;
+  options.hold = 5ms;
+  NegotiationWorld world(4, options);
+  run_random_orders(world, 5, 1);
+  world[0].submit("new");
+  world[1].submit("tensor 3");
+  world.world.network().kill_rank(3);
+  EXPECT_NE(world[0].take_failure("new").find("rank 3 ("), std::string::npos);
+  EXPECT_NE(world[1].take_failure("tensor 3").find("tensor 'tensor 3': "), std::string::npos);
+  for (const std::uint32_t rank : {0U, 1U, 2U}) {
+    EXPECT_NE(error_of([&] {
+                while (true) world[rank].submit("tensor 0"), world[rank].take();
+              }).find("rank 3 ("),
+              std::string::npos);
+    EXPECT_NE(error_of([&] {
+                while (true) world[rank].take();
+              }).find("rank 3 ("),
+              std::string::npos);
+  }
+}
+
+TEST(negotiation, a_rank_that_leaves_fails_what_waits_for_it) {
+  NegotiationOptions options;
+  options.hold = 5ms;
+  NegotiationWorld world(3, options);
+  run_random_orders(world, 5, 1);
+  for (const std::string& name : names(5)) world[1].submit(name);
+  world.leave(2);
+  for (const std::string& name : names(5)) {
+    EXPECT_NE(world[1].take_failure(name).find("rank 2"), std::string::npos);
+  }
+}
+
+TEST(negotiation, what_waits_when_the_negotiator_is_closed_fails) {
+  NegotiationWorld world(2);
+  world[0].submit("x");
+  world[0].negotiator.close();
+  world[0].negotiator.close();
+  EXPECT_NE(world[0].take_failure("x").find("tensor 'x': "), std::string::npos);
+  EXPECT_THROW(world[0].take(), Error);
+  EXPECT_THROW(world[0].submit("y"), Error);
+}
+
+TEST(negotiation, a_name_waits_once_at_a_time) {
+  NegotiationWorld world(2);
+  world[0].submit("x");
+  const std::string message = error_of([&] { world[0].submit("x"); });
+  EXPECT_NE(message.find("tensor 'x' was submitted again"), std::string::npos);
+  EXPECT_THROW(world[0].submit(""), Error);
+  EXPECT_THROW(world[0].submit_fused({"y", "x"}), Error);
+  world[0].submit("y");
+  world[1].submit("y");
+  world[1].submit("x");
+  world.each([](std::uint32_t, NegotiatingRank& self) { self.take_ready(2); });
+}
+
+TEST(negotiation, several_threads_submit_at_once) {
+  NegotiationWorld world(3);
+  world.each([&](std::uint32_t, NegotiatingRank& self) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&self, i] {
+        for (int j = 0; j < 100; ++j) self.submit(concat("thread ", i, " tensor ", j));
+      });
+    }
+    self.take_ready(400);
+    for (std::thread& thread : threads) thread.join();
+  });
+  expect_one_order(world, 3);
+}
+
+TEST(negotiation, negotiations_of_two_groups_run_side_by_side) {
+  EngineWorld world(4);
+  std::vector<std::vector<std::string>> of_half(4);
+  world.each([&](EngineRank& self) {
+    const std::uint32_t first = self.rank / 2 * 2;
+    const auto half = self.engine->make_group("half", {first, first + 1});
+    Negotiator everybody(*self.engine, self.world, {}, {});
+    Negotiator some(*self.engine, half, {}, {});
+    for (int i = 0; i < 50; ++i) {
+      const Submission one{tensor(concat("x", (i + 7 * self.rank) % 50))};
+      everybody.submit({&one, 1});
+      some.submit({&one, 1});
+    }
+    std::size_t ready = 0;
+    while (ready < 50) ready += everybody.next(kPatience).value().ready.size();
+    while (of_half[self.rank].size() < 50) {
+      const Outcome outcome = some.next(kPatience).value();
+      for (const AgreedTensor& each : outcome.ready) {
+        of_half[self.rank].push_back(each.tensor->name);
+      }
+    }
+    self.run({Collective::kBarrier});
+  });
+  EXPECT_EQ(of_half[0], of_half[1]);
+  EXPECT_EQ(of_half[2], of_half[3]);
+}
+
+// ResNet-50 has 161 gradients. Through a rank 0 that hears all and tells all, that rank handles 2 *
+// 127 messages a round.
+TEST(negotiation, no_rank_of_128_handles_more_than_14_messages_a_round) {
+  constexpr std::uint32_t kRanks = 128;
+  constexpr std::size_t kGradients = 161, kWords = 1 + (kGradients + 63) / 64;
+  NegotiationWorld world(kRanks);
+  const auto run_step = [](std::uint32_t rank, NegotiatingRank& self) {
+    std::vector<std::string> all = names(kGradients);
+    shuffle(all, rank);
+    const std::size_t before = self.ready.size();
+    for (const std::string& name : all) self.submit(name);
+    self.take_ready(before + kGradients);
+  };
+  world.each(run_step);
+  std::vector<std::uint64_t> bytes(kRanks), messages(kRanks), rounds(kRanks);
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    const NegotiationStats stats = world[rank].negotiator.stats();
+    bytes[rank] = sent(world, rank, kRanks) + received(world, rank, kRanks);
+    messages[rank] = stats.messages;
+    rounds[rank] = stats.rounds;
+  }
+  world.each(run_step);
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    const NegotiationStats stats = world[rank].negotiator.stats();
+    const std::uint64_t more = stats.rounds - rounds[rank];
+    EXPECT_GT(more, 0U);
+    EXPECT_EQ(stats.messages - messages[rank], 14 * more);
+    const std::uint64_t handled = sent(world, rank, kRanks) + received(world, rank, kRanks);
+    EXPECT_EQ(handled - bytes[rank], 14 * more * kWords * sizeof(std::uint64_t));
+  }
+}
+
+TEST(negotiation, rounds_cross_between_hosts_no_more_often_than_hosts_need) {
+  constexpr std::uint32_t kRanks = 16, kHosts = 4;
+  std::vector<Place> places;
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    places.push_back({concat("host ", rank % kHosts), ""});  // neighbours by rank are not by host
+  }
+  NegotiationWorld world(kRanks, {}, {}, places);
+  run_random_orders(world, 1, 1);
+  std::vector<std::uint64_t> before(kRanks), rounds(kRanks);
+  const auto elsewhere = [&](std::uint32_t rank) {
+    return sent(world, rank, kRanks, [&](auto to) { return to % kHosts != rank % kHosts; });
+  };
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    before[rank] = elsewhere(rank);
+    rounds[rank] = world[rank].negotiator.stats().rounds;
+  }
+  run_random_orders(world, 1, 10);
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    const std::uint64_t more = world[rank].negotiator.stats().rounds - rounds[rank];
+    constexpr std::uint64_t kMessages = 2;  // log2 of the hosts, of two words each
+    EXPECT_EQ(elsewhere(rank) - before[rank], more * kMessages * 2 * sizeof(std::uint64_t));
+  }
 }
 
 }  // namespace
