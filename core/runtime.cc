@@ -256,6 +256,12 @@ Handle Runtime::submit(const std::shared_ptr<Group>& group, Request request) {
   return {parts_, parts_->engine.submit(group, std::move(request))};
 }
 
+std::shared_ptr<Negotiator> Runtime::make_negotiator(const std::shared_ptr<Group>& group,
+                                                     const NegotiationOptions& options) {
+  auto* const made = new Negotiator(parts_->engine, group, options, parts_->log);
+  return {made, [parts = parts_](Negotiator* negotiator) { delete negotiator; }};
+}
+
 void Runtime::notify(const Handle& handle, std::uint64_t token) {
   handle.completion_->notify(parts_->tokens, token);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "slipstream/log.h"
+#include "slipstream/negotiation.h"
 #include "slipstream/request.h"
 #include "slipstream/stats.h"
 
@@ -83,6 +84,10 @@ class Runtime {
   void close_group(Group& group);
   void abort_group(Group& group, const std::string& reason);
   Handle submit(const std::shared_ptr<Group>& group, Request request);
+  /// This rank's part in negotiations of the group, which all members make alike. It keeps the
+  /// engine alive.
+  std::shared_ptr<Negotiator> make_negotiator(const std::shared_ptr<Group>& group,
+                                              const NegotiationOptions& options);
 
   /// Has next_event() return `token` once the operation is done.
   void notify(const Handle& handle, std::uint64_t token);
