@@ -54,7 +54,7 @@ class Job:
     @classmethod
     def from_text(cls, text: str) -> Job:
         """Returns the job of a text that `as_text` wrote."""
-        return cls(**_with_tuples(json.loads(text)))
+        return cls(**with_tuples(json.loads(text)))
 
     @property
     def output(self) -> Path:
@@ -99,10 +99,10 @@ def write_samples(path: Path, samples: Sequence[Samples]) -> None:
 
 def read_samples(path: Path) -> list[Samples]:
     """Returns what rank 0 wrote."""
-    return [Samples(**_with_tuples(fields)) for fields in json.loads(path.read_text())]
+    return [Samples(**with_tuples(fields)) for fields in json.loads(path.read_text())]
 
 
-def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
     """Returns fields as they were before JSON made lists of their tuples."""
     return {
         name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value

@@ -13,6 +13,7 @@ from slipstream.bench import comm_limits
 from slipstream.bench.comm import COUNTED_FROM, CommReport, CommSpec, Row
 from slipstream.bench.comm_job import COPY_AND_ADD, PING_PONG
 from slipstream.bench.result import environment, environment_line
+from slipstream.lab import LabSpec
 from slipstream.lab.rates import format_rate
 
 GLOO = "gloo"
@@ -49,9 +50,11 @@ def as_json(report: CommReport) -> dict[str, Any]:
 
 def title(spec: CommSpec) -> str:
     """Returns where it was measured, in one line."""
-    lab = spec.lab
-    if lab is None:
-        return f"{spec.local} ranks of this machine"
+    return f"{spec.local} ranks of this machine" if spec.lab is None else describe_lab(spec.lab)
+
+
+def describe_lab(lab: LabSpec) -> str:
+    """Returns hosts and rates of a lab in one line."""
     text = f"{lab.hosts} lab hosts of {lab.ranks_per_host} at "
     text += " or ".join(map(format_rate, sorted(set(lab.link_rates), reverse=True)))
     if caps := sorted(set(lab.flow_caps), reverse=True):

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from slipstream.bench import comm_bars, comm_table
+from slipstream.bench import comm_bars, comm_table, train_table
 from slipstream.bench.comm import PEERS, CommSpec, OnNote, measure
 from slipstream.bench.comm_limits import CODEC_SHARE, COLLECTIVES, parse_size
+from slipstream.bench.train import MODELS, TrainSpec, train
 from slipstream.cli import bench_replay
-from slipstream.errors import UsageError
+from slipstream.errors import SlipstreamError, UsageError
 from slipstream.lab import LabSpec
 from slipstream.lab.display import make_console, stderr_console
 
@@ -36,6 +37,15 @@ Codecs:      {", ".join(CODEC_SHARE)}
 Peers:       {", ".join(PEERS)}
 """
 
+TRAIN_EXAMPLES = f"""\b
+[bold]Examples[/bold]
+  slipstream bench train
+  slipstream bench train --model large --flow-rate 250mbit --codec none,fp16
+
+\b
+Models: {", ".join(MODELS)}
+"""
+
 JsonFile = Annotated[Path | None, typer.Option("--json", help="File for all that was measured.")]
 
 
@@ -43,6 +53,7 @@ def add_to(app: typer.Typer) -> None:
     """Make this a sub-command of `app`, with sub-commands of its own."""
     bench_app = typer.Typer(help=HELP, no_args_is_help=True)
     bench_app.command("comm", epilog=COMM_EXAMPLES)(comm)
+    bench_app.command("train", epilog=TRAIN_EXAMPLES)(train_models)
     bench_replay.add_to(bench_app)
     app.add_typer(bench_app, name="bench")
 
@@ -98,6 +109,45 @@ def comm(
     for table in comm_table.tables(report):
         make_console(sys.stdout).print(table)
     _write(json_file, comm_table.as_json(report))
+
+
+def train_models(
+    model: Annotated[str, typer.Option(help="One or more, with commas between.")] = "resnet,large",
+    hosts: Annotated[int, typer.Option(help="Hosts of the lab.")] = 4,
+    ranks_per_host: Annotated[int, typer.Option(help="Processes on each.")] = 1,
+    rate: Annotated[str, typer.Option(help="Of every host's link, or one for each.")] = "1gbit",
+    flow_rate: Annotated[
+        str | None, typer.Option(help="Most that one connection carries; several: the paths.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Of each contender's turn. [dim]some seconds of them[/dim]")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 5,
+    peers: Annotated[str, typer.Option(help="gloo, or empty for none.")] = "gloo",
+    codec: Annotated[
+        str, typer.Option(help="Of gradients between hosts, across the step boundary.")
+    ] = "none",
+    json_file: JsonFile = None,
+) -> None:
+    """Train models: samples per second under DDP and across the step boundary, and the losses."""
+    spec = TrainSpec(
+        models=_names(model),
+        lab=_lab(hosts, ranks_per_host, rate, flow_rate, 1, None),
+        steps=steps,
+        rounds=rounds,
+        peers=_names(peers),
+        codecs=_names(codec),
+    )
+    with _telling() as tell:
+        results = train(spec, tell)
+    make_console(sys.stdout).print(train_table.table(spec, results))
+    _write(json_file, train_table.as_json(spec, results))
+    for result in results:
+        for trained in result.trained:
+            if not result.agrees(trained):
+                raise SlipstreamError(
+                    f"{result.model} over {trained.contender} has another loss than over gloo"
+                )
 
 
 def _bars(rounds: int, json_file: Path | None) -> None:

@@ -1,0 +1,151 @@
+"""Models that the training benchmark trains, with inputs that need no data set.
+
+`resnet` is the demo's: 166,000 parameters, little to communicate. `large` is a transformer over
+bytes with 25 million, whose gradients are 100 MB, on sequences so short that one step of four
+processes takes about a second on two cores.
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+NUM_CLASSES = 10
+VOCABULARY = 256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trainable:
+    """A model and how it is trained.
+
+    Args:
+        build: makes the model, with weights of torch's random state.
+        batch: returns inputs and targets of a rank's batch, from a generator.
+        batch_size: samples of a rank and step.
+        learning_rate: of SGD with momentum 0.9.
+        bucket_megabytes: of DDP.
+    """
+
+    build: Callable[[], nn.Module]
+    batch: Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
+    batch_size: int
+    learning_rate: float
+    bucket_megabytes: float
+
+
+class Residual(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut.
+
+    Args:
+        in_channels: of the input.
+        out_channels: of the output.
+        stride: 2 halves the picture.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(out_channels),
+            nn.ReLU(),
+            nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(out_channels),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False),
+                nn.BatchNorm2d(out_channels),
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps float [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride]."""
+        return functional.relu(self.body(x) + self.shortcut(x))
+
+
+def resnet() -> nn.Module:
+    """Returns the demo's network: float [batch, 1, 28, 28] to logits [batch, 10]."""
+    blocks = [Residual(16, 32, 2), Residual(32, 32, 1), Residual(32, 64, 2), Residual(64, 64, 1)]
+    network = nn.Sequential(
+        nn.Conv2d(1, 16, 5, stride=2, padding=2, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, NUM_CLASSES),
+    )
+    untyped: Any = network  # the stubs of some releases lack this form of to()
+    return untyped.to(memory_format=torch.channels_last)
+
+
+class Transformer(nn.Module):
+    """Predicts the next byte.
+
+    Args:
+        width: of the embedding.
+        num_layers: of attention and feed-forward network.
+        longest: sequence.
+    """
+
+    def __init__(self, width: int = 512, num_layers: int = 8, longest: int = 32) -> None:
+        super().__init__()
+        self.symbols = nn.Embedding(VOCABULARY, width)
+        self.places = nn.Embedding(longest, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
+            for _ in range(num_layers)
+        )
+        self.head = nn.Linear(width, VOCABULARY)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps bytes int64 [batch, length] to logits [batch, 256, length]."""
+        length = x.shape[1]
+        hidden = self.symbols(x) + self.places(torch.arange(length))
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        for layer in self.layers:
+            hidden = layer(hidden, src_mask=mask, is_causal=True)
+        return self.head(hidden).transpose(1, 2)
+
+
+def pictures(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Returns noisy pictures of ten kinds, float [count, 1, 28, 28], and which kind each is."""
+    kinds = torch.randn(NUM_CLASSES, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(NUM_CLASSES, (count,), generator=generator)
+    images = kinds[labels] + 8 * torch.randn(count, 1, 28, 28, generator=generator)
+    return images.contiguous(memory_format=torch.channels_last), labels
+
+
+def sequences(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Returns counting bytes with random starts and steps, int64 [count, 16], and the next ones."""
+    start = torch.randint(VOCABULARY, (count, 1), generator=generator)
+    stride = torch.randint(1, 4, (count, 1), generator=generator)
+    symbols = (start + stride * torch.arange(17)) % VOCABULARY
+    return symbols[:, :-1], symbols[:, 1:]
+
+
+MODELS: Mapping[str, Trainable] = {
+    "resnet": Trainable(
+        build=resnet,
+        batch=pictures,
+        batch_size=64,
+        learning_rate=0.05,
+        bucket_megabytes=0.25,
+    ),
+    "large": Trainable(
+        build=Transformer,
+        batch=sequences,
+        batch_size=4,
+        learning_rate=0.01,
+        bucket_megabytes=25,
+    ),
+}
