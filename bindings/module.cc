@@ -7,5 +7,6 @@ NB_MODULE(_core, m) {
   slipstream::bind_dtypes(m);
   slipstream::bind_arrays(m);
   slipstream::bind_group(m);
+  slipstream::bind_negotiation(m);
   slipstream::bind_runtime(m);
 }
