@@ -1,11 +1,12 @@
 # Every step of set-up is a stamp under .venv/stamps, so a second call does only what changed.
 #   make            the package, installed into .venv (editable: Python changes need no rebuild)
-#   make demo       trains a small ResNet on Fashion-MNIST on two workers
+#   make demo       trains a small ResNet on Fashion-MNIST on two workers; then, where a lab can be
+#                   made (as root), briefly over gloo and over Slipstream: make demo-lab
 #   make test       everything the tests need, then all C++ and Python tests
 #                   (without those of minutes: make test PYTEST_ARGS='-m "not slow"')
 #   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN
 #   make check      formatters, linters, types, layers, sizes, golden stub
-#   make bench      this engine beside gloo and Open MPI, on this machine
+#   make bench      collectives beside gloo and Open MPI, on this machine: slipstream bench comm
 #   make bench-core the parts of the engine, without Python
 #   make wheel      the wheel, installed and tried in two clean environments
 #   make docs       the documentation, in build/site
@@ -27,7 +28,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 CXX_SOURCES := $(shell find core bindings -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
 SANITIZED_RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-cxx test-python sanitize check format golden bench bench-core wheel docs clean
+.PHONY: all demo demo-lab test test-cxx test-python sanitize check format golden bench bench-core wheel docs clean
 all: $(STAMPS)/package
 
 # ---- set-up ----------------------------------------------------------------------------------
@@ -71,6 +72,19 @@ $(STAMPS)/test: $(STAMPS)/system-test $(STAMPS)/package $(STAMPS)/torch
 demo: $(STAMPS)/package $(STAMPS)/torch
 	@$(PYTHON) tools/system_packages.py demo
 	@tty=; test ! -t 1 || tty=--tty; $(BIN)/slipstream run -n 2 $$tty examples/01_fashion_mnist/train.py
+	@$(MAKE) -s demo-lab
+
+# The same training, shorter, over gloo and over Slipstream on two hosts that this machine pretends
+# to be, whose network caps every connection as those of clouds do.
+DEMO_LAB := --name demo --hosts 2 --rate 200mbit --flow-rate 50mbit
+demo-lab: $(STAMPS)/package $(STAMPS)/torch
+	@if $(BIN)/slipstream lab run --name demo --hosts 1 -- true >/dev/null 2>&1; then \
+	  $(BIN)/slipstream lab compare $(DEMO_LAB) -- \
+	    examples/01_fashion_mnist/train.py --epochs 2 --limit 4000 --output build/demo-lab; \
+	else \
+	  echo "as root, with iproute2, and where the kernel allows it, make demo-lab compares this" \
+	    "training with gloo on two hosts of a lab (docs/lab.md)"; \
+	fi
 
 test: test-cxx test-python
 
@@ -89,7 +103,9 @@ sanitize: $(STAMPS)/system-test $(STAMPS)/venv
 	done
 
 bench: $(STAMPS)/test
-	$(PY) benchmarks/allreduce.py
+	for ranks in 2 4; do \
+	  $(BIN)/slipstream bench comm --local $$ranks --json build/comm-$$ranks.json || exit 1; \
+	done
 
 bench-core: $(STAMPS)/venv
 	$(PYTHON) tools/system_packages.py build bench

@@ -25,7 +25,7 @@ ELSEWHERE = {
 GREENNET = "python benchmarks/greennet.py"
 # What makes a long one short.
 SHORTER = {
-    "python benchmarks/allreduce.py": "--ranks 2 --rounds 1",
+    "slipstream bench comm --local 2": "--sizes 4k --rounds 1",
     GREENNET: "--limit 2000 --epochs 1 --seeds 1 --workers 1 2",
 }
 SCRIPT = """
@@ -39,11 +39,12 @@ dist.destroy_process_group()
 def shown_commands() -> list[str]:
     """Return the command lines of all pages, without comments.
 
-    Those of the lab's page build on one another: tests/lab/test_page.py runs them in their order.
+    Those of two pages need root: tests/lab/test_page.py runs the lab's, which build on one another,
+    in their order, and tests/lab/test_bench_page.py shorter benchmarks.
     """
     found: list[str] = []
     for page in PAGES:
-        if page.name == "lab.md":
+        if page.name in ("lab.md", "benchmarks.md"):
             continue
         for block in re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(), re.DOTALL):
             lines = [line.removeprefix("$ ").split(" #")[0].strip() for line in block.splitlines()]
