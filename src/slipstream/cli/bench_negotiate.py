@@ -1,0 +1,66 @@
+"""`slipstream bench negotiate`: how fast ranks agree on an order of tensors."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from slipstream.bench.negotiate import NegotiateSpec, measure
+from slipstream.bench.negotiate_table import as_json, tables
+from slipstream.errors import UsageError
+from slipstream.lab.display import make_console
+
+EXAMPLES = """\b
+[bold]Examples[/bold]
+  slipstream bench negotiate
+  slipstream bench negotiate --ranks 4 --tensors 161 --cycle 0
+  slipstream bench negotiate --scaling build/bench/core/bench/negotiate_bench --json out.json
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a sub-command of `app`."""
+    app.command("negotiate", epilog=EXAMPLES)(negotiate)
+
+
+def negotiate(
+    ranks: Annotated[
+        str, typer.Option(help="Processes of this machine; several: with commas between.")
+    ] = "4,8,16",
+    tensors: Annotated[int, typer.Option(help="Of 1 KB, in another order on each rank.")] = 1000,
+    rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 5,
+    cycle: Annotated[
+        float, typer.Option(help="Milliseconds from one round of ours to the next, at least.")
+    ] = 1.0,
+    scaling: Annotated[
+        Path | None,
+        typer.Option(help="The program negotiate_bench: also up to 256 ranks, as threads."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="File for all that was measured.")
+    ] = None,
+) -> None:
+    """Measure negotiation: our ranks among themselves, beside a rank 0 that coordinates."""
+    spec = NegotiateSpec(
+        ranks=_numbers(ranks),
+        tensors=tensors,
+        rounds=rounds,
+        cycle_seconds=cycle / 1e3,
+        scaling=scaling,
+    )
+    with Console(stderr=True, highlight=False).status("the ranks start") as status:
+        report = measure(spec, status.update)
+    for table in tables(report):
+        make_console(sys.stdout).print(table)
+    if json_file is not None:
+        json_file.write_text(json.dumps(as_json(report), indent=1) + "\n")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"ranks are {text!r}; allowed: numbers with commas between, such as 4,8")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,128 @@
+"""Agreement on one order of tensors that every rank finishes in an order of its own.
+
+    negotiator = Negotiator(comm.world())
+    negotiator.submit(Tensor("weight", DType.FLOAT32, (512, 512)), token=3)
+    outcome = negotiator.next(timeout=1.0)
+    for agreed in outcome.ready if outcome else ():  # the same on all ranks
+        start_allreduce_of(agreed.token)
+
+core/include/slipstream/negotiation.h has the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream import _core
+from slipstream.comm.collectives import Group
+from slipstream.errors import ConfigError
+
+AgreedTensor = _core.AgreedTensor
+FailedTensor = _core.FailedTensor
+NegotiationStats = _core.NegotiationStats
+Outcome = _core.Outcome
+Tensor = _core.Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NegotiatorConfig:
+    """How a negotiator works.
+
+    Args:
+        cycle_seconds: at least so long from one round to the next, 0 or more: fewer rounds with
+            more tensors each.
+        hold_seconds: how long a rank with nothing submitted keeps a round of others waiting, 0 or
+            more; best equal on all ranks.
+        stall_after_seconds: age at which a tensor that some ranks have not submitted is reported.
+        most_tensors: known at a time, 1 or more, unless more are waiting; equal on all ranks.
+    """
+
+    cycle_seconds: float = 0.0
+    hold_seconds: float = 0.5
+    stall_after_seconds: float = 60.0
+    most_tensors: int = 65536
+
+    def __post_init__(self) -> None:
+        """Refuses values that are not allowed."""
+        for name in ("cycle_seconds", "hold_seconds", "stall_after_seconds"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; allowed: 0 and more")
+        if not 1 <= self.most_tensors < 2**32:
+            raise ConfigError(f"most_tensors is {self.most_tensors}; allowed: 1 to {2**32 - 1}")
+
+
+class Negotiator:
+    """One rank's part in the negotiations of a group. Safe to use from any thread.
+
+    All members make it alike, and in the same order if there are several.
+
+    Args:
+        group: the ranks that negotiate.
+        config: how.
+    """
+
+    def __init__(self, group: Group, config: NegotiatorConfig | None = None) -> None:
+        chosen = config or NegotiatorConfig()
+        self._negotiator = _core.make_negotiator(
+            group._group,  # pyright: ignore[reportPrivateUsage]
+            cycle=chosen.cycle_seconds,
+            hold=chosen.hold_seconds,
+            stall_after=chosen.stall_after_seconds,
+            most_tensors=chosen.most_tensors,
+        )
+
+    def submit(self, tensor: Tensor, token: int = 0) -> None:
+        """Say that this rank has the tensor. Does not block.
+
+        Args:
+            tensor: all ranks must pass the same under one name, or it fails on all.
+            token: what AgreedTensor and FailedTensor call it, 0 to 2^64 - 1.
+
+        Raises:
+            UsageError: the name was submitted before and is not ready, or this rank has joined.
+            PeerError, AbortedError: what the negotiator has failed with.
+        """
+        self._negotiator.submit(tensor, token)
+
+    def submit_fused(self, tensors: Sequence[Tensor], tokens: Sequence[int]) -> None:
+        """Say that this rank has several tensors, which are to be ready together or not at all.
+
+        Args:
+            tensors: the same in the same order on all ranks.
+            tokens: one for each.
+
+        Raises:
+            As submit() does.
+        """
+        self._negotiator.submit_fused(tensors, tokens)
+
+    def join(self) -> None:
+        """Say that this rank has no more data, once what it has submitted is ready.
+
+        It counts as ready for everything until all ranks have joined. Does not block.
+        """
+        self._negotiator.join()
+
+    def next(self, timeout: float) -> Outcome | None:
+        """Wait for what the ranks agree on next. Blocks without the GIL.
+
+        Args:
+            timeout: seconds, 0 or more.
+
+        Returns:
+            The outcome of a round in which something became ready or failed, or in which all ranks
+            had joined; None when there is none in time.
+
+        Raises:
+            PeerError, AbortedError: what the negotiator has failed with, after the last outcome.
+        """
+        return self._negotiator.next(timeout)
+
+    def stats(self) -> NegotiationStats:
+        """Return the counters so far."""
+        return self._negotiator.stats()
+
+    def close(self) -> None:
+        """End what waits, here and at the members; idempotent. Waits for its thread only."""
+        self._negotiator.close()
