@@ -95,7 +95,14 @@ Identity identity_of(std::uint32_t rank, std::uint32_t world_size, std::uint32_t
           hmac_sha256(key, {std::as_bytes(std::span(kPurpose.data(), kPurpose.size()))})};
 }
 
-EngineOptions engine_options(const RuntimeConfig& config) {
+/// Where the number is tuned: how many are opened. A large world has few for each peer, since every
+/// rank has some with all.
+std::uint16_t streams_for(std::uint32_t world_size) {
+  if (world_size <= 16) return 8;
+  return world_size <= 64 ? 4 : 2;
+}
+
+EngineOptions engine_options(const RuntimeConfig& config, std::uint32_t world_size) {
   EngineOptions options;
   options.segment_bytes = config.segment_bytes;
   options.eager_bytes = config.eager_bytes;
@@ -103,14 +110,17 @@ EngineOptions engine_options(const RuntimeConfig& config) {
   options.stall_after = config.stall_after;
   options.operation_timeout = config.operation_timeout;
   options.algorithm = config.algorithm;
+  options.most_streams = config.streams > 0 ? config.streams : streams_for(world_size);
+  options.fixed_streams = config.streams > 0;
   options.dimensions = config.dimensions;
   return options;
 }
 
-TcpOptions tcp_options(const RuntimeConfig& config, Log log) {
+TcpOptions tcp_options(const RuntimeConfig& config, std::uint32_t world_size, Log log) {
   TcpOptions options;
   options.bind = config.bind;
-  options.num_streams = config.streams;
+  options.num_streams = config.streams > 0 ? config.streams : streams_for(world_size);
+  options.traffic = {config.congestion, config.dscp, config.pacing_bytes};
   options.connect_deadline = config.connect_timeout;
   options.log = std::move(log);
   return options;
@@ -165,8 +175,8 @@ class RuntimeParts {
         config(checked(how)),
         log([this](LogLevel level, const std::string& text) { logs.push(level, text); }),
         shm(who, shm_options(config, log), doorbell),
-        tcp(who, tcp_options(config, log)),
-        engine(who, engine_options(config), doorbell, log) {
+        tcp(who, tcp_options(config, who.world_size, log)),
+        engine(who, engine_options(config, who.world_size), doorbell, log) {
     engine.add_transport(shm);
     engine.add_transport(tcp);
   }
@@ -201,9 +211,8 @@ Runtime::Runtime(std::uint32_t rank, std::uint32_t world_size, std::uint32_t epo
 Runtime::~Runtime() = default;
 
 std::string Runtime::address() const {
-  return Address{parts_->config.host_name, parts_->config.host_id, parts_->shm.name(),
-                 settings_alike(parts_->config), place_of(parts_->config),
-                 parts_->tcp.endpoints()}
+  return Address{parts_->config.host_name,       parts_->config.host_id,   parts_->shm.name(),
+                 settings_alike(parts_->config), place_of(parts_->config), parts_->tcp.endpoints()}
       .format();
 }
 

@@ -27,10 +27,11 @@ struct Region {
 /// - copy: `from` goes to `peer`, which has a receive with the same tag;
 /// - encode: `from` is encoded into `encoded` when its turn has come, and that goes.
 ///
-/// A receive step: `to` = incoming (copy), incoming op `operand` (reduce), incoming decoded (decode).
+/// A receive step: `to` = incoming (copy), incoming op `operand` (reduce), incoming decoded
+/// (decode).
 ///
-/// A local step: `to` = `from` (copy), `from` op `operand` (reduce); or `encoded` = the sum of `from`
-/// and all `contributions`, and `to` = that, decoded (sum).
+/// A local step: `to` = `from` (copy), `from` op `operand` (reduce); or `encoded` = the sum of
+/// `from` and all `contributions`, and `to` = that, decoded (sum).
 ///
 /// A step works segment by segment. It may begin when the steps in `after` are done: segment by
 /// segment where both touch the same region, as a whole where not. A receive waits for nothing, so

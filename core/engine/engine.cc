@@ -48,7 +48,8 @@ Engine::Engine(const Identity& identity, EngineOptions options, Doorbell& doorbe
       log_(std::move(log)),
       driver_(*this, doorbell, options_.driver),
       hosts_(identity.world_size),
-      places_(identity.world_size) {
+      places_(identity.world_size),
+      stream_tuner_(options_.most_streams, options_.fixed_streams) {
   for (std::uint32_t rank = 0; rank < identity.world_size; ++rank) {
     peers_.push_back(rank == identity.rank
                          ? nullptr
@@ -283,8 +284,34 @@ bool Engine::poll_once() {
   }
   if (now_ >= next_tick_) tick();
   last_poll_ = now_;
-  unsent_.store(unsent, std::memory_order_relaxed);
   return any;
+}
+
+bool Engine::pump_peers() {
+  const std::uint64_t sent_before = stats_.network_bytes_sent;
+  const bool waited = std::exchange(network_waits_, false);
+  bool any = false, unsent = false;
+  for (const auto& peer : peers_) {
+    if (!peer || !peer->reachable()) continue;
+    if (peer->has_unsent()) any = peer->pump(now_) || any;
+    unsent = unsent || peer->has_unsent();
+    network_waits_ = network_waits_ || (!peer->is_local() && peer->waits());
+    peer->send_acknowledgements(false);
+  }
+  unsent_.store(unsent, std::memory_order_relaxed);
+  if (waited) tune_streams(stats_.network_bytes_sent - sent_before);
+  return any;
+}
+
+void Engine::tune_streams(std::uint64_t bytes) {
+  const std::uint32_t before = stream_tuner_.count();
+  stream_tuner_.waited(now_ - last_poll_, bytes);
+  if (stream_tuner_.count() == before) return;
+  for (const auto& peer : peers_) {
+    if (peer && peer->reachable() && !peer->is_local()) {
+      peer->use_streams(stream_tuner_.count());
+    }
+  }
 }
 
 TimePoint Engine::next_event() const {
@@ -530,6 +557,7 @@ Stats Engine::stats() {
   Stats copy;
   driver_.run_exclusively([&] {
     copy = stats_;
+    copy.streams = stream_tuner_.count();
     if (running_ > 0) {
       copy.busy_nanoseconds += static_cast<std::uint64_t>((Clock::now() - busy_since_).count());
     }

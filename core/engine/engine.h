@@ -16,6 +16,7 @@
 #include "engine/group.h"
 #include "engine/operation.h"
 #include "engine/peer.h"
+#include "engine/stream_tuner.h"
 #include "slipstream/log.h"
 #include "slipstream/request.h"
 #include "slipstream/stats.h"
@@ -32,6 +33,8 @@ struct EngineOptions {
   Nanoseconds stall_after = 60s;                ///< age at which an operation is reported
   Nanoseconds operation_timeout = 1800s;
   Nanoseconds goodbye_timeout = 3s;  ///< for peers to take what they still must have
+  std::uint32_t most_streams = 8;    ///< to a peer, that carry segments
+  bool fixed_streams = false;        ///< use so many always; else as many as are worth it
   Algorithm algorithm = Algorithm::kAuto;
   std::vector<std::uint32_t> dimensions;  ///< of the world; none: found from the places
   Driver::Options driver;
@@ -120,6 +123,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
                                  std::uint32_t index) const;
   void watch_transports(const std::function<bool(const Transport&)>& is_busy);
   bool poll_once();
+  bool pump_peers();
+  void tune_streams(std::uint64_t bytes);
   void start_submitted();
   void start(const std::shared_ptr<Operation>& operation);
   void fail_if_forsaken(const std::shared_ptr<Operation>& operation);
@@ -217,6 +222,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   std::unordered_map<std::uint64_t, std::uint64_t> closed_groups_;  // id -> operations begun
   std::unordered_map<std::uint64_t, std::vector<Early>> unknown_groups_;
   Stats stats_;
+  StreamTuner stream_tuner_;
+  bool network_waits_ = false;
   TimePoint busy_since_{};
   std::uint64_t running_ = 0;
   bool closed_ = false;

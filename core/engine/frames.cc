@@ -14,7 +14,10 @@ bool is_eager(const Frame& frame) {
 
 }  // namespace
 
-void Engine::connected(std::uint32_t peer, Link& link) { peers_[peer]->connect(link, now_); }
+void Engine::connected(std::uint32_t peer, Link& link) {
+  peers_[peer]->connect(link, now_);
+  if (!link.copies_payload()) peers_[peer]->use_streams(stream_tuner_.count());
+}
 
 void Engine::refused(std::uint32_t peer, const std::string& reason) {
   refusals_.push_back(concat("rank ", peer, ": ", reason));

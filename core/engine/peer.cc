@@ -1,5 +1,7 @@
 #include "engine/peer.h"
 
+#include <algorithm>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -11,8 +13,8 @@ constexpr std::uint64_t kControlPerAcknowledgement = 16;
 constexpr std::uint32_t kNoStream = ~std::uint32_t{0};
 }  // namespace
 
-/// Of one operation, over links that copy the last step first: what has just been summed is still in
-/// cache. Over others the first: what comes late at the end has to go through all later steps.
+/// Of one operation, over links that copy the last step first: what has just been summed is still
+/// in cache. Over others the first: what comes late at the end has to go through all later steps.
 bool Peer::Later::operator()(const Segment& a, const Segment& b) const {
   const auto key = [&](const Segment& s) {
     return std::make_tuple(-s.operation->request().priority, s.operation->order(),
@@ -25,6 +27,9 @@ void Peer::connect(Link& link, TimePoint now) {
   link_ = &link;
   ready_ = Ready(Later{link.copies_payload()});
   streams_.resize(link.num_streams());
+  order_.resize(link.num_streams() - 1);
+  std::iota(order_.begin(), order_.end(), 1U);
+  in_use_ = link.num_streams() - 1;
   heard_ = sent_ = now;
 }
 
@@ -108,9 +113,26 @@ bool Peer::pump_control() {
   return any;
 }
 
-/// The first stream that can take a segment; the control stream only where no other is left.
+void Peer::use_streams(std::uint32_t count) {
+  count = std::min(count, static_cast<std::uint32_t>(order_.size()));
+  if (count == in_use_) return;
+  const auto end = order_.begin() + static_cast<std::ptrdiff_t>(in_use_);
+  std::stable_sort(order_.begin(), end, [&](std::uint32_t a, std::uint32_t b) {
+    return streams_[a].sent > streams_[b].sent;
+  });
+  for (Stream& stream : streams_) stream.sent = 0;
+  in_use_ = count;
+}
+
+/// The first stream in use that can take a segment; another one where none of those is left, and
+/// the control stream only where no other is.
 std::uint32_t Peer::find_stream() const {
   bool bulk_alive = false;
+  for (const std::uint32_t stream : std::span(order_).first(in_use_)) {
+    if (link_->ready(stream)) return stream;
+    bulk_alive = bulk_alive || link_->alive(stream);
+  }
+  if (bulk_alive) return kNoStream;
   for (std::uint32_t stream = 1; stream < streams_.size(); ++stream) {
     if (link_->ready(stream)) return stream;
     bulk_alive = bulk_alive || link_->alive(stream);
@@ -121,16 +143,19 @@ std::uint32_t Peer::find_stream() const {
 /// Where sending is copying, one at a time: what arrives meanwhile decides what is best sent next.
 bool Peer::pump_segments() {
   bool any = false;
+  waits_ = false;
   while (!ready_.empty() && !(any && link_->copies_payload())) {
     if (source_.is_cancelled(ready_.top())) {
       ready_.pop();
       continue;
     }
     const std::uint32_t stream = find_stream();
-    if (stream == kNoStream) break;
+    waits_ = stream == kNoStream;
+    if (waits_) break;
     Frame frame = source_.frame_of(ready_.top());
     if (!write(stream, frame, source_.payload_of(ready_.top()))) break;
     any = true;
+    streams_[stream].sent += frame.length;
     Segment segment = ready_.top();
     ready_.pop();
     if (link_->copies_payload()) {

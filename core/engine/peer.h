@@ -71,6 +71,10 @@ class Peer {
   void send_control(Frame frame, std::span<const std::byte> payload);
   void send_segment(Segment segment);
   void send_heartbeat(TimePoint now);
+  /// How many streams carry segments from now on: the fastest ones.
+  void use_streams(std::uint32_t count);
+  /// Segments wait until a stream can take them.
+  [[nodiscard]] bool waits() const { return waits_; }
   /// Sends what the streams take. True when anything was sent.
   bool pump(TimePoint now);
   [[nodiscard]] bool has_unsent() const { return unsent_ < control_.size() || !ready_.empty(); }
@@ -101,6 +105,7 @@ class Peer {
   using Ready = std::priority_queue<Segment, std::vector<Segment>, Later>;
   struct Stream {
     std::deque<Segment> unacknowledged;
+    std::uint64_t sent = 0;          // bytes, since streams were last compared
     std::uint64_t acknowledged = 0;  // of ours, by the peer
     std::uint64_t received = 0;      // of the peer's, by us
     std::uint64_t reported = 0;      // of those, told to the peer
@@ -130,6 +135,9 @@ class Peer {
 
   Ready ready_;
   std::vector<Stream> streams_;
+  std::vector<std::uint32_t> order_;  // streams for segments, the fastest first
+  std::uint32_t in_use_ = 0;          // of those, from the first
+  bool waits_ = false;
 };
 
 }  // namespace slipstream

@@ -52,6 +52,9 @@ void Engine::tick() {
 }
 
 void Engine::watch_peers() {
+  if (const std::string news = stream_tuner_.take_news(); !news.empty()) {
+    log_(LogLevel::kInfo, concat("rank ", identity_.rank, ": ", news));
+  }
   for (const auto& peer : peers_) {
     if (!peer || !peer->reachable()) continue;
     peer->send_acknowledgements(true);

@@ -12,7 +12,7 @@ const Pending::Item* Pending::find(const std::string& name) const {
 
 std::vector<Metadata> Pending::news() const {
   std::vector<Metadata> news;
-  for (const std::string& name : unnumbered_) news.push_back(items_.at(name).metadata);
+  for (const std::string_view name : unnumbered_) news.push_back(items_.at(name).metadata);
   return news;
 }
 
@@ -21,72 +21,93 @@ void Pending::find_next_report() {
   for (const auto& [name, item] : items_) next_report_ = std::min(next_report_, item.report_at);
 }
 
-bool Pending::give_number(Item& item, const TensorTable& table) {
+bool Pending::give_number(Items::iterator at, const TensorTable& table) {
+  Item& item = at->second;
   const auto number = table.find(item.metadata.name());
   if (!number || !(table[*number].metadata == item.metadata)) return false;
   item.number = number;
   numbered_.set(*number);
+  if (*number >= by_number_.size()) by_number_.resize(*number + std::size_t{1}, items_.end());
+  by_number_[*number] = at;
+  if (item.unit == 0) {
+    complete_.set(*number);
+    return true;
+  }
   Unit& unit = units_.at(item.unit);
   if (--unit.unnumbered > 0) return true;
-  for (const std::string& name : unit.names) complete_.set(*items_.at(name).number);
+  for (const std::string_view name : unit.names) complete_.set(*items_.at(name).number);
   return true;
 }
 
-void Pending::add(std::vector<Item> unit, const TensorTable& table) {
+void Pending::insert(Item item, const TensorTable& table) {
+  next_report_ = std::min(next_report_, item.report_at);
+  const std::string_view name = item.metadata.name();
+  const auto at = items_.emplace(name, std::move(item)).first;
+  if (!give_number(at, table)) unnumbered_.push_back(name);
+}
+
+void Pending::add(Item item, const TensorTable& table) {
+  item.unit = 0;
+  insert(std::move(item), table);
+}
+
+void Pending::add_unit(std::vector<Item> unit, const TensorTable& table) {
   const std::uint64_t id = next_unit_++;
   Unit& made = units_[id];
   made.unnumbered = unit.size();
-  for (const Item& item : unit) made.names.push_back(item.metadata.name());
+  for (const Item& item : unit) made.names.emplace_back(item.metadata.name());
   for (Item& item : unit) {
     item.unit = id;
-    next_report_ = std::min(next_report_, item.report_at);
-    std::string name = item.metadata.name();
-    items_.emplace(std::move(name), std::move(item));
-  }
-  for (const std::string& name : made.names) {
-    if (!give_number(items_.at(name), table)) unnumbered_.push_back(name);
+    insert(std::move(item), table);
   }
 }
 
 bool Pending::number(const TensorTable& table) {
-  const std::size_t removed = std::erase_if(
-      unnumbered_, [&](const std::string& name) { return give_number(items_.at(name), table); });
+  const std::size_t removed = std::erase_if(unnumbered_, [&](const std::string_view name) {
+    return give_number(items_.find(name), table);
+  });
   return removed > 0;
 }
 
-void Pending::erase(const Item& item) {
+Pending::Item Pending::remove(Items::iterator at) {
+  Item item = std::move(at->second);
+  const std::string_view name = item.metadata.name();
   if (item.number) {
     numbered_.clear(*item.number);
     complete_.clear(*item.number);
+    by_number_[*item.number] = items_.end();
   } else {
-    std::erase(unnumbered_, item.metadata.name());
+    std::erase(unnumbered_, name);
   }
-}
-
-std::optional<Pending::Item> Pending::take(const std::string& name) {
-  auto node = items_.extract(name);
-  if (node.empty()) return std::nullopt;
-  Item item = std::move(node.mapped());
-  erase(item);
+  items_.erase(at);
+  if (item.unit == 0) return item;
   Unit& unit = units_.at(item.unit);
   std::erase(unit.names, name);
   if (unit.names.empty()) units_.erase(item.unit);
   return item;
 }
 
+std::optional<Pending::Item> Pending::take(std::uint32_t number) {
+  if (number >= by_number_.size() || by_number_[number] == items_.end()) return std::nullopt;
+  return remove(by_number_[number]);
+}
+
 std::vector<Pending::Item> Pending::take_unit(const std::string& name) {
-  const Item* const item = find(name);
-  if (item == nullptr) return {};
-  const std::vector<std::string> names = units_.at(item->unit).names;
+  const auto found = items_.find(name);
+  if (found == items_.end()) return {};
   std::vector<Item> taken;
-  for (const std::string& each : names) taken.push_back(*take(each));
+  if (found->second.unit == 0) {
+    taken.push_back(remove(found));
+    return taken;
+  }
+  const std::vector<std::string_view> names = units_.at(found->second.unit).names;
+  for (const std::string_view each : names) taken.push_back(remove(items_.find(each)));
   return taken;
 }
 
 std::vector<Pending::Item> Pending::take_all() {
   std::vector<Item> taken;
   for (auto& [name, item] : items_) taken.push_back(std::move(item));
-  std::ranges::sort(taken, {}, &Item::unit);
   *this = Pending();
   return taken;
 }

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -21,7 +21,7 @@ class Pending {
   struct Item {
     Metadata metadata;
     std::uint64_t token = 0;
-    std::uint64_t unit = 0;               ///< equal for those that were submitted together
+    std::uint64_t unit = 0;               ///< equal for those submitted together; 0: alone
     std::optional<std::uint32_t> number;  ///< in the table, where that agrees with the metadata
     TimePoint submitted{}, report_at{};
   };
@@ -34,11 +34,12 @@ class Pending {
   /// No item is to be reported before.
   [[nodiscard]] TimePoint next_report() const { return empty() ? TimePoint::max() : next_report_; }
 
+  void add(Item item, const TensorTable& table);
   /// Items that were submitted together.
-  void add(std::vector<Item> unit, const TensorTable& table);
+  void add_unit(std::vector<Item> unit, const TensorTable& table);
   /// Looks the items without a number up again. True when one has got its number.
   bool number(const TensorTable& table);
-  std::optional<Item> take(const std::string& name);
+  std::optional<Item> take(std::uint32_t number);
   /// The item and those submitted with it; none if it is not there.
   std::vector<Item> take_unit(const std::string& name);
   std::vector<Item> take_all();
@@ -53,18 +54,21 @@ class Pending {
 
  private:
   struct Unit {
-    std::vector<std::string> names;
+    std::vector<std::string_view> names;
     std::size_t unnumbered = 0;
   };
+  using Items = std::unordered_map<std::string_view, Item>;  // by the name in the item itself
 
-  bool give_number(Item& item, const TensorTable& table);
-  void erase(const Item& item);
+  void insert(Item item, const TensorTable& table);
+  bool give_number(Items::iterator at, const TensorTable& table);
+  Item remove(Items::iterator at);
   void find_next_report();
 
-  std::unordered_map<std::string, Item> items_;
+  Items items_;
+  std::vector<Items::iterator> by_number_;  // items_.end() where there is none
   std::unordered_map<std::uint64_t, Unit> units_;
-  std::vector<std::string> unnumbered_;
-  std::uint64_t next_unit_ = 0;
+  std::vector<std::string_view> unnumbered_;
+  std::uint64_t next_unit_ = 1;
   TimePoint next_report_ = TimePoint::max();
   Bits numbered_, complete_;
 };

@@ -160,10 +160,140 @@ class Group:
 
     def recv(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
 
+class Tensor:
+    """What all ranks must pass alike for a tensor."""
+
+    def __init__(self, name: str, dtype: DType, shape: Sequence[int], *, collective: str = 'allreduce', op: ReduceOp = ReduceOp.SUM, root: int = 0, codec: str = 'none', note: str = '') -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def shape(self) -> tuple: ...
+
+    @property
+    def collective(self) -> str: ...
+
+    @property
+    def op(self) -> ReduceOp: ...
+
+    @property
+    def root(self) -> int: ...
+
+    @property
+    def codec(self) -> str: ...
+
+    @property
+    def note(self) -> str: ...
+
+class AgreedTensor:
+    """A tensor that is ready on all ranks."""
+
+    @property
+    def tensor(self) -> Tensor: ...
+
+    @property
+    def token(self) -> int: ...
+
+    @property
+    def submitted(self) -> bool:
+        """
+        False where this rank has joined: it takes part without data of its own.
+        """
+
+    @property
+    def fused(self) -> int:
+        """Equal for those that were submitted together; 0 for one alone."""
+
+class FailedTensor:
+    """A tensor of this rank that will not be ready."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def token(self) -> int: ...
+
+    def check(self) -> None:
+        """Raises what it failed with."""
+
+class Outcome:
+    """What the ranks agreed on in a round."""
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def ready(self) -> list[AgreedTensor]:
+        """In the same order on all ranks."""
+
+    @property
+    def failed(self) -> list[FailedTensor]: ...
+
+    @property
+    def last_joined(self) -> int | None:
+        """Where all have joined: the rank that was the last to do so."""
+
+class NegotiationStats:
+    """Counters of a negotiator."""
+
+    @property
+    def rounds(self) -> int: ...
+
+    @property
+    def void_rounds(self) -> int: ...
+
+    @property
+    def introductions(self) -> int: ...
+
+    @property
+    def tensors(self) -> int: ...
+
+    @property
+    def known_tensors(self) -> int: ...
+
+    @property
+    def stalls_reported(self) -> int: ...
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def payload_bytes(self) -> int: ...
+
+class Negotiator:
+    """One rank's part in the negotiations of a group."""
+
+    def submit(self, tensor: Tensor, token: int = 0) -> None: ...
+
+    def submit_fused(self, tensors: Sequence[Tensor], tokens: Sequence[int]) -> None:
+        """They become ready together, or not at all."""
+
+    def join(self) -> None:
+        """This rank has no more data once what it has submitted is ready."""
+
+    def next(self, timeout: float) -> Outcome | None:
+        """
+        Blocks without the GIL for the next outcome; None after `timeout` seconds.
+        """
+
+    def stats(self) -> NegotiationStats: ...
+
+    def close(self) -> None:
+        """Ends what waits, here and at the members. Idempotent."""
+
+def make_negotiator(group: Group, *, cycle: float = 0.0, hold: float = 0.5, stall_after: float = 60.0, most_tensors: int = 65536) -> Negotiator:
+    """
+    This rank's part in negotiations of the group, which all members make alike.
+    """
+
 class Config:
     """How a runtime works; times in seconds."""
 
-    def __init__(self, *, bind: Sequence[str] = ['127.0.0.1'], host_name: str = '', host_id: str = '', rack: str = '', dimensions: Sequence[int] = [], streams: int = 2, segment_bytes: int = 131072, eager_bytes: int = 8192, connect_timeout: float = 120.0, peer_timeout: float = 5.0, stall_after: float = 60.0, timeout: float = 1800.0, algorithm: str = 'auto') -> None: ...
+    def __init__(self, *, bind: Sequence[str] = ['127.0.0.1'], host_name: str = '', host_id: str = '', rack: str = '', dimensions: Sequence[int] = [], streams: int = 0, congestion: str = '', dscp: int = 0, pacing_bytes: int = 0, segment_bytes: int = 131072, eager_bytes: int = 8192, connect_timeout: float = 120.0, peer_timeout: float = 5.0, stall_after: float = 60.0, timeout: float = 1800.0, algorithm: str = 'auto') -> None: ...
 
 class Stats:
     """Counters since the runtime was made; bytes include headers."""
@@ -191,6 +321,9 @@ class Stats:
 
     @property
     def streams_lost(self) -> int: ...
+
+    @property
+    def streams(self) -> int: ...
 
     @property
     def stalls_reported(self) -> int: ...

@@ -19,7 +19,15 @@ enum class Collective : std::uint8_t {
   kReceive,
 };
 
-enum class Algorithm : std::uint8_t { kAuto, kRing, kDimensions, kRecursiveDoubling, kBinomial, kDirect, kEncoded };
+enum class Algorithm : std::uint8_t {
+  kAuto,
+  kRing,
+  kDimensions,
+  kRecursiveDoubling,
+  kBinomial,
+  kDirect,
+  kEncoded
+};
 
 /// "allreduce", "reduce_scatter", ...: the word used in messages, tables and the command line.
 std::string_view name_of(Collective collective);

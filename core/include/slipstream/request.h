@@ -35,9 +35,9 @@ struct Request {
   int priority = 0;        ///< higher goes first where both could
   std::chrono::nanoseconds timeout{0};  ///< 0: the engine's
   Algorithm algorithm = Algorithm::kAuto;
-  /// What float32 sums and averages become on the wire between hosts; see codec.h. It does not apply
-  /// within a host, to other dtypes, operations and collectives, below 32 KB, or where hosts have
-  /// different numbers of ranks: those are exact.
+  /// What float32 sums and averages become on the wire between hosts; see codec.h. It does not
+  /// apply within a host, to other dtypes, operations and collectives, below 32 KB, or where hosts
+  /// have different numbers of ranks: those are exact.
   Codec codec = Codec::kNone;
   /// Error feedback: `count` floats, zero at first, in which what the codec loses is kept for the
   /// next operation. The caller keeps them as long as the buffer's elements mean the same.

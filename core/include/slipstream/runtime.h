@@ -27,11 +27,16 @@ struct RuntimeConfig {
   /// Ranks with equal ones must, with different ones may not use shared memory; where one is empty,
   /// reaching each other's Unix socket decides.
   std::string host_id;
-  std::string rack;                  ///< hosts with equal ones share a switch; a dimension
-  /// Of the world, the innermost first, ranks counted in this order; none: ranks of a host, hosts of
-  /// a rack, racks. Equal on all ranks.
+  std::string rack;  ///< hosts with equal ones share a switch; a dimension
+  /// Of the world, the innermost first, ranks counted in this order; none: ranks of a host, hosts
+  /// of a rack, racks. Equal on all ranks.
   std::vector<std::uint32_t> dimensions;
-  std::uint16_t streams = 2;                 ///< for segments, per peer over TCP
+  /// For segments, per peer over TCP; 0: some are opened, and as many used as carry more than
+  /// fewer.
+  std::uint16_t streams = 0;
+  std::string congestion;          ///< congestion control of TCP; empty: the system's
+  std::uint8_t dscp = 0;           ///< 0 to 63
+  std::uint64_t pacing_bytes = 0;  ///< a second, that each connection sends at most; 0: no limit
   std::uint64_t segment_bytes = 128 * 1024;  ///< <= 256 KB, equal on all ranks
   std::uint64_t eager_bytes = 8 * 1024;      ///< equal on all ranks
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(120);  ///< for a peer to answer

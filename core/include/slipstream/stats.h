@@ -17,6 +17,7 @@ struct Stats {
   std::uint64_t shm_bytes_received = 0;
   std::uint64_t segments_sent_again = 0;
   std::uint64_t streams_lost = 0;
+  std::uint64_t streams = 0;  ///< that carry segments to a peer over the network, the most of all
   std::uint64_t stalls_reported = 0;
   std::uint64_t busy_nanoseconds = 0;          ///< with at least one operation in flight
   std::uint64_t blocked_nanoseconds = 0;       ///< callers inside wait(), summed over threads

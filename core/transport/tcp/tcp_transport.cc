@@ -1,5 +1,7 @@
 #include "transport/tcp/tcp_transport.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -29,6 +31,8 @@ TcpOptions checked(TcpOptions options) {
     fail(ErrorKind::kConfig, options.num_streams, " streams per peer, 1 to ", kMaxStreams,
          " are allowed");
   }
+  const Descriptor probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+  apply(options.traffic, probe.get());  // what is not possible is said now
   return options;
 }
 
@@ -153,6 +157,7 @@ bool TcpTransport::settle_diallers(Sink& sink) {
 void TcpTransport::connect(std::uint32_t peer, std::vector<Descriptor> sockets, Sink& sink) {
   if (closed_) return;  // by the sink, while it heard of another peer
   auto& link = links_[peer];
+  for (const Descriptor& socket : sockets) apply(options_.traffic, socket.get());
   link = std::make_unique<TcpLink>(poller_, peer, std::move(sockets), options_.max_payload_bytes);
   sink.connected(peer, *link);
 }

@@ -17,6 +17,7 @@
 #include "transport/tcp/listener.h"
 #include "transport/tcp/poller.h"
 #include "transport/tcp/tcp_link.h"
+#include "transport/tcp/traffic.h"
 #include "transport/transport.h"
 
 namespace slipstream {
@@ -26,6 +27,7 @@ struct TcpOptions {
   /// each. What is listened on is what endpoints() publishes, so no wildcard if peers are to dial.
   std::vector<std::string> bind{"127.0.0.1"};
   std::uint16_t num_streams = 1;  ///< that carry segments, per peer, 1 to 64; the dialler's counts
+  Traffic traffic;
   std::uint32_t max_payload_bytes = kMaxSegmentBytes;
   Clock::duration connect_deadline = 30s;  ///< for a peer to be connected, from dial() on
   Clock::duration handshake_deadline = kHandshakeDeadline;

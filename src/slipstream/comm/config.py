@@ -8,6 +8,7 @@ from slipstream import _core
 from slipstream.settings import InterfaceFilter, Settings
 
 _LOOPBACK = "127.0.0.1"
+_BYTES_PER_MBIT = 125_000
 
 
 def interface_filter_text(interfaces: InterfaceFilter | None) -> str:
@@ -53,6 +54,9 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
         rack=settings.rack or "",
         dimensions=list(settings.dimensions),
         streams=settings.streams,
+        congestion=settings.congestion or "",
+        dscp=settings.dscp,
+        pacing_bytes=settings.pacing_mbit * _BYTES_PER_MBIT,
         segment_bytes=settings.segment_bytes,
         eager_bytes=settings.eager_bytes,
         connect_timeout=settings.connect_timeout_seconds,

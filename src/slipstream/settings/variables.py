@@ -120,9 +120,37 @@ class Settings:
         ),
     )
     streams: int = field(
-        default=2,
+        default=0,
         metadata=_named(
-            "SLIPSTREAM_STREAMS", integer(1, 64), "Connections per peer that carry bulk data."
+            "SLIPSTREAM_STREAMS",
+            integer(0, 64),
+            "Connections per peer that carry bulk data; 0: as many as carry more than fewer would.",
+        ),
+    )
+    congestion: str | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_CONGESTION",
+            TEXT,
+            "Congestion control of the connections, such as cubic, reno or bbr.",
+            "the system's",
+        ),
+    )
+    dscp: int = field(
+        default=0,
+        metadata=_named(
+            "SLIPSTREAM_DSCP",
+            integer(0, 63),
+            "Differentiated services code point, by which switches may tell this traffic.",
+        ),
+    )
+    pacing_mbit: int = field(
+        default=0,
+        metadata=_named(
+            "SLIPSTREAM_PACING_MBIT",
+            integer(0, 1_000_000),
+            "Most that each connection sends, spread evenly; 0: no limit.",
+            unit="Mbit/s",
         ),
     )
     segment_bytes: int = field(

@@ -1,0 +1,95 @@
+#include "engine/stream_tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+// The number of streams against networks that are a function: streams in use -> bytes a second.
+namespace slipstream::test {
+namespace {
+
+using Network = std::function<double(std::uint32_t)>;
+
+constexpr double kGigabit = 125e6;
+
+/// Lets the tuner work for so long, in polls of 2 ms. Returns the bytes a second that it reached.
+double run(StreamTuner& tuner, const Network& network, Nanoseconds time, double noise = 0) {
+  constexpr Nanoseconds kPoll = 2ms;
+  double bytes = 0;
+  std::uint32_t random = 1;
+  for (Nanoseconds at{}; at < time; at += kPoll) {
+    random = random * 1664525U + 1013904223U;
+    const double jitter = 1 + noise * (static_cast<double>(random >> 8U) / (1 << 23) - 1);
+    const double rate = network(tuner.count()) * jitter;
+    const double poll = rate * std::chrono::duration<double>(kPoll).count();
+    tuner.waited(kPoll, static_cast<std::uint64_t>(poll));
+    bytes += poll;
+  }
+  return bytes / std::chrono::duration<double>(time).count();
+}
+
+double capped(std::uint32_t streams) { return std::min(kGigabit, streams * kGigabit / 4); }
+double plain(std::uint32_t) { return kGigabit; }
+/// Many flows hurt one another.
+double fragile(std::uint32_t streams) { return kGigabit / (1 + 0.2 * (streams - 1)); }
+
+TEST(StreamTuner, FillsALinkWhoseFlowsAreCapped) {
+  StreamTuner tuner(8, false);
+  run(tuner, capped, 3s);
+  EXPECT_GE(run(tuner, capped, 60s), 0.98 * kGigabit);
+  EXPECT_GE(tuner.count(), 4U);
+}
+
+TEST(StreamTuner, TakesFewWhereMoreBringNothing) {
+  StreamTuner tuner(8, false);
+  run(tuner, plain, 10s, 0.02);
+  EXPECT_LE(tuner.count(), 2U);
+}
+
+TEST(StreamTuner, GoesDownToOneWhereFlowsHurtOneAnother) {
+  StreamTuner tuner(8, false);
+  run(tuner, fragile, 5s);
+  EXPECT_GE(run(tuner, fragile, 100s), 0.98 * kGigabit);
+  EXPECT_EQ(tuner.count(), 1U);
+}
+
+TEST(StreamTuner, CostsLittleWhereThereIsNothingToGain) {
+  for (const auto& network : {Network(capped), Network(fragile)}) {
+    StreamTuner tuner(8, false);
+    run(tuner, network, 5s, 0.02);
+    EXPECT_GE(run(tuner, network, 300s, 0.02), 0.98 * kGigabit);
+  }
+}
+
+TEST(StreamTuner, FollowsTheNetwork) {
+  StreamTuner tuner(8, false);
+  run(tuner, plain, 20s);
+  EXPECT_LE(tuner.count(), 2U);
+  run(tuner, capped, 30s);
+  EXPECT_GE(tuner.count(), 4U);
+  EXPECT_GE(run(tuner, capped, 30s), 0.97 * kGigabit);
+  run(tuner, fragile, 60s);
+  EXPECT_LE(tuner.count(), 2U);
+}
+
+TEST(StreamTuner, SaysWhatItChoseAndWhy) {
+  StreamTuner tuner(8, false);
+  std::string news;
+  for (int i = 0; i < 500 && news.empty(); ++i) {
+    run(tuner, capped, 2ms);
+    news = tuner.take_news();
+  }
+  EXPECT_EQ(news, "4 streams carry 1000 Mbit/s, 2 carried 500");
+  EXPECT_EQ(tuner.take_news(), "");
+}
+
+TEST(StreamTuner, TriesNothingWhereTheNumberIsGiven) {
+  StreamTuner tuner(5, true);
+  run(tuner, fragile, 20s);
+  EXPECT_EQ(tuner.count(), 5U);
+}
+
+}  // namespace
+}  // namespace slipstream::test
