@@ -1,13 +1,22 @@
 """Collectives measured in a lab: bytes on the links, yardsticks, peers."""
 
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from slipstream.bench import comm_table
 from slipstream.bench.comm import RING, CommReport, CommSpec, measure
 from slipstream.lab import LabSpec
+from slipstream.lab import registry as labs
 
 pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
 
+COMMAND = str(Path(sys.executable).with_name("slipstream"))
+LIMIT_SECONDS = 60.0
 SIZES = (4_000, 1_000_000)
 
 
@@ -56,3 +65,26 @@ def measured(*peers: str, **fields: object) -> CommReport:
     """Measure allreduce between two slow hosts."""
     spec: dict[str, object] = {"lab": LabSpec(hosts=2, rate="200mbit"), "sizes": SIZES, **fields}
     return measure(CommSpec(peers=peers, rounds=1, warmup=0, **spec))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_benchmark_and_its_lab(
+    number: signal.Signals, wait_until: Callable[[Callable[[], object]], None]
+) -> None:
+    options = ["--hosts", "2", "--rate", "1mbit", "--sizes", "10m", "--peers", "gloo"]
+    process = subprocess.Popen(
+        [COMMAND, "bench", "comm", *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    wait_until(lambda: labs_of(process.pid) or process.poll() is not None)
+    (record,) = labs_of(process.pid)
+    wait_until(record.network.exists)
+    process.send_signal(number)
+    process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == 128 + number
+    assert not record.network.exists()
+    assert labs_of(process.pid) == []
+
+
+def labs_of(pid: int) -> list[labs.Record]:
+    """Return the labs that a process has made."""
+    return [each for each in labs.load_all() if each.owner is not None and each.owner[0] == pid]

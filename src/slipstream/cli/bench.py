@@ -15,6 +15,7 @@ from slipstream.bench.comm import PEERS, CommSpec, OnNote, measure
 from slipstream.bench.comm_limits import CODEC_SHARE, COLLECTIVES, parse_size
 from slipstream.bench.train import MODELS, TrainSpec, train
 from slipstream.cli import bench_replay
+from slipstream.cli.lab import ending_on_signals
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.lab import LabSpec
 from slipstream.lab.display import make_console, stderr_console
@@ -194,9 +195,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 @contextmanager
 def _telling() -> Generator[OnNote]:
-    """Yield what shows, on a terminal, what is measured at the moment."""
+    """Yield what shows, on a terminal, what is measured; a signal leaves no lab behind."""
     console = Console(stderr=True, highlight=False)
-    with console.status("the ranks start") as status:
+    with ending_on_signals(), console.status("the ranks start") as status:
         yield status.update
 
 

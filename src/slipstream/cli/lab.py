@@ -128,7 +128,7 @@ def run(
     """Run a program as one process per rank."""
     spec = _choose_spec(hosts, ranks_per_host, rate, flow_rate, racks, uplink)
     console = make_console(sys.stdout)
-    with _ending_on_signals(), _chosen_lab(name, spec) as lab:
+    with ending_on_signals(), _chosen_lab(name, spec) as lab:
         host_of = [host for host in range(lab.spec.hosts) for _ in range(lab.spec.ranks_per_host)]
         result = lab.run(
             command,
@@ -157,7 +157,7 @@ def compare_script(
     spec = _choose_spec(hosts, ranks_per_host, rate, flow_rate, racks, uplink)
     console = stderr_console()
     with (
-        _ending_on_signals(),
+        ending_on_signals(),
         _chosen_lab(name, spec) as lab,
         Live(console=console, auto_refresh=False, transient=True) as live,
     ):
@@ -286,7 +286,7 @@ def _chosen_lab(name: str, spec: LabSpec | None) -> Generator[Lab]:
 
 
 @contextmanager
-def _ending_on_signals() -> Generator[None]:
+def ending_on_signals() -> Generator[None]:
     """Let SIGTERM and SIGHUP end this process as Ctrl-C does, with nothing left behind."""
 
     def leave(number: int, _: object) -> None:
