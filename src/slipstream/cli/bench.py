@@ -14,7 +14,7 @@ from slipstream.bench import comm_bars, comm_table, train_table
 from slipstream.bench.comm import PEERS, CommSpec, OnNote, measure
 from slipstream.bench.comm_limits import CODEC_SHARE, COLLECTIVES, parse_size
 from slipstream.bench.train import MODELS, TrainSpec, train
-from slipstream.cli import bench_replay
+from slipstream.cli import bench_negotiate, bench_replay
 from slipstream.cli.lab import ending_on_signals
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.lab import LabSpec
@@ -56,6 +56,7 @@ def add_to(app: typer.Typer) -> None:
     bench_app.command("comm", epilog=COMM_EXAMPLES)(comm)
     bench_app.command("train", epilog=TRAIN_EXAMPLES)(train_models)
     bench_replay.add_to(bench_app)
+    bench_negotiate.add_to(bench_app)
     app.add_typer(bench_app, name="bench")
 
 
