@@ -77,7 +77,7 @@ void bind_outcome(nb::module_& m) {
       .def_ro("fused", &AgreedTensor::fused,
               "Equal for those that were submitted together; 0 for one alone.");
   nb::class_<FailedTensor>(m, "FailedTensor", "A tensor of this rank that will not be ready.")
-      .def_ro("name", &FailedTensor::name)
+      .def_prop_ro("tensor", [](const FailedTensor& f) { return PyTensor{f.tensor}; })
       .def_ro("token", &FailedTensor::token)
       .def(
           "check", [](const FailedTensor& f) { throw Error(f.error); },
@@ -85,6 +85,16 @@ void bind_outcome(nb::module_& m) {
   nb::class_<Outcome>(m, "Outcome", "What the ranks agreed on in a round.")
       .def_ro("round", &Outcome::round)
       .def_ro("ready", &Outcome::ready, "In the same order on all ranks.")
+      .def_prop_ro(
+          "tokens",
+          [](const Outcome& o) {
+            std::vector<std::uint64_t> tokens;
+            for (const AgreedTensor& each : o.ready) {
+              if (each.submitted) tokens.push_back(each.token);
+            }
+            return tokens;
+          },
+          "Of those in `ready` that this rank has submitted.")
       .def_ro("failed", &Outcome::failed)
       .def_ro("last_joined", &Outcome::last_joined,
               "Where all have joined: the rank that was the last to do so.");

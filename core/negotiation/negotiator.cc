@@ -51,9 +51,16 @@ class NegotiationThread final : private GroupWatcher {
     change([&] { is_troubled_ = true; });
   }
 
+  /// In the order of submission, with the lengths of units.
+  struct Submitted {
+    std::vector<Submission> tensors;
+    std::vector<std::size_t> sizes;
+  };
+
   /// Changes what the thread looks at, and ends its sleep. True when it sleeps in the engine.
   template <typename Change>
-  bool change(const Change& what);
+  bool change(const Change& what, bool waits_for_cycle = false);
+  void add_submitted(Submitted&& submitted, std::vector<FailedTensor>& failed);
   void check_open() const;
   void loop();
   bool take_submitted();
@@ -74,8 +81,8 @@ class NegotiationThread final : private GroupWatcher {
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable outcomes_filled_;
-  std::vector<std::vector<Submission>> submitted_;
-  std::unordered_set<std::string> names_;  // submitted, and not in an outcome
+  Submitted submitted_;
+  std::unordered_set<std::string_view> names_;  // submitted, and not in an outcome
   std::deque<Outcome> outcomes_;
   bool is_joining_ = false, joins_ = false, is_troubled_ = false;
   bool is_closing_ = false, has_ended_ = false;
@@ -84,6 +91,7 @@ class NegotiationThread final : private GroupWatcher {
   NegotiationStats stats_;
   std::shared_ptr<Completion> event_;  // ends the thread's sleep
   bool sleeps_in_engine_ = false;
+  bool sleeps_for_cycle_ = false;  // what is submitted meanwhile need not end the sleep
   bool has_changed_ = false;
 
   std::mutex close_mutex_;  // held while the thread is joined
@@ -91,13 +99,14 @@ class NegotiationThread final : private GroupWatcher {
 };
 
 template <typename Change>
-bool NegotiationThread::change(const Change& what) {
+bool NegotiationThread::change(const Change& what, bool waits_for_cycle) {
   std::shared_ptr<Completion> event;
   bool in_engine = false;
   {
     const std::scoped_lock lock(mutex_);
     what();
     has_changed_ = true;
+    if (waits_for_cycle && sleeps_for_cycle_) return false;
     event = std::exchange(event_, nullptr);
     in_engine = sleeps_in_engine_;
   }
@@ -113,22 +122,27 @@ void NegotiationThread::check_open() const {
 }
 
 void NegotiationThread::submit(std::span<const Submission> unit) {
-  const bool wakes = change([&] {
-    check_open();
-    if (joins_) {
-      fail(ErrorKind::kUsage, "tensor '", unit.front().tensor->name,
-           "' was submitted by a rank that has joined; wait until all have");
-    }
-    for (std::size_t i = 0; i < unit.size(); ++i) {
-      const std::string& name = unit[i].tensor->name;
-      if (!name.empty() && names_.insert(name).second) continue;
-      for (std::size_t j = 0; j < i; ++j) names_.erase(unit[j].tensor->name);
-      if (name.empty()) fail(ErrorKind::kUsage, "a tensor has no name; all ranks must give it one");
-      fail(ErrorKind::kUsage, "tensor '", name,
-           "' was submitted again before it was ready; give it another name, or wait");
-    }
-    if (!unit.empty()) submitted_.emplace_back(unit.begin(), unit.end());
-  });
+  const bool wakes = change(
+      [&] {
+        check_open();
+        if (joins_) {
+          fail(ErrorKind::kUsage, "tensor '", unit.front().tensor->name,
+               "' was submitted by a rank that has joined; wait until all have");
+        }
+        for (std::size_t i = 0; i < unit.size(); ++i) {
+          const std::string& name = unit[i].tensor->name;
+          if (!name.empty() && names_.insert(name).second) continue;
+          for (std::size_t j = 0; j < i; ++j) names_.erase(unit[j].tensor->name);
+          if (name.empty())
+            fail(ErrorKind::kUsage, "a tensor has no name; all ranks must give it one");
+          fail(ErrorKind::kUsage, "tensor '", name,
+               "' was submitted again before it was ready; give it another name, or wait");
+        }
+        if (unit.empty()) return;
+        submitted_.tensors.insert(submitted_.tensors.end(), unit.begin(), unit.end());
+        submitted_.sizes.push_back(unit.size());
+      },
+      true);
   if (wakes) channel_.engine().wake();
 }
 
@@ -173,26 +187,32 @@ void NegotiationThread::loop() {
   }
 }
 
+void NegotiationThread::add_submitted(Submitted&& submitted, std::vector<FailedTensor>& failed) {
+  const TimePoint now = Clock::now();
+  std::span<const Submission> left = submitted.tensors;
+  for (const std::size_t size : submitted.sizes) {
+    for (FailedTensor& each : rounds_.add(left.first(size), now)) failed.push_back(std::move(each));
+    left = left.subspan(size);
+  }
+}
+
 /// False when it is time to end.
 bool NegotiationThread::take_submitted() {
-  std::vector<std::vector<Submission>> submitted;
+  Submitted submitted;
   bool is_behind = false;
   {
     const std::scoped_lock lock(mutex_);
     if (is_closing_) return false;
     has_changed_ = false;
-    submitted.swap(submitted_);
+    std::swap(submitted, submitted_);
     if (std::exchange(is_joining_, false)) rounds_.join();
     if (std::exchange(is_troubled_, false)) rounds_.distrust();
     is_behind = ahead_ > channel_.begun();
   }
-  const TimePoint now = Clock::now();
   Outcome failed;
-  for (const auto& unit : submitted) {
-    for (FailedTensor& each : rounds_.add(unit, now)) failed.failed.push_back(std::move(each));
-  }
+  add_submitted(std::move(submitted), failed.failed);
   if (!failed.failed.empty()) publish(std::move(failed));
-  asked_at_ = is_behind ? std::min(asked_at_, now) : TimePoint::max();
+  asked_at_ = is_behind ? std::min(asked_at_, Clock::now()) : TimePoint::max();
   return true;
 }
 
@@ -218,7 +238,7 @@ void NegotiationThread::publish(Outcome&& outcome) {
   for (const AgreedTensor& each : outcome.ready) {
     if (each.submitted) names_.erase(each.tensor->name);
   }
-  for (const FailedTensor& each : outcome.failed) names_.erase(each.name);
+  for (const FailedTensor& each : outcome.failed) names_.erase(each.tensor->name);
   if (outcome.last_joined) joins_ = false;
   outcomes_.push_back(std::move(outcome));
   outcomes_filled_.notify_one();
@@ -232,6 +252,7 @@ void NegotiationThread::sleep(TimePoint until) {
     if (has_changed_ || is_closing_) return;
     event = event_ = std::make_shared<Completion>();
     sleeps_in_engine_ = in_engine;
+    sleeps_for_cycle_ = rounds_.has_news(Clock::now());
   }
   if (in_engine) {
     channel_.engine().wait_for_event(*event, until);
@@ -240,22 +261,19 @@ void NegotiationThread::sleep(TimePoint until) {
   }
   const std::scoped_lock lock(mutex_);
   event_.reset();
+  sleeps_for_cycle_ = false;
 }
 
 /// What came in meanwhile fails too.
 void NegotiationThread::end(const Error& cause) {
-  std::vector<std::vector<Submission>> submitted;
+  Submitted submitted;
   {
     const std::scoped_lock lock(mutex_);
     failure_ = cause;
-    submitted.swap(submitted_);
+    std::swap(submitted, submitted_);
   }
   Outcome outcome;
-  for (const auto& unit : submitted) {
-    for (FailedTensor& each : rounds_.add(unit, Clock::now())) {
-      outcome.failed.push_back(std::move(each));
-    }
-  }
+  add_submitted(std::move(submitted), outcome.failed);
   for (FailedTensor& each : rounds_.fail_all(cause)) outcome.failed.push_back(std::move(each));
   publish(std::move(outcome));
   const std::scoped_lock lock(mutex_);

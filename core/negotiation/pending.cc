@@ -21,14 +21,13 @@ void Pending::find_next_report() {
   for (const auto& [name, item] : items_) next_report_ = std::min(next_report_, item.report_at);
 }
 
-bool Pending::give_number(Items::iterator at, const TensorTable& table) {
-  Item& item = at->second;
+bool Pending::give_number(Item& item, const TensorTable& table) {
   const auto number = table.find(item.metadata.name());
   if (!number || !(table[*number].metadata == item.metadata)) return false;
   item.number = number;
   numbered_.set(*number);
-  if (*number >= by_number_.size()) by_number_.resize(*number + std::size_t{1}, items_.end());
-  by_number_[*number] = at;
+  if (*number >= by_number_.size()) by_number_.resize(*number + std::size_t{1});
+  by_number_[*number] = &item;
   if (item.unit == 0) {
     complete_.set(*number);
     return true;
@@ -42,8 +41,8 @@ bool Pending::give_number(Items::iterator at, const TensorTable& table) {
 void Pending::insert(Item item, const TensorTable& table) {
   next_report_ = std::min(next_report_, item.report_at);
   const std::string_view name = item.metadata.name();
-  const auto at = items_.emplace(name, std::move(item)).first;
-  if (!give_number(at, table)) unnumbered_.push_back(name);
+  Item& inserted = items_.emplace(name, std::move(item)).first->second;
+  if (!give_number(inserted, table)) unnumbered_.push_back(name);
 }
 
 void Pending::add(Item item, const TensorTable& table) {
@@ -64,22 +63,21 @@ void Pending::add_unit(std::vector<Item> unit, const TensorTable& table) {
 
 bool Pending::number(const TensorTable& table) {
   const std::size_t removed = std::erase_if(unnumbered_, [&](const std::string_view name) {
-    return give_number(items_.find(name), table);
+    return give_number(items_.at(name), table);
   });
   return removed > 0;
 }
 
-Pending::Item Pending::remove(Items::iterator at) {
-  Item item = std::move(at->second);
-  const std::string_view name = item.metadata.name();
+Pending::Item Pending::remove(const Item& removed) {
+  const std::string_view name = removed.metadata.name();
+  Item item = std::move(items_.extract(name).mapped());
   if (item.number) {
     numbered_.clear(*item.number);
     complete_.clear(*item.number);
-    by_number_[*item.number] = items_.end();
+    by_number_[*item.number] = nullptr;
   } else {
     std::erase(unnumbered_, name);
   }
-  items_.erase(at);
   if (item.unit == 0) return item;
   Unit& unit = units_.at(item.unit);
   std::erase(unit.names, name);
@@ -88,8 +86,8 @@ Pending::Item Pending::remove(Items::iterator at) {
 }
 
 std::optional<Pending::Item> Pending::take(std::uint32_t number) {
-  if (number >= by_number_.size() || by_number_[number] == items_.end()) return std::nullopt;
-  return remove(by_number_[number]);
+  if (number >= by_number_.size() || by_number_[number] == nullptr) return std::nullopt;
+  return remove(*by_number_[number]);
 }
 
 std::vector<Pending::Item> Pending::take_unit(const std::string& name) {
@@ -97,11 +95,11 @@ std::vector<Pending::Item> Pending::take_unit(const std::string& name) {
   if (found == items_.end()) return {};
   std::vector<Item> taken;
   if (found->second.unit == 0) {
-    taken.push_back(remove(found));
+    taken.push_back(remove(found->second));
     return taken;
   }
   const std::vector<std::string_view> names = units_.at(found->second.unit).names;
-  for (const std::string_view each : names) taken.push_back(remove(items_.find(each)));
+  for (const std::string_view each : names) taken.push_back(remove(items_.at(each)));
   return taken;
 }
 

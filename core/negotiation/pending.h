@@ -60,12 +60,12 @@ class Pending {
   using Items = std::unordered_map<std::string_view, Item>;  // by the name in the item itself
 
   void insert(Item item, const TensorTable& table);
-  bool give_number(Items::iterator at, const TensorTable& table);
-  Item remove(Items::iterator at);
+  bool give_number(Item& item, const TensorTable& table);
+  Item remove(const Item& item);
   void find_next_report();
 
   Items items_;
-  std::vector<Items::iterator> by_number_;  // items_.end() where there is none
+  std::vector<Item*> by_number_;  // nullptr where there is none
   std::unordered_map<std::uint64_t, Unit> units_;
   std::vector<std::string_view> unnumbered_;
   std::uint64_t next_unit_ = 1;

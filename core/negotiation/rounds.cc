@@ -47,23 +47,28 @@ Rounds::Rounds(Channel& channel, const NegotiationOptions& options, Log log)
 
 std::vector<FailedTensor> Rounds::add(std::span<const Submission> unit, TimePoint now) {
   for (const Submission& each : unit) {
+    if (owed_.empty()) break;
     auto owed = owed_.extract(each.tensor->name);
     if (owed.empty()) continue;
     std::vector<FailedTensor> failed;
     for (const Submission& one : unit) {
-      failed.push_back({one.tensor->name, one.token, owed.mapped()});
+      failed.push_back({one.tensor, one.token, owed.mapped()});
     }
     return failed;
   }
-  const bool fused = unit.size() > 1;
-  const std::uint64_t hash = fused ? hash_of(unit) : 0;
+  fresh_ = true;
+  const TimePoint report_at = now + options_.stall_after;
+  if (unit.size() == 1) {
+    pending_.add({{unit[0].tensor}, unit[0].token, 0, {}, now, report_at}, table_);
+    return {};
+  }
+  const std::uint64_t hash = hash_of(unit);
   std::vector<Pending::Item> items;
   for (const Submission& each : unit) {
     const Metadata metadata{each.tensor, static_cast<std::uint32_t>(unit.size()), hash};
-    items.push_back({metadata, each.token, 0, {}, now, now + options_.stall_after});
+    items.push_back({metadata, each.token, 0, {}, now, report_at});
   }
-  pending_.add(std::move(items), table_);
-  fresh_ = true;
+  pending_.add_unit(std::move(items), table_);
   return {};
 }
 
@@ -101,7 +106,7 @@ Outcome Rounds::run() {
 AgreedTensor Rounds::agree(std::uint32_t number, std::uint32_t fused) {
   TensorTable::Entry& entry = table_[number];
   entry.used = round_;
-  const auto item = pending_.take(entry.metadata.name());
+  const auto item = pending_.take(number);
   if (!item) return {entry.metadata.tensor, false, 0, fused};
   return {item->metadata.tensor, true, item->token, fused};
 }
@@ -212,7 +217,7 @@ void Rounds::fail_disputed(const std::string& name, const std::string& table, Ou
              "':", table, "\nall ranks must pass the same operation, dtype, shape and root"));
   const auto unit = pending_.take_unit(name);
   for (const Pending::Item& item : unit) {
-    outcome.failed.push_back({item.metadata.name(), item.token, error});
+    outcome.failed.push_back({item.metadata.tensor, item.token, error});
   }
   if (!unit.empty()) return;
   if (owed_.size() >= kMostOwed) owed_.erase(owed_.begin());
@@ -276,9 +281,8 @@ std::uint32_t Rounds::find_last_joined() {
 std::vector<FailedTensor> Rounds::fail_all(const Error& cause) {
   std::vector<FailedTensor> failed;
   for (const Pending::Item& item : pending_.take_all()) {
-    const std::string& name = item.metadata.name();
-    failed.push_back(
-        {name, item.token, Error(cause.kind(), concat("tensor '", name, "': ", cause.what()))});
+    const std::string why = concat("tensor '", item.metadata.name(), "': ", cause.what());
+    failed.push_back({item.metadata.tensor, item.token, Error(cause.kind(), why)});
   }
   return failed;
 }

@@ -51,7 +51,7 @@ class NegotiatingRank {
       rounds.push_back(outcome->round);
     }
     for (const FailedTensor& each : outcome->failed) {
-      failed.insert_or_assign(each.name, each.error.what());
+      failed.insert_or_assign(each.tensor->name, each.error.what());
     }
     if (outcome->last_joined) last_joined = outcome->last_joined;
     return true;

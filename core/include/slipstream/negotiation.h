@@ -71,7 +71,7 @@ struct AgreedTensor {
 };
 
 struct FailedTensor {
-  std::string name;
+  std::shared_ptr<const TensorSpec> tensor;
   std::uint64_t token = 0;
   Error error;
 };

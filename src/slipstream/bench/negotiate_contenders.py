@@ -1,8 +1,8 @@
 """Two ways to agree on an order of tensors: ours, and a rank 0 that hears all and tells all.
 
 The coordinator works as Horovod describes its own, over the same engine. In each cycle every rank
-sends rank 0 the names of what it has submitted; rank 0 counts, and tells all ranks the names of
-what every rank has submitted.
+sends rank 0 the names of what it has submitted, and what must agree; rank 0 counts, and tells all
+ranks what every rank has submitted.
 """
 
 from __future__ import annotations
@@ -69,19 +69,23 @@ class Ours(Contender):
     name = OURS
 
     def __init__(self, group: Group, cycle_seconds: float) -> None:
+        self._tensors: dict[str, Tensor] = {}
         self._negotiator = Negotiator(group, NegotiatorConfig(cycle_seconds=cycle_seconds))
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
         """Submits tensors; returns their names in the order of all ranks, once all are ready."""
-        tensors = [Tensor(name, _core.DType.FLOAT32, (ELEMENTS,)) for name in names]
-        for number, tensor in enumerate(tensors):
+        for number, name in enumerate(names):
+            tensor = self._tensors.get(name)
+            if tensor is None:
+                tensor = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
+                self._tensors[name] = tensor
             self._negotiator.submit(tensor, number)
         ready: list[str] = []
         while len(ready) < len(names):
             outcome = self._negotiator.next(LIMIT_SECONDS)
             if outcome is None:
                 raise InternalError(f"{len(ready)} of {len(names)} tensors are ready")
-            ready += [names[each.token] for each in outcome.ready]
+            ready += [names[token] for token in outcome.tokens]
         return ready
 
     def effort(self) -> Effort:
@@ -110,10 +114,11 @@ class Coordinator(Contender):
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
         """Submits tensors; returns their names in the order of all ranks, once all are ready."""
+        requests = {f"{name} allreduce sum float32[{ELEMENTS}]": name for name in names}
         ready: list[str] = []
-        waiting = list(names)
+        waiting = list(requests)
         while len(ready) < len(names):
-            ready += self._cycle(waiting)
+            ready += [requests[request] for request in self._cycle(waiting)]
             waiting = []
         return ready
 

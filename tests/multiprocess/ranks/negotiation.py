@@ -61,7 +61,7 @@ def mismatch() -> None:
     negotiator.submit(tensor("weight", 3, 4 + comm.rank() // 2), token=7)
     outcome = negotiator.next(LIMIT_SECONDS)
     assert outcome is not None
-    assert [(each.name, each.token) for each in outcome.failed] == [("weight", 7)]
+    assert [(each.tensor.name, each.token) for each in outcome.failed] == [("weight", 7)]
     try:
         outcome.failed[0].check()
     except MismatchError as error:
