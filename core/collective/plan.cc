@@ -56,6 +56,7 @@ std::uint32_t PlanBuilder::send(std::uint32_t peer, std::uint32_t tag, const Reg
   step.peer = peer;
   step.tag = tag;
   step.from = from;
+  plan_.sends_plain = plan_.sends_plain || !from.encoded;
   return add(std::move(step), after);
 }
 

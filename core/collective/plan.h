@@ -62,6 +62,7 @@ struct Step {
 struct Plan {
   Algorithm algorithm = Algorithm::kAuto;
   Codec codec = Codec::kNone;
+  bool sends_plain = false;  ///< what is not encoded
   std::vector<Step> steps;
   std::uint64_t scratch_bytes = 0;
   std::unordered_map<std::uint64_t, std::uint32_t> receives;  ///< (peer, tag) -> step

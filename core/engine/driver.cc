@@ -59,7 +59,7 @@ void Driver::poll_and_spin(const Stop& stop) {
   while (!stop()) {
     if (driven_.poll()) {
       idle_since = Clock::now();
-    } else if (Clock::now() - idle_since > options_.spin) {
+    } else if (!driven_.is_urgent() || Clock::now() - idle_since > options_.spin) {
       return;
     } else if (options_.yields) {
       ::sched_yield();

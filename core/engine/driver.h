@@ -21,6 +21,8 @@ class Driven {
   virtual bool poll() = 0;
   /// Whether operations are in flight or submitted. Any thread.
   [[nodiscard]] virtual bool has_work() const noexcept = 0;
+  /// Whether what is awaited may come within microseconds, so that it pays to spin. Any thread.
+  [[nodiscard]] virtual bool is_urgent() const noexcept = 0;
   /// When poll() must be called although nothing arrives.
   [[nodiscard]] virtual TimePoint next_event() const = 0;
   /// Descriptors that become readable when there is work; none: the doorbell is rung.

@@ -20,14 +20,16 @@ std::uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-/// The float32 bytes that one segment can carry in encoded form.
-std::uint64_t decoded_segment(Codec codec, std::uint64_t segment_bytes) {
+/// The float32 bytes of one segment: as many as it can carry encoded, or also as they are.
+std::uint64_t decoded_segment(const Plan& plan, std::uint64_t segment_bytes) {
+  const Codec codec = plan.codec;
   if (codec == Codec::kNone) return segment_bytes;
   const std::size_t block = codec_block(codec);
-  const std::uint64_t blocks = segment_bytes / encoded_bytes(codec, block);
+  const std::uint64_t most = plan.sends_plain ? block * sizeof(float) : encoded_bytes(codec, block);
+  const std::uint64_t blocks = segment_bytes / most;
   if (blocks == 0) {
     fail(ErrorKind::kConfig, "SLIPSTREAM_SEGMENT_BYTES is ", segment_bytes, "; codec ",
-         name_of(codec), " needs at least ", encoded_bytes(codec, block));
+         name_of(codec), " needs at least ", most);
   }
   return blocks * block * sizeof(float);
 }
@@ -200,7 +202,7 @@ std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, 
     const Nanoseconds timeout =
         request.timeout.count() > 0 ? request.timeout : options_.operation_timeout;
     auto plan = group->plan_for(shape, forced);
-    const std::uint64_t segment_bytes = decoded_segment(plan->codec, options_.segment_bytes);
+    const std::uint64_t segment_bytes = decoded_segment(*plan, options_.segment_bytes);
     auto operation =
         std::make_shared<Operation>(std::move(request), std::move(plan), group, segment_bytes);
     operation->set_order(next_order_++);
@@ -290,15 +292,17 @@ bool Engine::poll_once() {
 bool Engine::pump_peers() {
   const std::uint64_t sent_before = stats_.network_bytes_sent;
   const bool waited = std::exchange(network_waits_, false);
-  bool any = false, unsent = false;
+  bool any = false, unsent = false, bulk = false;
   for (const auto& peer : peers_) {
     if (!peer || !peer->reachable()) continue;
     if (peer->has_unsent()) any = peer->pump(now_) || any;
     unsent = unsent || peer->has_unsent();
     network_waits_ = network_waits_ || (!peer->is_local() && peer->waits());
+    bulk = bulk || peer->has_segments_in_flight();
     peer->send_acknowledgements(false);
   }
   unsent_.store(unsent, std::memory_order_relaxed);
+  is_urgent_.store(!bulk, std::memory_order_relaxed);
   if (waited) tune_streams(stats_.network_bytes_sent - sent_before);
   return any;
 }
@@ -460,6 +464,7 @@ Frame Engine::frame_of(const Segment& segment) {
   frame.step = step.tag;
   frame.offset = segment.index * operation.segment_bytes();
   frame.length = static_cast<std::uint32_t>(payload_of(segment).size());
+  SLIPSTREAM_ASSERT(frame.length <= options_.segment_bytes, operation.title(), ": ", frame.length);
   return frame;
 }
 

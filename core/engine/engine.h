@@ -103,6 +103,9 @@ class Engine final : private Sink, private Driven, private SegmentSource {
     return in_flight_.load() > 0 || listeners_.load() > 0 ||
            unsent_.load(std::memory_order_relaxed);
   }
+  [[nodiscard]] bool is_urgent() const noexcept override {
+    return is_urgent_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] TimePoint next_event() const override;
   [[nodiscard]] const std::vector<int>& wait_fds() const override { return wait_fds_; }
   // Sink
@@ -169,6 +172,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   // watch.cc: what goes wrong
   void tick();
   void watch_peers();
+  void tell_lost_streams();
   void watch_operations();
   void watch_mismatches();
   void stall(const std::shared_ptr<Operation>& operation);
@@ -223,7 +227,9 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   std::unordered_map<std::uint64_t, std::vector<Early>> unknown_groups_;
   Stats stats_;
   StreamTuner stream_tuner_;
+  std::vector<std::pair<std::uint32_t, std::string>> lost_streams_;  // by whom, not told yet
   bool network_waits_ = false;
+  std::atomic<bool> is_urgent_{true};
   TimePoint busy_since_{};
   std::uint64_t running_ = 0;
   bool closed_ = false;

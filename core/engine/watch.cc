@@ -47,8 +47,17 @@ void Engine::tick() {
     }
   }
   watch_peers();
+  tell_lost_streams();
   watch_operations();
   watch_mismatches();
+}
+
+/// A tick after the loss: a peer that leaves closes its streams in any order, and has said goodbye
+/// on one of them.
+void Engine::tell_lost_streams() {
+  for (const auto& [rank, text] : std::exchange(lost_streams_, {})) {
+    if (!peers_[rank]->left() && !peers_[rank]->gone()) log_(LogLevel::kWarning, text);
+  }
 }
 
 void Engine::watch_peers() {
@@ -145,9 +154,9 @@ void Engine::stream_lost(std::uint32_t rank, std::uint32_t stream, const std::st
   if (peer.gone()) return;
   if (!peer.link()) return;
   if (peer.lose_stream(stream)) {
-    if (peer.left()) return;
-    log_(LogLevel::kWarning, "lost stream ", stream, " to ", name_of_peer(rank), ": ", reason,
-         "; what was in flight on it is sent again on another");
+    lost_streams_.push_back(
+        {rank, concat("lost stream ", stream, " to ", name_of_peer(rank), ": ", reason,
+                      "; what was in flight on it is sent again on another")});
   } else {
     peer_gone(peer, concat("is gone: ", reason));
   }
