@@ -140,6 +140,16 @@ void bind_negotiation(nb::module_& m) {
           },
           nb::arg("tensor"), nb::arg("token") = 0)
       .def(
+          "submit_all",
+          [](Negotiator& n, const std::vector<PyTensor>& tensors, std::uint64_t first_token) {
+            for (const PyTensor& each : tensors) {
+              const Submission one{each.spec, first_token++};
+              n.submit({&one, 1});
+            }
+          },
+          nb::arg("tensors"), nb::arg("first_token") = 0,
+          "As submit() of one after another, with tokens that count up.")
+      .def(
           "submit_fused",
           [](Negotiator& n, const std::vector<PyTensor>& tensors,
              const std::vector<std::uint64_t>& tokens) {

@@ -15,13 +15,17 @@ constexpr std::size_t kMostOwed = 4096;
 constexpr std::size_t kMostReported = 20;
 constexpr std::uint64_t kFnvPrime = 0x100000001b3U;
 
-/// FNV-1a over the names: the same on every rank.
+/// FNV-1a: the same on every rank.
+std::uint64_t hash_of(std::string_view text, std::uint64_t hash = 0xcbf29ce484222325U) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
+  return hash;
+}
+
 std::uint64_t hash_of(std::span<const Submission> unit) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
+  std::uint64_t hash = hash_of("fused");
   for (const Submission& each : unit) {
-    for (const char c : each.tensor->name)
-      hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
-    hash = (hash ^ 0xffU) * kFnvPrime;
+    hash = hash_of(std::to_string(each.tensor->name.size()), hash);
+    hash = hash_of(each.tensor->name, hash);
   }
   return hash;
 }
@@ -34,6 +38,13 @@ std::vector<Metadata> read_all(std::string_view bytes) {
 
 std::string bytes_of(std::span<const std::uint64_t> words) {
   return {reinterpret_cast<const char*>(words.data()), words.size_bytes()};
+}
+
+/// Whole words, as many as there are.
+std::vector<std::uint64_t> words_of_bytes(const std::string& bytes) {
+  std::vector<std::uint64_t> words(bytes.size() / sizeof(std::uint64_t));
+  std::memcpy(words.data(), bytes.data(), words.size() * sizeof words[0]);
+  return words;
 }
 
 bool has(std::span<const std::uint64_t> words, std::uint32_t number) {
@@ -136,23 +147,59 @@ void Rounds::collect_ready(std::span<const std::uint64_t> ready, Outcome& outcom
   }
 }
 
+/// Fingerprints from all ranks; then, of what some have not, the metadata from the first that has.
+std::vector<Metadata> Rounds::gather_news() {
+  std::unordered_map<std::uint64_t, Metadata> known;
+  std::string fingerprints;
+  for (Metadata& each : pending_.news()) {
+    std::string bytes;
+    write(bytes, each);
+    const std::uint64_t fingerprint = hash_of(bytes);
+    fingerprints += bytes_of({&fingerprint, 1});
+    known.emplace(fingerprint, std::move(each));
+  }
+  struct Announced {
+    std::uint32_t first = 0, count = 0;
+  };
+  std::unordered_map<std::uint64_t, Announced> announced;
+  std::vector<std::uint64_t> order;
+  const std::vector<std::string> lists = channel_.gather(fingerprints);
+  for (std::uint32_t rank = 0; rank < lists.size(); ++rank) {
+    for (const std::uint64_t fingerprint : words_of_bytes(lists[rank])) {
+      const auto [at, is_first] = announced.try_emplace(fingerprint, Announced{rank, 0});
+      if (is_first) order.push_back(fingerprint);
+      ++at->second.count;
+    }
+  }
+  std::string told;
+  const auto is_lacking = [&](std::uint64_t each) { return announced[each].count < lists.size(); };
+  for (const std::uint64_t each : order) {
+    if (is_lacking(each) && announced[each].first == channel_.rank()) write(told, known.at(each));
+  }
+  if (std::ranges::any_of(order, is_lacking)) {
+    const std::vector<std::string> texts = channel_.gather(told);
+    std::vector<std::string_view> left(texts.begin(), texts.end());
+    for (const std::uint64_t each : order) {
+      if (is_lacking(each)) known.try_emplace(each, read(left[announced[each].first]));
+    }
+  }
+  std::vector<Metadata> news;
+  for (const std::uint64_t each : order) news.push_back(known.at(each));
+  return news;
+}
+
 void Rounds::exchange_news(Outcome& outcome) {
   ++stats_.introductions;
-  std::string own;
-  for (const Metadata& each : pending_.news()) write(own, each);
-  std::vector<std::vector<Metadata>> news;
-  for (const std::string& bytes : channel_.gather(own)) news.push_back(read_all(bytes));
+  const std::vector<Metadata> news = gather_news();
   make_room(news);
   std::vector<std::string> disputed;
-  for (const auto& of_rank : news) {
-    for (const Metadata& each : of_rank) {
-      const auto number = table_.find(each.name());
-      if (!number) {
-        table_.add(each, round_);
-      } else if (!(table_[*number].metadata == each) &&
-                 std::ranges::find(disputed, each.name()) == disputed.end()) {
-        disputed.push_back(each.name());
-      }
+  for (const Metadata& each : news) {
+    const auto number = table_.find(each.name());
+    if (!number) {
+      table_.add(each, round_);
+    } else if (!(table_[*number].metadata == each) &&
+               std::ranges::find(disputed, each.name()) == disputed.end()) {
+      disputed.push_back(each.name());
     }
   }
   if (!disputed.empty()) settle(disputed, outcome);
@@ -160,12 +207,10 @@ void Rounds::exchange_news(Outcome& outcome) {
 }
 
 /// Forgets tensors that are submitted nowhere, if there are too many with the new ones.
-void Rounds::make_room(const std::vector<std::vector<Metadata>>& news) {
+void Rounds::make_room(std::span<const Metadata> news) {
   std::set<std::string_view> unknown;
-  for (const auto& of_rank : news) {
-    for (const Metadata& each : of_rank) {
-      if (!table_.find(each.name())) unknown.insert(each.name());
-    }
+  for (const Metadata& each : news) {
+    if (!table_.find(each.name())) unknown.insert(each.name());
   }
   const std::size_t needed = table_.size() + unknown.size();
   if (needed <= options_.most_tensors) return;
@@ -234,8 +279,8 @@ void Rounds::report_stall() {
   std::vector<Words> sets;
   Words overdue(num_words);
   for (const std::string& text : texts) {
-    Words both(2 * num_words);
-    std::memcpy(both.data(), text.data(), std::min(text.size(), both.size() * sizeof both[0]));
+    Words both = words_of_bytes(text);
+    both.resize(2 * num_words);
     for (std::size_t i = 0; i < num_words; ++i) overdue[i] |= both[num_words + i];
     both.resize(num_words);
     sets.push_back(std::move(both));
@@ -267,8 +312,7 @@ std::uint32_t Rounds::find_last_joined() {
   std::uint64_t latest = 0;
   std::uint32_t last = 0;
   for (std::uint32_t rank = 0; rank < texts.size(); ++rank) {
-    std::uint64_t round = 0;
-    std::memcpy(&round, texts[rank].data(), std::min(texts[rank].size(), sizeof round));
+    const std::uint64_t round = words_of_bytes(texts[rank]).at(0);
     if (round < latest) continue;
     latest = round;
     last = rank;

@@ -51,7 +51,8 @@ class Rounds {
   void collect_ready(std::span<const std::uint64_t> ready, Outcome& outcome);
   AgreedTensor agree(std::uint32_t number, std::uint32_t fused);
   void exchange_news(Outcome& outcome);
-  void make_room(const std::vector<std::vector<Metadata>>& news);
+  std::vector<Metadata> gather_news();
+  void make_room(std::span<const Metadata> news);
   void settle(const std::vector<std::string>& disputed, Outcome& outcome);
   void fail_disputed(const std::string& name, const std::string& table, Outcome& outcome);
   void report_stall();

@@ -26,10 +26,11 @@
 ///   If nothing is, the AND would be empty: it waits for `hold`, in which something may be
 ///   submitted. With nothing new anywhere, nothing is sent.
 /// - One bit of the first word says "I have no news". Where it comes back as 0, the ranks exchange
-///   the metadata of tensors that are new somewhere, and all merge them in the order of the ranks,
-///   so all give the same bits to the same tensors. Who submits what is known already compares with
-///   what is known. Where metadata differ, the ranks exchange what they passed: if that is one
-///   thing, it replaces what was known; if not, the tensor fails on every rank, once.
+///   fingerprints of the metadata of what is new to them, and of those that some rank has not, the
+///   metadata, once. All merge them in the order of the ranks, so all give the same bits to the
+///   same tensors. Who submits what is known already compares with what is known. Where metadata
+///   differ, the ranks exchange what they passed: if that is one thing, it replaces what was known;
+///   if not, the tensor fails on every rank, once.
 /// - Tensors that were submitted together are fused: their bits are set when all of them are known,
 ///   so they become ready in the same round or not at all.
 /// - A rank that has joined passes ones. When all have, the bit "I have joined" comes back as 1.

@@ -74,12 +74,10 @@ class Ours(Contender):
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
         """Submits tensors; returns their names in the order of all ranks, once all are ready."""
-        for number, name in enumerate(names):
-            tensor = self._tensors.get(name)
-            if tensor is None:
-                tensor = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
-                self._tensors[name] = tensor
-            self._negotiator.submit(tensor, number)
+        for name in names:
+            if name not in self._tensors:
+                self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
+        self._negotiator.submit_all([self._tensors[name] for name in names])
         ready: list[str] = []
         while len(ready) < len(names):
             outcome = self._negotiator.next(LIMIT_SECONDS)
