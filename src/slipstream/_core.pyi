@@ -212,7 +212,7 @@ class FailedTensor:
     """A tensor of this rank that will not be ready."""
 
     @property
-    def name(self) -> str: ...
+    def tensor(self) -> Tensor: ...
 
     @property
     def token(self) -> int: ...
@@ -229,6 +229,10 @@ class Outcome:
     @property
     def ready(self) -> list[AgreedTensor]:
         """In the same order on all ranks."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """Of those in `ready` that this rank has submitted."""
 
     @property
     def failed(self) -> list[FailedTensor]: ...
@@ -268,6 +272,9 @@ class Negotiator:
     """One rank's part in the negotiations of a group."""
 
     def submit(self, tensor: Tensor, token: int = 0) -> None: ...
+
+    def submit_all(self, tensors: Sequence[Tensor], first_token: int = 0) -> None:
+        """As submit() of one after another, with tokens that count up."""
 
     def submit_fused(self, tensors: Sequence[Tensor], tokens: Sequence[int]) -> None:
         """They become ready together, or not at all."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slipstream.bench.negotiate import NegotiateSpec, measure
-from slipstream.bench.negotiate_job import CONTENDERS
+from slipstream.bench.negotiate_job import CASES, CONTENDERS
 from slipstream.bench.negotiate_table import as_json, tables
 from slipstream.errors import UsageError
 
@@ -59,13 +59,13 @@ def test_wrong_calls_say_what_is_allowed(start: Start) -> None:
 
 def test_the_benchmark_measures_both_ways_to_agree() -> None:
     report = measure(NegotiateSpec(ranks=(2,), tensors=30, rounds=2), lambda note: None)
-    measured = {(each.contender, each.is_new) for each in report.results[2]}
-    assert measured == {(who, is_new) for who in CONTENDERS for is_new in (True, False)}
+    measured = {(each.contender, each.case) for each in report.results[2]}
+    assert measured == {(who, case) for who in CONTENDERS for case in CASES}
     for each in report.results[2]:
         assert all(seconds > 0 for seconds in each.seconds)
         assert all(messages > 0 for messages in each.messages)
-    assert len(as_json(report)["results"]) == 4
-    assert tables(report)[0].row_count == 4
+    assert len(as_json(report)["results"]) == 6
+    assert tables(report)[0].row_count == 6
 
 
 @pytest.mark.parametrize("wrong", [{"ranks": (1,)}, {"ranks": ()}, {"tensors": 0}, {"rounds": 0}])

@@ -40,7 +40,7 @@ class NegotiateSpec:
     ranks: tuple[int, ...] = (4, 8, 16)
     tensors: int = 1000
     rounds: int = 5
-    cycle_seconds: float = 0.001
+    cycle_seconds: float = 0.0
     scaling: Path | None = None
 
     def __post_init__(self) -> None:

@@ -46,6 +46,10 @@ class Contender(ABC):
     name: str
 
     @abstractmethod
+    def prepare(self, names: Sequence[str]) -> None:
+        """Makes what is made once for each tensor. Does not communicate."""
+
+    @abstractmethod
     def negotiate(self, names: Sequence[str]) -> list[str]:
         """Submits tensors; returns their names in the order of all ranks, once all are ready."""
 
@@ -72,11 +76,13 @@ class Ours(Contender):
         self._tensors: dict[str, Tensor] = {}
         self._negotiator = Negotiator(group, NegotiatorConfig(cycle_seconds=cycle_seconds))
 
+    def prepare(self, names: Sequence[str]) -> None:
+        """Makes what is made once for each tensor. Does not communicate."""
+        for name in names:
+            self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
+
     def negotiate(self, names: Sequence[str]) -> list[str]:
         """Submits tensors; returns their names in the order of all ranks, once all are ready."""
-        for name in names:
-            if name not in self._tensors:
-                self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
         self._negotiator.submit_all([self._tensors[name] for name in names])
         ready: list[str] = []
         while len(ready) < len(names):
@@ -109,14 +115,22 @@ class Coordinator(Contender):
         self._group = group
         self._counts: Counter[str] = Counter()
         self._effort = Effort(0, 0)
+        self._requests: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    def prepare(self, names: Sequence[str]) -> None:
+        """Makes what is made once for each tensor. Does not communicate."""
+        for name in names:
+            request = f"{name} allreduce sum float32[{ELEMENTS}]"
+            self._requests[name] = request
+            self._names[request] = name
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
         """Submits tensors; returns their names in the order of all ranks, once all are ready."""
-        requests = {f"{name} allreduce sum float32[{ELEMENTS}]": name for name in names}
         ready: list[str] = []
-        waiting = list(requests)
+        waiting = [self._requests[name] for name in names]
         while len(ready) < len(names):
-            ready += [requests[request] for request in self._cycle(waiting)]
+            ready += [self._names[request] for request in self._cycle(waiting)]
             waiting = []
         return ready
 

@@ -8,9 +8,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from slipstream.bench.comm_job import with_tuples
+
 OURS = "slipstream"
 COORDINATOR = "rank-0 coordinator"
 CONTENDERS = (OURS, COORDINATOR)
+
+NEW = "all, new"
+KNOWN = "all, known"
+ONE_BY_ONE = "one by one"
+CASES = (NEW, KNOWN, ONE_BY_ONE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +26,8 @@ class NegotiateJob:
 
     Args:
         tensors: submitted by every rank in an order of its own.
-        rounds: in each of which every contender negotiates new tensors, and then those again.
+        rounds: in each of which every contender negotiates new tensors, then those again, and then
+            some of them in the same order, each when the one before is ready.
         cycle_seconds: at least so long from one round of ours to the next.
         output: the file that rank 0 writes.
     """
@@ -45,15 +53,16 @@ class Negotiated:
 
     Args:
         contender: its name.
-        is_new: whether the tensors were submitted for the first time.
-        seconds: until all ranks knew of all tensors that they were ready, by round.
+        case: one of CASES.
+        seconds: until all ranks knew of all tensors that they were ready, by round; one by one: of
+            one tensor.
         exchanges: rounds of negotiation, by round of the measurement.
         messages: sent and received by one rank.
         sent_bytes: by one rank, headers included.
     """
 
     contender: str
-    is_new: bool
+    case: str
     seconds: tuple[float, ...]
     exchanges: tuple[int, ...]
     messages: tuple[int, ...]
@@ -72,12 +81,4 @@ def write_results(path: Path, results: Sequence[Negotiated]) -> None:
 
 def read_results(path: Path) -> list[Negotiated]:
     """Returns what rank 0 wrote."""
-    return [
-        Negotiated(
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in fields.items()
-            }
-        )
-        for fields in json.loads(path.read_text())
-    ]
+    return [Negotiated(**with_tuples(fields)) for fields in json.loads(path.read_text())]

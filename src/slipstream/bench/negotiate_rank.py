@@ -1,6 +1,6 @@
 """One rank of a measurement of negotiation: python -m slipstream.bench.negotiate_rank JOB.
 
-Contenders take turns in each round of the measurement: tensors that are new, and those again.
+Contenders take turns in each round of the measurement.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ import numpy as np
 
 from slipstream import comm
 from slipstream.bench.negotiate_contenders import Contender, Coordinator, Ours
-from slipstream.bench.negotiate_job import Negotiated, NegotiateJob, write_results
+from slipstream.bench.negotiate_job import (
+    CASES,
+    ONE_BY_ONE,
+    Negotiated,
+    NegotiateJob,
+    write_results,
+)
 from slipstream.errors import InternalError
+
+ONE_BY_ONE_TENSORS = 50
 
 # By column of a turn's numbers.
 SECONDS, EXCHANGES, MESSAGES, SENT_BYTES = range(4)
@@ -30,28 +38,31 @@ def measure(job: NegotiateJob, contenders: list[Contender]) -> list[Negotiated]:
         contenders: in the same order on all ranks.
 
     Returns:
-        Two results for each contender: of new tensors, and of those again.
+        A result for each contender and case.
     """
-    turns: dict[tuple[str, bool], list[list[float]]] = {}
+    turns: dict[tuple[str, str], list[list[float]]] = {}
     for number in range(job.rounds + 1):
         for contender in contenders:
             names = [f"layer.{i}.weight/{number}" for i in range(job.tensors)]
-            for is_new in (True, False):
-                random.Random(f"{comm.rank()} {number} {is_new}").shuffle(names)
-                turn = _turn(contender, names)
+            some = names[:ONE_BY_ONE_TENSORS]
+            contender.prepare(names)
+            for case in CASES:
+                random.Random(f"{comm.rank()} {number} {case}").shuffle(names)
+                batches = [[name] for name in some] if case == ONE_BY_ONE else [names]
+                turn = _turn(contender, batches)
                 if number:  # the first one opens what is opened on first use
-                    turns.setdefault((contender.name, is_new), []).append(turn)
-    return [_result(name, is_new, measured) for (name, is_new), measured in turns.items()]
+                    turns.setdefault((contender.name, case), []).append(turn)
+    return [_result(name, case, measured) for (name, case), measured in turns.items()]
 
 
-def _turn(contender: Contender, names: list[str]) -> list[float]:
-    """Returns the numbers of the rank that had most of each."""
+def _turn(contender: Contender, batches: list[list[str]]) -> list[float]:
+    """Returns the numbers, for one batch, of the rank that had most of each."""
     effort, sent = contender.effort(), _sent_bytes()
     comm.barrier()
     start = time.perf_counter()
-    ready = contender.negotiate(names)
+    ready = [contender.negotiate(names) for names in batches]
     seconds = time.perf_counter() - start
-    if sorted(ready) != sorted(names):
+    if [sorted(names) for names in ready] != [sorted(names) for names in batches]:
         raise InternalError(f"{contender.name} agreed on tensors that were not submitted")
     done = contender.effort()
     numbers = np.array(
@@ -63,7 +74,7 @@ def _turn(contender: Contender, names: list[str]) -> list[float]:
         ]
     )
     comm.allreduce(numbers, "max")
-    return numbers.tolist()
+    return (numbers / len(batches)).tolist()
 
 
 def _sent_bytes() -> int:
@@ -71,13 +82,13 @@ def _sent_bytes() -> int:
     return stats.network_bytes_sent + stats.shm_bytes_sent
 
 
-def _result(name: str, is_new: bool, turns: list[list[float]]) -> Negotiated:
+def _result(name: str, case: str, turns: list[list[float]]) -> Negotiated:
     def column(number: int) -> tuple[int, ...]:
         return tuple(round(turn[number]) for turn in turns)
 
     return Negotiated(
         contender=name,
-        is_new=is_new,
+        case=case,
         seconds=tuple(turn[SECONDS] for turn in turns),
         exchanges=column(EXCHANGES),
         messages=column(MESSAGES),

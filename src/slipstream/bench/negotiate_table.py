@@ -11,7 +11,7 @@ from rich.table import Table
 
 from slipstream.bench.comm_table import format_seconds, format_size
 from slipstream.bench.negotiate import NegotiateReport
-from slipstream.bench.negotiate_job import COORDINATOR, Negotiated
+from slipstream.bench.negotiate_job import CASES, COORDINATOR, Negotiated
 from slipstream.bench.result import environment, environment_line
 
 
@@ -45,24 +45,24 @@ def _contenders(report: NegotiateReport) -> Table:
         caption_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    for heading in ("ranks", "tensors are", "who"):
+    for heading in ("ranks", "tensors", "who"):
         table.add_column(heading)
     for heading in ("time", "from - to", "rounds", "messages", "sent", "coordinator's time"):
         table.add_column(heading, justify="right")
     for ranks, results in report.results.items():
-        for each in sorted(results, key=lambda result: not result.is_new):
-            table.add_row(str(ranks), *_cells(each, _coordinator(results, each.is_new)))
+        for each in sorted(results, key=lambda result: CASES.index(result.case)):
+            table.add_row(str(ranks), *_cells(each, _coordinator(results, each.case)))
         table.add_section()
     return table
 
 
-def _coordinator(results: list[Negotiated], is_new: bool) -> Negotiated:
-    return next(each for each in results if (each.contender, each.is_new) == (COORDINATOR, is_new))
+def _coordinator(results: list[Negotiated], case: str) -> Negotiated:
+    return next(each for each in results if (each.contender, each.case) == (COORDINATOR, case))
 
 
 def _cells(each: Negotiated, coordinator: Negotiated) -> list[str]:
     return [
-        "new" if each.is_new else "known",
+        each.case,
         each.contender,
         format_seconds(each.median),
         f"{format_seconds(min(each.seconds))} - {format_seconds(max(each.seconds))}",

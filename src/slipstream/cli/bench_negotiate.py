@@ -34,7 +34,7 @@ def negotiate(
     rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 5,
     cycle: Annotated[
         float, typer.Option(help="Milliseconds from one round of ours to the next, at least.")
-    ] = 1.0,
+    ] = 0.0,
     scaling: Annotated[
         Path | None,
         typer.Option(help="The program negotiate_bench: also up to 256 ranks, as threads."),
