@@ -188,7 +188,7 @@ class Coordinator(Contender):
 
 
 def _as_bytes(names: Sequence[str]) -> Bytes:
-    return np.frombuffer("\n".join(names).encode(), np.uint8).copy()
+    return np.array(bytearray("\n".join(names).encode()), np.uint8)
 
 
 def _as_names(text: Bytes) -> list[str]:
