@@ -292,17 +292,15 @@ bool Engine::poll_once() {
 bool Engine::pump_peers() {
   const std::uint64_t sent_before = stats_.network_bytes_sent;
   const bool waited = std::exchange(network_waits_, false);
-  bool any = false, unsent = false, bulk = false;
+  bool any = false, unsent = false;
   for (const auto& peer : peers_) {
     if (!peer || !peer->reachable()) continue;
     if (peer->has_unsent()) any = peer->pump(now_) || any;
     unsent = unsent || peer->has_unsent();
     network_waits_ = network_waits_ || (!peer->is_local() && peer->waits());
-    bulk = bulk || peer->has_segments_in_flight();
     peer->send_acknowledgements(false);
   }
   unsent_.store(unsent, std::memory_order_relaxed);
-  is_urgent_.store(!bulk, std::memory_order_relaxed);
   if (waited) tune_streams(stats_.network_bytes_sent - sent_before);
   return any;
 }
@@ -354,6 +352,7 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
   if (operation->request().collective == Collective::kSend) return start_send(operation);
   if (operation->request().collective == Collective::kReceive) return start_receive(operation);
 
+  note_bulk(*operation);
   const std::uint64_t sequence = operation->sequence();
   group.running[sequence] = operation;
   if (group.mismatch && group.mismatch->sequence == sequence) {
@@ -370,6 +369,17 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
     }
   }
   fail_if_forsaken(operation);
+}
+
+/// Large transfers over the network: who waits for them need not spin.
+void Engine::note_bulk(Operation& operation) {
+  const Group& group = operation.group();
+  operation.is_bulk = std::ranges::any_of(operation.plan().steps, [&](const Step& step) {
+    const std::uint64_t bytes = step.kind == Step::Kind::kSend ? step.from.bytes : step.to.bytes;
+    return step.kind != Step::Kind::kLocal && bytes > options_.eager_bytes &&
+           !peer_of(group, step.peer).is_local();
+  });
+  if (operation.is_bulk) running_bulk_.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// A rank that is gone may have sent all that the operation needs of it before.
@@ -541,6 +551,7 @@ void Engine::fail_operation(const std::shared_ptr<Operation>& operation, const E
 }
 
 void Engine::retire(const Operation& operation, bool failed) {
+  if (operation.is_bulk) running_bulk_.fetch_sub(1, std::memory_order_relaxed);
   in_flight_.fetch_sub(1);
   ++(failed ? stats_.failed_operations : stats_.operations);
   if (--running_ == 0) {

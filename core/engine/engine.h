@@ -104,7 +104,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
            unsent_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] bool is_urgent() const noexcept override {
-    return is_urgent_.load(std::memory_order_relaxed);
+    return running_bulk_.load(std::memory_order_relaxed) == 0;
   }
   [[nodiscard]] TimePoint next_event() const override;
   [[nodiscard]] const std::vector<int>& wait_fds() const override { return wait_fds_; }
@@ -130,6 +130,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   void tune_streams(std::uint64_t bytes);
   void start_submitted();
   void start(const std::shared_ptr<Operation>& operation);
+  void note_bulk(Operation& operation);
   void fail_if_forsaken(const std::shared_ptr<Operation>& operation);
   void post_credits(Operation& operation);
   void issue(const std::shared_ptr<Operation>& operation, std::uint32_t step,
@@ -229,7 +230,7 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   StreamTuner stream_tuner_;
   std::vector<std::pair<std::uint32_t, std::string>> lost_streams_;  // by whom, not told yet
   bool network_waits_ = false;
-  std::atomic<bool> is_urgent_{true};
+  std::atomic<std::uint64_t> running_bulk_{0};  // operations
   TimePoint busy_since_{};
   std::uint64_t running_ = 0;
   bool closed_ = false;

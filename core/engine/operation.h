@@ -76,6 +76,7 @@ class Operation {
   [[nodiscard]] bool cancelled() const { return cancelled_; }
   void cancel() { cancelled_ = true; }
 
+  bool is_bulk = false;  ///< moves much over the network
   TimePoint submitted{}, started{}, deadline{}, progressed{}, probed{}, report_at{};
 
  private:

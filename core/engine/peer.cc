@@ -167,10 +167,10 @@ bool Peer::pump_segments() {
   return any;
 }
 
-bool Peer::has_unacknowledged() const { return !control_.empty() || has_segments_in_flight(); }
-
-bool Peer::has_segments_in_flight() const {
-  return std::ranges::any_of(streams_, [](const Stream& s) { return !s.unacknowledged.empty(); });
+bool Peer::has_unacknowledged() const {
+  return !control_.empty() || std::ranges::any_of(streams_, [](const Stream& stream) {
+    return !stream.unacknowledged.empty();
+  });
 }
 
 void Peer::drop_acknowledged_control(std::uint64_t number) {

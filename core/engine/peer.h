@@ -79,8 +79,6 @@ class Peer {
   bool pump(TimePoint now);
   [[nodiscard]] bool has_unsent() const { return unsent_ < control_.size() || !ready_.empty(); }
   [[nodiscard]] bool has_unacknowledged() const;
-  /// Segments, over a link that does not copy.
-  [[nodiscard]] bool has_segments_in_flight() const;
 
   /// False when the frame has been seen before (it was sent again after a stream had died).
   bool accept(const Frame& frame, std::uint32_t stream, TimePoint now);
