@@ -115,6 +115,10 @@ bool NegotiationThread::change(const Change& what, bool waits_for_cycle) {
 }
 
 void NegotiationThread::check_open() const {
+  if (!origin_.is_here()) {
+    fail(ErrorKind::kUsage,
+         "a negotiator was used in a forked child process; it belongs to the parent");
+  }
   if (failure_) throw Error(*failure_);
   if (is_closing_)
     fail(ErrorKind::kAborted, "the negotiator of group '", channel_.name(),
