@@ -12,7 +12,9 @@
 namespace slipstream {
 namespace {
 
-constexpr std::uint32_t kMostDirect = 4;  // ranks that send to each other at once
+constexpr std::uint32_t kMostDirect = 4;      // ranks that send to each other at once
+constexpr std::uint32_t kMostInOneStep = 16;  // ranks whose all_gather is no ring
+constexpr std::uint64_t kMostDoubledBytes = 1 << 20;
 constexpr Nanoseconds kNudgeAfter = 100us;
 constexpr std::size_t kBlockBytes = 1024;  // of a text, in the first exchange
 constexpr std::size_t kInBlock = kBlockBytes - sizeof(std::uint64_t);
@@ -72,8 +74,10 @@ void Channel::run(Request request) {
   const std::uint32_t folding = doubles ? 2 * (size() - std::bit_floor(size())) : 0;
   ++begun_;
   const auto completion = engine_.submit(group_, std::move(request));
-  if (const std::uint32_t self = group_->rank(); self < folding && self % 2 == 0) {
-    if (!engine_.wait(*completion, Clock::now() + kNudgeAfter)) engine_.nudge(*group_, self + 1);
+  const std::uint32_t self = group_->rank();
+  const bool waits_for_neighbour = self < folding && self % 2 == 0;
+  if (waits_for_neighbour && !engine_.wait(*completion, Clock::now() + kNudgeAfter)) {
+    engine_.nudge(*group_, self + 1);
   }
   while (!engine_.wait(*completion, Clock::now() + 1s)) {
   }
@@ -92,19 +96,38 @@ void Channel::and_words(std::vector<std::uint64_t>& words) {
   run(std::move(request));
 }
 
-std::vector<std::string> Channel::gather(const std::string& own) {
-  const std::uint64_t length = own.size();
-  std::vector<char> block(kBlockBytes), blocks(kBlockBytes * size());
-  std::memcpy(block.data(), &length, sizeof length);
-  std::memcpy(block.data() + sizeof length, own.data(), std::min<std::size_t>(length, kInBlock));
+/// Where rings would be long, what others give is left as ones and all take the AND: more bytes in
+/// log2 n exchanges.
+std::vector<char> Channel::spread(std::string_view own, const std::vector<std::uint64_t>& counts) {
+  const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  std::vector<char> all(total);
+  if (size() > kMostInOneStep && total <= kMostDoubledBytes) {
+    std::vector<std::uint64_t> words((total + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t),
+                                     ~std::uint64_t{0});
+    const auto before =
+        std::accumulate(counts.begin(), counts.begin() + group_->rank(), std::uint64_t{0});
+    std::memcpy(reinterpret_cast<char*>(words.data()) + before, own.data(), own.size());
+    and_words(words);
+    std::memcpy(all.data(), words.data(), total);
+    return all;
+  }
   Request request;
   request.collective = Collective::kAllGather;
-  request.input = block.data();
-  request.output = blocks.data();
-  request.count = kBlockBytes;
+  request.input = own.data();
+  request.output = all.data();
+  request.receive_counts = counts;
   request.name = "metadata";
-  run(request);
+  run(std::move(request));
+  return all;
+}
 
+std::vector<std::string> Channel::gather(const std::string& own) {
+  const std::uint64_t length = own.size();
+  std::string block(kBlockBytes, '\0');
+  std::memcpy(block.data(), &length, sizeof length);
+  std::memcpy(block.data() + sizeof length, own.data(), std::min<std::size_t>(length, kInBlock));
+  const std::vector<char> blocks =
+      spread(block, std::vector<std::uint64_t>(size(), std::uint64_t{kBlockBytes}));
   std::vector<std::uint64_t> rests(size());
   std::vector<std::string> texts(size());
   for (std::uint32_t from = 0; from < size(); ++from) {
@@ -114,16 +137,10 @@ std::vector<std::string> Channel::gather(const std::string& own) {
     rests[from] = bytes - std::min<std::uint64_t>(bytes, kInBlock);
     texts[ranks_[from]].assign(theirs + sizeof bytes, bytes - rests[from]);
   }
-  const std::uint64_t total = std::accumulate(rests.begin(), rests.end(), std::uint64_t{0});
-  if (total == 0) return texts;
-  std::vector<char> rest(total);
-  request.input = own.data() + std::min<std::size_t>(length, kInBlock);
-  request.output = rest.data();
-  request.count = 0;
-  request.receive_counts = rests;
-  request.name = "more metadata";
-  run(request);
-  const char* at = rest.data();
+  if (std::ranges::all_of(rests, [](std::uint64_t bytes) { return bytes == 0; })) return texts;
+  const std::vector<char> more =
+      spread(std::string_view(own).substr(std::min<std::size_t>(length, kInBlock)), rests);
+  const char* at = more.data();
   for (std::uint32_t from = 0; from < size(); ++from) {
     texts[ranks_[from]].append(at, rests[from]);
     at += rests[from];

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
@@ -39,6 +40,8 @@ class Channel {
   void close() { engine_.close_group(*group_); }
 
  private:
+  /// What all ranks give, of `counts` bytes each, one after another in the order of our group.
+  std::vector<char> spread(std::string_view own, const std::vector<std::uint64_t>& counts);
   void run(Request request);
   void count(const Request& request);
 

@@ -1,6 +1,8 @@
 #include "negotiation/metadata.h"
 
-#include <cstring>
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <type_traits>
 #include <utility>
 
@@ -30,9 +32,9 @@ std::string_view take_bytes(std::string_view& bytes, std::uint64_t count) {
 
 template <typename Number>
 Number take(std::string_view& bytes) {
-  Number value{};
-  std::memcpy(&value, take_bytes(bytes, sizeof value).data(), sizeof value);
-  return value;
+  std::array<char, sizeof(Number)> taken;
+  std::ranges::copy(take_bytes(bytes, sizeof(Number)), taken.begin());
+  return std::bit_cast<Number>(taken);
 }
 
 /// An enumerator, of which there are `count`.

@@ -85,7 +85,7 @@ std::uint64_t received(NegotiationWorld& world, std::uint32_t to, std::uint32_t 
 }
 
 class Orders : public testing::TestWithParam<std::uint32_t> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Orders, testing::Values(1, 2, 3, 4, 5, 7, 8, 11, 16));
+INSTANTIATE_TEST_SUITE_P(Ranks, Orders, testing::Values(1, 2, 3, 4, 5, 7, 8, 11, 16, 19));
 
 TEST_P(Orders, of_submission_differ_and_that_of_readiness_is_one) {
   FakeOptions network;
