@@ -120,12 +120,13 @@ class Builder {
     const Dimension& all = dimensions_[level];
     const std::uint32_t own = block(level, all.index, 0);
     std::vector<Region> contributions;
-    PlanBuilder::After after{ready_[own]};
+    PlanBuilder::After after{ready_[own]}, sent, passed_on;
     for (std::uint32_t by = 1; by < all.size(); ++by) {
       const std::uint32_t peer = all.members[all.after(by)];
       const std::uint32_t theirs = block(level, all.after(by), 0);
       const Region encoded = plan_.encoded_scratch(output_[theirs].bytes);
-      plan_.send_encoded(peer, gather_tag_, value_[theirs], encoded, {ready_[theirs]});
+      sent.push_back(
+          plan_.send_encoded(peer, gather_tag_, value_[theirs], encoded, {ready_[theirs]}));
       contributions.push_back(plan_.encoded_scratch(output_[own].bytes));
       after.push_back(plan_.receive(peer, gather_tag_, contributions.back()));
     }
@@ -134,9 +135,11 @@ class Builder {
     for (std::uint32_t by = 1; by < all.size(); ++by) {
       const std::uint32_t theirs = block(level, all.after(by), 0);
       const std::uint32_t peer = all.members[all.after(by)];
-      plan_.send(peer, gather_tag_ + 1, result, {ready_[own]});
+      passed_on.push_back(plan_.send(peer, gather_tag_ + 1, result, {ready_[own]}));
       ready_[theirs] = plan_.receive_decode(peer, gather_tag_ + 1, output_[theirs]);
     }
+    plan_.keep_pace(sent);
+    plan_.keep_pace(passed_on);
     gather_tag_ += 2;
   }
 

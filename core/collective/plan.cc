@@ -137,6 +137,16 @@ std::uint32_t PlanBuilder::reduce(const Region& to, const Region& lower, const R
   return add(std::move(step), after);
 }
 
+void PlanBuilder::keep_pace(const After& sends) {
+  std::vector<std::uint32_t> flock;
+  for (const std::uint32_t send : sends) {
+    if (send == kNone) continue;
+    plan_.steps[send].flock = static_cast<std::uint32_t>(plan_.flocks.size());
+    flock.push_back(send);
+  }
+  if (!flock.empty()) plan_.flocks.push_back(std::move(flock));
+}
+
 Plan PlanBuilder::build() && {
   for (std::uint32_t index = 0; index < plan_.steps.size(); ++index) {
     Step& step = plan_.steps[index];

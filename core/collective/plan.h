@@ -48,9 +48,10 @@ struct Step {
 
   Kind kind{};
   Work work = Work::kCopy;
-  bool divides = false;    ///< the reduction is complete: an average divides here
-  std::uint32_t peer = 0;  ///< rank in the group
-  std::uint32_t tag = 0;   ///< unique for its sender and receiver within the operation
+  bool divides = false;     ///< the reduction is complete: an average divides here
+  std::uint32_t peer = 0;   ///< rank in the group
+  std::uint32_t flock = 0;  ///< sends of one flock, but 0, keep about the same pace
+  std::uint32_t tag = 0;    ///< unique for its sender and receiver within the operation
   Region from, to, operand;
   Region encoded;                     ///< of a sum, or of what is sent
   std::vector<Region> contributions;  ///< to a sum, encoded
@@ -62,7 +63,8 @@ struct Step {
 struct Plan {
   Algorithm algorithm = Algorithm::kAuto;
   Codec codec = Codec::kNone;
-  bool sends_plain = false;  ///< what is not encoded
+  bool sends_plain = false;                            ///< what is not encoded
+  std::vector<std::vector<std::uint32_t>> flocks{{}};  ///< the steps of each; of 0 none
   std::vector<Step> steps;
   std::uint64_t scratch_bytes = 0;
   std::unordered_map<std::uint64_t, std::uint32_t> receives;  ///< (peer, tag) -> step
@@ -103,6 +105,8 @@ class PlanBuilder {
   /// `to` = `lower` op `upper`, in this order.
   std::uint32_t reduce(const Region& to, const Region& lower, const Region& upper,
                        const After& after, bool divides = false);
+  /// These sends keep about the same pace, so that no receiver is served last.
+  void keep_pace(const After& sends);
   Plan build() &&;
 
  private:

@@ -149,6 +149,7 @@ bool Peer::pump_segments() {
       ready_.pop();
       continue;
     }
+    if (!ready_.top().operation->keeps_pace(ready_.top().step)) break;
     const std::uint32_t stream = find_stream();
     waits_ = stream == kNoStream;
     if (waits_) break;
@@ -158,6 +159,7 @@ bool Peer::pump_segments() {
     streams_[stream].sent += frame.length;
     Segment segment = ready_.top();
     ready_.pop();
+    segment.operation->note_sent(segment.step);
     if (link_->copies_payload()) {
       source_.segment_done(segment);
     } else {

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "engine_world.h"
+#include "tcp_world.h"
 
 // What goes wrong between ranks that are not in step, or are gone, or come back: nothing hangs, and
 // nothing touches memory that is the caller's again.
@@ -255,6 +256,23 @@ TEST(Trouble, AGroupThatIsMadeFarTooLateFailsOnAllMembers) {
     EXPECT_NE(error.find("not made it in time"), std::string::npos) << error;
     is_ahead = true;
   });
+}
+
+TEST(Trouble, StreamsThatCloseTogetherWithTheirPeerAreNotReportedLost) {
+  for (int round = 0; round < 10; ++round) {
+    TcpOptions options;
+    options.num_streams = 8;
+    EngineWorld world(2, tcp_family("tcp", options));
+    Request barrier;
+    barrier.collective = Collective::kBarrier;
+    world.each([&](EngineRank& self) { self.run(barrier); });
+    world[1].engine->close();
+    EXPECT_NE(error_of([&] { world[0].run(barrier); }).find("has left"), std::string::npos);
+    world[0].engine->close();
+    for (const std::string& line : world[0].logged()) {
+      EXPECT_EQ(line.find("lost stream"), std::string::npos) << line;
+    }
+  }
 }
 
 }  // namespace
