@@ -463,7 +463,10 @@ TEST(negotiation, negotiations_of_two_groups_run_side_by_side) {
 TEST(negotiation, no_rank_of_128_handles_more_than_14_messages_a_round) {
   constexpr std::uint32_t kRanks = 128;
   constexpr std::size_t kGradients = 161, kWords = 1 + (kGradients + 63) / 64;
-  NegotiationWorld world(kRanks);
+  EngineOptions engine;  // so many threads are busy with heartbeats, and with spinning, otherwise
+  engine.peer_timeout = kPatience * 4;
+  engine.driver.spin = 0us;
+  NegotiationWorld world(kRanks, {}, {}, {}, engine);
   const auto run_step = [](std::uint32_t rank, NegotiatingRank& self) {
     std::vector<std::string> all = names(kGradients);
     shuffle(all, rank);

@@ -81,8 +81,9 @@ class NegotiatingRank {
 class NegotiationWorld {
  public:
   explicit NegotiationWorld(std::uint32_t size, NegotiationOptions options = {},
-                            const FakeOptions& network = {}, std::vector<Place> places = {})
-      : world(size, network, {}, std::move(places)), ranks_(size) {
+                            const FakeOptions& network = {}, std::vector<Place> places = {},
+                            const EngineOptions& engine = {})
+      : world(size, network, engine, std::move(places)), ranks_(size) {
     world.each([&](EngineRank& self) {
       ranks_[self.rank] = std::make_unique<NegotiatingRank>(self, options);
     });
