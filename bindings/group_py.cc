@@ -133,7 +133,8 @@ void bind_reductions(GroupClass& group) {
           },
           nb::arg("input"), nb::arg("output"), nb::arg("count"), nb::arg("dtype"), nb::arg("op"),
           SLIPSTREAM_OPTIONS, nb::arg("codec") = "none", nb::arg("residual") = Address{0},
-          "The codec applies between hosts only, to sums and averages of float32; `residual` is the "
+          "The codec applies between hosts only, to sums and averages of float32; `residual` is "
+          "the "
           "address of `count` floats, or 0.")
       .def(
           "reduce_scatter",

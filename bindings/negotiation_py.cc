@@ -59,7 +59,9 @@ void bind_tensor(nb::module_& m) {
           nb::arg("codec") = "none", nb::arg("note") = "")
       .def_prop_ro("name", [](const PyTensor& t) { return t.spec->name; })
       .def_prop_ro("dtype", [](const PyTensor& t) { return t.spec->dtype; })
-      .def_prop_ro("shape", [](const PyTensor& t) { return nb::tuple(nb::cast(t.spec->shape)); })
+      .def_prop_ro(
+          "shape", [](const PyTensor& t) { return nb::tuple(nb::cast(t.spec->shape)); },
+          nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...]")))
       .def_prop_ro("collective",
                    [](const PyTensor& t) { return std::string(name_of(t.spec->collective)); })
       .def_prop_ro("op", [](const PyTensor& t) { return t.spec->op; })

@@ -20,12 +20,16 @@ _STATE_STYLES = {"waiting": "dim", "running": "bold", "done": "green", "failed":
 _BLOCKS = " " + "".join(map(chr, range(0x2581, 0x2589)))  # one to eight eighths of a character
 _ASCII_BLOCKS = " .:-=+*#%"
 _NUM_BLOCKS = 24
+_FILE_WIDTH = 100  # columns where there is no terminal
 
 
 def make_console(stream: TextIO) -> Console:
     """Return a console on a stream; without colours, bold and dim stay away as well."""
     plain = Console(file=stream, highlight=False).no_color
-    return Console(file=stream, highlight=False, color_system=None if plain else "auto")
+    console = Console(file=stream, highlight=False, color_system=None if plain else "auto")
+    if not console.is_terminal:
+        console.width = max(console.width, _FILE_WIDTH)
+    return console
 
 
 def show_line(console: Console, host: int, rank: int, text: str) -> None:
