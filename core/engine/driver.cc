@@ -156,12 +156,12 @@ void Driver::kick(bool returns_soon) {
   }
 }
 
-bool Driver::wait(Completion& completion, TimePoint until) {
+bool Driver::wait(Completion& completion, TimePoint until, bool returns_soon) {
   while (!completion.done()) {
     if (claims_.load(std::memory_order_acquire) == 0 && token_.try_lock()) {
       doorbell_.disarm();
       drive(completion, until);
-      release(false);
+      release(returns_soon);
     } else {
       const TimePoint spin_until = Clock::now() + kSpinOnOthers;
       while (!completion.done() && Clock::now() < spin_until) {

@@ -55,7 +55,8 @@ class Driver {
   void kick(bool returns_soon);
 
   /// Blocks until `completion` is done or `until`, driving if nobody else does. True when done.
-  bool wait(Completion& completion, TimePoint until);
+  /// `returns_soon`: the caller will drive again at once, so nobody else need be woken to do so.
+  bool wait(Completion& completion, TimePoint until, bool returns_soon = false);
 
   /// Runs `action` under the token, with the driver out of the way.
   void run_exclusively(const std::function<void()>& action);

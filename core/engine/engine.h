@@ -77,7 +77,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   /// Has `watcher` told of what happens in the group, and of what has; nullptr: nobody any more.
   void watch(Group& group, GroupWatcher* watcher);
   /// wait() for something that is no operation: a watcher finishes `event`, or whoever calls wake()
-  /// next. What arrives meanwhile is looked at at once, although nothing may be in flight.
+  /// next. What arrives meanwhile is looked at at once, although nothing may be in flight. The
+  /// caller waits again at once, for this or for an operation.
   bool wait_for_event(Completion& event, TimePoint until);
   void wake() {
     woken_.store(true);

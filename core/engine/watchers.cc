@@ -17,7 +17,7 @@ void Engine::watch(Group& group, GroupWatcher* watcher) {
 
 bool Engine::wait_for_event(Completion& event, TimePoint until) {
   listeners_.fetch_add(1);
-  const bool done = driver_.wait(event, until);
+  const bool done = driver_.wait(event, until, /*returns_soon=*/true);
   listeners_.fetch_sub(1);
   return done;
 }
