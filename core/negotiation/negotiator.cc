@@ -41,6 +41,7 @@ class NegotiationThread final : private GroupWatcher {
     return stats_;
   }
   void close();
+  [[nodiscard]] bool is_here() const { return origin_.is_here(); }
 
  private:
   // GroupWatcher
@@ -61,6 +62,7 @@ class NegotiationThread final : private GroupWatcher {
   template <typename Change>
   bool change(const Change& what, bool waits_for_cycle = false);
   void add_submitted(Submitted&& submitted, std::vector<FailedTensor>& failed);
+  void check_made_here() const;
   void check_open() const;
   void loop();
   bool take_submitted();
@@ -114,11 +116,14 @@ bool NegotiationThread::change(const Change& what, bool waits_for_cycle) {
   return event && in_engine;
 }
 
+/// Before any lock, which another thread of the parent may have held.
+void NegotiationThread::check_made_here() const {
+  if (is_here()) return;
+  fail(ErrorKind::kUsage,
+       "a negotiator was used in a forked child process; it belongs to the parent");
+}
+
 void NegotiationThread::check_open() const {
-  if (!origin_.is_here()) {
-    fail(ErrorKind::kUsage,
-         "a negotiator was used in a forked child process; it belongs to the parent");
-  }
   if (failure_) throw Error(*failure_);
   if (is_closing_)
     fail(ErrorKind::kAborted, "the negotiator of group '", channel_.name(),
@@ -126,6 +131,7 @@ void NegotiationThread::check_open() const {
 }
 
 void NegotiationThread::submit(std::span<const Submission> unit) {
+  check_made_here();
   const bool wakes = change(
       [&] {
         check_open();
@@ -151,6 +157,7 @@ void NegotiationThread::submit(std::span<const Submission> unit) {
 }
 
 void NegotiationThread::join() {
+  check_made_here();
   const bool wakes = change([&] {
     check_open();
     is_joining_ = joins_ = true;
@@ -159,6 +166,7 @@ void NegotiationThread::join() {
 }
 
 std::optional<Outcome> NegotiationThread::next(Nanoseconds timeout) {
+  check_made_here();
   std::unique_lock lock(mutex_);
   outcomes_filled_.wait_until(lock, Clock::now() + timeout,
                               [&] { return !outcomes_.empty() || has_ended_; });
@@ -286,10 +294,7 @@ void NegotiationThread::end(const Error& cause) {
 }
 
 void NegotiationThread::close() {
-  if (!origin_.is_here()) {
-    static_cast<void>(new std::thread(std::move(thread_)));  // it runs in the parent only
-    return;
-  }
+  if (!is_here()) return;
   const bool wakes = change([&] { is_closing_ = true; });
   if (wakes) channel_.engine().wake();
   channel_.engine().watch(channel_.group(), nullptr);
@@ -302,7 +307,10 @@ Negotiator::Negotiator(Engine& engine, const std::shared_ptr<Group>& group,
                        const NegotiationOptions& options, Log log)
     : thread_(std::make_unique<NegotiationThread>(engine, *group, options, std::move(log))) {}
 
-Negotiator::~Negotiator() = default;
+/// A forked child leaves alone what its parent's threads wait on.
+Negotiator::~Negotiator() {
+  if (!thread_->is_here()) static_cast<void>(thread_.release());
+}
 
 void Negotiator::submit(std::span<const Submission> tensors) { thread_->submit(tensors); }
 void Negotiator::join() { thread_->join(); }

@@ -46,6 +46,11 @@ def test_what_waits_for_a_rank_that_leaves_fails_and_names_it(start: Start) -> N
         assert "and fails from then on" in output
 
 
+def test_a_forked_child_leaves_the_negotiator_to_its_parent(start: Start) -> None:
+    for output in start(2, "negotiation.py", "forked").finish():
+        assert "a negotiator was used in a forked child process" in output
+
+
 def test_wrong_calls_say_what_is_allowed(start: Start) -> None:
     (output,) = start(1, "negotiation.py", "wrong").finish()
     for text in (

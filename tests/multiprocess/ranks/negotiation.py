@@ -1,7 +1,9 @@
 """Ranks that negotiate, as the first argument says."""
 
+import os
 import random
 import sys
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -115,6 +117,27 @@ def left() -> None:
         say("and fails from then on")
 
 
+def forked() -> None:
+    """Fork while another thread waits; the child may not use the negotiator, and ends."""
+    negotiator = Negotiator(comm.init())
+    outcomes: list[object] = []
+    waiting = threading.Thread(target=lambda: outcomes.append(negotiator.next(LIMIT_SECONDS)))
+    waiting.start()
+    child = os.fork()
+    if child == 0:
+        try:
+            negotiator.submit(tensor("x"))
+        except UsageError as error:
+            say(str(error))
+        del negotiator
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    negotiator.submit(tensor("x"))
+    waiting.join(LIMIT_SECONDS)
+    assert outcomes != [None]
+    negotiator.close()
+
+
 def wrong() -> None:
     """Call it as it must not be called."""
     negotiator = Negotiator(comm.init())
@@ -135,7 +158,13 @@ def wrong() -> None:
 
 
 if __name__ == "__main__":
-    {"orders": orders, "mismatch": mismatch, "joined": joined, "left": left, "wrong": wrong}[
-        sys.argv[1]
-    ]()
+    SCENARIOS: dict[str, Callable[[], None]] = {
+        "orders": orders,
+        "mismatch": mismatch,
+        "joined": joined,
+        "left": left,
+        "forked": forked,
+        "wrong": wrong,
+    }
+    SCENARIOS[sys.argv[1]]()
     comm.shutdown()
