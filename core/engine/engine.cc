@@ -244,15 +244,10 @@ bool Engine::poll() {
 
 bool Engine::poll_once() {
   now_ = Clock::now();
-  bool any = woken_.load(std::memory_order_relaxed) && woken_.exchange(false), unsent = false;
+  bool any = woken_.load(std::memory_order_relaxed) && woken_.exchange(false);
   start_submitted();
   for (Transport* transport : busy_transports_) any = transport->poll(*this) || any;
-  for (const auto& peer : peers_) {
-    if (!peer || !peer->reachable()) continue;
-    if (peer->has_unsent()) any = peer->pump(now_) || any;
-    unsent = unsent || peer->has_unsent();
-    peer->send_acknowledgements(false);
-  }
+  any = pump_peers() || any;
   if (now_ >= next_tick_) tick();
   last_poll_ = now_;
   return any;

@@ -62,7 +62,7 @@ void Engine::tell_lost_streams() {
 
 void Engine::watch_peers() {
   if (const std::string news = stream_tuner_.take_news(); !news.empty()) {
-    log_(LogLevel::kInfo, concat("rank ", identity_.rank, ": ", news));
+    log_(LogLevel::kInfo, news);
   }
   for (const auto& peer : peers_) {
     if (!peer || !peer->reachable()) continue;

@@ -22,6 +22,8 @@ class Stats:
     shm_bytes_received: int
     segments_sent_again: int
     streams_lost: int
+    streams: int
+    """That carry bulk data to a peer over the network."""
     stalls_reported: int
     busy_seconds: float
     """With at least one operation in flight."""
@@ -43,6 +45,7 @@ def stats() -> Stats:
         shm_bytes_received=sum(each.shm_bytes_received for each in counters),
         segments_sent_again=sum(each.segments_sent_again for each in counters),
         streams_lost=sum(each.streams_lost for each in counters),
+        streams=max((each.streams for each in counters), default=0),
         stalls_reported=sum(each.stalls_reported for each in counters),
         busy_seconds=sum(each.busy_nanoseconds for each in counters) / 1e9,
         blocked_seconds=sum(each.blocked_nanoseconds for each in counters) / 1e9,
