@@ -200,7 +200,8 @@ void Operation::combine(const Step& step, std::span<std::byte> to, const std::by
 /// The residuals are laid out as the input and the output are.
 float* Operation::residual_of(const Region& region, std::uint32_t segment) const {
   if (request_.residual == nullptr) return nullptr;
-  return request_.residual + (region.offset + segment * segment_bytes_) / sizeof(float);
+  const std::uint64_t element = (region.offset + segment * segment_bytes_) / sizeof(float);
+  return request_.residual + element;
 }
 
 void Operation::encode_segment(const Step& step, std::uint32_t segment) const {

@@ -309,7 +309,8 @@ Negotiator::Negotiator(Engine& engine, const std::shared_ptr<Group>& group,
 
 /// A forked child leaves alone what its parent's threads wait on.
 Negotiator::~Negotiator() {
-  if (!thread_->is_here()) static_cast<void>(thread_.release());
+  if (thread_->is_here()) return;
+  [[maybe_unused]] NegotiationThread* const abandoned = thread_.release();
 }
 
 void Negotiator::submit(std::span<const Submission> tensors) { thread_->submit(tensors); }
