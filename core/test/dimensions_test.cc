@@ -159,6 +159,7 @@ TEST_P(DimensionsSweep, GiveTheSumAndTheSameBitsEverywhere) {
         ASSERT_NEAR(outputs[0][i], sum / static_cast<float>(size), 1e-5) << i << " of " << count;
       }
       for (const auto& output : outputs) {
+        if (count == 0) break;  // no memory to compare
         ASSERT_EQ(std::memcmp(output.data(), outputs[0].data(), count * sizeof(float)), 0);
       }
     }
