@@ -43,7 +43,7 @@ std::string bytes_of(std::span<const std::uint64_t> words) {
 /// Whole words, as many as there are.
 std::vector<std::uint64_t> words_of_bytes(const std::string& bytes) {
   std::vector<std::uint64_t> words(bytes.size() / sizeof(std::uint64_t));
-  std::memcpy(words.data(), bytes.data(), words.size() * sizeof words[0]);
+  if (!words.empty()) std::memcpy(words.data(), bytes.data(), words.size() * sizeof words[0]);
   return words;
 }
 

@@ -296,7 +296,7 @@ class _Lines(logging.Handler):
 def check_says_once() -> None:
     """Whoever reads all gradients each step is told once what it costs."""
     lines = _Lines()
-    logger = logging.getLogger("slipstream.torch.overlap")
+    logger = logging.getLogger("slipstream.torch.step_overlap")
     logger.addHandler(lines)
     logger.setLevel(logging.INFO)
     Clipped(Net(), sgd, lambda model, optimizer: overlap(model, optimizer)).run(dist.get_rank())
