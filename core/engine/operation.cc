@@ -71,7 +71,7 @@ Operation::Operation(Request request, std::shared_ptr<const Plan> plan,
     const std::uint64_t bytes = step.kind == Step::Kind::kSend ? step.from.bytes : step.to.bytes;
     const std::uint64_t segments =
         std::max<std::uint64_t>(1, (bytes + segment_bytes_ - 1) / segment_bytes_);
-    states_.push_back({static_cast<std::uint32_t>(segments), 0, 0, bits});
+    states_.push_back({.segments = static_cast<std::uint32_t>(segments), .first_bit = bits});
     bits += kBits * segments;
     segments_left_ += segments;
   }
@@ -173,12 +173,11 @@ std::span<const std::byte> Operation::outgoing(std::uint32_t index, std::uint32_
   return segment_of(step.encoded, segment);
 }
 
-/// Segments that are sent again count twice; they wait for the others at most until those are done.
 bool Operation::keeps_pace(std::uint32_t index) const {
   constexpr std::uint32_t kLead = 2;
   return std::ranges::all_of(plan_->flocks[plan_->steps[index].flock], [&](std::uint32_t other) {
     const State& state = states_[other];
-    return state.sent >= state.segments || states_[index].sent <= state.sent + kLead;
+    return state.queued == 0 || states_[index].sent <= state.sent + kLead;
   });
 }
 

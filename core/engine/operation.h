@@ -65,10 +65,15 @@ class Operation {
   }
   /// What travels as one segment of a send step; encoded now if it has to be and is not.
   [[nodiscard]] std::span<const std::byte> outgoing(std::uint32_t step, std::uint32_t segment);
-  /// Whether a segment of a send step may go now: not if its flock has fallen behind.
+  /// Notes that a segment of a send step could go, or has gone.
+  void note_queued(std::uint32_t step) { ++states_[step].queued; }
+  void note_sent(std::uint32_t step) {
+    --states_[step].queued;
+    ++states_[step].sent;
+  }
+  /// Whether a segment of a send step may go now: not if one of its flock could go and has fallen
+  /// behind. What cannot go, since its receiver has not asked for it, holds nothing up.
   [[nodiscard]] bool keeps_pace(std::uint32_t step) const;
-  /// Notes that a segment of a send step has gone.
-  void note_sent(std::uint32_t step) { ++states_[step].sent; }
   /// What travels as one segment of a receive step.
   [[nodiscard]] std::uint64_t incoming_bytes(std::uint32_t step, std::uint32_t segment) const;
   [[nodiscard]] std::uint64_t segment_bytes() const { return segment_bytes_; }
@@ -87,7 +92,7 @@ class Operation {
   struct State {
     std::uint32_t segments = 0;
     std::uint32_t finished = 0;
-    std::uint32_t sent = 0;
+    std::uint32_t queued = 0, sent = 0;  // segments; those sent again count twice
     std::uint64_t first_bit = 0;  // three bits a segment: issued, finished, placed or encoded
   };
 

@@ -87,7 +87,12 @@ void Peer::send_control(Frame frame, std::span<const std::byte> payload) {
 }
 
 void Peer::send_segment(Segment segment) {
-  if (available()) ready_.push(std::move(segment));
+  if (available()) queue(std::move(segment));
+}
+
+void Peer::queue(Segment segment) {
+  segment.operation->note_queued(segment.step);
+  ready_.push(std::move(segment));
 }
 
 bool Peer::pump(TimePoint now) {
@@ -231,7 +236,7 @@ bool Peer::lose_stream(std::uint32_t stream) {
   Stream& lost = streams_[stream];
   for (Segment& segment : lost.unacknowledged) {
     ++stats_.segments_sent_again;
-    ready_.push(std::move(segment));
+    queue(std::move(segment));
   }
   lost.unacknowledged.clear();
   // Acknowledgements that were on their way are lost with it; they are counts, so say them again.

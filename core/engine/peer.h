@@ -111,6 +111,7 @@ class Peer {
     std::uint64_t reported = 0;      // of those, told to the peer
   };
 
+  void queue(Segment segment);
   void drop_unsent();
   bool pump_control();
   bool pump_segments();

@@ -180,6 +180,34 @@ TEST(Encoded, RanksThatPassAnotherCodecAreNamed) {
   });
 }
 
+/// An urgent operation that one rank has not submitted holds nothing up.
+TEST(Encoded, ARankMayWaitForOneBeforeItSubmitsTheNext) {
+  const Case c{1, 3, Codec::kInt8, ReduceOp::kSum};
+  EngineOptions options;
+  options.segment_bytes = 8192;
+  EngineWorld world(3, FakeOptions{}, options, hosts_of(c));
+  world.each([](EngineRank& self) {
+    std::vector<float> first(300'000, 1.0F), urgent(300'000, 2.0F);
+    const auto request = [](std::vector<float>& data, int priority) {
+      Request sum;
+      sum.collective = Collective::kAllreduce;
+      sum.dtype = DType::kFloat32;
+      sum.count = data.size();
+      sum.input = sum.output = data.data();
+      sum.codec = Codec::kInt8;
+      sum.priority = priority;
+      sum.timeout = 5s;
+      return sum;
+    };
+    const auto begun = self.engine->submit(self.world, request(first, 0));
+    if (self.rank == 0) self.finish(*begun);
+    self.run(request(urgent, 1));
+    self.finish(*begun);
+    EXPECT_FLOAT_EQ(first[0], 3.0F);
+    EXPECT_FLOAT_EQ(urgent[0], 6.0F);
+  });
+}
+
 TEST(Encoded, SegmentsMustHoldABlock) {
   EngineOptions options;
   options.segment_bytes = 4096;

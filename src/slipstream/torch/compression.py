@@ -7,6 +7,7 @@ costs.
 
 # No annotations from __future__: DistributedDataParallel looks at those of the hook.
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from slipstream.errors import UsageError
-from slipstream.torch.process_group import SlipstreamProcessGroup
+from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 
 CODECS = ("fp16", "bf16", "int8")
 
@@ -37,18 +38,26 @@ def compress(
     Raises:
         UsageError: the codec is unknown, or the process group is another's.
     """
-    if codec not in CODECS:
-        raise UsageError(f"codec is {codec!r}; allowed: {', '.join(CODECS)}")
-    group = cast(Any, model).process_group
-    if not isinstance(group, SlipstreamProcessGroup):
-        raise UsageError(
-            f"the model's process group is a {type(group).__name__}; allowed: Slipstream's, from"
-            ' init_process_group("slipstream")'
-        )
-    keeps = codec == "int8" if error_feedback is None else error_feedback
-    state = GradientCodec(model, group, codec, keeps)
+    check_codec(codec, CODECS)
+    group = own_group(cast(Any, model).process_group)
+    state = GradientCodec(model, group, codec, keeps_what_is_lost(codec, error_feedback))
     model.register_comm_hook(state, _average)  # pyright: ignore[reportUnknownMemberType]
     return state
+
+
+def check_codec(codec: str, allowed: Sequence[str]) -> None:
+    """Check the name of a codec.
+
+    Raises:
+        UsageError: it is not among those allowed.
+    """
+    if codec not in allowed:
+        raise UsageError(f"codec is {codec!r}; allowed: {', '.join(allowed)}")
+
+
+def keeps_what_is_lost(codec: str, error_feedback: bool | None) -> bool:
+    """Return whether to use error feedback; where nobody says, int8 does."""
+    return codec == "int8" if error_feedback is None else error_feedback
 
 
 class GradientCodec:

@@ -36,6 +36,7 @@ from torch.distributed.distributed_c10d import (
 )
 
 from slipstream import _core
+from slipstream.errors import UsageError
 from slipstream.torch import bootstrap, collectives, profiler
 from slipstream.torch.callbacks import Callbacks, in_callback
 from slipstream.torch.collectives import Options, Submission, Tensors
@@ -388,6 +389,20 @@ class SlipstreamProcessGroup(ProcessGroup):
 def _leave(membership: bootstrap.Membership, callbacks: Callbacks) -> None:
     membership.leave()  # so that what callbacks wait for fails
     callbacks.close()
+
+
+def own_group(group: Any) -> SlipstreamProcessGroup:
+    """Returns a process group that is Slipstream's.
+
+    Raises:
+        UsageError: it is another backend's.
+    """
+    if not isinstance(group, SlipstreamProcessGroup):
+        raise UsageError(
+            f"the process group is a {type(group).__name__}; allowed: Slipstream's, from"
+            ' init_process_group("slipstream")'
+        )
+    return group
 
 
 def create_process_group(options: Any, backend_options: Any) -> SlipstreamProcessGroup:

@@ -30,7 +30,8 @@ from torch.optim import Optimizer
 
 from slipstream.errors import UsageError
 from slipstream.torch.buckets import Bucket, Phase, plan_buckets
-from slipstream.torch.process_group import SlipstreamProcessGroup
+from slipstream.torch.compression import CODECS, check_codec, keeps_what_is_lost
+from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 from slipstream.torch.waiting import no_longer_wait, wait_when_read
 from slipstream.torch.work import SlipstreamWork
 
@@ -71,16 +72,19 @@ def overlap(
     Raises:
         UsageError: the group is another backend's, or there is nothing to train.
     """
-    group = dist.group.WORLD if group is None else group
-    if not isinstance(group, SlipstreamProcessGroup):
-        raise UsageError(
-            f"the process group is a {type(group).__name__}; allowed: Slipstream's, from"
-            ' init_process_group("slipstream")'
-        )
-    keeps_losses = codec == "int8" if error_feedback is None else error_feedback
+    group = own_group(dist.group.WORLD if group is None else group)
+    check_codec(codec, ("none", *CODECS))
+    keeps_losses = keeps_what_is_lost(codec, error_feedback)
     trained = [each for each in model.parameters() if each.requires_grad]
     if not trained:
         raise UsageError("no parameter of the model requires a gradient; there is nothing to train")
+    known = {id(each) for each in model.parameters()}
+    given = [each for options in optimizer.param_groups for each in options["params"]]
+    if strangers := sum(id(each) not in known for each in given):
+        raise UsageError(
+            f"the optimizer has {strangers} parameters that are none of the model's; put them into"
+            " the model, or into an optimizer of their own"
+        )
     buckets = [
         Bucket(parameters, priority, keeps_losses and parameters[0].dtype == torch.float32)
         for priority, parameters in enumerate(
@@ -178,7 +182,7 @@ class Overlap:
     def settle_gradient(self, parameter: Parameter) -> None:
         """Block until the parameter has its averaged gradient."""
         bucket = self._bucket_of[parameter]
-        if bucket.phase is Phase.REDUCING:
+        if bucket.phase in (Phase.REDUCING, Phase.REDUCED):
             if self._across:
                 self._tell(
                     "gradients are read before the next forward pass (clip_grad_norm_, GradScaler"

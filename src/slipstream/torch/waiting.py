@@ -10,10 +10,12 @@ from torch.nn import Parameter
 
 _OWNER = "_slipstream_overlap"
 
-# Attributes that are more than a description; reading another one does not wait.
+# Attributes that are more than a description; another one does not wait.
 _GRADIENT: Any = vars(torch._C.TensorBase)["grad"].__get__  # pyright: ignore[reportPrivateUsage]
-_VALUES: tuple[Any, ...] = tuple(
-    getattr(torch.Tensor, name).__get__ for name in ("data", "T", "mT", "H", "mH", "real", "imag")
+_READ = ("data", "T", "mT", "H", "mH", "real", "imag")
+_VALUES: tuple[Any, ...] = (
+    *(getattr(torch.Tensor, name).__get__ for name in _READ),
+    vars(torch._C.TensorBase)["data"].__set__,  # pyright: ignore[reportPrivateUsage]
 )
 _DESCRIPTIONS = frozenset(
     {"size", "numel", "nelement", "dim", "ndimension", "stride", "element_size", "is_contiguous"}
@@ -51,10 +53,8 @@ class WaitingParameter(Parameter):
         """Waits for the parameters among the arguments, then does what was asked."""
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             name = getattr(func, "__name__", "")
-            if name == "__get__":
+            if name in ("__get__", "__set__"):
                 _settle_attribute(func, args[0])
-            elif name == "__set__":
-                pass  # of the gradient; that of `data` comes through the method below
             elif name not in _DESCRIPTIONS:
                 for each in _waiting((args, tuple(kwargs.values()) if kwargs else ())):
                     _owner(each).settle_value(each)

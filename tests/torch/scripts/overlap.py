@@ -87,6 +87,21 @@ class Clipped(Loop):
         self.optimizer.step()
 
 
+class Inspected(Loop):
+    """Saves state between backward and clipping, and sets a parameter's data after the step."""
+
+    def step(self, step: int, rows: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        self.model(rows).backward()
+        self.optimizer.state_dict()
+        clip_grad_norm_(self.model.parameters(), 0.1)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.model(rows).backward()
+        self.optimizer.step()
+        self.model.rest.bias.data = torch.full((1,), 0.5)
+
+
 class Scaled(Loop):
     """A GradScaler, whose scale overflows in the third step: that step is skipped."""
 
@@ -272,6 +287,11 @@ def check_errors() -> None:
     optimizer = torch.optim.LBFGS(model.parameters())
     overlap(model, optimizer)
     assert "closure" in refusal(lambda: optimizer.step(lambda: torch.zeros(())))
+    stranger = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    assert "none of the model's" in refusal(lambda: overlap(nn.Linear(2, 2), stranger))
+    known = nn.Linear(2, 2)
+    known_optimizer = torch.optim.SGD(known.parameters(), lr=0.1)
+    assert "allowed: none, fp16" in refusal(lambda: overlap(known, known_optimizer, codec="int4"))
     other = torch.optim.SGD([torch.zeros(1)], lr=0.1)
     assert "nothing to train" in refusal(lambda: overlap(nn.ReLU(), other))
 
@@ -306,7 +326,17 @@ def check_says_once() -> None:
 
 def main() -> None:
     dist.init_process_group("slipstream")
-    for loop in (Loop, Clipped, Scaled, Averaged, Evaluated, KeptGradients, TwoLosses, Accumulated):
+    for loop in (
+        Loop,
+        Clipped,
+        Inspected,
+        Scaled,
+        Averaged,
+        Evaluated,
+        KeptGradients,
+        TwoLosses,
+        Accumulated,
+    ):
         check_equal(loop, sgd)
     check_equal(Loop, adam)
     check_unused_parameters()
