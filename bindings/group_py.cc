@@ -102,12 +102,27 @@ void bind_basics(GroupClass& group) {
       .def("size", [](const PyGroup& g) { return size_of(*g.group); })
       .def("name", [](const PyGroup& g) { return name_of(*g.group); })
       .def(
+          "dimensions", [](const PyGroup& g) { return dimensions_of(*g.group); },
+          "The sizes of the dimensions in which its ranks are laid out, the innermost first.")
+      .def(
           "abort",
           [](const PyGroup& g, const std::string& reason) {
             const nb::gil_scoped_release release;
             g.runtime->abort_group(*g.group, reason);
           },
           nb::arg("reason"), "Ends every operation of the group on every member. Any thread.")
+      .def(
+          "tune",
+          [](const PyGroup& g, std::uint64_t direct, std::uint64_t doubling,
+             std::uint32_t segment) {
+            g.runtime->tune_group(*g.group, {direct, doubling, segment});
+          },
+          nb::kw_only(), nb::arg("direct_bytes"), nb::arg("doubling_bytes"),
+          nb::arg("segment_bytes") = 0,
+          "For allreduces from now on, up to how many bytes they are direct or by recursive "
+          "doubling,"
+          " and the bytes of a segment (0: the engine's). All members call it between the same two"
+          " operations.")
       .def(
           "close",
           [](const PyGroup& g) {

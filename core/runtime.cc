@@ -75,11 +75,10 @@ Place place_of(const RuntimeConfig& config) {
 }
 
 RuntimeConfig checked(RuntimeConfig config) {
-  constexpr std::uint64_t kLeastSegment = 4096, kGrain = 64;  // whole elements of every dtype
   const std::uint64_t segment = config.segment_bytes;
-  if (segment < kLeastSegment || segment > kMaxSegmentBytes || segment % kGrain != 0) {
+  if (segment < kMinSegmentBytes || segment > kMaxSegmentBytes || segment % kSegmentGrain != 0) {
     fail(ErrorKind::kConfig, "SLIPSTREAM_SEGMENT_BYTES is ", segment, "; allowed: multiples of ",
-         kGrain, " from ", kLeastSegment, " to ", kMaxSegmentBytes);
+         kSegmentGrain, " from ", kMinSegmentBytes, " to ", kMaxSegmentBytes);
   }
   if (config.eager_bytes > segment) {
     fail(ErrorKind::kConfig, "SLIPSTREAM_EAGER_BYTES is ", config.eager_bytes,
@@ -98,6 +97,8 @@ Identity identity_of(std::uint32_t rank, std::uint32_t world_size, std::uint32_t
 /// Where the number is tuned: how many are opened. A large world has few for each peer, since every
 /// rank has some with all.
 std::uint16_t streams_for(std::uint32_t world_size) {
+  if (world_size <= 4) return 24;
+  if (world_size <= 8) return 16;
   if (world_size <= 16) return 8;
   return world_size <= 64 ? 4 : 2;
 }
@@ -112,6 +113,7 @@ EngineOptions engine_options(const RuntimeConfig& config, std::uint32_t world_si
   options.algorithm = config.algorithm;
   options.most_streams = config.streams > 0 ? config.streams : streams_for(world_size);
   options.fixed_streams = config.streams > 0;
+  if (config.first_streams > 0) options.first_streams = config.first_streams;
   options.dimensions = config.dimensions;
   return options;
 }
@@ -265,6 +267,10 @@ Handle Runtime::submit(const std::shared_ptr<Group>& group, Request request) {
   return {parts_, parts_->engine.submit(group, std::move(request))};
 }
 
+void Runtime::tune_group(Group& group, const AllreduceTuning& tuning) {
+  parts_->engine.tune_group(group, tuning);
+}
+
 std::shared_ptr<Negotiator> Runtime::make_negotiator(const std::shared_ptr<Group>& group,
                                                      const NegotiationOptions& options) {
   auto* const made = new Negotiator(parts_->engine, group, options, parts_->log);
@@ -299,6 +305,11 @@ void Runtime::close() {
 std::uint32_t rank_in(const Group& group) { return group.rank(); }
 std::uint32_t size_of(const Group& group) { return group.size(); }
 const std::string& name_of(const Group& group) { return group.name(); }
+std::vector<std::uint32_t> dimensions_of(const Group& group) {
+  std::vector<std::uint32_t> sizes;
+  for (const Dimension& each : group.layout().dimensions) sizes.push_back(each.size());
+  return sizes;
+}
 
 std::string simd_target_name() { return std::string(simd_target()); }
 

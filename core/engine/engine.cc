@@ -51,7 +51,7 @@ Engine::Engine(const Identity& identity, EngineOptions options, Doorbell& doorbe
       driver_(*this, doorbell, options_.driver),
       hosts_(identity.world_size),
       places_(identity.world_size),
-      stream_tuner_(options_.most_streams, options_.fixed_streams) {
+      stream_tuner_(options_.most_streams, options_.fixed_streams, options_.first_streams) {
   for (std::uint32_t rank = 0; rank < identity.world_size; ++rank) {
     peers_.push_back(rank == identity.rank
                          ? nullptr
@@ -183,6 +183,18 @@ void Engine::abort_group(Group& group, const std::string& reason) {
   });
 }
 
+void Engine::tune_group(Group& group, const AllreduceTuning& tuning) {
+  check_made_in(origin_);
+  const std::uint64_t segment = tuning.segment_bytes, most = options_.segment_bytes;
+  const std::uint64_t least = std::max<std::uint64_t>(options_.eager_bytes, kMinSegmentBytes);
+  if (segment != 0 && (segment < least || segment > most || segment % kSegmentGrain != 0)) {
+    fail(ErrorKind::kUsage, "group '", group.name(), "' cannot have segments of ", segment,
+         " bytes; allowed: multiples of ", kSegmentGrain, " from ", least, " to ", most);
+  }
+  const std::scoped_lock lock(submit_mutex_);
+  group.tune(tuning);
+}
+
 Group* Engine::group_with(std::uint64_t id) const {
   const auto found = groups_.find(id);
   return found == groups_.end() ? nullptr : found->second.get();
@@ -197,12 +209,14 @@ std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, 
   {
     const std::scoped_lock lock(submit_mutex_);
     if (!accepting_) fail(ErrorKind::kUsage, "the engine is closed; make a new one");
+    if (options_.algorithm == Algorithm::kAuto) group->complete(request);
     const Algorithm forced =
         request.algorithm == Algorithm::kAuto ? options_.algorithm : request.algorithm;
     const Nanoseconds timeout =
         request.timeout.count() > 0 ? request.timeout : options_.operation_timeout;
     auto plan = group->plan_for(shape, forced);
-    const std::uint64_t segment_bytes = decoded_segment(*plan, options_.segment_bytes);
+    const std::uint64_t segment_bytes = decoded_segment(
+        *plan, request.segment_bytes == 0 ? options_.segment_bytes : request.segment_bytes);
     auto operation =
         std::make_shared<Operation>(std::move(request), std::move(plan), group, segment_bytes);
     operation->set_order(next_order_++);
@@ -254,30 +268,21 @@ bool Engine::poll_once() {
 }
 
 bool Engine::pump_peers() {
-  const std::uint64_t sent_before = stats_.network_bytes_sent;
+  std::uint64_t delivered = 0;
   const bool waited = std::exchange(network_waits_, false);
   bool any = false, unsent = false;
   for (const auto& peer : peers_) {
     if (!peer || !peer->reachable()) continue;
+    delivered += peer->take_delivered();
     if (peer->has_unsent()) any = peer->pump(now_) || any;
     unsent = unsent || peer->has_unsent();
     network_waits_ = network_waits_ || (!peer->is_local() && peer->waits());
     peer->send_acknowledgements(false);
   }
   unsent_.store(unsent, std::memory_order_relaxed);
-  if (waited) tune_streams(stats_.network_bytes_sent - sent_before);
+  note_waiting(waited);
+  if (waited) tune_streams(delivered);
   return any;
-}
-
-void Engine::tune_streams(std::uint64_t bytes) {
-  const std::uint32_t before = stream_tuner_.count();
-  stream_tuner_.waited(now_ - last_poll_, bytes);
-  if (stream_tuner_.count() == before) return;
-  for (const auto& peer : peers_) {
-    if (peer && peer->reachable() && !peer->is_local()) {
-      peer->use_streams(stream_tuner_.count());
-    }
-  }
 }
 
 TimePoint Engine::next_event() const {

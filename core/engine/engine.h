@@ -35,6 +35,7 @@ struct EngineOptions {
   Nanoseconds goodbye_timeout = 3s;  ///< for peers to take what they still must have
   std::uint32_t most_streams = 8;    ///< to a peer, that carry segments
   bool fixed_streams = false;        ///< use so many always; else as many as are worth it
+  std::uint32_t first_streams = StreamTuner::kFirstCount;  ///< to begin with, where not fixed
   Algorithm algorithm = Algorithm::kAuto;
   std::vector<std::uint32_t> dimensions;  ///< of the world; none: found from the places
   Driver::Options driver;
@@ -68,6 +69,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   /// Ends what is in flight, here and at the members. Does not block on peers.
   void close_group(Group& group);
   void abort_group(Group& group, const std::string& reason);
+  /// Throws Error(kUsage) for segments that the transports cannot carry.
+  void tune_group(Group& group, const AllreduceTuning& tuning);
 
   /// Begins an operation. Throws Error(kUsage) for a call that is wrong on this rank alone.
   std::shared_ptr<Completion> submit(const std::shared_ptr<Group>& group, Request request);
@@ -128,7 +131,10 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   void watch_transports(const std::function<bool(const Transport&)>& is_busy);
   bool poll_once();
   bool pump_peers();
+  void note_waiting(bool waited);
   void tune_streams(std::uint64_t bytes);
+  void use_streams();
+  void on_streams(const Peer& peer, const Frame& frame);
   void start_submitted();
   void start(const std::shared_ptr<Operation>& operation);
   void note_bulk(Operation& operation);
@@ -229,6 +235,10 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   std::unordered_map<std::uint64_t, std::vector<Early>> unknown_groups_;
   Stats stats_;
   StreamTuner stream_tuner_;
+  TimePoint led_until_{}, lead_again_{};  // another rank tunes the streams of all; this one does
+  Nanoseconds waited_{};                  // for streams, since:
+  TimePoint waiting_since_{};
+  std::uint64_t waiting_permille_ = 0;
   std::vector<std::pair<std::uint32_t, std::string>> lost_streams_;  // by whom, not told yet
   bool network_waits_ = false;
   std::atomic<std::uint64_t> running_bulk_{0};  // operations

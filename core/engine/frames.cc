@@ -69,7 +69,7 @@ void Engine::arrived(std::uint32_t rank, std::uint32_t stream, const Frame& fram
   if (!peer.accept(frame, stream, now_)) return;
   switch (frame.kind) {
     case FrameKind::kAck:
-      return peer.acknowledge_segments(frame.stream, frame.offset);
+      return peer.acknowledge_segments(frame.stream, frame.offset, now_);
     case FrameKind::kCredit:
       peer.eager_credited = frame.offset;
       return;
@@ -77,6 +77,8 @@ void Engine::arrived(std::uint32_t rank, std::uint32_t stream, const Frame& fram
       return;
     case FrameKind::kGoodbye:
       return on_goodbye(peer);
+    case FrameKind::kStreams:
+      return on_streams(peer, frame);
     default:
       break;
   }

@@ -72,6 +72,7 @@ std::uint64_t fingerprint_of(const Request& request) {
   if (has_root(request.collective)) hash = mix(hash, request.root);
   hash = mix(hash, static_cast<std::uint64_t>(request.algorithm));
   hash = mix(hash, static_cast<std::uint64_t>(request.codec));
+  hash = mix(hash, request.segment_bytes);
   if (request.collective == Collective::kAllToAll) return hash;  // only pairs have counts alike
   for (const std::uint64_t count : request.receive_counts) hash = mix(hash, count);
   return mix(hash, request.count);
@@ -183,6 +184,20 @@ std::shared_ptr<const Plan> Group::plan_for(const Shape& shape, Algorithm forced
     plans_[next_plan_++ % kRememberedPlans] = {shape, plan};
   }
   return plan;
+}
+
+void Group::complete(Request& request) const {
+  if (!tuning_ || request.collective != Collective::kAllreduce) return;
+  if (request.segment_bytes == 0) request.segment_bytes = tuning_->segment_bytes;
+  if (request.algorithm != Algorithm::kAuto) return;
+  const std::uint64_t bytes = request.count * size_of(request.dtype);
+  if (bytes <= tuning_->direct_bytes) {
+    request.algorithm = Algorithm::kDirect;
+  } else if (bytes <= tuning_->doubling_bytes) {
+    request.algorithm = Algorithm::kRecursiveDoubling;
+  } else {
+    request.algorithm = layout_.dimensions.size() > 1 ? Algorithm::kDimensions : Algorithm::kRing;
+  }
 }
 
 std::shared_ptr<Operation> Group::find(std::uint64_t sequence) const {

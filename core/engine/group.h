@@ -70,6 +70,9 @@ class Group {
   /// The plan for a shape, made on first use and kept. Under the submission lock.
   std::shared_ptr<const Plan> plan_for(const Shape& shape, Algorithm forced);
   std::uint64_t next_sequence = 0;  // under the submission lock
+  /// Fills in what the request leaves open and the group is tuned to. Under the submission lock.
+  void complete(Request& request) const;
+  void tune(const AllreduceTuning& tuning) { tuning_ = tuning; }  // under the submission lock
 
   // ---- driver ----
   /// An operation of this rank by its number, in flight; nullptr if it is not.
@@ -119,6 +122,7 @@ class Group {
   std::vector<std::uint32_t> index_;
   std::vector<std::pair<Shape, std::shared_ptr<const Plan>>> plans_;
   std::size_t next_plan_ = 0;
+  std::optional<AllreduceTuning> tuning_;
   std::deque<Remembered> history_;
 };
 

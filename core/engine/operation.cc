@@ -39,6 +39,8 @@ std::string describe(const Request& request) {
     out << " x " << request.count;
   }
   if (request.codec != Codec::kNone) out << " as " << name_of(request.codec);
+  if (request.algorithm != Algorithm::kAuto) out << " by " << name_of(request.algorithm);
+  if (request.segment_bytes != 0) out << " in segments of " << request.segment_bytes;
   switch (request.collective) {
     case Collective::kBroadcast:
     case Collective::kReduce:

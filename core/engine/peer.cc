@@ -11,6 +11,7 @@ namespace slipstream {
 namespace {
 constexpr std::uint64_t kControlPerAcknowledgement = 16;
 constexpr std::uint32_t kNoStream = ~std::uint32_t{0};
+constexpr int kPatience = 2;  // times the delay of the quickest stream, before a slower one is used
 }  // namespace
 
 /// Of one operation, over links that copy the last step first: what has just been summed is still
@@ -98,7 +99,7 @@ void Peer::queue(Segment segment) {
 bool Peer::pump(TimePoint now) {
   if (!reachable()) return false;
   const bool control = pump_control();
-  const bool segments = pump_segments();
+  const bool segments = pump_segments(now);
   if (control || segments) sent_ = now;
   return control || segments;
 }
@@ -129,14 +130,31 @@ void Peer::use_streams(std::uint32_t count) {
   in_use_ = count;
 }
 
-/// The first stream in use that can take a segment; another one where none of those is left, and
-/// the control stream only where no other is.
-std::uint32_t Peer::find_stream() const {
-  bool bulk_alive = false;
+/// Of the streams in use the one that will have a segment delivered first (Lim et al., ECF, CoNEXT
+/// 2017): none where a busy one would still be quicker than those that could take it now.
+std::uint32_t Peer::find_quickest(TimePoint now) const {
+  std::uint32_t quickest = kNoStream;
+  Nanoseconds least = Nanoseconds::max(), least_ready = Nanoseconds::max();
   for (const std::uint32_t stream : std::span(order_).first(in_use_)) {
-    if (link_->ready(stream)) return stream;
-    bulk_alive = bulk_alive || link_->alive(stream);
+    if (!link_->alive(stream)) continue;
+    const Nanoseconds delay = streams_[stream].delay(now);
+    least = std::min(least, delay);
+    if (link_->ready(stream) && delay < least_ready) {
+      least_ready = delay;
+      quickest = stream;
+    }
   }
+  if (quickest == kNoStream || least_ready > kPatience * least) return kNoStream;
+  return quickest;
+}
+
+/// A stream that takes a segment now; one that is not in use where none of those is left, and the
+/// control stream only where no other is.
+std::uint32_t Peer::find_stream(TimePoint now) const {
+  const std::uint32_t quickest = find_quickest(now);
+  if (quickest != kNoStream) return quickest;
+  bool bulk_alive = std::ranges::any_of(std::span(order_).first(in_use_),
+                                        [&](auto stream) { return link_->alive(stream); });
   if (bulk_alive) return kNoStream;
   for (std::uint32_t stream = 1; stream < streams_.size(); ++stream) {
     if (link_->ready(stream)) return stream;
@@ -146,7 +164,7 @@ std::uint32_t Peer::find_stream() const {
 }
 
 /// Where sending is copying, one at a time: what arrives meanwhile decides what is best sent next.
-bool Peer::pump_segments() {
+bool Peer::pump_segments(TimePoint now) {
   bool any = false;
   waits_ = false;
   while (!ready_.empty() && !(any && link_->copies_payload())) {
@@ -155,7 +173,7 @@ bool Peer::pump_segments() {
       continue;
     }
     if (!ready_.top().operation->keeps_pace(ready_.top().step)) break;
-    const std::uint32_t stream = find_stream();
+    const std::uint32_t stream = find_stream(now);
     waits_ = stream == kNoStream;
     if (waits_) break;
     Frame frame = source_.frame_of(ready_.top());
@@ -163,11 +181,13 @@ bool Peer::pump_segments() {
     any = true;
     streams_[stream].sent += frame.length;
     Segment segment = ready_.top();
+    segment.bytes = frame.length;
     ready_.pop();
     segment.operation->note_sent(segment.step);
     if (link_->copies_payload()) {
       source_.segment_done(segment);
     } else {
+      if (streams_[stream].unacknowledged.empty()) streams_[stream].moved = now;
       streams_[stream].unacknowledged.push_back(std::move(segment));
     }
   }
@@ -199,13 +219,20 @@ bool Peer::accept(const Frame& frame, std::uint32_t stream, TimePoint now) {
   return true;
 }
 
-void Peer::acknowledge_segments(std::uint32_t stream, std::uint64_t count) {
+void Peer::acknowledge_segments(std::uint32_t stream, std::uint64_t count, TimePoint now) {
   if (stream >= streams_.size()) return;
   Stream& acknowledged = streams_[stream];
+  if (count > acknowledged.acknowledged) {
+    const auto several = static_cast<Nanoseconds::rep>(count - acknowledged.acknowledged);
+    const Nanoseconds last = (now - acknowledged.moved) / several;
+    acknowledged.pace = acknowledged.pace.count() == 0 ? last : (3 * acknowledged.pace + last) / 4;
+    acknowledged.moved = now;
+  }
   while (acknowledged.acknowledged < count && !acknowledged.unacknowledged.empty()) {
     ++acknowledged.acknowledged;
     const Segment segment = std::move(acknowledged.unacknowledged.front());
     acknowledged.unacknowledged.pop_front();
+    delivered_ += segment.bytes;
     if (!source_.is_cancelled(segment)) source_.segment_done(segment);
   }
 }

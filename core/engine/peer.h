@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <queue>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,6 +23,7 @@ struct Segment {
   std::shared_ptr<Operation> operation;
   std::uint32_t step = 0;
   std::uint32_t index = 0;
+  std::uint32_t bytes = 0;  ///< of its payload, once it is sent
 };
 
 /// A control frame with its (small) payload. It is kept until the peer has acknowledged it.
@@ -75,6 +78,8 @@ class Peer {
   void use_streams(std::uint32_t count);
   /// Segments wait until a stream can take them.
   [[nodiscard]] bool waits() const { return waits_; }
+  /// Bytes of segments that were acknowledged since the last call.
+  std::uint64_t take_delivered() { return std::exchange(delivered_, 0); }
   /// Sends what the streams take. True when anything was sent.
   bool pump(TimePoint now);
   [[nodiscard]] bool has_unsent() const { return unsent_ < control_.size() || !ready_.empty(); }
@@ -82,7 +87,7 @@ class Peer {
 
   /// False when the frame has been seen before (it was sent again after a stream had died).
   bool accept(const Frame& frame, std::uint32_t stream, TimePoint now);
-  void acknowledge_segments(std::uint32_t stream, std::uint64_t count);
+  void acknowledge_segments(std::uint32_t stream, std::uint64_t count, TimePoint now);
   /// Sends the acknowledgements that are due; those of control frames only when many are or `all`.
   void send_acknowledgements(bool all);
 
@@ -109,15 +114,24 @@ class Peer {
     std::uint64_t acknowledged = 0;  // of ours, by the peer
     std::uint64_t received = 0;      // of the peer's, by us
     std::uint64_t reported = 0;      // of those, told to the peer
+    Nanoseconds pace{};              // from one acknowledgement to the next, about
+    TimePoint moved{};               // the last one, or when the stream began to carry again
+
+    /// How long one segment more would take to be acknowledged, as far as is known.
+    [[nodiscard]] Nanoseconds delay(TimePoint now) const {
+      const auto pending = static_cast<Nanoseconds::rep>(unacknowledged.size());
+      return (pending + 1) * (pending > 0 ? std::max(pace, now - moved) : pace);
+    }
   };
 
   void queue(Segment segment);
   void drop_unsent();
   bool pump_control();
-  bool pump_segments();
+  bool pump_segments(TimePoint now);
   void drop_acknowledged_control(std::uint64_t number);
   bool write(std::uint32_t stream, Frame& frame, std::span<const std::byte> payload);
-  [[nodiscard]] std::uint32_t find_stream() const;
+  [[nodiscard]] std::uint32_t find_stream(TimePoint now) const;
+  [[nodiscard]] std::uint32_t find_quickest(TimePoint now) const;
 
   const std::uint32_t rank_;
   const std::uint32_t epoch_;
@@ -139,6 +153,7 @@ class Peer {
   std::vector<std::uint32_t> order_;  // streams for segments, the fastest first
   std::uint32_t in_use_ = 0;          // of those, from the first
   bool waits_ = false;
+  std::uint64_t delivered_ = 0;
 };
 
 }  // namespace slipstream

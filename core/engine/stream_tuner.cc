@@ -1,6 +1,7 @@
 #include "engine/stream_tuner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "slipstream/error.h"
@@ -8,19 +9,21 @@
 namespace slipstream {
 namespace {
 
-constexpr std::uint32_t kFirstCount = 2;
-constexpr Nanoseconds kWindow = 100ms;  // of waiting, which is less than what the clock says
+constexpr Nanoseconds kWindow = 150ms;  // of waiting, which is less than what the clock says
 constexpr double kGain = 1.06;          // more streams must bring this
+constexpr double kClearGain = 1.4;      // so much is believed at once
 constexpr double kLoss = 0.97;          // fewer may cost this
 constexpr double kChange = 1.3;         // the network is another one
-constexpr std::uint32_t kFirstPatience = 16, kMostPatience = 256;  // windows between trials
+constexpr double kForgets = 0.998;      // a window
+constexpr std::uint32_t kSlowWindows = 10;
+constexpr std::uint32_t kFirstPatience = 200, kMostPatience = 1600;  // windows between trials
 
 double megabits(double bytes_per_second) { return bytes_per_second * 8e-6; }
 
 }  // namespace
 
-StreamTuner::StreamTuner(std::uint32_t most, bool is_fixed)
-    : most_(most), is_fixed_(is_fixed), count_(is_fixed ? most : std::min(kFirstCount, most)) {}
+StreamTuner::StreamTuner(std::uint32_t most, bool is_fixed, std::uint32_t first)
+    : most_(most), is_fixed_(is_fixed), count_(is_fixed ? most : std::clamp(first, 1U, most)) {}
 
 void StreamTuner::waited(Nanoseconds time, std::uint64_t bytes) {
   if (is_fixed_ || most_ <= 1) return;
@@ -29,75 +32,117 @@ void StreamTuner::waited(Nanoseconds time, std::uint64_t bytes) {
   if (time_ >= kWindow) end_window();
 }
 
+void StreamTuner::follow(std::uint32_t count) {
+  base_count_ = std::clamp(count, 1U, most_);
+  use(Trial::kNone, base_count_);
+  base_rate_ = settled_rate_ = 0;
+  rest_ = kFirstPatience;
+}
+
 std::string StreamTuner::take_news() { return std::exchange(news_, {}); }
 
 void StreamTuner::end_window() {
-  if (discards_) return begin_window(false);
-  judge(static_cast<double>(bytes_) / std::chrono::duration<double>(time_).count());
+  const double rate = static_cast<double>(bytes_) / std::chrono::duration<double>(time_).count();
+  time_ = {};
+  bytes_ = 0;
+  if (std::exchange(discards_, false)) return;
+  judge(rate);
 }
 
 void StreamTuner::judge(double rate) {
-  const std::uint32_t count = count_;
+  if (rates_.size() == kWindows) rates_.erase(rates_.begin());
+  rates_.push_back(rate);
+  const bool is_clear = trial_ == Trial::kMore && rate >= base_rate_ * kClearGain;
+  if (rates_.size() < kWindows && !is_clear) return;
+  const double sum = std::accumulate(rates_.begin(), rates_.end(), 0.0);
+  const double usual = is_clear ? rate : (sum - *std::ranges::min_element(rates_)) / (kWindows - 1);
   switch (trial_) {
-    case Trial::kNone: {
-      const bool changed =
-          base_rate_ > 0 && (rate > base_rate_ * kChange || rate < base_rate_ / kChange);
-      base_rate_ = base_rate_ == 0 || changed ? rate : base_rate_ * 0.75 + rate * 0.25;
-      if (changed) patience_ = kFirstPatience;
-      if (!changed && rest_ > 0) {
-        --rest_;
-        return begin_window(false);
-      }
-      base_count_ = count;
-      return count < most_ ? try_more() : try_fewer();
-    }
+    case Trial::kNone:
+      return rest_or_begin(usual);
     case Trial::kMore:
-      if (rate < base_rate_ * kGain) {
-        count_ = base_count_;
-        return base_count_ > 1 ? try_fewer() : settle(base_rate_);
-      }
-      news_ = concat(count, " streams carry ", megabits(rate), " Mbit/s, ", base_count_,
-                     " carried ", megabits(base_rate_));
-      base_rate_ = rate;
-      base_count_ = count;
-      return count < most_ ? try_more() : settle(rate);
+      return judge_more(usual);
+    case Trial::kConfirm:
+      return judge_confirmed(usual);
     case Trial::kFewer:
-      if (rate < base_rate_ * kLoss) {
-        count_ = base_count_;
-        return settle(base_rate_);
-      }
-      news_ =
-          concat(count, " streams carry as much as ", base_count_, ": ", megabits(rate), " Mbit/s");
-      base_count_ = count;
-      return count > 1 ? try_fewer() : settle(rate);
+      return judge_fewer(usual);
   }
 }
 
+/// What the number in use can carry is the best that it did: less at times, as receivers are
+/// crowded and operations end, is no reason to bid for more.
+void StreamTuner::rest_or_begin(double usual) {
+  slow_windows_ = usual < base_rate_ / kChange ? slow_windows_ + 1 : 0;
+  const bool changed = slow_windows_ == kSlowWindows || usual > settled_rate_ * kChange;
+  base_rate_ = slow_windows_ == kSlowWindows ? usual : std::max(base_rate_ * kForgets, usual);
+  if (rest_ > 0 && !(changed && settled_rate_ > 0)) {
+    --rest_;
+    return;
+  }
+  if (changed) patience_ = 0;
+  base_count_ = count_;
+  count_ < most_ ? try_more() : try_fewer();
+}
+
+/// Twice as many may bring nothing where all of them take the slow one of several paths: four times
+/// as many are tried as well.
+void StreamTuner::judge_more(double rate) {
+  if (rate >= base_rate_ * kClearGain) return adopt_more(count_, rate);
+  if (rate > more_rate_) {
+    more_rate_ = rate;
+    more_count_ = count_;
+  }
+  const bool gains = more_rate_ >= base_rate_ * kGain;
+  if (count_ < most_ && (gains || count_ < 4 * base_count_))
+    return use(Trial::kMore, std::min(most_, count_ * 2));
+  if (!gains) return try_fewer();
+  use(Trial::kConfirm, base_count_);
+}
+
+void StreamTuner::judge_confirmed(double rate) {
+  base_rate_ = std::max(base_rate_, rate);
+  if (more_rate_ < base_rate_ * kGain) return try_fewer();
+  adopt_more(more_count_, more_rate_);
+}
+
+void StreamTuner::judge_fewer(double rate) {
+  if (rate < base_rate_ * kLoss) return settle(base_rate_);
+  news_ =
+      concat(count_, " streams carry as much as ", base_count_, ": ", megabits(rate), " Mbit/s");
+  base_count_ = count_;
+  try_fewer();
+}
+
+void StreamTuner::adopt_more(std::uint32_t count, double rate) {
+  news_ = concat(count, " streams carry ", megabits(rate), " Mbit/s, ", base_count_, " carried ",
+                 megabits(base_rate_));
+  base_rate_ = rate;
+  base_count_ = count;
+  count < most_ ? try_more() : settle(rate);
+}
+
 void StreamTuner::try_more() {
-  trial_ = Trial::kMore;
-  count_ = std::min(most_, base_count_ * 2);
-  begin_window(true);
+  more_rate_ = 0;
+  use(Trial::kMore, std::min(most_, base_count_ * 2));
 }
 
 void StreamTuner::try_fewer() {
   if (base_count_ <= 1) return settle(base_rate_);
-  trial_ = Trial::kFewer;
-  count_ = base_count_ - 1;
-  begin_window(true);
+  use(Trial::kFewer, base_count_ - 1);
 }
 
 void StreamTuner::settle(double rate) {
-  trial_ = Trial::kNone;
-  base_rate_ = rate;
+  base_rate_ = settled_rate_ = rate;
+  slow_windows_ = 0;
   patience_ = std::min(kMostPatience, std::max(kFirstPatience, patience_ * 2));
   rest_ = patience_;
-  begin_window(true);
+  use(Trial::kNone, base_count_);
 }
 
-void StreamTuner::begin_window(bool discards) {
-  discards_ = discards;
-  time_ = {};
-  bytes_ = 0;
+void StreamTuner::use(Trial trial, std::uint32_t count) {
+  trial_ = trial;
+  count_ = count;
+  rates_.clear();
+  discards_ = true;
 }
 
 }  // namespace slipstream

@@ -32,6 +32,18 @@ float value_of(std::uint32_t rank, std::uint64_t i, std::uint32_t step) {
   return (static_cast<float>(mixed) - 1001.0F) / 1001.0F;
 }
 
+/// In place.
+Request sum_of(std::vector<float>& data, Codec codec) {
+  Request request;
+  request.collective = Collective::kAllreduce;
+  request.dtype = DType::kFloat32;
+  request.count = data.size();
+  request.input = request.output = data.data();
+  request.codec = codec;
+  request.timeout = 5s;
+  return request;
+}
+
 class EncodedWorld {
  public:
   EncodedWorld(const Case& c, std::uint64_t count)
@@ -169,13 +181,8 @@ TEST(Encoded, RanksThatPassAnotherCodecAreNamed) {
   EncodedWorld world({1, 2, Codec::kInt8, ReduceOp::kSum}, 20'000);
   world.engines().each([](EngineRank& self) {
     std::vector<float> data(20'000);
-    Request request;
-    request.collective = Collective::kAllreduce;
-    request.dtype = DType::kFloat32;
-    request.count = data.size();
-    request.input = request.output = data.data();
-    request.codec = self.rank == 0 ? Codec::kInt8 : Codec::kNone;
-    const std::string error = error_of([&] { self.run(request); });
+    const Codec codec = self.rank == 0 ? Codec::kInt8 : Codec::kNone;
+    const std::string error = error_of([&] { self.run(sum_of(data, codec)); });
     EXPECT_NE(error.find("float32 x 20000 as int8"), std::string::npos) << error;
   });
 }
@@ -188,20 +195,11 @@ TEST(Encoded, ARankMayWaitForOneBeforeItSubmitsTheNext) {
   EngineWorld world(3, FakeOptions{}, options, hosts_of(c));
   world.each([](EngineRank& self) {
     std::vector<float> first(300'000, 1.0F), urgent(300'000, 2.0F);
-    const auto request = [](std::vector<float>& data, int priority) {
-      Request sum;
-      sum.collective = Collective::kAllreduce;
-      sum.dtype = DType::kFloat32;
-      sum.count = data.size();
-      sum.input = sum.output = data.data();
-      sum.codec = Codec::kInt8;
-      sum.priority = priority;
-      sum.timeout = 5s;
-      return sum;
-    };
-    const auto begun = self.engine->submit(self.world, request(first, 0));
+    const auto begun = self.engine->submit(self.world, sum_of(first, Codec::kInt8));
     if (self.rank == 0) self.finish(*begun);
-    self.run(request(urgent, 1));
+    Request request = sum_of(urgent, Codec::kInt8);
+    request.priority = 1;
+    self.run(std::move(request));
     self.finish(*begun);
     EXPECT_FLOAT_EQ(first[0], 3.0F);
     EXPECT_FLOAT_EQ(urgent[0], 6.0F);
@@ -213,13 +211,9 @@ TEST(Encoded, SegmentsMustHoldABlock) {
   options.segment_bytes = 4096;
   EngineWorld world(2, FakeOptions{}, options, hosts_of({1, 2, Codec::kFp16, ReduceOp::kSum}));
   std::vector<float> data(20'000);
-  Request request;
-  request.collective = Collective::kAllreduce;
-  request.dtype = DType::kFloat32;
-  request.count = data.size();
-  request.input = request.output = data.data();
-  request.codec = Codec::kFp16;
-  EXPECT_NE(error_of([&] { world[0].run(request); }).find("codec fp16 needs at least 4100"),
+  EXPECT_NE(error_of([&] {
+              world[0].run(sum_of(data, Codec::kFp16));
+            }).find("codec fp16 needs at least 4100"),
             std::string::npos);
 }
 

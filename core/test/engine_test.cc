@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "engine_world.h"
@@ -119,6 +120,45 @@ TEST(Engine, MismatchNamesWhatEachRankPassed) {
     EXPECT_NE(message.find("rank 1: allreduce sum float32 x 2000"), std::string::npos) << message;
     EXPECT_NE(message.find("grad.3"), std::string::npos) << message;
   });
+}
+
+TEST(Engine, ATunedGroupSwitchesBetweenTwoOperations) {
+  EngineOptions options;
+  options.segment_bytes = 16384;
+  options.eager_bytes = 1024;
+  EngineWorld world(3, FakeOptions{}, options);
+  world.each([](EngineRank& self) {
+    const std::vector<AllreduceTuning> tunings{
+        {4096, 8192, 4096}, {0, 1 << 20, 8192}, {1 << 20, 0, 0}, {0, 0, 4096}};
+    for (const AllreduceTuning& tuning : tunings) {
+      self.engine->tune_group(*self.world, tuning);
+      for (const std::size_t count : {1000U, 2000U, 20'000U}) {
+        std::vector<float> data(count, 1.0F);
+        self.run(allreduce(data));
+        ASSERT_EQ(std::count(data.begin(), data.end(), 3.0F), static_cast<std::ptrdiff_t>(count));
+      }
+    }
+  });
+}
+
+TEST(Engine, RanksThatAreTunedDifferentlyAreToldSo) {
+  EngineWorld world(2);
+  world.each([](EngineRank& self) {
+    self.engine->tune_group(*self.world, {0, 0, self.rank == 0 ? 16384U : 32768U});
+    std::vector<float> data(100'000);
+    const std::string message = error_of([&] { self.run(allreduce(data)); });
+    EXPECT_NE(message.find("by ring in segments of 16384"), std::string::npos) << message;
+    EXPECT_NE(message.find("by ring in segments of 32768"), std::string::npos) << message;
+  });
+}
+
+TEST(Engine, SegmentsThatDoNotFitTheTransportsAreRefused) {
+  EngineWorld world(1);
+  for (const std::uint32_t bytes : {100U, 8192U + 1, 1U << 30U}) {
+    const std::string message =
+        error_of([&] { world[0].engine->tune_group(*world[0].world, {0, 0, bytes}); });
+    EXPECT_NE(message.find("allowed: multiples of 64"), std::string::npos) << message;
+  }
 }
 
 TEST(Engine, WhatIsUrgentOvertakesWhatWasSubmittedBefore) {

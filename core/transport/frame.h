@@ -8,7 +8,8 @@ namespace slipstream {
 static_assert(std::endian::native == std::endian::little, "frames are little-endian as they stand");
 
 constexpr std::uint16_t kProtocolVersion = 1;
-constexpr std::uint32_t kMaxSegmentBytes = 256 * 1024;
+constexpr std::uint32_t kMaxSegmentBytes = 256 * 1024, kMinSegmentBytes = 4096;
+constexpr std::uint32_t kSegmentGrain = 64;  ///< whole elements of every dtype
 
 enum class FrameKind : std::uint8_t {
   kSegment = 1,  ///< payload that the receiver asked for, on any stream
@@ -22,6 +23,7 @@ enum class FrameKind : std::uint8_t {
   kDescribe = 9,  ///< the text of what this rank passed, after a mismatch
   kAbort = 10,    ///< the group has failed; the payload says why
   kGoodbye = 11,  ///< the rank leaves on purpose
+  kStreams = 12,  ///< "use so many streams (offset), as I wait for so long (sequence, permille)"
 };
 
 /// The header of everything that travels between two engines: 64 bytes, then `length` bytes of

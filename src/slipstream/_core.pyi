@@ -123,8 +123,18 @@ class Group:
 
     def name(self) -> str: ...
 
+    def dimensions(self) -> list[int]:
+        """
+        The sizes of the dimensions in which its ranks are laid out, the innermost first.
+        """
+
     def abort(self, reason: str) -> None:
         """Ends every operation of the group on every member. Any thread."""
+
+    def tune(self, *, direct_bytes: int, doubling_bytes: int, segment_bytes: int = 0) -> None:
+        """
+        For allreduces from now on, up to how many bytes they are direct or by recursive doubling, and the bytes of a segment (0: the engine's). All members call it between the same two operations.
+        """
 
     def close(self) -> None:
         """
@@ -287,6 +297,9 @@ class Negotiator:
         Blocks without the GIL for the next outcome; None after `timeout` seconds.
         """
 
+    def set_cycle(self, seconds: float) -> None:
+        """At least so long from one round to the next, from now on."""
+
     def stats(self) -> NegotiationStats: ...
 
     def close(self) -> None:
@@ -300,7 +313,7 @@ def make_negotiator(group: Group, *, cycle: float = 0.0, hold: float = 0.5, stal
 class Config:
     """How a runtime works; times in seconds."""
 
-    def __init__(self, *, bind: Sequence[str] = ['127.0.0.1'], host_name: str = '', host_id: str = '', rack: str = '', dimensions: Sequence[int] = [], streams: int = 0, congestion: str = '', dscp: int = 0, pacing_bytes: int = 0, segment_bytes: int = 131072, eager_bytes: int = 8192, connect_timeout: float = 120.0, peer_timeout: float = 5.0, stall_after: float = 60.0, timeout: float = 1800.0, algorithm: str = 'auto') -> None: ...
+    def __init__(self, *, bind: Sequence[str] = ['127.0.0.1'], host_name: str = '', host_id: str = '', rack: str = '', dimensions: Sequence[int] = [], streams: int = 0, first_streams: int = 0, congestion: str = '', dscp: int = 0, pacing_bytes: int = 0, segment_bytes: int = 131072, eager_bytes: int = 8192, connect_timeout: float = 120.0, peer_timeout: float = 5.0, stall_after: float = 60.0, timeout: float = 1800.0, algorithm: str = 'auto') -> None: ...
 
 class Stats:
     """Counters since the runtime was made; bytes include headers."""

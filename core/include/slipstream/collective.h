@@ -36,4 +36,11 @@ std::string_view name_of(Algorithm algorithm);
 /// The inverse of name_of(Algorithm). Throws Error(kConfig) that lists the names.
 Algorithm algorithm_named(std::string_view name);
 
+/// What a tuner chooses for a group's allreduces, by their bytes.
+struct AllreduceTuning {
+  std::uint64_t direct_bytes = 0;    ///< up to so many: direct exchange
+  std::uint64_t doubling_bytes = 0;  ///< up to so many: recursive doubling; above, what it was
+  std::uint32_t segment_bytes = 0;   ///< 0: the engine's
+};
+
 }  // namespace slipstream

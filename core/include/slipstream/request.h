@@ -33,6 +33,7 @@ struct Request {
   std::uint32_t tag = 0;   ///< send, receive
   std::string name;        ///< the tensor, for messages and the timeline
   int priority = 0;        ///< higher goes first where both could
+  std::uint32_t segment_bytes = 0;  ///< the largest piece that one write carries; 0: the engine's
   std::chrono::nanoseconds timeout{0};  ///< 0: the engine's
   Algorithm algorithm = Algorithm::kAuto;
   /// What float32 sums and averages become on the wire between hosts; see codec.h. It does not

@@ -34,9 +34,10 @@ struct RuntimeConfig {
   /// For segments, per peer over TCP; 0: some are opened, and as many used as carry more than
   /// fewer.
   std::uint16_t streams = 0;
-  std::string congestion;          ///< congestion control of TCP; empty: the system's
-  std::uint8_t dscp = 0;           ///< 0 to 63
-  std::uint64_t pacing_bytes = 0;  ///< a second, that each connection sends at most; 0: no limit
+  std::uint16_t first_streams = 0;  ///< of those that are tuned, used at first; 0: two
+  std::string congestion;           ///< congestion control of TCP; empty: the system's
+  std::uint8_t dscp = 0;            ///< 0 to 63
+  std::uint64_t pacing_bytes = 0;   ///< a second, that each connection sends at most; 0: no limit
   std::uint64_t segment_bytes = 128 * 1024;  ///< <= 256 KB, equal on all ranks
   std::uint64_t eager_bytes = 8 * 1024;      ///< equal on all ranks
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(120);  ///< for a peer to answer
@@ -89,6 +90,8 @@ class Runtime {
   void close_group(Group& group);
   void abort_group(Group& group, const std::string& reason);
   Handle submit(const std::shared_ptr<Group>& group, Request request);
+  /// For the allreduces submitted from now on; all members do it between the same two operations.
+  void tune_group(Group& group, const AllreduceTuning& tuning);
   /// This rank's part in negotiations of the group, which all members make alike. It keeps the
   /// engine alive.
   std::shared_ptr<Negotiator> make_negotiator(const std::shared_ptr<Group>& group,
@@ -115,6 +118,8 @@ class Runtime {
 std::uint32_t rank_in(const Group& group);
 std::uint32_t size_of(const Group& group);
 const std::string& name_of(const Group& group);
+/// The sizes of the dimensions in which its ranks are laid out, the innermost first.
+std::vector<std::uint32_t> dimensions_of(const Group& group);
 
 /// The SIMD target chosen for this CPU: "AVX3", "AVX2", "NEON", ...
 std::string simd_target_name();

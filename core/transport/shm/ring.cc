@@ -7,7 +7,7 @@
 namespace slipstream {
 namespace {
 
-constexpr FrameKind kHighestKind = FrameKind::kGoodbye;
+constexpr FrameKind kHighestKind = FrameKind::kStreams;
 
 std::byte* slot_of(const Ring& ring, std::uint32_t slot) {
   return ring.slots + std::size_t{slot} * ring.slot_bytes;

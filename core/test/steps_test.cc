@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "collective/choose.h"
+#include "engine_world.h"
+
+// 64 ranks: the steps and bytes of each algorithm as its formula says, printed beside it. Steps are
+// counted in the plans of all ranks (the longest chain of messages, each of which waits for the one
+// before), bytes in the plans and in what the engines have sent, which has frames around it.
+namespace slipstream::test {
+namespace {
+
+constexpr std::uint32_t kRanks = 64;
+constexpr std::uint64_t kCount = 64 * 1024;  // floats; a multiple of the ranks, so blocks are equal
+constexpr double kBytes = kCount * sizeof(float);
+constexpr double kShare = (kRanks - 1.0) / kRanks;
+constexpr std::uint32_t kLocal = 8, kHosts = 4;  // and two racks
+
+struct Formula {
+  const char* name;
+  Collective collective;
+  Algorithm algorithm;
+  std::uint32_t steps;
+  double bytes;  // that the busiest rank sends
+};
+
+/// n = 64, log2 n = 6, S = the bytes of the whole buffer.
+const std::vector<Formula>& formulas() {
+  using enum Collective;
+  using enum Algorithm;
+  static const std::vector<Formula> all{
+      {"allreduce, ring: 2(n-1), 2S(n-1)/n", kAllreduce, kRing, 126, 2 * kBytes * kShare},
+      {"allreduce, 8x4x2: 2(7+3+1), 2S(n-1)/n", kAllreduce, kDimensions, 22, 2 * kBytes * kShare},
+      {"allreduce, doubling: log2 n, S log2 n", kAllreduce, kRecursiveDoubling, 6, 6 * kBytes},
+      {"allreduce, direct: 1, S(n-1)", kAllreduce, kDirect, 1, 63 * kBytes},
+      {"reduce_scatter, ring: n-1, S(n-1)/n", kReduceScatter, kRing, 63, kBytes * kShare},
+      {"reduce_scatter, direct: 1, S(n-1)/n", kReduceScatter, kDirect, 1, kBytes * kShare},
+      {"all_gather, ring: n-1, S(n-1)/n", kAllGather, kRing, 63, kBytes * kShare},
+      {"all_gather, direct: 1, S(n-1)/n", kAllGather, kDirect, 1, kBytes * kShare},
+      {"broadcast, ring: n-1, S", kBroadcast, kRing, 63, kBytes},
+      {"broadcast, binomial: log2 n, S log2 n", kBroadcast, kBinomial, 6, 6 * kBytes},
+      {"reduce, ring: n, S", kReduce, kRing, 64, kBytes},
+      {"all_to_all, direct: 1, S(n-1)/n", kAllToAll, kDirect, 1, kBytes * kShare},
+      {"barrier, doubling: log2 n, 0", kBarrier, kRecursiveDoubling, 6, 0},
+  };
+  return all;
+}
+
+std::vector<Place> places() {
+  std::vector<Place> all;
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    const std::uint32_t host = rank / kLocal;
+    all.push_back({concat("host", host), concat("rack", host / kHosts)});
+  }
+  return all;
+}
+
+Request request_of(const Formula& formula, std::vector<float>& in, std::vector<float>& out) {
+  Request request;
+  request.collective = formula.collective;
+  request.algorithm = formula.algorithm;
+  request.dtype = DType::kFloat32;
+  const bool by_block = formula.collective == Collective::kReduceScatter ||
+                        formula.collective == Collective::kAllGather ||
+                        formula.collective == Collective::kAllToAll;
+  request.count = formula.bytes == 0 ? 0 : by_block ? kCount / kRanks : kCount;
+  in.assign(kCount, 1.0F);
+  out.assign(kCount, 0.0F);
+  request.input = in.data();
+  request.output = formula.collective == Collective::kBroadcast ? in.data() : out.data();
+  return request;
+}
+
+/// The longest chain of messages through the plans of all ranks.
+std::uint32_t longest_chain(const std::vector<Plan>& plans) {
+  std::vector<std::vector<std::uint32_t>> length(plans.size());  // after each step
+  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+    length[rank].resize(plans[rank].steps.size());
+  }
+  std::uint32_t longest = 0;
+  for (bool changes = true; changes;) {
+    changes = false;
+    for (std::uint32_t rank = 0; rank < plans.size(); ++rank) {
+      for (std::size_t i = 0; i < plans[rank].steps.size(); ++i) {
+        const Step& step = plans[rank].steps[i];
+        std::uint32_t now = length[rank][i];
+        for (const Step::Link& link : step.after) now = std::max(now, length[rank][link.step]);
+        if (now != length[rank][i]) {
+          length[rank][i] = now;
+          changes = true;
+        }
+        if (step.kind != Step::Kind::kSend) continue;
+        const std::uint32_t at = plans[step.peer].receives.at(Plan::key(rank, step.tag));
+        if (length[step.peer][at] < now + 1) {
+          length[step.peer][at] = now + 1;
+          changes = true;
+        }
+        longest = std::max(longest, now + 1);
+      }
+    }
+  }
+  return longest;
+}
+
+/// That the busiest rank sends, as the plans say.
+double most_bytes(const std::vector<Plan>& plans) {
+  std::uint64_t most = 0;
+  for (const Plan& plan : plans) {
+    std::uint64_t bytes = 0;
+    for (const Step& step : plan.steps) {
+      if (step.kind == Step::Kind::kSend) bytes += step.from.bytes;
+    }
+    most = std::max(most, bytes);
+  }
+  return static_cast<double>(most);
+}
+
+class Steps : public testing::TestWithParam<Formula> {};
+
+TEST_P(Steps, AreAsTheFormulaSays) {
+  const Formula& formula = GetParam();
+  EngineWorld world(kRanks, FakeOptions{}, EngineOptions{}, places());
+  std::vector<Plan> plans(kRanks);
+  std::vector<double> sent(kRanks);
+  world.each([&](EngineRank& self) {
+    std::vector<float> in, out;
+    Request request = request_of(formula, in, out);
+    const Shape shape = shape_of(request, *self.world);
+    plans[self.rank] = make_plan(shape, choose(shape, formula.algorithm));
+    self.run(std::move(request));
+  });
+  world.each([&](EngineRank& self) {
+    const Stats stats = self.engine->stats();
+    sent[self.rank] = static_cast<double>(stats.network_bytes_sent + stats.shm_bytes_sent);
+  });
+  const std::uint32_t steps = longest_chain(plans);
+  const double most = *std::ranges::max_element(sent);
+  std::printf("%-40s  steps %3u of %3u   bytes %10.0f of %10.0f\n", formula.name, steps,
+              formula.steps, most, formula.bytes);
+  EXPECT_EQ(steps, formula.steps);
+  EXPECT_EQ(most_bytes(plans), formula.bytes);
+  EXPECT_GE(most, formula.bytes);
+  // What engines send besides: frames around each segment, and heartbeats for as long as it takes.
+  EXPECT_LE(most, formula.bytes * 1.1 + 64 * 1024);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of64Ranks, Steps, testing::ValuesIn(formulas()), [](const auto& tested) {
+  return concat(name_of(tested.param.collective), "_", name_of(tested.param.algorithm));
+});
+
+}  // namespace
+}  // namespace slipstream::test
