@@ -17,6 +17,7 @@ from slipstream.lab import LabSpec
 
 LARGE, SMALL = 100_000_000, 4_000
 OURS = "slipstream"
+SETTLING_CALLS = 8  # in which the number of streams is found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,7 +220,7 @@ def _local(ranks: int, large: int, small: int, rounds: int) -> Case:
 
 
 def _spec(lab: LabSpec, size: int, rounds: int, *peers: str) -> CommSpec:
-    return CommSpec(lab=lab, sizes=(size,), peers=peers, rounds=rounds)
+    return CommSpec(lab=lab, sizes=(size,), peers=peers, rounds=rounds, warmup=SETTLING_CALLS)
 
 
 def _faster(text: str, ours: str, other: str, size: int, at_least: float) -> Bar:

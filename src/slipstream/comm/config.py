@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 from slipstream import _core
+from slipstream.comm.profile import kept_streams
 from slipstream.settings import InterfaceFilter, Settings
 
 _LOOPBACK = "127.0.0.1"
@@ -54,6 +55,7 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
         rack=settings.rack or "",
         dimensions=list(settings.dimensions),
         streams=settings.streams,
+        first_streams=kept_streams(settings.profile),
         congestion=settings.congestion or "",
         dscp=settings.dscp,
         pacing_bytes=settings.pacing_mbit * _BYTES_PER_MBIT,

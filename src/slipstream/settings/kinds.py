@@ -84,6 +84,12 @@ def seconds(low: float, high: float) -> Kind[float]:
     return Kind(parse=parse, allowed=f"a number from {low} to {high}")
 
 
+def _parse_flag(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError
+    return text == "1"
+
+
 def integers(low: int, high: int) -> Kind[tuple[int, ...]]:
     """Return the kind of lists of whole numbers from low to high."""
 
@@ -130,6 +136,7 @@ def _parse_interfaces(text: str) -> InterfaceFilter:
 
 
 PORT = integer(1, 65535)
+FLAG = Kind(parse=_parse_flag, allowed="0 or 1")
 TEXT = Kind(parse=_parse_text, allowed="any text that is not blank")
 PATH = Kind(parse=lambda text: Path(_parse_text(text)), allowed="a path")
 KEY = Kind(parse=_parse_key, allowed=f"at least {MIN_KEY_CHARACTERS} characters", secret=True)

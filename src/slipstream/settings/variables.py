@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 from slipstream.errors import ConfigError
 from slipstream.settings.kinds import (
+    FLAG,
     INTERFACES,
     KEY,
     PATH,
@@ -213,6 +214,26 @@ class Settings:
             "SLIPSTREAM_ALGORITHM",
             choice(*get_args(AlgorithmName)),
             "Force one algorithm for every collective that it can compute.",
+        ),
+    )
+    deterministic: bool = field(
+        default=False,
+        metadata=_named(
+            "SLIPSTREAM_DETERMINISTIC",
+            FLAG,
+            "1: nothing that could change a bit of a result is tuned, so that every run has the"
+            " same.",
+            "0",
+        ),
+    )
+    profile: Path | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_PROFILE",
+            PATH,
+            "File in which rank 0 keeps what tuning has found, and from which the next run of as"
+            " many ranks on as many hosts begins.",
+            "none",
         ),
     )
     timeline: Path | None = field(

@@ -14,9 +14,14 @@ from slipstream.torch.plugin import register as register
 if TYPE_CHECKING:
     from slipstream.torch.compression import compress as compress
     from slipstream.torch.step_overlap import overlap as overlap
+    from slipstream.torch.step_tuning import tune as tune
 
 # PyTorch imports this package while it is itself half imported: the rest comes when it is used.
-_LATER = {"compress": "slipstream.torch.compression", "overlap": "slipstream.torch.step_overlap"}
+_LATER = {
+    "compress": "slipstream.torch.compression",
+    "overlap": "slipstream.torch.step_overlap",
+    "tune": "slipstream.torch.step_tuning",
+}
 
 register()
 

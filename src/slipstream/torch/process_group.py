@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +36,8 @@ from torch.distributed.distributed_c10d import (
 )
 
 from slipstream import _core
+from slipstream.comm.tuner import Knob
+from slipstream.comm.tuning import Tuning
 from slipstream.errors import UsageError
 from slipstream.torch import bootstrap, collectives, profiler
 from slipstream.torch.callbacks import Callbacks, in_callback
@@ -183,6 +185,12 @@ class SlipstreamProcessGroup(ProcessGroup):
         how = collectives.Encoding(codec, residual, priority)
         submission = collectives.allreduce_encoded(self._lane(), tensor, how, self._unhurried())
         return self._work("all_reduce", submission)
+
+    def make_tuning(
+        self, knobs: Sequence[Knob] = (), apply: Callable[[], None] = lambda: None
+    ) -> Tuning:
+        """Returns what tunes the group's allreduces, and an adapter's knobs, step by step."""
+        return Tuning(self._group, knobs, apply)
 
     def allreduce_coalesced(
         self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED

@@ -21,13 +21,15 @@ import logging
 import types
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
+from slipstream.comm.tuner import Knob
+from slipstream.comm.tuning import Tuning
 from slipstream.errors import UsageError
 from slipstream.torch.buckets import Bucket, Phase, plan_buckets
 from slipstream.torch.compression import CODECS, check_codec, keeps_what_is_lost
@@ -37,6 +39,7 @@ from slipstream.torch.work import SlipstreamWork
 
 _FIRST_BYTES = 1 << 20
 _BUCKET_BYTES = 8 << 20
+_BUCKET_SIZES = [1 << exponent for exponent in range(20, 27)]
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +49,7 @@ def overlap(
     optimizer: Optimizer,
     *,
     group: dist.ProcessGroup | None = None,
-    bucket_bytes: int = _BUCKET_BYTES,
+    bucket_bytes: int | None = None,
     codec: str = "none",
     error_feedback: bool | None = None,
     across_steps: bool = True,
@@ -64,7 +67,8 @@ def overlap(
         optimizer: of the model's parameters; it must update each parameter on its own, as all of
             torch.optim do but LBFGS.
         group: that averages; default: the world. Must be Slipstream's.
-        bucket_bytes: about the size of the buckets into which gradients are fused.
+        bucket_bytes: about the size of the buckets into which gradients are fused; default: 8 MiB
+            at first, then what makes steps shortest (`Overlap.tuning`).
         codec: of the gradients between hosts: none, fp16, bf16 or int8.
         error_feedback: keep what the codec loses for the next step; default: for int8.
         across_steps: False waits in `step()`; the results are the same bits.
@@ -85,16 +89,30 @@ def overlap(
             f"the optimizer has {strangers} parameters that are none of the model's; put them into"
             " the model, or into an optimizer of their own"
         )
-    buckets = [
-        Bucket(parameters, priority, keeps_losses and parameters[0].dtype == torch.float32)
-        for priority, parameters in enumerate(
-            plan_buckets(trained, bucket_bytes, min(_FIRST_BYTES, bucket_bytes))
-        )
-    ]
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             dist.broadcast(tensor.detach(), group_src=0, group=group)
-    return Overlap(model, optimizer, group, buckets, codec, across_steps)
+    fusion = Knob(
+        "bucket bytes",
+        _BUCKET_SIZES if bucket_bytes is None else [],
+        bucket_bytes or _BUCKET_BYTES,
+    )
+    wire = Wire(group, codec, keeps_losses)
+    return Overlap(model, optimizer, wire, fusion, across_steps)
+
+
+class Wire(NamedTuple):
+    """How gradients travel.
+
+    Args:
+        group: that averages.
+        codec: of the gradients between hosts.
+        keeps_losses: what the codec loses is kept for the next step.
+    """
+
+    group: SlipstreamProcessGroup
+    codec: str
+    keeps_losses: bool
 
 
 class Overlap:
@@ -103,28 +121,31 @@ class Overlap:
     Args:
         model: whose parameters wait.
         optimizer: whose `step` and `zero_grad` it replaces.
-        group: that averages.
-        buckets: of all parameters, in the order in which they are sent.
-        codec: of the gradients between hosts.
+        wire: how gradients travel.
+        fusion: the size of a bucket in bytes.
         across_steps: whether updates are put off.
     """
+
+    tuning: Tuning
+    """What it chooses while training, and why."""
 
     def __init__(
         self,
         model: Module,
         optimizer: Optimizer,
-        group: SlipstreamProcessGroup,
-        buckets: list[Bucket],
-        codec: str,
+        wire: Wire,
+        fusion: Knob,
         across_steps: bool,
     ) -> None:
-        self._model, self._optimizer, self._group = model, optimizer, group
-        self._buckets, self._codec, self._across = buckets, codec, across_steps
-        self._bucket_of = {each: bucket for bucket in buckets for each in bucket.parameters}
+        self._model, self._optimizer, self._wire = model, optimizer, wire
+        self._fusion, self._across = fusion, across_steps
+        self._trained = [each for each in model.parameters() if each.requires_grad]
         self._names = {each: name for name, each in model.named_parameters()}
+        self._fuse()
+        self.tuning = wire.group.make_tuning([fusion], self._fuse_anew)
         self._next = 0  # the bucket that is sent next
         self._in_backward = False
-        self._used = _Used(group, list(self._bucket_of))
+        self._used = _Used(wire.group, list(self._bucket_of))
         self._paused = False
         self._told: set[str] = set()
         self._step: Callable[..., Any] = optimizer.step
@@ -156,12 +177,13 @@ class Overlap:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the codec has lost so far, by parameter name; it differs by rank."""
+        self.wait()
         kept = {
             self._names[parameter]: bucket.losses(parameter).clone()
             for parameter, bucket in self._bucket_of.items()
             if bucket.residual is not None
         }
-        return {"codec": self._codec, "residuals": kept}
+        return {"codec": self._wire.codec, "residuals": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the losses that this rank saved; other bucket sizes do not matter."""
@@ -170,6 +192,31 @@ class Overlap:
             losses = state["residuals"].get(self._names[parameter])
             if losses is not None and bucket.residual is not None:
                 bucket.losses(parameter).copy_(losses)
+
+    # Fusion.
+
+    def _fuse(self) -> None:
+        """Makes the buckets, in the order in which they are sent."""
+        self._fused = size = self._fusion.value
+        self._buckets = [
+            Bucket(
+                parameters,
+                priority,
+                self._wire.keeps_losses and parameters[0].dtype == torch.float32,
+            )
+            for priority, parameters in enumerate(
+                plan_buckets(self._trained, size, min(_FIRST_BYTES, size))
+            )
+        ]
+        self._bucket_of = {each: bucket for bucket in self._buckets for each in bucket.parameters}
+
+    def _fuse_anew(self) -> None:
+        """Makes other buckets, after a step; what a codec has lost moves with the parameters."""
+        if self._fused == self._fusion.value:
+            return
+        state = self.state_dict()
+        self._fuse()
+        self.load_state_dict(state)
 
     # Who waits for what: see waiting.py.
 
@@ -211,7 +258,7 @@ class Overlap:
     def _launch(self) -> None:
         """Send the buckets that are full, in the order that all ranks have in common."""
         while self._next < len(self._buckets) and self._buckets[self._next].is_full:
-            self._buckets[self._next].launch(self._group, self._codec)
+            self._buckets[self._next].launch(self._wire.group, self._wire.codec)
             self._next += 1
 
     def _complete(self) -> None:
@@ -240,6 +287,7 @@ class Overlap:
         for bucket in self._buckets:
             if not self._across or bucket.phase is Phase.REDUCED or bucket.is_done():
                 self._finish(bucket)
+        self.tuning.step()
         return None
 
     def _note(self, group: dict[str, Any]) -> None:
