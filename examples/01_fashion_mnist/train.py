@@ -28,6 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--peak-rate", type=float, default=0.1, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="use only so many images of each split")
+    parser.add_argument("--codec", help="of gradients between hosts: fp16, bf16 or int8")
     parser.add_argument("--threads", type=int, default=1, help="compute threads per worker")
     parser.add_argument("--output", type=Path, default=Path("demo-output"))
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
@@ -47,6 +48,7 @@ def prepare(arguments: argparse.Namespace) -> tuple[Trainer, int]:
             peak_rate=arguments.peak_rate,
             seed=arguments.seed,
             limit=arguments.limit,
+            codec=arguments.codec,
         )
     )
     if trainer.num_steps == 0:

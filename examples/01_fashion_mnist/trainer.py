@@ -28,6 +28,7 @@ class Recipe:
         peak_rate: highest learning rate.
         seed: of the first weights, the order of the images and their augmentation.
         limit: use only so many images of each split; None uses all.
+        codec: in which gradients travel between hosts; None leaves them as they are.
     """
 
     epochs: int
@@ -35,6 +36,7 @@ class Recipe:
     peak_rate: float
     seed: int
     limit: int | None
+    codec: str | None = None
 
 
 class Trainer:
@@ -52,6 +54,10 @@ class Trainer:
         self.model = DistributedDataParallel(self.network, bucket_cap_mb=0.25)
         # Batch norm's statistics are averaged before a test; the steps send gradients only.
         self.model.broadcast_buffers = False
+        if recipe.codec:
+            from slipstream.torch import compress
+
+            compress(self.model, recipe.codec)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), momentum=0.9, weight_decay=5e-4, nesterov=True
         )
