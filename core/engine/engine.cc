@@ -164,7 +164,9 @@ void Engine::close_group(Group& group) {
     const Error cause(ErrorKind::kAborted,
                       concat("rank ", identity_.rank, " closed group '", group.name(), "'"));
     // What this rank has finished may still be under way at the others, and ends well there.
-    if (busy || awaited) fail_group(group, cause, true, busy ? 0 : group.started);
+    std::uint64_t first = group.started;
+    for (const auto& [sequence, operation] : group.running) first = std::min(first, sequence);
+    if (busy || awaited) fail_group(group, cause, true, first);
     drop_undelivered(group, 0);
     group.closed = true;
     closed_groups_[group.id()] = group.started;

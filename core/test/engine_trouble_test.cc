@@ -140,6 +140,29 @@ TEST(Trouble, ALargeMessageToARankThatClosesTheGroupFails) {
   });
 }
 
+/// What the closing rank has finished, the others finish too, whatever it leaves unfinished.
+TEST(Trouble, ClosingWithAnOperationInFlightSparesThoseBeforeIt) {
+  EngineWorld world(2);
+  world.each([](EngineRank& self) {
+    const auto group = self.engine->make_group("g", {0, 1});
+    std::vector<float> data(100, static_cast<float>(self.rank)), sum(100);
+    if (self.rank == 0) {
+      self.run(group, message(Collective::kBroadcast, data, 0));
+      const auto pending = self.engine->submit(group, allreduce(sum));
+      self.engine->close_group(*group);
+      EXPECT_NE(error_of([&] { self.finish(*pending); }), "");
+      self.run(self.world, send(sum, 1));
+    } else {
+      self.run(self.world, receive(sum, 0));
+      self.run(group, message(Collective::kBroadcast, data, 0));
+      EXPECT_EQ(data, std::vector<float>(100, 0));
+      const std::string error = error_of([&] { self.run(group, allreduce(sum)); });
+      EXPECT_NE(error.find("rank 0 closed group 'g'"), std::string::npos) << error;
+      self.engine->close_group(*group);
+    }
+  });
+}
+
 TEST(Trouble, AReceiveFromARankThatAskedAndLeftFails) {
   EngineWorld world(2);
   std::atomic<bool> has_left{false};

@@ -297,9 +297,6 @@ class Negotiator:
         Blocks without the GIL for the next outcome; None after `timeout` seconds.
         """
 
-    def set_cycle(self, seconds: float) -> None:
-        """At least so long from one round to the next, from now on."""
-
     def stats(self) -> NegotiationStats: ...
 
     def close(self) -> None:

@@ -57,7 +57,15 @@ def test_a_flow_is_capped_and_several_share_the_link(transfer: Transfer) -> None
     spec = LabSpec(hosts=2, rate="200mbit", flow_rate="40mbit", flow_classes=1024)
     with Lab(spec) as lab:
         check_rates(lambda: [transfer(lab, 3_000_000, "0:1")[0].rate], 40 * MBIT)
-        check_rates(lambda: [transfer(lab, 16_000_000, "0:1", streams=16)[0].rate], 200 * MBIT)
+        fastest: list[float] = []
+
+        def together() -> list[float]:
+            (report,) = transfer(lab, 16_000_000, "0:1", streams=16)
+            fastest.append(max(report.stream_rates))
+            return [report.rate]
+
+        check_rates(together, 200 * MBIT)
+    assert min(fastest) < FASTER * 40 * MBIT
 
 
 def test_flows_on_one_path_share_its_cap(transfer: Transfer) -> None:
@@ -95,11 +103,13 @@ def test_racks_share_an_uplink_and_have_no_part_in_each_other(transfer: Transfer
         before = lab.counters()
         across = transfer(lab, 2_000_000, "0:2", "1:3")
         uplinks = lab.counters().since(before).uplinks
+        check_rates(lambda: [transfer(lab, 2_000_000, "0:2")[0].rate], 50 * MBIT)
     # The sum of both cannot be had from rates: they need not begin at the same moment.
     seconds = max(max(report.stream_seconds) for report in across)
     assert seconds > 4_000_000 * 8 / PAYLOAD / (50 * MBIT) / FASTER - 0.3
-    assert uplinks[0].sent_payload_bytes >= 4_000_000
-    assert uplinks[1].received_payload_bytes >= 4_000_000
+    # Payload is what is left without 66 bytes for each packet, and ARP's have only 42.
+    assert uplinks[0].sent_payload_bytes >= 4_000_000 - 1000
+    assert uplinks[1].received_payload_bytes >= 4_000_000 - 1000
 
 
 @pytest.mark.launcher("ping")
@@ -110,7 +120,10 @@ def test_others_wait_only_milliseconds_behind_a_transfer(
         run = start_transfer(lab, 10**10, "0:1")
         wait_until(lambda: lab.counters().hosts[0].sent_bytes > 5_000_000)
         command = ["ping", "-q", "-c", "20", "-i", "0.02", lab.addresses[1]]
-        (lines,) = lab.run(command, hosts=1, ranks_per_host=1).lines
+        averages: list[float] = []
+        while len(averages) < ATTEMPTS and (not averages or averages[-1] >= 15):
+            (lines,) = lab.run(command, hosts=1, ranks_per_host=1).lines
+            # rtt min/avg/max/mdev = 0.03/0.68/1.42/0.62 ms
+            averages.append(float(lines[-1].split("/")[4]))
         run.end()
-    average = float(lines[-1].split("/")[4])  # rtt min/avg/max/mdev = 0.03/0.68/1.42/0.62 ms
-    assert 0 < average < 60, lines
+    assert 0 < averages[-1] < 15, averages
