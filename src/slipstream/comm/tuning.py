@@ -2,7 +2,7 @@
 
 After some steps every rank passes how long they took; a small allreduce takes the slowest rank's,
 on the side, so all are told the same and choose the same (see tuner.py). Streams are tuned by the
-engine itself, at every rank on its own, since they change nothing that ranks must have alike.
+engine itself, in parts of a step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def segment_sizes(settings: Settings) -> list[int]:
-    """Return what segments may be tried: the engine's, and smaller ones that hold small messages."""
+    """Return what may be tried: the engine's, and smaller ones that hold small messages."""
     most = settings.segment_bytes
     least = max(_LEAST_SEGMENT, settings.eager_bytes)
     return [size for size in (most // 4, most // 2, most) if size >= least and size % _GRAIN == 0]

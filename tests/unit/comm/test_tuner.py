@@ -7,12 +7,19 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from slipstream.comm.tuner import FIRST_REST, Knob, Measured, Tuner
+from slipstream.comm.tuning import FIRST_STEPS, WINDOW, segment_sizes
+from slipstream.settings import Settings
 
 Steps = Callable[[Mapping[str, int]], float]
 
 
 def knobs() -> list[Knob]:
-    return [Knob("bucket", [1, 2, 4, 8, 16, 32], 8), Knob("segment", [32, 64, 128], 128)]
+    return [
+        Knob("bucket", [1, 2, 4, 8, 16, 32], 8),
+        Knob("segment", [32, 64, 128], 128),
+        Knob("doubling", [8, 32, 128, 512], 32),
+        Knob("direct", [0, 2, 8, 32], 8),
+    ]
 
 
 def run(
@@ -28,7 +35,7 @@ def run(
 
 @pytest.mark.parametrize("best", [1, 2, 4, 8, 16, 32])
 @pytest.mark.parametrize("segment", [32, 64, 128])
-def test_finds_the_shortest_step_within_the_first_20_windows(best: int, segment: int) -> None:
+def test_finds_the_shortest_step_within_the_first_100_steps(best: int, segment: int) -> None:
     turned = knobs()
     tuner = Tuner(turned)
 
@@ -37,7 +44,7 @@ def test_finds_the_shortest_step_within_the_first_20_windows(best: int, segment:
         too_large = max(0, now["segment"].bit_length() - segment.bit_length())
         return 1 + 0.05 * far + 0.05 * too_large
 
-    run(tuner, turned, steps, 20)
+    run(tuner, turned, steps, (100 - FIRST_STEPS) // (WINDOW + 2))
     assert tuner.is_settled
     assert turned[0].value == best
     assert turned[1].value <= segment
@@ -117,3 +124,11 @@ def test_a_value_from_elsewhere_is_one_of_the_values() -> None:
     knob.set(100)
     assert knob.value == 4
     assert not knob.can_move(1)
+
+
+@pytest.mark.parametrize("segment", [4096, 8192, 32768, 100_032, 131_072, 262_144])
+@pytest.mark.parametrize("eager", [4096, 16384, 65536])
+def test_only_segments_that_the_engine_takes_are_tried(segment: int, eager: int) -> None:
+    sizes = segment_sizes(Settings(segment_bytes=segment, eager_bytes=eager))
+    assert all(eager <= size <= segment and size % 64 == 0 for size in sizes)
+    assert sizes == [] or sizes[-1] == segment
