@@ -144,13 +144,13 @@ void bind_negotiation(nb::module_& m) {
       .def(
           "submit_all",
           [](Negotiator& n, const std::vector<PyTensor>& tensors, std::uint64_t first_token) {
-            for (const PyTensor& each : tensors) {
-              const Submission one{each.spec, first_token++};
-              n.submit({&one, 1});
-            }
+            std::vector<Submission> all;
+            all.reserve(tensors.size());
+            for (const PyTensor& each : tensors) all.push_back({each.spec, first_token++});
+            n.submit_each(all);
           },
           nb::arg("tensors"), nb::arg("first_token") = 0,
-          "As submit() of one after another, with tokens that count up.")
+          "As submit() of one after another, with tokens that count up, but in one round.")
       .def(
           "submit_fused",
           [](Negotiator& n, const std::vector<PyTensor>& tensors,

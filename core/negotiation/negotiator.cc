@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <unordered_set>
@@ -33,7 +34,7 @@ class NegotiationThread final : private GroupWatcher {
   NegotiationThread(const NegotiationThread&) = delete;
   NegotiationThread& operator=(const NegotiationThread&) = delete;
 
-  void submit(std::span<const Submission> unit);
+  void submit(std::span<const Submission> tensors, bool together);
   void join();
   std::optional<Outcome> next(Nanoseconds timeout);
   NegotiationStats stats() const {
@@ -62,6 +63,7 @@ class NegotiationThread final : private GroupWatcher {
   template <typename Change>
   bool change(const Change& what, bool waits_for_cycle = false);
   void add_submitted(Submitted&& submitted, std::vector<FailedTensor>& failed);
+  void take_in(std::span<const Submission> unit);
   void check_made_here() const;
   void check_open() const;
   void loop();
@@ -130,30 +132,43 @@ void NegotiationThread::check_open() const {
          "' is closed; make a new one");
 }
 
-void NegotiationThread::submit(std::span<const Submission> unit) {
+/// Under the lock.
+void NegotiationThread::take_in(std::span<const Submission> unit) {
+  if (unit.empty()) return;
+  if (joins_) {
+    fail(ErrorKind::kUsage, "tensor '", unit.front().tensor->name,
+         "' was submitted by a rank that has joined; wait until all have");
+  }
+  for (std::size_t i = 0; i < unit.size(); ++i) {
+    const std::string& name = unit[i].tensor->name;
+    if (!name.empty() && names_.insert(name).second) continue;
+    for (std::size_t j = 0; j < i; ++j) names_.erase(unit[j].tensor->name);
+    if (name.empty()) fail(ErrorKind::kUsage, "a tensor has no name; all ranks must give it one");
+    fail(ErrorKind::kUsage, "tensor '", name,
+         "' was submitted again before it was ready; give it another name, or wait");
+  }
+  submitted_.tensors.insert(submitted_.tensors.end(), unit.begin(), unit.end());
+  submitted_.sizes.push_back(unit.size());
+}
+
+void NegotiationThread::submit(std::span<const Submission> tensors, bool together) {
   check_made_here();
+  std::exception_ptr refused;  // those before it are submitted nevertheless
   const bool wakes = change(
       [&] {
         check_open();
-        if (joins_) {
-          fail(ErrorKind::kUsage, "tensor '", unit.front().tensor->name,
-               "' was submitted by a rank that has joined; wait until all have");
+        const std::size_t size = together ? tensors.size() : 1;
+        try {
+          for (auto left = tensors; !left.empty(); left = left.subspan(size)) {
+            take_in(left.first(size));
+          }
+        } catch (const Error&) {
+          refused = std::current_exception();
         }
-        for (std::size_t i = 0; i < unit.size(); ++i) {
-          const std::string& name = unit[i].tensor->name;
-          if (!name.empty() && names_.insert(name).second) continue;
-          for (std::size_t j = 0; j < i; ++j) names_.erase(unit[j].tensor->name);
-          if (name.empty())
-            fail(ErrorKind::kUsage, "a tensor has no name; all ranks must give it one");
-          fail(ErrorKind::kUsage, "tensor '", name,
-               "' was submitted again before it was ready; give it another name, or wait");
-        }
-        if (unit.empty()) return;
-        submitted_.tensors.insert(submitted_.tensors.end(), unit.begin(), unit.end());
-        submitted_.sizes.push_back(unit.size());
       },
       true);
   if (wakes) channel_.engine().wake();
+  if (refused) std::rethrow_exception(refused);
 }
 
 void NegotiationThread::join() {
@@ -313,7 +328,10 @@ Negotiator::~Negotiator() {
   [[maybe_unused]] NegotiationThread* const abandoned = thread_.release();
 }
 
-void Negotiator::submit(std::span<const Submission> tensors) { thread_->submit(tensors); }
+void Negotiator::submit(std::span<const Submission> tensors) { thread_->submit(tensors, true); }
+void Negotiator::submit_each(std::span<const Submission> tensors) {
+  thread_->submit(tensors, false);
+}
 void Negotiator::join() { thread_->join(); }
 std::optional<Outcome> Negotiator::next(std::chrono::nanoseconds timeout) {
   return thread_->next(timeout);

@@ -238,6 +238,30 @@ TEST(negotiation, a_rank_that_has_joined_takes_part_without_data) {
   expect_one_order(world, 4);
 }
 
+TEST(negotiation, what_is_submitted_at_once_is_ready_in_one_round_but_for_what_is_wrong) {
+  NegotiationOptions options;
+  options.hold = 60s;  // nobody takes part in a round before all is submitted there
+  NegotiationWorld world(4, options);
+  world.each([](std::uint32_t rank, NegotiatingRank& self) {
+    for (int step = 0; step < 3; ++step) {
+      std::vector<Submission> all;
+      for (std::uint64_t i = 0; i < 100; ++i) {
+        all.push_back({tensor(concat("gradient ", (i + 37 * rank) % 100)), i});
+      }
+      const auto before = self.negotiator.stats().rounds;
+      std::vector<Submission> wrong = all;
+      wrong.push_back(all.front());
+      wrong.push_back({tensor("after the wrong one"), 100});
+      const std::string error = error_of([&] { self.negotiator.submit_each(wrong); });
+      EXPECT_NE(error.find("submitted again before it was ready"), std::string::npos) << error;
+      self.take_ready(100);
+      // One round, in which they are ready; at first another, in which they are introduced.
+      EXPECT_LE(self.negotiator.stats().rounds - before, 2U);
+      self.ready.clear();
+    }
+  });
+}
+
 TEST(negotiation, a_rank_joins_when_what_it_has_submitted_is_ready) {
   NegotiationWorld world(2);
   world[0].submit("x");

@@ -119,6 +119,9 @@ class Negotiator {
   /// Tensors that are ready together or not at all; usually one. Throws Error(kUsage) for a name
   /// that was submitted and is not ready, and what the negotiator has failed with.
   void submit(std::span<const Submission> tensors);
+  /// As submit() of one after another, but all of them are in the next round. Where it throws,
+  /// those before the one at fault are submitted.
+  void submit_each(std::span<const Submission> tensors);
   /// This rank has no more data, once what it has submitted is ready: it counts as ready for
   /// everything until all ranks have joined. It submits nothing meanwhile.
   void join();
