@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from slipstream.bench import comm_table
 from slipstream.bench.comm import RING, CommReport, CommSpec, measure
-from slipstream.lab import LabSpec
+from slipstream.bench.cross_traffic import cross_traffic
+from slipstream.lab import Lab, LabSpec
 from slipstream.lab import registry as labs
 
 pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
@@ -51,6 +53,28 @@ def test_the_flat_ring_sends_more_between_racks() -> None:
     assert ring.uplink_bytes > 1.5 * ours.uplink_bytes
     rows = comm_table.as_json(report)["rows"]
     assert {row["least_uplink_bytes"] for row in rows if row["uplink_bytes"]} == {1_000_000}
+
+
+def test_cross_traffic_flows_from_every_host_until_the_end() -> None:
+    with Lab(LabSpec(hosts=3, rate="200mbit")) as lab:
+        with cross_traffic(lab, "50mbit"):
+            before = lab.counters()
+            time.sleep(1.0)
+            passed = lab.counters().since(before).hosts
+        time.sleep(0.3)  # what was in buffers
+        before = lab.counters()
+        time.sleep(0.3)
+        after = lab.counters().since(before).hosts
+    assert all(3_000_000 < host.sent_payload_bytes < 8_000_000 for host in passed)
+    assert all(3_000_000 < host.received_payload_bytes < 8_000_000 for host in passed)
+    assert all(host.sent_payload_bytes < 100_000 for host in after)
+
+
+def test_collectives_are_measured_beside_cross_traffic() -> None:
+    report = measured(cross_traffic="100mbit", sizes=(1_000_000,))
+    row = report.row("slipstream", 1_000_000)
+    assert row.host_bytes is None  # they are not ours alone
+    assert row.samples.median > 0.04  # which they take on an idle link
 
 
 @pytest.mark.launcher("mpirun")

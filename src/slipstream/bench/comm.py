@@ -18,8 +18,10 @@ from pathlib import Path
 
 from slipstream.bench import comm_limits, comm_start
 from slipstream.bench.comm_job import COPY_AND_ADD, PING_PONG, Job, Samples
+from slipstream.bench.cross_traffic import cross_traffic
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabCounters, LabSpec
+from slipstream.lab.rates import parse_rate
 from slipstream.settings.variables import variables
 
 PEERS = ("gloo", "mpi", "nccl", "ring")
@@ -45,6 +47,8 @@ class CommSpec:
             Slipstream with the flat ring, whatever the topology.
         rounds: in each of which every contender has its turn, at least 1.
         warmup: calls of each contender before, at least 0.
+        cross_traffic: rate of a connection from every host to the next meanwhile, such as 500mbit;
+            "" for none.
     """
 
     collectives: tuple[str, ...] = ("allreduce",)
@@ -55,6 +59,7 @@ class CommSpec:
     peers: tuple[str, ...] = ("gloo", "mpi", "nccl")
     rounds: int = 5
     warmup: int = 2
+    cross_traffic: str = ""
 
     def __post_init__(self) -> None:
         """Refuses values that are not allowed."""
@@ -71,6 +76,10 @@ class CommSpec:
                 raise UsageError(f"the {name} is {value}; allowed: {least} and more")
         if self.lab is not None and self.local:
             raise UsageError("lab and local are both given; give one of them")
+        if self.cross_traffic:
+            parse_rate(self.cross_traffic, "cross_traffic")
+            if not self.has_network:
+                raise UsageError("cross_traffic is given; it needs a lab of at least two hosts")
 
     @property
     def ranks(self) -> int:
@@ -172,6 +181,8 @@ def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-comm-"))
         lab = stack.enter_context(Lab(spec.lab)) if spec.lab is not None else None
+        if lab is not None and spec.cross_traffic:
+            stack.enter_context(cross_traffic(lab, spec.cross_traffic))
         rows = _run(spec, lab, _job(spec, lab, peers, folder), tell)
         if "ring" in peers:
             rows += _run_ring(spec, lab, folder, tell)
@@ -191,12 +202,13 @@ def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> 
     job = _alone(spec, "together", folder)
     if lab is None or not spec.has_network:
         return dataclasses.replace(job, contenders=tuple(contenders))
+    counted = 0 if spec.cross_traffic else COUNTED_FROM
     return dataclasses.replace(
         job,
         contenders=(*contenders, PING_PONG),
         ping_ranks=(0, lab.spec.ranks_per_host),
         ping_address=lab.addresses[0],
-        counted_from=COUNTED_FROM,
+        counted_from=counted,
     )
 
 
@@ -229,7 +241,7 @@ def _run(
 
 
 def _run_ring(spec: CommSpec, lab: Lab | None, folder: str, on_note: OnNote) -> list[Row]:
-    counted = COUNTED_FROM if spec.has_network else 0
+    counted = COUNTED_FROM if spec.has_network and not spec.cross_traffic else 0
     job = dataclasses.replace(
         _alone(spec, "ring", folder), contenders=("slipstream",), counted_from=counted
     )

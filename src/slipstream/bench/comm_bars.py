@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +114,8 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Case
             ),
         ),
     ]
-    return (*made, *(_local(ranks, large, small, rounds) for ranks in (2, 4)))
+    local = (_local(ranks, large, small, rounds) for ranks in (2, 4))
+    return (*made, _beside_others(large // 4, 20 * rounds), *local)
 
 
 def run(chosen: Sequence[Case], on_note: OnNote) -> Iterator[Outcome]:
@@ -187,7 +189,12 @@ def _outcome_as_json(outcome: Outcome) -> dict[str, Any]:
 def _plain(large: int, small: int, rounds: int) -> Case:
     codecs = ("none", "fp16", "int8", "int8+feedback")
     spec = CommSpec(
-        lab=LabSpec(), sizes=(small, large), codecs=codecs, peers=("gloo",), rounds=rounds
+        lab=LabSpec(),
+        sizes=(small, large),
+        codecs=codecs,
+        peers=("gloo",),
+        rounds=rounds,
+        warmup=SETTLING_CALLS,
     )
     return Case(
         spec=spec,
@@ -206,6 +213,17 @@ def _plain(large: int, small: int, rounds: int) -> Case:
             _tenth(small),
         ),
     )
+
+
+def _beside_others(size: int, rounds: int) -> Case:
+    spec = dataclasses.replace(_spec(LabSpec(), size, rounds, "gloo"), cross_traffic="500mbit")
+
+    def unevenness(report: CommReport) -> float:
+        samples = report.row(OURS, size).samples
+        return samples.p99 / samples.median
+
+    text = f"{format_size(size)}: 99th percentile of the time / median"
+    return Case(spec=spec, bars=(Bar(text=text, measured=unevenness, at_most=1.3),))
 
 
 def _local(ranks: int, large: int, small: int, rounds: int) -> Case:

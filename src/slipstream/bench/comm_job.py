@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -90,6 +91,11 @@ class Samples:
     def median(self) -> float:
         """Seconds of one call."""
         return statistics.median(self.seconds)
+
+    @property
+    def p99(self) -> float:
+        """Seconds that 99 of 100 rounds took at most; with fewer rounds, the longest."""
+        return sorted(self.seconds)[math.ceil(0.99 * len(self.seconds)) - 1]
 
 
 def write_samples(path: Path, samples: Sequence[Samples]) -> None:

@@ -17,6 +17,7 @@ from slipstream.lab import LabSpec
 from slipstream.lab.rates import format_rate
 
 GLOO = "gloo"
+P99_ROUNDS = 100  # fewer have no 99th percentile to speak of
 
 
 def tables(report: CommReport) -> list[Table]:
@@ -35,6 +36,7 @@ def as_json(report: CommReport) -> dict[str, Any]:
             {
                 **asdict(row.samples),
                 "median_seconds": row.samples.median,
+                "p99_seconds": row.samples.p99,
                 "codec": row.codec,
                 "bus_bytes_per_second": row.bus_bandwidth(spec.ranks),
                 "limit_seconds": row.limit_seconds,
@@ -50,7 +52,10 @@ def as_json(report: CommReport) -> dict[str, Any]:
 
 def title(spec: CommSpec) -> str:
     """Returns where it was measured, in one line."""
-    return f"{spec.local} ranks of this machine" if spec.lab is None else describe_lab(spec.lab)
+    if spec.lab is None:
+        return f"{spec.local} ranks of this machine"
+    others = f", beside others' {spec.cross_traffic} from each" if spec.cross_traffic else ""
+    return describe_lab(spec.lab) + others
 
 
 def describe_lab(lab: LabSpec) -> str:
@@ -94,7 +99,9 @@ def _table(report: CommReport, collective: str) -> Table:
     )
     shown.add_column("size", justify="right", no_wrap=True)
     shown.add_column("over", no_wrap=True)
+    has_p99 = spec.rounds >= P99_ROUNDS
     headings = ["median", "bus\nGB/s", "of\nlimit", "gloo's\ntime"]
+    headings += ["p99 /\nmedian"] * has_p99
     headings += ["link,\n/ least"] * counted + ["uplink,\n/ least"] * has_uplinks
     for heading in headings:
         shown.add_column(heading, justify="right", no_wrap=True)
@@ -104,6 +111,7 @@ def _table(report: CommReport, collective: str) -> Table:
         if last and size != last:
             shown.add_section()
         cells = _cells(report, row, _others(rows, size))
+        cells += [f"{row.samples.p99 / row.samples.median:.2f}"] * has_p99
         cells += [_bytes_cell(row.host_bytes, row.least_host_bytes)] * counted
         cells += [_bytes_cell(row.uplink_bytes, row.least_uplink_bytes)] * has_uplinks
         shown.add_row(format_size(size) if size != last else "", _shown_name(row), *cells)

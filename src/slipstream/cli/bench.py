@@ -30,6 +30,7 @@ COMM_EXAMPLES = f"""\b
   slipstream bench comm --local 2                 this machine, no root needed
   slipstream bench comm --codec none,fp16,int8 --sizes 100m
   slipstream bench comm --racks 2 --uplink 250mbit --ranks-per-host 2 --peers gloo,ring
+  slipstream bench comm --cross-traffic 500mbit --sizes 25m --rounds 100
   slipstream bench comm --preset bars --json bars.json
 
 \b
@@ -83,6 +84,9 @@ def comm(
         str, typer.Option(help="Those that are not installed are left out.")
     ] = "gloo,mpi,nccl",
     rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 5,
+    cross_traffic: Annotated[
+        str, typer.Option(help="Rate that each host sends to the next meanwhile: 500mbit.")
+    ] = "",
     preset: Annotated[
         str | None, typer.Option(help="bars: all that is promised, and whether it holds.")
     ] = None,
@@ -103,6 +107,7 @@ def comm(
         codecs=_names(codec),
         peers=_names(peers),
         rounds=rounds,
+        cross_traffic=cross_traffic,
     )
     with _telling() as tell:
         report = measure(spec, tell)

@@ -1,5 +1,6 @@
 """Measurements of collectives: arithmetic, samples, tables, promises and the command."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -267,3 +268,17 @@ def test_wrong_options_are_explained(options: list[str], said: str) -> None:
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+def test_the_99th_percentile_leaves_out_one_of_a_hundred() -> None:
+    seconds = tuple(float(i) for i in range(1, 101))
+    measured = Samples(collective="allreduce", size=4, contender="gloo", calls=1, seconds=seconds)
+    assert measured.p99 == 99.0
+    assert dataclasses.replace(measured, seconds=(3.0, 1.0, 2.0)).p99 == 3.0
+
+
+def test_cross_traffic_needs_hosts_and_a_rate() -> None:
+    with pytest.raises(UsageError, match="at least two hosts"):
+        CommSpec(local=2, cross_traffic="100mbit")
+    with pytest.raises(UsageError, match="cross_traffic is '1'"):
+        CommSpec(lab=LabSpec(), cross_traffic="1")
