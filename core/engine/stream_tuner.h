@@ -19,7 +19,7 @@ namespace slipstream {
 /// small gain has to show against what was in use both before and after. Pure arithmetic: no clock.
 class StreamTuner {
  public:
-  static constexpr std::uint32_t kFirstCount = 2;
+  static constexpr std::uint32_t kFirstCount = 1;
 
   /// `most`: at least 1. `is_fixed`: so many are used and nothing is tried; else `first` at first.
   StreamTuner(std::uint32_t most, bool is_fixed, std::uint32_t first = kFirstCount);

@@ -94,7 +94,7 @@ TEST(StreamTuner, SaysWhatItChoseAndWhy) {
     run(tuner, capped, 2ms);
     news = tuner.take_news();
   }
-  EXPECT_EQ(news, "4 streams carry 1000 Mbit/s, 2 carried 500");
+  EXPECT_EQ(news, "2 streams carry 500 Mbit/s, 1 carried 250");
   EXPECT_EQ(tuner.take_news(), "");
 }
 

@@ -34,7 +34,7 @@ struct RuntimeConfig {
   /// For segments, per peer over TCP; 0: some are opened, and as many used as carry more than
   /// fewer.
   std::uint16_t streams = 0;
-  std::uint16_t first_streams = 0;  ///< of those that are tuned, used at first; 0: two
+  std::uint16_t first_streams = 0;  ///< of those that are tuned, used at first; 0: one
   std::string congestion;           ///< congestion control of TCP; empty: the system's
   std::uint8_t dscp = 0;            ///< 0 to 63
   std::uint64_t pacing_bytes = 0;   ///< a second, that each connection sends at most; 0: no limit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -44,8 +44,7 @@ class Tuning:
 
     Args:
         group: whose allreduces are tuned.
-        knobs: of the adapter, those with most effect first.
-        apply: is called on all ranks at the same step after some of these knobs have been turned.
+        knobs: of the adapter, those with most effect first; turned on all ranks at the same step.
         settings: of this process.
     """
 
@@ -53,11 +52,10 @@ class Tuning:
         self,
         group: _core.Group,
         knobs: Sequence[Knob] = (),
-        apply: Callable[[], None] = lambda: None,
         settings: Settings | None = None,
     ) -> None:
         chosen = Settings.from_environment() if settings is None else settings
-        self._group, self._apply_knobs = group, apply
+        self._group = group
         self._segment = Knob("segment bytes", segment_sizes(chosen), chosen.segment_bytes)
         sizes = [8 * _KIB, 32 * _KIB, 128 * _KIB, 512 * _KIB]
         self._doubling = Knob("recursive doubling up to bytes", sizes, 32 * _KIB)
@@ -146,4 +144,3 @@ class Tuning:
             doubling_bytes=self._doubling.value,
             segment_bytes=self._segment.value,
         )
-        self._apply_knobs()

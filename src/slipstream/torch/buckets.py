@@ -1,9 +1,9 @@
-"""Gradients fused into even buckets, each one piece of memory that is averaged as a whole."""
+"""Gradients in one memory, and its cuts into even buckets, each of which is averaged as a whole."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,29 +22,58 @@ class Phase(enum.Enum):
     REDUCED = enum.auto()
 
 
-class Bucket:
-    """Some parameters and one memory for all their gradients.
+class Gradients:
+    """One memory for the gradients of parameters. It stays where it is however it is cut.
 
     Args:
         parameters: of one dtype, in the order in which gradients become ready.
-        priority: higher goes first on the network.
         keeps_losses: have memory for the error feedback of a codec.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], priority: int, keeps_losses: bool) -> None:
+    def __init__(self, parameters: Sequence[Parameter], keeps_losses: bool) -> None:
+        self.parameters = tuple(parameters)
+        sizes = [parameter.numel() for parameter in parameters]
+        self.buffer = torch.zeros(sum(sizes), dtype=parameters[0].dtype)
+        self.residual = torch.zeros_like(self.buffer) if keeps_losses else None
+        parts = torch.split(self.buffer, sizes)
+        self.views = {
+            parameter: part.view_as(parameter)
+            for parameter, part in zip(parameters, parts, strict=True)
+        }
+
+    def losses(self, parameter: Parameter) -> torch.Tensor:
+        """Returns what a codec has lost of the parameter's gradient so far."""
+        assert self.residual is not None, "without error feedback nothing is kept"
+        begin, end = self.place([parameter])
+        return self.residual[begin:end].view_as(parameter)
+
+    def place(self, parameters: Sequence[Parameter]) -> tuple[int, int]:
+        """Returns the first element of some successive parameters, and the one behind the last."""
+        begin = int(self.views[parameters[0]].storage_offset())
+        return begin, begin + sum(parameter.numel() for parameter in parameters)
+
+
+class Bucket:
+    """Successive parameters, whose gradients are averaged together.
+
+    Args:
+        gradients: of which it is a cut.
+        parameters: of those, in the same order.
+        priority: higher goes first on the network.
+    """
+
+    def __init__(
+        self, gradients: Gradients, parameters: Sequence[Parameter], priority: int
+    ) -> None:
         self.parameters = tuple(parameters)
         self.priority = priority
         self.phase = Phase.IDLE
         self.options: list[dict[str, Any]] | None = None  # of the step that is due
         self.dropped = False  # the user has zeroed the gradients since
-        sizes = [parameter.numel() for parameter in parameters]
-        self.buffer = torch.zeros(sum(sizes), dtype=parameters[0].dtype)
-        self.residual = torch.zeros_like(self.buffer) if keeps_losses else None
-        parts = torch.split(self.buffer, sizes)
-        self._views = {
-            parameter: part.view_as(parameter)
-            for parameter, part in zip(parameters, parts, strict=True)
-        }
+        begin, end = gradients.place(parameters)
+        self.buffer = gradients.buffer[begin:end]
+        self.residual = None if gradients.residual is None else gradients.residual[begin:end]
+        self._views = {parameter: gradients.views[parameter] for parameter in parameters}
         self._missing: set[Parameter] = set(parameters)
         self._present: set[Parameter] = set()  # that had a gradient in this step
         self._kept: set[Parameter] = set()  # whose averages new gradients are added to
@@ -63,13 +92,6 @@ class Bucket:
     def view(self, parameter: Parameter) -> torch.Tensor:
         """Returns where the parameter's gradient is."""
         return self._views[parameter]
-
-    def losses(self, parameter: Parameter) -> torch.Tensor:
-        """Returns what a codec has lost of the parameter's gradient so far."""
-        view = self._views[parameter]
-        assert self.residual is not None, "without error feedback nothing is kept"
-        begin = view.storage_offset()
-        return self.residual[begin : begin + view.numel()].view_as(view)
 
     def fill(self, parameter: Parameter) -> None:
         """Takes the gradient that autograd has left at the parameter."""
@@ -135,37 +157,43 @@ class Bucket:
         self.phase, self.dropped = Phase.FILLING, False
 
 
-def plan_buckets(
-    parameters: Iterable[Parameter], bucket_bytes: int, first_bytes: int
-) -> list[list[Parameter]]:
-    """Cuts parameters into buckets of even sizes, in the order in which gradients become ready.
+def gradients_of(parameters: Iterable[Parameter], keeps_losses: bool) -> list[Gradients]:
+    """Returns the memory of each dtype; one that is only now and then used does not split others.
 
     Args:
         parameters: in forward order.
-        bucket_bytes: about the size of a bucket. A larger parameter has one of its own.
-        first_bytes: about the size of the first one, so that communication begins early.
-
-    Returns:
-        Buckets of one dtype each; a dtype that is only now and then used does not split others.
+        keeps_losses: of those in float32, which alone are encoded.
     """
     by_dtype: dict[torch.dtype, list[Parameter]] = {}
     for parameter in reversed(list(parameters)):
         by_dtype.setdefault(parameter.dtype, []).append(parameter)
-    buckets: list[list[Parameter]] = []
-    for same in by_dtype.values():
-        sizes = [each.numel() * each.element_size() for each in same]
-        rest = max(0, sum(sizes) - first_bytes)
-        even = rest / max(1, round(rest / bucket_bytes))
-        full = float(first_bytes)
-        current: list[Parameter] = []
-        total = 0
-        for parameter, size in zip(same, sizes, strict=True):
-            # Closed where that comes nearer to an even size than taking the next one in as well.
-            if current and total + size / 2 > full:
-                buckets.append(current)
-                current, total, full = [], 0, even
-            current.append(parameter)
-            total += size
-        if current:
-            buckets.append(current)
-    return buckets
+    return [
+        Gradients(same, keeps_losses and dtype == torch.float32) for dtype, same in by_dtype.items()
+    ]
+
+
+def cut(
+    parameters: Iterable[Parameter], bucket_bytes: int, first_bytes: int
+) -> Iterator[list[Parameter]]:
+    """Yields the parameters of one bucket after the other, of even sizes.
+
+    Args:
+        parameters: of one dtype, in the order in which gradients become ready.
+        bucket_bytes: about the size of a bucket. A larger parameter has one of its own.
+        first_bytes: about the size of the first one, so that communication begins early.
+    """
+    sizes = {each: each.numel() * each.element_size() for each in parameters}
+    rest = max(0, sum(sizes.values()) - first_bytes)
+    even = rest / max(1, round(rest / bucket_bytes))
+    full = float(first_bytes)
+    current: list[Parameter] = []
+    total = 0
+    for parameter, size in sizes.items():
+        # Closed where that comes nearer to an even size than taking the next one in as well.
+        if current and total + size / 2 > full:
+            yield current
+            current, total, full = [], 0, even
+        current.append(parameter)
+        total += size
+    if current:
+        yield current

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -186,11 +186,9 @@ class SlipstreamProcessGroup(ProcessGroup):
         submission = collectives.allreduce_encoded(self._lane(), tensor, how, self._unhurried())
         return self._work("all_reduce", submission)
 
-    def make_tuning(
-        self, knobs: Sequence[Knob] = (), apply: Callable[[], None] = lambda: None
-    ) -> Tuning:
+    def make_tuning(self, knobs: Sequence[Knob] = ()) -> Tuning:
         """Returns what tunes the group's allreduces, and an adapter's knobs, step by step."""
-        return Tuning(self._group, knobs, apply)
+        return Tuning(self._group, knobs)
 
     def allreduce_coalesced(
         self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED

@@ -31,7 +31,7 @@ from torch.optim import Optimizer
 from slipstream.comm.tuner import Knob
 from slipstream.comm.tuning import Tuning
 from slipstream.errors import UsageError
-from slipstream.torch.buckets import Bucket, Phase, plan_buckets
+from slipstream.torch.buckets import Bucket, Phase, cut, gradients_of
 from slipstream.torch.compression import CODECS, check_codec, keeps_what_is_lost
 from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 from slipstream.torch.waiting import no_longer_wait, wait_when_read
@@ -139,10 +139,11 @@ class Overlap:
     ) -> None:
         self._model, self._optimizer, self._wire = model, optimizer, wire
         self._fusion, self._across = fusion, across_steps
-        self._trained = [each for each in model.parameters() if each.requires_grad]
         self._names = {each: name for name, each in model.named_parameters()}
+        trained = [each for each in model.parameters() if each.requires_grad]
+        self._gradients = gradients_of(trained, wire.keeps_losses)
         self._fuse()
-        self.tuning = wire.group.make_tuning([fusion], self._fuse_anew)
+        self.tuning = wire.group.make_tuning([fusion])
         self._next = 0  # the bucket that is sent next
         self._in_backward = False
         self._used = _Used(wire.group, list(self._bucket_of))
@@ -179,44 +180,41 @@ class Overlap:
         """Return what the codec has lost so far, by parameter name; it differs by rank."""
         self.wait()
         kept = {
-            self._names[parameter]: bucket.losses(parameter).clone()
-            for parameter, bucket in self._bucket_of.items()
-            if bucket.residual is not None
+            self._names[parameter]: gradients.losses(parameter).clone()
+            for gradients in self._gradients
+            if gradients.residual is not None
+            for parameter in gradients.parameters
         }
         return {"codec": self._wire.codec, "residuals": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the losses that this rank saved; other bucket sizes do not matter."""
         self.wait()
-        for parameter, bucket in self._bucket_of.items():
-            losses = state["residuals"].get(self._names[parameter])
-            if losses is not None and bucket.residual is not None:
-                bucket.losses(parameter).copy_(losses)
+        for gradients in self._gradients:
+            for parameter in gradients.parameters if gradients.residual is not None else ():
+                losses = state["residuals"].get(self._names[parameter])
+                if losses is not None:
+                    gradients.losses(parameter).copy_(losses)
 
     # Fusion.
 
     def _fuse(self) -> None:
         """Makes the buckets, in the order in which they are sent."""
         self._fused = size = self._fusion.value
-        self._buckets = [
-            Bucket(
-                parameters,
-                priority,
-                self._wire.keeps_losses and parameters[0].dtype == torch.float32,
-            )
-            for priority, parameters in enumerate(
-                plan_buckets(self._trained, size, min(_FIRST_BYTES, size))
-            )
-        ]
+        self._buckets: list[Bucket] = []
+        for gradients in self._gradients:
+            for parameters in cut(gradients.parameters, size, min(_FIRST_BYTES, size)):
+                self._buckets.append(Bucket(gradients, parameters, len(self._buckets)))
         self._bucket_of = {each: bucket for bucket in self._buckets for each in bucket.parameters}
 
     def _fuse_anew(self) -> None:
-        """Makes other buckets, after a step; what a codec has lost moves with the parameters."""
+        """Cuts otherwise where that was chosen: before the first gradient of a step, when forward
+        has waited for the last one's."""
         if self._fused == self._fusion.value:
             return
-        state = self.state_dict()
-        self._fuse()
-        self.load_state_dict(state)
+        self.wait()
+        if all(each.phase is Phase.IDLE for each in self._buckets):  # else gradients are adding up
+            self._fuse()
 
     # Who waits for what: see waiting.py.
 
@@ -248,6 +246,7 @@ class Overlap:
         if not self._in_backward:
             self._in_backward = True
             _at_end_of_backward(self._complete)
+            self._fuse_anew()
         bucket = self._bucket_of[parameter]
         if bucket.options is not None:
             self._finish(bucket)
