@@ -115,7 +115,7 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Case
         ),
     ]
     local = (_local(ranks, large, small, rounds) for ranks in (2, 4))
-    return (*made, _beside_others(large // 4, 20 * rounds), *local)
+    return (*made, _beside_others(large, 20 * rounds), *local)
 
 
 def run(chosen: Sequence[Case], on_note: OnNote) -> Iterator[Outcome]:
@@ -216,7 +216,7 @@ def _plain(large: int, small: int, rounds: int) -> Case:
 
 
 def _beside_others(size: int, rounds: int) -> Case:
-    spec = dataclasses.replace(_spec(LabSpec(), size, rounds, "gloo"), cross_traffic="500mbit")
+    spec = dataclasses.replace(_spec(LabSpec(), size, rounds), cross_traffic="500mbit")
 
     def unevenness(report: CommReport) -> float:
         samples = report.row(OURS, size).samples
