@@ -270,12 +270,15 @@ bool Engine::poll_once() {
 }
 
 bool Engine::pump_peers() {
-  std::uint64_t delivered = 0;
   const bool waited = std::exchange(network_waits_, false);
+  const bool tunes = waited && tunes_streams();
   bool any = false, unsent = false;
   for (const auto& peer : peers_) {
     if (!peer || !peer->reachable()) continue;
-    delivered += peer->take_delivered();
+    const std::uint64_t delivered = peer->take_delivered();
+    if (tunes && !peer->is_local() && peer->waits()) {
+      stream_tuner_.note(peer->rank(), now_ - last_poll_, delivered);
+    }
     if (peer->has_unsent()) any = peer->pump(now_) || any;
     unsent = unsent || peer->has_unsent();
     network_waits_ = network_waits_ || (!peer->is_local() && peer->waits());
@@ -283,7 +286,7 @@ bool Engine::pump_peers() {
   }
   unsent_.store(unsent, std::memory_order_relaxed);
   note_waiting(waited);
-  if (waited) tune_streams(delivered);
+  if (tunes) tune_streams();
   return any;
 }
 

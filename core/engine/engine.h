@@ -132,7 +132,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   bool poll_once();
   bool pump_peers();
   void note_waiting(bool waited);
-  void tune_streams(std::uint64_t bytes);
+  [[nodiscard]] bool tunes_streams() const;
+  void tune_streams();
   void use_streams();
   void on_streams(const Peer& peer, const Frame& frame);
   void start_submitted();

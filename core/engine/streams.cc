@@ -22,10 +22,11 @@ void Engine::note_waiting(bool waited) {
 /// All ranks use the same number, that of the one that waits most: a rank with more streams than
 /// others would only take from them at receivers that all send to, and one that is starved has
 /// nothing to judge by.
-void Engine::tune_streams(std::uint64_t bytes) {
-  if (options_.fixed_streams || now_ < led_until_) return;
+bool Engine::tunes_streams() const { return !options_.fixed_streams && now_ >= led_until_; }
+
+void Engine::tune_streams() {
   const std::uint32_t before = stream_tuner_.count();
-  stream_tuner_.waited(now_ - last_poll_, bytes);
+  stream_tuner_.waited(now_ - last_poll_);
   if (stream_tuner_.count() == before && now_ < lead_again_) return;
   lead_again_ = now_ + kLead / 10;
   Frame frame;

@@ -24,7 +24,8 @@ double run(StreamTuner& tuner, const Network& network, Nanoseconds time, double 
     const double jitter = 1 + noise * (static_cast<double>(random >> 8U) / (1 << 23) - 1);
     const double rate = network(tuner.count()) * jitter;
     const double poll = rate * std::chrono::duration<double>(kPoll).count();
-    tuner.waited(kPoll, static_cast<std::uint64_t>(poll));
+    tuner.note(0, kPoll, static_cast<std::uint64_t>(poll));
+    tuner.waited(kPoll);
     bytes += poll;
   }
   return bytes / std::chrono::duration<double>(time).count();
@@ -94,8 +95,33 @@ TEST(StreamTuner, SaysWhatItChoseAndWhy) {
     run(tuner, capped, 2ms);
     news = tuner.take_news();
   }
-  EXPECT_EQ(news, "2 streams carry 500 Mbit/s, 1 carried 250");
+  EXPECT_EQ(news, "2 streams carry 2 times what 1 did");
   EXPECT_EQ(tuner.take_news(), "");
+}
+
+/// An operation goes on with peers behind a slower link, as one over racks does.
+TEST(StreamTuner, PhasesWithNearerPeersAreNoGain) {
+  StreamTuner tuner(16, false);
+  std::uint32_t most = 0;
+  for (int i = 0; i < 50'000; ++i) {
+    const bool is_near = i / 137 % 3 == 0;
+    tuner.note(is_near ? 1 : 3, 2ms, is_near ? 120'000 : 15'000);
+    tuner.waited(2ms);
+    if (i > 5'000) most = std::max(most, tuner.count());
+  }
+  EXPECT_LE(most, 4U);  // while it tries
+  EXPECT_EQ(tuner.count(), 1U);
+}
+
+TEST(StreamTuner, WhatOnePeerGainsAtTheExpenseOfOthersIsNoGain) {
+  StreamTuner tuner(16, false);
+  for (int i = 0; i < 5'000; ++i) {
+    const std::uint64_t more = tuner.count() > 1 ? 50'000 : 0;
+    tuner.note(0, 2ms, 100'000 + more);
+    tuner.note(1, 2ms, 100'000 - more);
+    tuner.waited(2ms);
+  }
+  EXPECT_EQ(tuner.count(), 1U);
 }
 
 TEST(StreamTuner, TriesNothingWhereTheNumberIsGiven) {
