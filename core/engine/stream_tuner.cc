@@ -18,7 +18,7 @@ constexpr double kKeeps = 0.998;               // of the base, a window
 constexpr double kLeastSeconds = 0.02;         // of waiting that a rate is taken of
 constexpr std::uint32_t kUsualWindows = 40;    // longer than an operation, which has phases
 constexpr std::uint32_t kStrangeWindows = 10;  // in which only other peers waited than before
-constexpr std::uint32_t kFirstPatience = 200, kMostPatience = 1600;  // windows between trials
+constexpr std::uint32_t kFirstPatience = 400, kMostPatience = 3200;  // windows between trials
 
 }  // namespace
 

@@ -103,6 +103,31 @@ def check_what_is_lost_moves_along() -> None:
     handle.remove()
 
 
+def check_fused_anew_while_training() -> None:
+    """Cuts change with updates still due; where gradients add up, they wait for the next step."""
+    results: list[torch.Tensor] = []
+    for sizes in ([1000], [1000, 1 << 20]):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        handle = overlap(model, optimizer, bucket_bytes=1000)
+        handle._fusion.values = sorted(sizes)
+        cuts: set[int] = set()
+        for step in range(12):
+            handle._fusion.set(sizes[step % len(sizes)])
+            if step % 4 == 1:
+                model(torch.full((4, 16), 0.1 * step)).sum().backward()
+            torch.manual_seed(1000 * step + dist.get_rank())
+            model(torch.randn(4, 16)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=step % 3 > 0)
+            cuts.add(len(handle._buckets))
+        assert len(cuts) == len(sizes), cuts
+        handle.remove()
+        results.append(weights(model))
+        check_alike(results[-1].tolist())
+    torch.testing.assert_close(results[0], results[1])
+
+
 def check_tuned_ddp() -> None:
     results: list[torch.Tensor] = []
     for tunes in (False, True):
@@ -123,6 +148,7 @@ def main() -> None:
     dist.init_process_group("slipstream")
     check_overlap_is_tuned()
     check_what_is_lost_moves_along()
+    check_fused_anew_while_training()
     check_tuned_ddp()
     dist.destroy_process_group()
 
