@@ -284,7 +284,9 @@ class Negotiator:
     def submit(self, tensor: Tensor, token: int = 0) -> None: ...
 
     def submit_all(self, tensors: Sequence[Tensor], first_token: int = 0) -> None:
-        """As submit() of one after another, with tokens that count up."""
+        """
+        As submit() of one after another, with tokens that count up, but in one round.
+        """
 
     def submit_fused(self, tensors: Sequence[Tensor], tokens: Sequence[int]) -> None:
         """They become ready together, or not at all."""

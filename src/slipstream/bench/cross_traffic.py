@@ -9,7 +9,6 @@ addresses of all hosts.
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from slipstream.errors import SlipstreamError
 from slipstream.lab import Lab
 from slipstream.lab.rates import parse_rate
+from slipstream.settings import detect_launcher
 
 START_SECONDS = 30.0
 CHUNK = bytes(1 << 18)
@@ -59,7 +59,8 @@ def main(bytes_per_second: int, addresses: Sequence[str]) -> None:
         bytes_per_second: of this host's connection.
         addresses: of all hosts.
     """
-    rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
+    launch = detect_launcher()
+    rank, port = launch.rank, launch.master_port
     listener = socket.create_server((addresses[rank], port))
     threading.Thread(target=_drain, args=(listener,), daemon=True).start()
     with _connect(addresses[(rank + 1) % len(addresses)], port) as stream:
