@@ -25,6 +25,9 @@ SHORTER = {
     "slipstream bench comm --collective all_gather,reduce_scatter,broadcast,all_to_all": COMM,
     "slipstream bench comm --codec none,fp16,int8,int8+feedback --sizes 100m": COMM,
     "slipstream bench comm --ranks-per-host 2 --racks 2 --uplink 250mbit --peers gloo,ring": COMM,
+    "slipstream bench comm --cross-traffic 500mbit --sizes 25m --rounds 100": (
+        f"{COMM} --cross-traffic 50mbit"
+    ),
     "slipstream bench train": TRAIN,
     "slipstream bench train --model large --flow-rate 250mbit --codec none,fp16": TRAIN,
     "slipstream bench replay resnet50 vgg16 --limits": "",
