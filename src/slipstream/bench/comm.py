@@ -91,6 +91,11 @@ class CommSpec:
         """Whether there are two hosts at least."""
         return self.lab is not None and self.lab.hosts > 1
 
+    @property
+    def counted_from(self) -> int:
+        """Size from which what passes the links is counted; 0 where it is not ours alone."""
+        return COUNTED_FROM if self.has_network and not self.cross_traffic else 0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
@@ -202,13 +207,12 @@ def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> 
     job = _alone(spec, "together", folder)
     if lab is None or not spec.has_network:
         return dataclasses.replace(job, contenders=tuple(contenders))
-    counted = 0 if spec.cross_traffic else COUNTED_FROM
     return dataclasses.replace(
         job,
         contenders=(*contenders, PING_PONG),
         ping_ranks=(0, lab.spec.ranks_per_host),
         ping_address=lab.addresses[0],
-        counted_from=counted,
+        counted_from=spec.counted_from,
     )
 
 
@@ -241,9 +245,10 @@ def _run(
 
 
 def _run_ring(spec: CommSpec, lab: Lab | None, folder: str, on_note: OnNote) -> list[Row]:
-    counted = COUNTED_FROM if spec.has_network and not spec.cross_traffic else 0
     job = dataclasses.replace(
-        _alone(spec, "ring", folder), contenders=("slipstream",), counted_from=counted
+        _alone(spec, "ring", folder),
+        contenders=("slipstream",),
+        counted_from=spec.counted_from,
     )
     rows = _run(spec, lab, job, on_note, {variables()["algorithm"].name: "ring"})
     return [

@@ -31,7 +31,6 @@ class Gradients:
     """
 
     def __init__(self, parameters: Sequence[Parameter], keeps_losses: bool) -> None:
-        self.parameters = tuple(parameters)
         sizes = [parameter.numel() for parameter in parameters]
         self.buffer = torch.zeros(sum(sizes), dtype=parameters[0].dtype)
         self.residual = torch.zeros_like(self.buffer) if keeps_losses else None

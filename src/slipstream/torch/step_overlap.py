@@ -183,7 +183,7 @@ class Overlap:
             self._names[parameter]: gradients.losses(parameter).clone()
             for gradients in self._gradients
             if gradients.residual is not None
-            for parameter in gradients.parameters
+            for parameter in gradients.views
         }
         return {"codec": self._wire.codec, "residuals": kept}
 
@@ -191,7 +191,7 @@ class Overlap:
         """Take over the losses that this rank saved; other bucket sizes do not matter."""
         self.wait()
         for gradients in self._gradients:
-            for parameter in gradients.parameters if gradients.residual is not None else ():
+            for parameter in gradients.views if gradients.residual is not None else ():
                 losses = state["residuals"].get(self._names[parameter])
                 if losses is not None:
                     gradients.losses(parameter).copy_(losses)
@@ -203,7 +203,7 @@ class Overlap:
         self._fused = size = self._fusion.value
         self._buckets: list[Bucket] = []
         for gradients in self._gradients:
-            for parameters in cut(gradients.parameters, size, min(_FIRST_BYTES, size)):
+            for parameters in cut(gradients.views, size, min(_FIRST_BYTES, size)):
                 self._buckets.append(Bucket(gradients, parameters, len(self._buckets)))
         self._bucket_of = {each: bucket for bucket in self._buckets for each in bucket.parameters}
 
