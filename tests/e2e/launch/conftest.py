@@ -1,5 +1,6 @@
 """Real launches: the command line as a user types it, and what it leaves behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -118,7 +119,8 @@ def run(tmp_path: Path) -> Iterator[Run]:
             launch.process.kill()
             launch.process.wait()
         for pid in launch.descendants():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(name="wait_until", scope="session")

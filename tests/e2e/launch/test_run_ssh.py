@@ -1,5 +1,6 @@
 """`slipstream run -H` over real sshd, each host a network namespace of its own."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -119,7 +120,8 @@ def disconnect(network: Network) -> None:
         name = network.namespace(host)
         listed = subprocess.run(["ip", "netns", "pids", name], capture_output=True, check=False)
         for pid in listed.stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
+                os.kill(int(pid), signal.SIGKILL)
         subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
         names = Path("/etc/netns") / name
         if names.exists():
