@@ -58,6 +58,15 @@ PEERS: Mapping[str, Peer] = {
             )
             for codec in ("fp32", "fp16", "int8")
         ),
+        # What tuning costs and gains: the same with nothing tuned.
+        Peer(
+            name="across-untuned",
+            title="the same, untuned",
+            strategy="across",
+            backend="slipstream",
+            environ={"SLIPSTREAM_DETERMINISTIC": "1"},
+            is_default=False,
+        ),
         Peer(
             name="horovod",
             title="Horovod over gloo",
@@ -171,14 +180,15 @@ def peers(names: Sequence[str]) -> tuple[Peer, ...]:
 
 
 def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
-    """Returns all peers that can be run here and, if asked for, with sparse gradients.
+    """Returns the usual peers that can be run here and, if asked for, with sparse gradients.
 
     Hooks and Horovod's optimizer want dense ones. Horovod is left out where it is not installed.
 
     Args:
         spec: what is replayed.
     """
-    allowed = [peer for peer in PEERS.values() if not spec.sparse or peer.strategy == "ddp"]
+    usual = [peer for peer in PEERS.values() if peer.is_default]
+    allowed = [peer for peer in usual if not spec.sparse or peer.strategy == "ddp"]
     return tuple(
         peer for peer in allowed if not peer.strategy.startswith("horovod") or has_horovod()
     )

@@ -24,6 +24,7 @@ class Peer:
         wire: precision of gradients between hosts.
         backend: of torch.distributed.
         environ: variables that make it so.
+        is_default: it takes part where nobody has chosen the peers.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Peer:
     wire: Wire = "fp32"
     backend: str = "gloo"
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    is_default: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +94,11 @@ class Measured:
     def median(self) -> float:
         """Of the steps, in seconds."""
         return statistics.median(self.seconds)
+
+    @property
+    def mean(self) -> float:
+        """Of the steps, in seconds; what single slow ones cost shows here."""
+        return statistics.fmean(self.seconds)
 
     def write(self, path: str) -> None:
         """Writes what `read` reads."""

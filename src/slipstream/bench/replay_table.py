@@ -30,7 +30,7 @@ def table(spec: ReplaySpec, rows: Sequence[Row]) -> Table:
         shown.add_column("peer")
     shown.add_column("wire")
     if is_measured:
-        for heading in ("step s", "from - to s", "efficiency"):
+        for heading in ("step s", "mean s", "from - to s", "efficiency"):
             shown.add_column(heading, justify="right")
     shown.add_column("limit within", justify="right")
     shown.add_column("limit across", justify="right")
@@ -46,11 +46,12 @@ def table(spec: ReplaySpec, rows: Sequence[Row]) -> Table:
 
 def _measured_cells(row: Row) -> list[str]:
     if row.steps is None or row.efficiency is None:
-        return [row.peer, row.wire, "", "", ""]
+        return [row.peer, row.wire, *("",) * 4]
     return [
         row.peer,
         "" if is_compute_only(row) else row.wire,
         f"{row.steps.median:.3f}",
+        f"{row.steps.mean:.3f}",
         f"{min(row.steps.seconds):.3f} - {max(row.steps.seconds):.3f}",
         f"{row.efficiency:.3f}",
     ]
@@ -115,6 +116,7 @@ def _row_as_json(row: Row) -> dict[str, Any]:
         "peer": row.peer,
         "wire": row.wire,
         "median_seconds": row.steps.median if row.steps else None,
+        "mean_seconds": row.steps.mean if row.steps else None,
         "seconds": (row.steps or Measured(seconds=())).seconds,
         "efficiency": row.efficiency,
         "limit_within": row.limit.efficiency_within,
