@@ -271,12 +271,11 @@ bool Engine::poll_once() {
 
 bool Engine::pump_peers() {
   const bool waited = std::exchange(network_waits_, false);
-  const bool tunes = waited && tunes_streams();
   bool any = false, unsent = false;
   for (const auto& peer : peers_) {
     if (!peer || !peer->reachable()) continue;
     const std::uint64_t delivered = peer->take_delivered();
-    if (tunes && !peer->is_local() && peer->waits()) {
+    if (waited && !peer->is_local() && peer->waits()) {
       stream_tuner_.note(peer->rank(), now_ - last_poll_, delivered);
     }
     if (peer->has_unsent()) any = peer->pump(now_) || any;
@@ -285,8 +284,7 @@ bool Engine::pump_peers() {
     peer->send_acknowledgements(false);
   }
   unsent_.store(unsent, std::memory_order_relaxed);
-  note_waiting(waited);
-  if (tunes) tune_streams();
+  tune_streams(waited);
   return any;
 }
 

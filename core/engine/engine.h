@@ -131,11 +131,6 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   void watch_transports(const std::function<bool(const Transport&)>& is_busy);
   bool poll_once();
   bool pump_peers();
-  void note_waiting(bool waited);
-  [[nodiscard]] bool tunes_streams() const;
-  void tune_streams();
-  void use_streams();
-  void on_streams(const Peer& peer, const Frame& frame);
   void start_submitted();
   void start(const std::shared_ptr<Operation>& operation);
   void note_bulk(Operation& operation);
@@ -177,6 +172,14 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   void on_message(Peer& peer, Group& group, const Frame& frame, std::span<const std::byte> payload);
   void match(const std::shared_ptr<Operation>& receive, Early&& message);
   void check_message_possible(const std::shared_ptr<Operation>& operation);
+
+  // streams.cc: how many carry segments
+  void tune_streams(bool waited);
+  void announce_streams();
+  void report_streams();
+  void use_streams();
+  void on_streams(const Peer& peer, const Frame& frame);
+  void on_streams_report(const Peer& peer, const Frame& frame);
 
   // watch.cc: what goes wrong
   void tick();
@@ -237,9 +240,8 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   Stats stats_;
   StreamTuner stream_tuner_;
   TimePoint led_until_{}, lead_again_{};  // another rank tunes the streams of all; this one does
-  Nanoseconds waited_{};                  // for streams, since:
-  TimePoint waiting_since_{};
-  std::uint64_t waiting_permille_ = 0;
+  std::uint32_t leader_ = 0, announced_ = 0;  // that other one; this one's last plan
+  TimePoint waited_{};                        // for streams, the last time
   std::vector<std::pair<std::uint32_t, std::string>> lost_streams_;  // by whom, not told yet
   bool network_waits_ = false;
   std::atomic<std::uint64_t> running_bulk_{0};  // operations

@@ -79,6 +79,8 @@ void Engine::arrived(std::uint32_t rank, std::uint32_t stream, const Frame& fram
       return on_goodbye(peer);
     case FrameKind::kStreams:
       return on_streams(peer, frame);
+    case FrameKind::kStreamsReport:
+      return on_streams_report(peer, frame);
     default:
       break;
   }

@@ -11,7 +11,7 @@ namespace slipstream {
 namespace {
 constexpr std::uint64_t kControlPerAcknowledgement = 16;
 constexpr std::uint32_t kNoStream = ~std::uint32_t{0};
-constexpr int kPatience = 2;  // times the delay of the quickest stream, before a slower one is used
+constexpr double kPatience = 1.2;  // times the quickest stream's delay: slower ones are not used
 }  // namespace
 
 /// Of one operation, over links that copy the last step first: what has just been summed is still

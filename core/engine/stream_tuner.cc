@@ -1,6 +1,7 @@
 #include "engine/stream_tuner.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "slipstream/error.h"
@@ -9,184 +10,235 @@ namespace slipstream {
 namespace {
 
 constexpr Nanoseconds kWindow = 150ms;         // of waiting, which is less than what the clock says
-constexpr double kGain = 1.06;                 // more streams must bring this
+constexpr std::uint32_t kDiscarded = 2;        // windows after a change, until queues are as usual
+constexpr double kGain = 1.04;                 // more streams must bring this
 constexpr double kClearGain = 1.4;             // so much is believed at once
 constexpr double kClearLoss = 0.8;             // likewise
 constexpr double kLoss = 0.97;                 // fewer may cost this
 constexpr double kChange = 1.3;                // the network is another one
+constexpr double kOtherNetwork = 2;            // a report in between trials; else 1
+constexpr double kUnknownLoss = 0.01;          // less than any that is allowed
 constexpr double kKeeps = 0.998;               // of the base, a window
-constexpr double kLeastSeconds = 0.02;         // of waiting that a rate is taken of
 constexpr std::uint32_t kUsualWindows = 40;    // longer than an operation, which has phases
 constexpr std::uint32_t kStrangeWindows = 10;  // in which only other peers waited than before
 constexpr std::uint32_t kFirstPatience = 400, kMostPatience = 3200;  // windows between trials
 
 }  // namespace
 
+std::uint64_t StreamTuner::Plan::packed() const {
+  return std::uint64_t{number} << 32U | static_cast<std::uint64_t>(trial) << 24U |
+         std::uint64_t{base_count} << 12U | count;
+}
+
+StreamTuner::Plan StreamTuner::Plan::unpacked(std::uint64_t bits) {
+  constexpr std::uint64_t kCountBits = 0xfff, kTrialBits = 3;
+  return {.trial = static_cast<Trial>(bits >> 24U & kTrialBits),
+          .count = static_cast<std::uint32_t>(bits & kCountBits),
+          .base_count = static_cast<std::uint32_t>(bits >> 12U & kCountBits),
+          .number = static_cast<std::uint32_t>(bits >> 32U)};
+}
+
 StreamTuner::StreamTuner(std::uint32_t most, bool is_fixed, std::uint32_t first)
-    : most_(most), is_fixed_(is_fixed), count_(is_fixed ? most : std::clamp(first, 1U, most)) {}
+    : most_(most), is_fixed_(is_fixed) {
+  plan_.count = plan_.base_count = is_fixed ? most : std::clamp(first, 1U, most);
+}
+
+std::uint32_t StreamTuner::count() const {
+  const bool is_tried = plan_.trial == Trial::kMore || plan_.trial == Trial::kFewer;
+  return is_tried ? plan_.count : plan_.base_count;
+}
 
 void StreamTuner::note(std::uint32_t peer, Nanoseconds time, std::uint64_t bytes) {
   if (is_fixed_ || most_ <= 1) return;
-  if (peer >= window_.size()) window_.resize(peer + std::size_t{1});
-  window_[peer].seconds += std::chrono::duration<double>(time).count();
-  window_[peer].bytes += static_cast<double>(bytes);
+  window_.note(peer, time, bytes);
 }
 
 void StreamTuner::waited(Nanoseconds time) {
   if (is_fixed_ || most_ <= 1) return;
   time_ += time;
+  waited_ += std::chrono::duration<double>(time).count();
   if (time_ >= kWindow) end_window();
 }
 
-void StreamTuner::follow(std::uint32_t count) {
-  base_count_ = std::clamp(count, 1U, most_);
-  use(Trial::kNone, base_count_);
-  base_.clear();
-  usual_.clear();
-  num_usual_ = 0;
-  rest_ = kFirstPatience;
+std::optional<StreamTuner::Report> StreamTuner::take_report() {
+  return std::exchange(report_, std::nullopt);
 }
 
 std::string StreamTuner::take_news() { return std::exchange(news_, {}); }
 
-void StreamTuner::add(Sample& sum, const Sample& other) {
-  if (sum.size() < other.size()) sum.resize(other.size());
-  for (std::size_t peer = 0; peer < other.size(); ++peer) {
-    sum[peer].seconds += other[peer].seconds;
-    sum[peer].bytes += other[peer].bytes;
-  }
+void StreamTuner::follow(Plan plan) {
+  plan.count = std::clamp(plan.count, 1U, most_);
+  plan.base_count = std::clamp(plan.base_count, 1U, most_);
+  if (std::exchange(follows_, true) && plan == plan_) return;
+  begin(plan);
+  usual_.clear();
+  num_usual_ = 0;
+  rest_ = kFirstPatience;
+  if (plan.trial != Trial::kNone) report_ = Report{plan_.number, 0, base_waited_};
 }
 
-void StreamTuner::raise(Sample& best, const Sample& other) {
-  if (best.size() < other.size()) best.resize(other.size());
-  for (std::size_t peer = 0; peer < other.size(); ++peer) {
-    if (other[peer].seconds < kLeastSeconds) continue;
-    const bool is_better =
-        other[peer].bytes * best[peer].seconds >= best[peer].bytes * other[peer].seconds;
-    if (is_better) best[peer] = other[peer];
-  }
-}
-
-/// How long the base would have taken for what the sample has delivered, divided by what it took;
-/// 0 where they have no peer in common.
-double StreamTuner::gain(const Sample& sample, const Sample& base) {
-  double before = 0, now = 0;
-  for (std::size_t peer = 0; peer < std::min(sample.size(), base.size()); ++peer) {
-    if (base[peer].bytes <= 0 || sample[peer].seconds <= 0) continue;
-    before += sample[peer].bytes * base[peer].seconds / base[peer].bytes;
-    now += sample[peer].seconds;
-  }
-  return now > 0 ? before / now : 0;
+void StreamTuner::hear(std::uint32_t rank, const Report& report) {
+  if (follows_ || is_fixed_ || report.number != plan_.number) return;
+  if (plan_.trial != Trial::kNone) return take(outcomes_[rank], report.gain, report.waited);
+  rest(++outcomes_[rank].times, report.gain >= kOtherNetwork);
 }
 
 void StreamTuner::end_window() {
-  const Sample window = std::exchange(window_, {});
+  const StreamSample window = std::exchange(window_, {});
   time_ = {};
-  if (std::exchange(discards_, false)) return;
+  if (discarded_++ < kDiscarded) return;
   judge(window);
 }
 
-void StreamTuner::judge(const Sample& window) {
-  if (trial_ == Trial::kNone) {
-    for (Progress& each : base_) each.bytes *= kKeeps;
-    raise(base_, window);
+void StreamTuner::judge(const StreamSample& window) {
+  const bool is_resting = plan_.trial == Trial::kNone;
+  if (is_resting) {
+    base_.fade(kKeeps);
+    base_.raise(window);
   }
-  const double gained = gain(window, base_);
+  const double gained = window.gain_over(base_);
   strange_ = gained > 0 ? 0 : strange_ + 1;
-  if (strange_ >= kStrangeWindows && trial_ != Trial::kNone) return settle();
-  if (gained <= 0) return;
-  const bool is_trial = trial_ == Trial::kMore || trial_ == Trial::kFewer;
+  if (strange_ >= kStrangeWindows && !is_resting && !follows_) return settle();
+  if (gained <= 0 && !base_.empty()) return;
+  const bool may_end = plan_.trial == Trial::kMore || plan_.trial == Trial::kFewer;
   windows_.push_back(window);
-  if (windows_.size() < kWindows && !(is_trial && gained <= kClearLoss)) return;
-  std::ranges::sort(windows_, {}, [&](const Sample& each) { return gain(each, base_); });
-  Sample best;
-  for (std::size_t i = 1; i < windows_.size(); ++i) add(best, windows_[i]);
-  if (windows_.size() == 1) best = windows_.front();
-  windows_.clear();
-  switch (trial_) {
-    case Trial::kNone:
-      return rest_or_begin(best);
-    case Trial::kMore:
-      return judge_more(best, gain(best, base_));
-    case Trial::kConfirm:
-      return judge_confirmed(best);
-    case Trial::kFewer:
-      return judge_fewer(best, gain(best, base_));
+  const bool is_loss = may_end && !follows_ && gained <= kClearLoss;
+  if (windows_.size() < kWindows && !is_loss) return;
+  std::ranges::sort(windows_, {}, [&](const auto& each) { return each.gain_over(base_); });
+  StreamSample best;
+  for (std::size_t i = windows_.size() == 1 ? 0 : 1; i < windows_.size(); ++i) {
+    best.add(windows_[i]);
   }
+  windows_.clear();
+  conclude(best);
 }
 
-void StreamTuner::rest_or_begin(const Sample& sample) {
-  const bool is_other = is_another_network(sample);
-  rest_ -= std::min<std::uint32_t>(rest_, kWindows);
-  if (rest_ > 0 && !is_other) return;
-  if (is_other) {
-    patience_ = 0;
-    base_ = sample;
+/// Of some windows with one plan.
+void StreamTuner::conclude(const StreamSample& best) {
+  double gained = 0;
+  if (plan_.trial == Trial::kNone) {
+    return conclude_rest(is_another_network(best));
   }
-  base_count_ = count_;
-  count_ < most_ ? try_more() : try_fewer();
+  if (plan_.trial == Trial::kConfirm) {
+    base_.raise(best);
+    gained = tried_[plan_.count].gain_over(base_);
+  } else {
+    tried_[plan_.count] = best;
+    gained = best.gain_over(base_);
+  }
+  // It never waited before, and now it does.
+  if (gained <= 0 && plan_.trial == Trial::kFewer) gained = kUnknownLoss;
+  if (!follows_) return take(own_, gained, base_waited_);
+  if (gained > 0) report_ = Report{plan_.number, gained, base_waited_};
+}
+
+/// The first time counts where the rest is short, and a change of the network whenever it comes.
+void StreamTuner::conclude_rest(bool is_other) {
+  const std::uint32_t times = ++own_.times;
+  if (!follows_) return rest(times, is_other);
+  if (times == 1 || is_other) report_ = Report{plan_.number, is_other ? kOtherNetwork : 1, 0};
+}
+
+/// Decides when all ranks know what came of the plan, or one knows twice: the others hardly wait.
+void StreamTuner::take(Outcome& outcome, double gain, double waited) {
+  outcome.waited = waited;
+  if (gain <= 0) return;
+  outcome.gain = gain;
+  ++outcome.times;
+  const bool all_know = own_.times > 0 && std::ranges::all_of(outcomes_, [](const auto& each) {
+                          return each.second.times > 0;
+                        });
+  const double slowest = slowest_gain();
+  if (all_know || outcome.times > 1 || slowest <= kClearLoss) decide(slowest);
+}
+
+/// What all ranks get, of those that know.
+double StreamTuner::slowest_gain() const {
+  double longest = base_waited_, least = std::numeric_limits<double>::max();
+  for (const auto& [rank, outcome] : outcomes_) longest = std::max(longest, outcome.waited);
+  const auto count = [&](const Outcome& each) {
+    if (each.times == 0) return;
+    least = std::min(least, each.waited > 0 ? each.gain * longest / each.waited : each.gain);
+  };
+  count(own_);
+  for (const auto& [rank, outcome] : outcomes_) count(outcome);
+  return least;
+}
+
+void StreamTuner::decide(double gained) {
+  if (plan_.trial == Trial::kMore) return judge_more(gained);
+  if (plan_.trial == Trial::kConfirm) return judge_confirmed(gained);
+  if (plan_.trial == Trial::kFewer) judge_fewer(gained);
+}
+
+/// A rank has waited for `times` times some windows; the longest wait of all counts.
+void StreamTuner::rest(std::uint32_t times, bool is_other) {
+  if (is_other) patience_ = rest_ = 0;
+  if (times > rested_) rest_ -= std::min<std::uint32_t>(rest_, kWindows);
+  rested_ = std::max(rested_, times);
+  if (rest_ == 0) try_more_or_fewer();
+}
+
+void StreamTuner::try_more_or_fewer() {
+  plan_.base_count < most_ && !goes_down_ ? try_more() : try_fewer();
 }
 
 /// Slower or faster than after the last trial, for longer than an operation takes.
-bool StreamTuner::is_another_network(const Sample& sample) {
+bool StreamTuner::is_another_network(const StreamSample& sample) {
   if (num_usual_ < kUsualWindows) {
-    add(usual_, sample);
+    usual_.add(sample);
     num_usual_ += kWindows;
     return false;
   }
-  const double gained = gain(sample, usual_);
+  const double gained = sample.gain_over(usual_);
   if (gained <= 0) return false;
   slower_ = gained < 1 / kChange ? slower_ + kWindows : 0;
   faster_ = gained > kChange ? faster_ + kWindows : 0;
-  return std::max(slower_, faster_) >= kUsualWindows;
+  const bool is_other = std::max(slower_, faster_) >= kUsualWindows;
+  if (is_other) base_ = sample;
+  return is_other;
 }
 
 /// Twice as many may bring nothing where all of them take the slow one of several paths: four times
 /// as many are tried as well.
-void StreamTuner::judge_more(const Sample& sample, double gained) {
-  if (gained >= kClearGain) return adopt(sample, count_, gained);
-  if (gained > more_gain_) {
-    more_ = sample;
+void StreamTuner::judge_more(double gained) {
+  const std::uint32_t count = plan_.count;
+  if (gained >= kClearGain) return adopt(count, gained);
+  if (gained > more_gain_ * kGain) {
     more_gain_ = gained;
-    more_count_ = count_;
+    more_count_ = count;
   }
   const bool gains = more_gain_ >= kGain;
-  const bool is_hopeful = gained > kClearLoss && (gains || count_ < 4 * base_count_);
-  if (count_ < most_ && is_hopeful) return use(Trial::kMore, std::min(most_, count_ * 2));
+  const bool is_hopeful = gained > kClearLoss && (gains || count < 4 * plan_.base_count);
+  if (count < most_ && is_hopeful) return use(Trial::kMore, std::min(most_, count * 2));
   if (!gains) return try_fewer();
-  use(Trial::kConfirm, base_count_);
+  use(Trial::kConfirm, more_count_);
 }
 
-void StreamTuner::judge_confirmed(const Sample& sample) {
-  raise(base_, sample);
-  const double gained = gain(more_, base_);
-  if (gained < kGain) return try_fewer();
-  adopt(Sample(more_), more_count_, gained);
+void StreamTuner::judge_confirmed(double gained) {
+  gained < kGain ? try_fewer() : adopt(plan_.count, gained);
 }
 
-void StreamTuner::judge_fewer(const Sample& sample, double gained) {
-  if (gained < kLoss) return settle();
-  adopt(sample, count_, gained);
+void StreamTuner::judge_fewer(double gained) {
+  gained < kLoss ? settle() : adopt(plan_.count, gained);
 }
 
-/// Goes on in the same direction.
-void StreamTuner::adopt(const Sample& sample, std::uint32_t count, double gained) {
-  news_ = concat(count, " streams carry ", gained, " times what ", base_count_, " did");
-  const bool is_more = count > base_count_;
-  raise(base_, sample);
-  base_count_ = count;
-  if (!is_more) return try_fewer();
-  count < most_ ? try_more() : settle();
+/// Goes on in the same direction, once all ranks know what they get with it.
+void StreamTuner::adopt(std::uint32_t count, double gained) {
+  news_ = concat(count, " streams carry ", gained, " times what ", plan_.base_count, " did");
+  goes_down_ = count < plan_.base_count || count == most_;
+  use(Trial::kNone, count);
+  rest_ = kWindows;
 }
 
 void StreamTuner::try_more() {
   more_gain_ = 0;
-  use(Trial::kMore, std::min(most_, base_count_ * 2));
+  use(Trial::kMore, std::min(most_, plan_.base_count * 2));
 }
 
 void StreamTuner::try_fewer() {
-  if (base_count_ <= 1) return settle();
-  use(Trial::kFewer, base_count_ - 1);
+  if (plan_.base_count <= 1) return settle();
+  use(Trial::kFewer, plan_.base_count - std::max(1U, plan_.base_count / 4));
 }
 
 void StreamTuner::settle() {
@@ -194,15 +246,29 @@ void StreamTuner::settle() {
   num_usual_ = slower_ = faster_ = 0;
   patience_ = std::min(kMostPatience, std::max(kFirstPatience, patience_ * 2));
   rest_ = patience_;
-  use(Trial::kNone, base_count_);
+  goes_down_ = false;
+  use(Trial::kNone, plan_.base_count);
 }
 
 void StreamTuner::use(Trial trial, std::uint32_t count) {
-  trial_ = trial;
-  count_ = count;
+  const std::uint32_t base_count = trial == Trial::kNone ? count : plan_.base_count;
+  begin({trial, count, base_count, plan_.number + 1});
+}
+
+void StreamTuner::begin(Plan plan) {
+  const bool was_base = plan_.trial == Trial::kNone || plan_.trial == Trial::kConfirm;
+  if (was_base) base_waited_ = waited_;
+  if (plan.base_count != plan_.base_count) base_.clear();
+  if (plan.trial == Trial::kNone) tried_.clear();
+  plan_ = plan;
   windows_.clear();
+  outcomes_.clear();
+  own_ = {};
+  rested_ = 0;
+  report_.reset();
+  waited_ = 0;
   strange_ = 0;
-  discards_ = true;
+  discarded_ = 0;
 }
 
 }  // namespace slipstream

@@ -1,42 +1,52 @@
+#include <bit>
+
 #include "engine/engine.h"
 
 // How many streams carry segments: see stream_tuner.h for the search.
 namespace slipstream {
 namespace {
 
-constexpr Nanoseconds kLead = 10s;  // of a rank that tunes, after it has last said so
-constexpr Nanoseconds kWaitingWindow = 1s;
+constexpr Nanoseconds kLead = 10s;  // of a rank that decides, after it has last said so
 
 }  // namespace
 
-/// The share of the time in which segments waited, of about a second.
-void Engine::note_waiting(bool waited) {
-  if (waited) waited_ += now_ - last_poll_;
-  const Nanoseconds passed = now_ - waiting_since_;
-  if (passed < kWaitingWindow) return;
-  waiting_permille_ = static_cast<std::uint64_t>(1000 * waited_ / passed);
-  waiting_since_ = now_;
-  waited_ = {};
+/// All ranks use the same number: a rank with more streams than others would only take from them at
+/// receivers that all send to. One decides, which waits itself: one that is starved has nothing to
+/// judge by.
+void Engine::tune_streams(bool waited) {
+  if (options_.fixed_streams) return;
+  const bool leads = now_ >= led_until_;
+  if (leads) stream_tuner_.lead();
+  if (waited) {
+    stream_tuner_.waited(now_ - last_poll_);
+    waited_ = now_;
+  }
+  if (!leads) return report_streams();
+  const bool is_new = stream_tuner_.plan().number != announced_;
+  if (is_new || (waited && now_ >= lead_again_)) announce_streams();
 }
 
-/// All ranks use the same number, that of the one that waits most: a rank with more streams than
-/// others would only take from them at receivers that all send to, and one that is starved has
-/// nothing to judge by.
-bool Engine::tunes_streams() const { return !options_.fixed_streams && now_ >= led_until_; }
-
-void Engine::tune_streams() {
-  const std::uint32_t before = stream_tuner_.count();
-  stream_tuner_.waited(now_ - last_poll_);
-  if (stream_tuner_.count() == before && now_ < lead_again_) return;
+void Engine::announce_streams() {
+  announced_ = stream_tuner_.plan().number;
   lead_again_ = now_ + kLead / 10;
   Frame frame;
   frame.kind = FrameKind::kStreams;
-  frame.offset = stream_tuner_.count();
-  frame.sequence = waiting_permille_;
+  frame.offset = stream_tuner_.plan().packed();
   for (const auto& peer : peers_) {
     if (peer && peer->reachable()) peer->send_control(frame, {});
   }
   use_streams();
+}
+
+void Engine::report_streams() {
+  const auto report = stream_tuner_.take_report();
+  if (!report || !peers_[leader_]->reachable()) return;
+  Frame frame;
+  frame.kind = FrameKind::kStreamsReport;
+  frame.step = report->number;
+  frame.offset = std::bit_cast<std::uint64_t>(report->gain);
+  frame.sequence = std::bit_cast<std::uint64_t>(report->waited);
+  peers_[leader_]->send_control(frame, {});
 }
 
 void Engine::use_streams() {
@@ -47,13 +57,20 @@ void Engine::use_streams() {
   }
 }
 
+/// Who decides goes on to do so; of several who begin at once, the lowest rank.
 void Engine::on_streams(const Peer& peer, const Frame& frame) {
-  const std::uint64_t theirs = frame.sequence, ours = waiting_permille_;
-  const bool leads = peer.rank() < identity_.rank ? 2 * theirs >= ours : theirs > 2 * ours;
-  if (options_.fixed_streams || !leads) return;
+  const bool is_led = now_ < led_until_, decides = !is_led && now_ - waited_ < kLead;
+  const bool ignores = decides ? peer.rank() > identity_.rank : is_led && peer.rank() > leader_;
+  if (options_.fixed_streams || ignores) return;
   led_until_ = now_ + kLead;
-  stream_tuner_.follow(static_cast<std::uint32_t>(frame.offset));
+  leader_ = peer.rank();
+  stream_tuner_.follow(StreamTuner::Plan::unpacked(frame.offset));
   use_streams();
+}
+
+void Engine::on_streams_report(const Peer& peer, const Frame& frame) {
+  stream_tuner_.hear(peer.rank(), {frame.step, std::bit_cast<double>(frame.offset),
+                                   std::bit_cast<double>(frame.sequence)});
 }
 
 }  // namespace slipstream

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <utility>
+#include <vector>
 
 // The number of streams against networks that are a function: streams in use -> bytes a second.
 namespace slipstream::test {
@@ -122,6 +125,83 @@ TEST(StreamTuner, WhatOnePeerGainsAtTheExpenseOfOthersIsNoGain) {
     tuner.waited(2ms);
   }
   EXPECT_EQ(tuner.count(), 1U);
+}
+
+/// Ranks in a ring, each with a link of its own to the next: all go on as fast as the slowest, and
+/// the others wait for the network for less of the time.
+class Ring {
+ public:
+  explicit Ring(std::vector<Network> links) : links_(std::move(links)) {
+    for (std::size_t rank = 0; rank < links_.size(); ++rank) tuners_.emplace_back(16, false);
+  }
+
+  void run(Nanoseconds time) {
+    constexpr Nanoseconds kPoll = 2ms;
+    for (Nanoseconds at{}; at < time; at += kPoll) poll(kPoll);
+  }
+  [[nodiscard]] std::uint32_t count() const { return tuners_[0].count(); }
+  [[nodiscard]] double rate() const {
+    double least = kGigabit;
+    for (const Network& link : links_) least = std::min(least, link(count()));
+    return least;
+  }
+
+ private:
+  void poll(Nanoseconds time) {
+    const double seconds = std::chrono::duration<double>(time).count();
+    const double slowest = rate();
+    for (std::size_t rank = 0; rank < links_.size(); ++rank) {
+      waited_[rank] += seconds * slowest / links_[rank](count());
+      if (waited_[rank] < seconds) continue;  // it waits in some polls only
+      waited_[rank] -= seconds;
+      const double bytes = links_[rank](count()) * seconds;
+      tuners_[rank].note(0, time, static_cast<std::uint64_t>(bytes));
+      tuners_[rank].waited(time);
+    }
+    for (std::uint32_t rank = 1; rank < tuners_.size(); ++rank) {
+      tuners_[rank].follow(StreamTuner::Plan::unpacked(tuners_[0].plan().packed()));
+      if (const auto report = tuners_[rank].take_report()) tuners_[0].hear(rank, *report);
+    }
+  }
+
+  std::vector<Network> links_;
+  std::vector<StreamTuner> tuners_;
+  std::map<std::size_t, double> waited_;
+};
+
+/// One path; two, of which the second is found by the fourth stream.
+double one_path(std::uint32_t) { return 0.6 * kGigabit; }
+double two_paths(std::uint32_t streams) { return kGigabit * (streams < 4 ? 0.4 : 0.55); }
+
+TEST(StreamTuner, AnotherRankMayNeedMoreThanTheOneThatDecides) {
+  Ring ring({one_path, one_path, two_paths, one_path});
+  ring.run(60s);
+  EXPECT_EQ(ring.count(), 4U);
+}
+
+TEST(StreamTuner, FollowsWhatAnotherRankMeets) {
+  double one_stream = kGigabit;
+  const auto changing = [&](std::uint32_t streams) {
+    return std::min(kGigabit, streams * one_stream);
+  };
+  Ring ring({plain, plain, plain, changing});
+  ring.run(30s);
+  EXPECT_EQ(ring.count(), 1U);
+  one_stream = kGigabit / 4;
+  ring.run(60s);
+  EXPECT_EQ(ring.count(), 4U);
+}
+
+TEST(StreamTuner, AGainThatAnotherRankHoldsBackIsNone) {
+  Ring ring({capped, [](std::uint32_t) { return 0.2 * kGigabit; }});
+  ring.run(60s);
+  EXPECT_EQ(ring.count(), 1U);
+}
+
+TEST(StreamTuner, AllFindTheNumberWhereAllNeedIt) {
+  Ring ring({capped, capped, capped, capped});
+  ring.run(60s);
+  EXPECT_EQ(ring.count(), 4U);
 }
 
 TEST(StreamTuner, TriesNothingWhereTheNumberIsGiven) {

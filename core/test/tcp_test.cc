@@ -120,7 +120,7 @@ TEST_F(TcpWithRawPeer, AFrameThatIsTooLongEndsItsStreamAndNoOther) {
 }
 
 TEST_F(TcpWithRawPeer, AFrameOfAnUnknownKindEndsItsStream) {
-  for (const unsigned kind : {0U, 13U, 255U}) {
+  for (const unsigned kind : {0U, static_cast<unsigned>(kLastFrameKind) + 1, 255U}) {
     const auto stream = static_cast<std::uint16_t>(kind == 0 ? 0 : 1);
     if (!link().alive(stream)) continue;
     const Message message = make_message(kRank, 0, 1, 0, 0);

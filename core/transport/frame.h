@@ -19,12 +19,14 @@ enum class FrameKind : std::uint8_t {
   kAck = 5,      ///< counts of segments received, by stream
   kCredit = 6,   ///< eager bytes taken out of the pool so far
   kHeartbeat = 7,
-  kProbe = 8,     ///< "I wait for this operation: where are you?"
-  kDescribe = 9,  ///< the text of what this rank passed, after a mismatch
-  kAbort = 10,    ///< the group has failed; the payload says why
-  kGoodbye = 11,  ///< the rank leaves on purpose
-  kStreams = 12,  ///< "use so many streams (offset), as I wait for so long (sequence, permille)"
+  kProbe = 8,           ///< "I wait for this operation: where are you?"
+  kDescribe = 9,        ///< the text of what this rank passed, after a mismatch
+  kAbort = 10,          ///< the group has failed; the payload says why
+  kGoodbye = 11,        ///< the rank leaves on purpose
+  kStreams = 12,        ///< a plan for streams (offset), of the rank that decides
+  kStreamsReport = 13,  ///< what came of it: its number (step), gain (offset) and wait (sequence)
 };
+constexpr FrameKind kLastFrameKind = FrameKind::kStreamsReport;
 
 /// The header of everything that travels between two engines: 64 bytes, then `length` bytes of
 /// payload. A segment is identified by (epoch, group, sequence, step, offset).

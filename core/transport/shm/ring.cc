@@ -7,8 +7,6 @@
 namespace slipstream {
 namespace {
 
-constexpr FrameKind kHighestKind = FrameKind::kStreams;
-
 std::byte* slot_of(const Ring& ring, std::uint32_t slot) {
   return ring.slots + std::size_t{slot} * ring.slot_bytes;
 }
@@ -62,10 +60,10 @@ bool RingConsumer::front(Item& item) {
   // Judged in our own copy: the slot could change under our eyes.
   std::memcpy(&item.frame, slot, sizeof item.frame);
   const auto kind = static_cast<unsigned>(item.frame.kind);
-  const bool known = item.frame.kind >= FrameKind::kSegment && item.frame.kind <= kHighestKind;
+  const bool known = item.frame.kind >= FrameKind::kSegment && item.frame.kind <= kLastFrameKind;
   if (!known || item.frame.length > ring_.capacity_bytes) {
     fault_ = concat("it sent a frame of kind ", kind, " with ", item.frame.length,
-                    " bytes; kinds are 1 to ", static_cast<unsigned>(kHighestKind),
+                    " bytes; kinds are 1 to ", static_cast<unsigned>(kLastFrameKind),
                     ", a slot holds ", ring_.capacity_bytes, " bytes");
     produced_ = consumed_;  // whatever else is there is not looked at
     return false;

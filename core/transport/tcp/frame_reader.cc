@@ -119,9 +119,9 @@ bool FrameReader::sound(const Frame& frame) {
     reason_ = concat("sent a frame of ", frame.length, " bytes, at most ",
                      source_.max_payload_bytes, " are allowed; closing it");
   } else if (kind < static_cast<std::uint8_t>(FrameKind::kSegment) ||
-             kind > static_cast<std::uint8_t>(FrameKind::kStreams)) {
+             kind > static_cast<std::uint8_t>(kLastFrameKind)) {
     reason_ = concat("sent a frame of kind ", static_cast<unsigned>(kind), ", kinds 1 to ",
-                     static_cast<unsigned>(FrameKind::kStreams), " are known; closing it");
+                     static_cast<unsigned>(kLastFrameKind), " are known; closing it");
   }
   return reason_.empty();
 }
