@@ -94,6 +94,11 @@ def test_one_run_teaches_the_next_nothing(lab: Lab) -> None:
     assert result.lines == (("1",),) * 4
 
 
+def test_hosts_have_the_usual_congestion_control(lab: Lab) -> None:
+    result = lab.run(["cat", "/proc/sys/net/ipv4/tcp_congestion_control"])
+    assert result.lines == (("cubic",),) * 4
+
+
 def test_hosts_know_one_another_by_name(lab: Lab) -> None:
     result = lab.run(["getent", "hosts", "host1"])
     assert {lines[0].split()[0] for lines in result.lines} == {lab.addresses[1]}

@@ -19,6 +19,7 @@ from slipstream.settings import Settings
 
 # Reserved for documentation (RFC 5737): nothing is sent, but the route there is the default one.
 ANYWHERE = "198.51.100.1"
+CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 SIMD_FLAGS = ("sse4_2", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
 
 State = Literal["ok", "absent", "wrong"]
@@ -50,7 +51,7 @@ def find_everything(environ: Mapping[str, str], peer: str | None) -> list[Findin
         environ: this process's environment.
         peer: host to which the route is looked up; default: the default route.
     """
-    host = [_python(), _processor(), _memory(), _interface(environ, peer)]
+    host = [_python(), _processor(), _memory(), _interface(environ, peer), _congestion(environ)]
     engine = [_settings(environ), _core(), _shared_memory()]
     frameworks = [_framework(name) for name in ("torch", "numpy", "tensorflow", "jax", "mxnet")]
     launchers = [_ssh(), _torchrun(), _program("mpirun", "openmpi-bin"), _program("srun", "slurm")]
@@ -105,6 +106,18 @@ def _interface(environ: Mapping[str, str], peer: str | None) -> Finding:
 
 def _network(state: State, text: str, remedy: str = "") -> Finding:
     return Finding(topic="This host", name="interface", state=state, text=text, remedy=remedy)
+
+
+def _congestion(environ: Mapping[str, str]) -> Finding:
+    """BBR takes a queue on the way back, which bulk data makes both ways, for a slower network."""
+    name = "congestion control"
+    try:
+        chosen = Settings.from_environment(environ).congestion
+        used = chosen or CONGESTION.read_text().strip()
+    except (ConfigError, OSError):
+        return Finding(topic="This host", name=name, state="absent", text="not known")
+    remedy = "SLIPSTREAM_CONGESTION=cubic is faster within a cluster" if used == "bbr" else ""
+    return Finding(topic="This host", name=name, state="ok", text=used, remedy=remedy)
 
 
 # ---- the engine ----

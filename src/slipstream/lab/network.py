@@ -34,8 +34,9 @@ from slipstream.lab.spec import LabSpec
 PREFIX = "slipstream-lab-"
 INTERFACE = "lab0"  # of every host
 _SPINE = "spine"
-# Else a connection begins with what an earlier one to that host has learnt, from run to run.
-_FORGET = "echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save"
+# Of a host, whatever this machine has: cubic, as in any Linux that nobody has changed; and
+# connections begin without what an earlier one to that host has learnt, from run to run.
+_TCP = {"tcp_congestion_control": "cubic", "tcp_no_metrics_save": "1"}
 _NAMES = Path("/etc/netns")
 _KILL_SECONDS = 5.0
 
@@ -152,7 +153,7 @@ class Network:
                 shape = shape_link(INTERFACE, rates[host], HOST_QUEUE_SECONDS, caps)
                 run_batch("tc", self.host(host), shape)
                 run_batch("ip", self.host(host), self._host_commands(host))
-                run_inside(self.host(host), ["sh", "-c", _FORGET])
+                run_inside(self.host(host), ["sh", "-c", _tcp_command()])
         except BaseException:
             self.destroy()
             raise
@@ -279,6 +280,10 @@ def _attach(device: str, bridge: str) -> str:
 
 def _offload(rate: int) -> str:
     return f"link set {INTERFACE} gso_max_size {offload_bytes(rate)}"
+
+
+def _tcp_command() -> str:
+    return " && ".join(f"echo {value} >/proc/sys/net/ipv4/{name}" for name, value in _TCP.items())
 
 
 def _kill_processes(namespace: str) -> None:

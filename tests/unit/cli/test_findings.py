@@ -6,7 +6,7 @@ import platform
 import numpy as np
 import pytest
 
-from slipstream.cli.findings import Finding, find_everything
+from slipstream.cli.findings import CONGESTION, Finding, find_everything
 
 
 def found(name: str, environ: dict[str, str] | None = None, peer: str | None = None) -> Finding:
@@ -28,6 +28,14 @@ def test_the_interface_is_the_one_of_the_route_to_the_peer() -> None:
     finding = found("interface", peer="127.0.0.1")
     assert finding.text.startswith("lo (127.0.0.1)")
     assert found("interface", peer="::1").text.startswith("lo (::1)")
+
+
+def test_bbr_is_advised_against() -> None:
+    bbr = found("congestion control", {"SLIPSTREAM_CONGESTION": "bbr"})
+    assert "SLIPSTREAM_CONGESTION=cubic" in bbr.remedy
+    cubic = found("congestion control", {"SLIPSTREAM_CONGESTION": "cubic"})
+    assert (cubic.text, cubic.remedy) == ("cubic", "")
+    assert found("congestion control").text == CONGESTION.read_text().strip()
 
 
 @pytest.mark.parametrize(("interfaces", "state"), [("lo", "ok"), ("=no", "wrong"), ("^", "wrong")])
