@@ -22,6 +22,7 @@ from slipstream.bench.replay_presets import Preset, preset
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabSpec
 from slipstream.lab.network import INTERFACE
+from slipstream.settings.variables import variables
 
 COMPUTE_ONLY = Peer(name="compute-only", title="compute only", strategy="compute-only")
 
@@ -64,7 +65,7 @@ PEERS: Mapping[str, Peer] = {
             title="the same, untuned",
             strategy="across",
             backend="slipstream",
-            environ={"SLIPSTREAM_DETERMINISTIC": "1"},
+            environ={variables()["deterministic"].name: "1"},
             is_default=False,
         ),
         Peer(

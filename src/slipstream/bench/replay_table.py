@@ -30,8 +30,8 @@ def table(spec: ReplaySpec, rows: Sequence[Row]) -> Table:
         shown.add_column("peer")
     shown.add_column("wire")
     if is_measured:
-        for heading in ("step s", "mean s", "from - to s", "efficiency"):
-            shown.add_column(heading, justify="right")
+        for heading in ("step s", "mean", "slowest", "efficiency"):
+            shown.add_column(heading, justify="right", no_wrap=True)
     shown.add_column("limit within", justify="right")
     shown.add_column("limit across", justify="right")
     last = ""
@@ -52,7 +52,7 @@ def _measured_cells(row: Row) -> list[str]:
         "" if is_compute_only(row) else row.wire,
         f"{row.steps.median:.3f}",
         f"{row.steps.mean:.3f}",
-        f"{min(row.steps.seconds):.3f} - {max(row.steps.seconds):.3f}",
+        f"{max(row.steps.seconds):.3f}",
         f"{row.efficiency:.3f}",
     ]
 
