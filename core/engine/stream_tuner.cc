@@ -17,7 +17,7 @@ constexpr double kClearLoss = 0.8;             // likewise
 constexpr double kLoss = 0.97;                 // fewer may cost this
 constexpr double kChange = 1.3;                // the network is another one
 constexpr double kOtherNetwork = 2;            // a report in between trials; else 1
-constexpr double kUnknownLoss = 0.01;          // less than any that is allowed
+constexpr double kUnknownLoss = 1e-9;          // however it is weighed
 constexpr double kKeeps = 0.998;               // of the base, a window
 constexpr std::uint32_t kUsualWindows = 40;    // longer than an operation, which has phases
 constexpr std::uint32_t kStrangeWindows = 10;  // in which only other peers waited than before
@@ -69,12 +69,19 @@ std::string StreamTuner::take_news() { return std::exchange(news_, {}); }
 void StreamTuner::follow(Plan plan) {
   plan.count = std::clamp(plan.count, 1U, most_);
   plan.base_count = std::clamp(plan.base_count, 1U, most_);
-  if (std::exchange(follows_, true) && plan == plan_) return;
+  follows_ = true;
+  if (plan == plan_) return;
   begin(plan);
   usual_.clear();
-  num_usual_ = 0;
+  num_usual_ = slower_ = faster_ = 0;
+  goes_down_ = false;
   rest_ = kFirstPatience;
   if (plan.trial != Trial::kNone) report_ = Report{plan_.number, 0, base_waited_};
+}
+
+void StreamTuner::lead() {
+  const bool takes_over = std::exchange(follows_, false);
+  if (takes_over && plan_.trial != Trial::kNone) settle();
 }
 
 void StreamTuner::hear(std::uint32_t rank, const Report& report) {
@@ -185,6 +192,7 @@ void StreamTuner::try_more_or_fewer() {
 
 /// Slower or faster than after the last trial, for longer than an operation takes.
 bool StreamTuner::is_another_network(const StreamSample& sample) {
+  resting_ = sample;
   if (num_usual_ < kUsualWindows) {
     usual_.add(sample);
     num_usual_ += kWindows;
@@ -194,9 +202,7 @@ bool StreamTuner::is_another_network(const StreamSample& sample) {
   if (gained <= 0) return false;
   slower_ = gained < 1 / kChange ? slower_ + kWindows : 0;
   faster_ = gained > kChange ? faster_ + kWindows : 0;
-  const bool is_other = std::max(slower_, faster_) >= kUsualWindows;
-  if (is_other) base_ = sample;
-  return is_other;
+  return std::max(slower_, faster_) >= kUsualWindows;
 }
 
 /// Twice as many may bring nothing where all of them take the slow one of several paths: four times
@@ -223,7 +229,7 @@ void StreamTuner::judge_fewer(double gained) {
   gained < kLoss ? settle() : adopt(plan_.count, gained);
 }
 
-/// Goes on in the same direction, once all ranks know what they get with it.
+/// Goes on in the same direction, once the rank that waits longest knows what it gets with it.
 void StreamTuner::adopt(std::uint32_t count, double gained) {
   news_ = concat(count, " streams carry ", gained, " times what ", plan_.base_count, " did");
   goes_down_ = count < plan_.base_count || count == most_;
@@ -258,6 +264,9 @@ void StreamTuner::use(Trial trial, std::uint32_t count) {
 void StreamTuner::begin(Plan plan) {
   const bool was_base = plan_.trial == Trial::kNone || plan_.trial == Trial::kConfirm;
   if (was_base) base_waited_ = waited_;
+  // Another rank may have been sooner to notice that the network is another one.
+  const bool is_other = std::max(slower_, faster_) >= kUsualWindows / 2;
+  if (plan_.trial == Trial::kNone && is_other) base_ = resting_;
   if (plan.base_count != plan_.base_count) base_.clear();
   if (plan.trial == Trial::kNone) tried_.clear();
   plan_ = plan;

@@ -64,8 +64,8 @@ class StreamTuner {
 
   /// Another rank decides from now on, and this is its plan.
   void follow(Plan plan);
-  /// This rank decides from now on.
-  void lead() { follows_ = false; }
+  /// This rank decides from now on; a trial of another's ends.
+  void lead();
   /// Another rank reports; where this one decides, it counts. May change plan().
   void hear(std::uint32_t rank, const Report& report);
   /// To be sent to the rank that decides.
@@ -118,6 +118,7 @@ class StreamTuner {
   std::map<std::uint32_t, Outcome> outcomes_;  // of others, by rank
   std::optional<Report> report_;               // this rank's
   StreamSample usual_;                         // the first ones after the last trial
+  StreamSample resting_;                       // the latest, between trials
   double more_gain_ = 0;                       // the best of a trial that is to be confirmed
   std::uint32_t more_count_ = 0;
   std::uint32_t num_usual_ = 0, slower_ = 0, faster_ = 0;  // windows in a row, than usual

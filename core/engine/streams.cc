@@ -1,4 +1,5 @@
 #include <bit>
+#include <cmath>
 
 #include "engine/engine.h"
 
@@ -11,8 +12,7 @@ constexpr Nanoseconds kLead = 10s;  // of a rank that decides, after it has last
 }  // namespace
 
 /// All ranks use the same number: a rank with more streams than others would only take from them at
-/// receivers that all send to. One decides, which waits itself: one that is starved has nothing to
-/// judge by.
+/// receivers that all send to. One decides, which has waited itself before others did.
 void Engine::tune_streams(bool waited) {
   if (options_.fixed_streams) return;
   const bool leads = now_ >= led_until_;
@@ -65,12 +65,15 @@ void Engine::on_streams(const Peer& peer, const Frame& frame) {
   led_until_ = now_ + kLead;
   leader_ = peer.rank();
   stream_tuner_.follow(StreamTuner::Plan::unpacked(frame.offset));
+  announced_ = stream_tuner_.plan().number;
   use_streams();
 }
 
 void Engine::on_streams_report(const Peer& peer, const Frame& frame) {
-  stream_tuner_.hear(peer.rank(), {frame.step, std::bit_cast<double>(frame.offset),
-                                   std::bit_cast<double>(frame.sequence)});
+  const auto gain = std::bit_cast<double>(frame.offset);
+  const auto waited = std::bit_cast<double>(frame.sequence);
+  if (!std::isfinite(gain) || !std::isfinite(waited) || waited < 0) return;
+  stream_tuner_.hear(peer.rank(), {frame.step, gain, waited});
 }
 
 }  // namespace slipstream

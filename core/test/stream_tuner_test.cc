@@ -192,6 +192,65 @@ TEST(StreamTuner, FollowsWhatAnotherRankMeets) {
   EXPECT_EQ(ring.count(), 4U);
 }
 
+TEST(StreamTuner, FollowsWhatAllMeetAtOnce) {
+  double one_stream = kGigabit;
+  const auto link = [&](double share) {
+    return [&one_stream, share](std::uint32_t streams) {
+      return share * std::min(kGigabit, streams * one_stream);
+    };
+  };
+  Ring ring({link(1), link(0.9), link(0.8), link(0.95)});
+  ring.run(30s);
+  EXPECT_EQ(ring.count(), 1U);
+  one_stream = kGigabit / 4;
+  ring.run(60s);
+  EXPECT_GE(ring.count(), 4U);
+}
+
+/// Waits for so long while nothing but `bytes` a second are delivered to one peer.
+void wait(StreamTuner& tuner, Nanoseconds time, std::uint64_t bytes) {
+  for (Nanoseconds at{}; at < time; at += 10ms) {
+    tuner.note(0, 10ms, bytes / 100);
+    tuner.waited(10ms);
+  }
+}
+
+TEST(StreamTuner, WhatARankWaitedIsKeptWhenTheDeciderWasSilent) {
+  using Trial = StreamTuner::Trial;
+  StreamTuner tuner(16, false);
+  tuner.follow({Trial::kNone, 4, 4, 1});
+  wait(tuner, 10s, 100'000'000);
+  tuner.lead();
+  tuner.follow({Trial::kNone, 4, 4, 1});
+  (void)tuner.take_report();
+  tuner.follow({Trial::kMore, 8, 4, 2});
+  const auto report = tuner.take_report();
+  ASSERT_TRUE(report);
+  EXPECT_NEAR(report->waited, 10, 0.1);
+}
+
+TEST(StreamTuner, WhoeverTakesOverEndsTheTrial) {
+  StreamTuner tuner(16, false);
+  tuner.follow({StreamTuner::Trial::kConfirm, 8, 4, 1});
+  tuner.lead();
+  EXPECT_EQ(tuner.plan().trial, StreamTuner::Trial::kNone);
+  EXPECT_EQ(tuner.count(), 4U);
+}
+
+TEST(StreamTuner, WhoWaitsForTheFirstTimeWithFewerHasLost) {
+  using Trial = StreamTuner::Trial;
+  StreamTuner tuner(16, false);
+  tuner.follow({Trial::kNone, 4, 4, 1});
+  wait(tuner, 100ms, 100'000'000);
+  tuner.follow({Trial::kFewer, 3, 4, 2});
+  (void)tuner.take_report();
+  wait(tuner, 1s, 100'000'000);
+  const auto report = tuner.take_report();
+  ASSERT_TRUE(report);
+  EXPECT_GT(report->gain, 0);
+  EXPECT_LT(report->gain, 1e-6);
+}
+
 TEST(StreamTuner, AGainThatAnotherRankHoldsBackIsNone) {
   Ring ring({capped, [](std::uint32_t) { return 0.2 * kGigabit; }});
   ring.run(60s);
