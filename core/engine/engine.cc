@@ -51,7 +51,8 @@ Engine::Engine(const Identity& identity, EngineOptions options, Doorbell& doorbe
       driver_(*this, doorbell, options_.driver),
       hosts_(identity.world_size),
       places_(identity.world_size),
-      stream_tuner_(options_.most_streams, options_.fixed_streams, options_.first_streams) {
+      stream_tuner_(options_.most_streams, options_.fixed_streams, options_.first_streams),
+      stream_lead_(identity_.rank) {
   for (std::uint32_t rank = 0; rank < identity.world_size; ++rank) {
     peers_.push_back(rank == identity.rank
                          ? nullptr

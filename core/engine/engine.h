@@ -16,6 +16,7 @@
 #include "engine/group.h"
 #include "engine/operation.h"
 #include "engine/peer.h"
+#include "engine/stream_lead.h"
 #include "engine/stream_tuner.h"
 #include "slipstream/log.h"
 #include "slipstream/request.h"
@@ -239,9 +240,9 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   std::unordered_map<std::uint64_t, std::vector<Early>> unknown_groups_;
   Stats stats_;
   StreamTuner stream_tuner_;
-  TimePoint led_until_{}, lead_again_{};  // another rank tunes the streams of all; this one does
-  std::uint32_t leader_ = 0, announced_ = 0;  // that other one; this one's last plan
-  TimePoint waited_{};                        // for streams, the last time
+  StreamLead stream_lead_;
+  TimePoint lead_again_{};       // when this rank, which leads, says so again
+  std::uint32_t announced_ = 0;  // its last plan
   std::vector<std::pair<std::uint32_t, std::string>> lost_streams_;  // by whom, not told yet
   bool network_waits_ = false;
   std::atomic<std::uint64_t> running_bulk_{0};  // operations

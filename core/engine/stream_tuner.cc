@@ -81,7 +81,9 @@ void StreamTuner::follow(Plan plan) {
 
 void StreamTuner::lead() {
   const bool takes_over = std::exchange(follows_, false);
-  if (takes_over && plan_.trial != Trial::kNone) settle();
+  if (!takes_over || plan_.trial == Trial::kNone) return;
+  settle();
+  rest_ = kWindows;  // nothing came of the trial yet
 }
 
 void StreamTuner::hear(std::uint32_t rank, const Report& report) {

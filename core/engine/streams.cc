@@ -7,7 +7,7 @@
 namespace slipstream {
 namespace {
 
-constexpr Nanoseconds kLead = 10s;  // of a rank that decides, after it has last said so
+constexpr Nanoseconds kAgain = StreamLead::kLead / 10;  // a rank that decides says so
 
 }  // namespace
 
@@ -15,20 +15,19 @@ constexpr Nanoseconds kLead = 10s;  // of a rank that decides, after it has last
 /// receivers that all send to. One decides, which has waited itself before others did.
 void Engine::tune_streams(bool waited) {
   if (options_.fixed_streams) return;
-  const bool leads = now_ >= led_until_;
-  if (leads) stream_tuner_.lead();
   if (waited) {
+    stream_lead_.waited(now_, now_ - last_poll_);
     stream_tuner_.waited(now_ - last_poll_);
-    waited_ = now_;
   }
-  if (!leads) return report_streams();
+  if (!stream_lead_.leads()) return report_streams();
+  stream_tuner_.lead();
   const bool is_new = stream_tuner_.plan().number != announced_;
   if (is_new || (waited && now_ >= lead_again_)) announce_streams();
 }
 
 void Engine::announce_streams() {
   announced_ = stream_tuner_.plan().number;
-  lead_again_ = now_ + kLead / 10;
+  lead_again_ = now_ + kAgain;
   Frame frame;
   frame.kind = FrameKind::kStreams;
   frame.offset = stream_tuner_.plan().packed();
@@ -40,13 +39,14 @@ void Engine::announce_streams() {
 
 void Engine::report_streams() {
   const auto report = stream_tuner_.take_report();
-  if (!report || !peers_[leader_]->reachable()) return;
+  const auto& leader = peers_[stream_lead_.leader()];
+  if (!report || !leader->reachable()) return;
   Frame frame;
   frame.kind = FrameKind::kStreamsReport;
   frame.step = report->number;
   frame.offset = std::bit_cast<std::uint64_t>(report->gain);
   frame.sequence = std::bit_cast<std::uint64_t>(report->waited);
-  peers_[leader_]->send_control(frame, {});
+  leader->send_control(frame, {});
 }
 
 void Engine::use_streams() {
@@ -57,13 +57,8 @@ void Engine::use_streams() {
   }
 }
 
-/// Who decides goes on to do so; of several who begin at once, the lowest rank.
 void Engine::on_streams(const Peer& peer, const Frame& frame) {
-  const bool is_led = now_ < led_until_, decides = !is_led && now_ - waited_ < kLead;
-  const bool ignores = decides ? peer.rank() > identity_.rank : is_led && peer.rank() > leader_;
-  if (options_.fixed_streams || ignores) return;
-  led_until_ = now_ + kLead;
-  leader_ = peer.rank();
+  if (options_.fixed_streams || !stream_lead_.hears(now_, peer.rank())) return;
   stream_tuner_.follow(StreamTuner::Plan::unpacked(frame.offset));
   announced_ = stream_tuner_.plan().number;
   use_streams();

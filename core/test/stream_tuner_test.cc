@@ -237,6 +237,15 @@ TEST(StreamTuner, WhoeverTakesOverEndsTheTrial) {
   EXPECT_EQ(tuner.count(), 4U);
 }
 
+TEST(StreamTuner, WhoeverTakesOverTriesAgainSoon) {
+  using Trial = StreamTuner::Trial;
+  StreamTuner tuner(16, false);
+  tuner.follow({Trial::kMore, 8, 4, 1});
+  tuner.lead();
+  wait(tuner, 1s, 100'000'000);
+  EXPECT_EQ(tuner.plan().trial, Trial::kMore);
+}
+
 TEST(StreamTuner, WhoWaitsForTheFirstTimeWithFewerHasLost) {
   using Trial = StreamTuner::Trial;
   StreamTuner tuner(16, false);
