@@ -33,6 +33,8 @@ HOROVOD_VARIABLES = {
     "HOROVOD_GLOO_IFACE": INTERFACE,
 }
 
+OVERLAPS = {"within": "slipstream, within the step", "across": "slipstream, across steps"}
+
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
@@ -42,8 +44,8 @@ PEERS: Mapping[str, Peer] = {
         *(
             Peer(
                 name=f"slipstream-{codec}",
-                title="DDP over slipstream",
-                strategy=f"within-{codec}",
+                title="DDP over slipstream, hook",
+                strategy=f"hook-{codec}",
                 wire=codec,
                 backend="slipstream",
             )
@@ -51,12 +53,13 @@ PEERS: Mapping[str, Peer] = {
         ),
         *(
             Peer(
-                name="across" if codec == "fp32" else f"across-{codec}",
-                title="slipstream, across steps",
-                strategy="across" if codec == "fp32" else f"across-{codec}",
+                name=how if codec == "fp32" else f"{how}-{codec}",
+                title=title,
+                strategy=how if codec == "fp32" else f"{how}-{codec}",
                 wire=codec,
                 backend="slipstream",
             )
+            for how, title in OVERLAPS.items()
             for codec in ("fp32", "fp16", "int8")
         ),
         # What tuning costs and gains: the same with nothing tuned.

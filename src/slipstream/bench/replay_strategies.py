@@ -43,8 +43,8 @@ def ddp_fp16(module: ReplayModule) -> Step:
     return _training_step(wrapped, module, _optimizer(module))
 
 
-def within(codec: str) -> Strategy:
-    """Returns steps with gradients encoded in DDP's hook, all there at the end of backward."""
+def ddp_hook(codec: str) -> Strategy:
+    """Returns steps with DDP and our hook, which has gradients encoded."""
 
     def strategy(module: ReplayModule) -> Step:
         wrapped = _wrapped(module)
@@ -54,12 +54,13 @@ def within(codec: str) -> Strategy:
     return strategy
 
 
-def across(codec: str) -> Strategy:
-    """Returns steps whose communication goes on into the next one."""
+def overlapped(codec: str, *, across_steps: bool) -> Strategy:
+    """Returns steps in which communication overlaps with backward, and where asked for with the
+    next forward pass."""
 
     def strategy(module: ReplayModule) -> Step:
         optimizer = _optimizer(module)
-        overlap(module, optimizer, codec=codec)
+        overlap(module, optimizer, codec=codec, across_steps=across_steps)
         return _training_step(module, module, optimizer)
 
     return strategy
@@ -79,11 +80,14 @@ STRATEGIES: Mapping[str, Strategy] = {
     "compute-only": compute_only,
     "ddp": ddp,
     "ddp-fp16": ddp_fp16,
-    "within-fp16": within("fp16"),
-    "within-int8": within("int8"),
-    "across": across("none"),
-    "across-fp16": across("fp16"),
-    "across-int8": across("int8"),
+    "hook-fp16": ddp_hook("fp16"),
+    "hook-int8": ddp_hook("int8"),
+    "within": overlapped("none", across_steps=False),
+    "within-fp16": overlapped("fp16", across_steps=False),
+    "within-int8": overlapped("int8", across_steps=False),
+    "across": overlapped("none", across_steps=True),
+    "across-fp16": overlapped("fp16", across_steps=True),
+    "across-int8": overlapped("int8", across_steps=True),
     "horovod": horovod,
     "horovod-fp16": horovod_fp16,
 }

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from slipstream.bench.models import model
@@ -24,10 +25,16 @@ def table(spec: ReplaySpec, rows: Sequence[Row]) -> Table:
     """
     is_measured = any(row.steps for row in rows)
     text = caption(spec) if is_measured else f"{caption(spec)} The optimizer takes no time."
-    shown = Table(title=title(spec), caption=text, title_justify="left", caption_justify="left")
-    shown.add_column("model")
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        title=title(spec),
+        caption=text,
+        title_justify="left",
+        caption_justify="left",
+    )
+    shown.add_column("model", no_wrap=True)
     if is_measured:
-        shown.add_column("peer")
+        shown.add_column("peer", no_wrap=True)
     shown.add_column("wire")
     if is_measured:
         for heading in ("step s", "mean", "slowest", "efficiency"):

@@ -1,21 +1,17 @@
 """`slipstream bench`: the product's own benchmarks, each beside its peers and its limit."""
 
-import json
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from slipstream.bench import comm_bars, comm_table, train_table
-from slipstream.bench.comm import PEERS, CommSpec, OnNote, measure
+from slipstream.bench.comm import PEERS, CommSpec, measure
 from slipstream.bench.comm_limits import CODEC_SHARE, COLLECTIVES, parse_size
 from slipstream.bench.train import MODELS, TrainSpec, train
 from slipstream.cli import bench_negotiate, bench_replay
-from slipstream.cli.lab import ending_on_signals
+from slipstream.cli.bench_show import telling, write
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.lab import LabSpec
 from slipstream.lab.display import make_console, stderr_console
@@ -109,13 +105,13 @@ def comm(
         rounds=rounds,
         cross_traffic=cross_traffic,
     )
-    with _telling() as tell:
+    with telling() as tell:
         report = measure(spec, tell)
     for note in report.notes:
         stderr_console().print(note, style="dim")
     for table in comm_table.tables(report):
         make_console(sys.stdout).print(table)
-    _write(json_file, comm_table.as_json(report))
+    write(json_file, comm_table.as_json(report))
 
 
 def train_models(
@@ -145,10 +141,10 @@ def train_models(
         peers=_names(peers),
         codecs=_names(codec),
     )
-    with _telling() as tell:
+    with telling() as tell:
         results = train(spec, tell)
     make_console(sys.stdout).print(train_table.table(spec, results))
-    _write(json_file, train_table.as_json(spec, results))
+    write(json_file, train_table.as_json(spec, results))
     for result in results:
         for trained in result.trained:
             if not result.agrees(trained):
@@ -160,7 +156,7 @@ def train_models(
 def _bars(rounds: int, json_file: Path | None) -> None:
     console = make_console(sys.stdout)
     outcomes: list[comm_bars.Outcome] = []
-    with _telling() as tell:
+    with telling() as tell:
         for outcome in comm_bars.run(comm_bars.cases(rounds=rounds), tell):
             outcomes.append(outcome)
             if outcome.report is None:
@@ -169,7 +165,7 @@ def _bars(rounds: int, json_file: Path | None) -> None:
             for table in comm_table.tables(outcome.report):
                 console.print(table)
     console.print(comm_bars.bars_table(outcomes))
-    _write(json_file, comm_bars.bars_as_json(outcomes))
+    write(json_file, comm_bars.bars_as_json(outcomes))
     if any(outcome.report is None for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -197,17 +193,3 @@ def _lab(
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-@contextmanager
-def _telling() -> Generator[OnNote]:
-    """Yield what shows, on a terminal, what is measured; a signal leaves no lab behind."""
-    console = Console(stderr=True, highlight=False)
-    with ending_on_signals(), console.status("the ranks start") as status:
-        yield status.update
-
-
-def _write(file: Path | None, content: Any) -> None:
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,15 +1,14 @@
 """`slipstream bench negotiate`: how fast ranks agree on an order of tensors."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from slipstream.bench.negotiate import NegotiateSpec, measure
 from slipstream.bench.negotiate_table import as_json, tables
+from slipstream.cli.bench_show import telling, write
 from slipstream.errors import UsageError
 from slipstream.lab.display import make_console
 
@@ -51,12 +50,11 @@ def negotiate(
         cycle_seconds=cycle / 1e3,
         scaling=scaling,
     )
-    with Console(stderr=True, highlight=False).status("the ranks start") as status:
-        report = measure(spec, status.update)
+    with telling() as tell:
+        report = measure(spec, tell)
     for table in tables(report):
         make_console(sys.stdout).print(table)
-    if json_file is not None:
-        json_file.write_text(json.dumps(as_json(report), indent=1) + "\n")
+    write(json_file, as_json(report))
 
 
 def _numbers(text: str) -> tuple[int, ...]:

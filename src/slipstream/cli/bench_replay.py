@@ -1,16 +1,17 @@
 """`slipstream bench replay`: real models on lab hosts, with each peer, beside the limits."""
 
-import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from slipstream.bench.models import MODELS
 from slipstream.bench.replay import PEERS, ReplaySpec, default_peers, limits, peers, replay
 from slipstream.bench.replay_presets import PRESETS
 from slipstream.bench.replay_table import as_json, table
+from slipstream.cli.bench_show import telling, write
+from slipstream.lab.display import make_console
 
 EXAMPLES = f"""\b
 [bold]Examples[/bold]
@@ -67,12 +68,10 @@ def replay_models(
         busy=busy,
         sparse=sparse,
     )
-    console = Console(highlight=False)
     if only_limits:
         rows = limits(spec)
     else:
-        with Console(stderr=True).status("the lab is made") as status:
-            rows = replay(spec, peers(peer) if peer else default_peers(spec), status.update)
-    console.print(table(spec, rows))
-    if json_file is not None:
-        json_file.write_text(json.dumps(as_json(spec, rows), indent=2) + "\n")
+        with telling("the lab is made") as tell:
+            rows = replay(spec, peers(peer) if peer else default_peers(spec), tell)
+    make_console(sys.stdout).print(table(spec, rows))
+    write(json_file, as_json(spec, rows))

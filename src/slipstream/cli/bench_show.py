@@ -1,0 +1,24 @@
+"""What all of `slipstream bench` does on the terminal and for programs."""
+
+import json
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from slipstream.cli.lab import ending_on_signals
+from slipstream.lab.display import stderr_console
+
+
+@contextmanager
+def telling(first: str = "the ranks start") -> Generator[Callable[[str], None]]:
+    """Yield what shows, on a terminal, what is measured; a signal leaves no lab behind."""
+    with ending_on_signals(), stderr_console().status(first) as status:
+        yield status.update
+
+
+def write(file: Path | None, content: Any) -> None:
+    """Write what was measured as JSON where a file is given."""
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content, indent=1) + "\n")
