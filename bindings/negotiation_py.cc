@@ -98,6 +98,8 @@ void bind_outcome(nb::module_& m) {
           },
           "Of those in `ready` that this rank has submitted.")
       .def_ro("failed", &Outcome::failed)
+      .def_ro("some_joined", &Outcome::some_joined,
+              "What is ready is so without data of some rank, which has joined.")
       .def_ro("last_joined", &Outcome::last_joined,
               "Where all have joined: the rank that was the last to do so.");
   nb::class_<NegotiationStats>(m, "NegotiationStats", "Counters of a negotiator.")

@@ -9,7 +9,7 @@ namespace slipstream {
 namespace {
 
 // The first word of a round. Sets of tensors follow.
-constexpr std::uint64_t kNoNews = 1, kNoStall = 2, kJoined = 4;
+constexpr std::uint64_t kNoNews = 1, kNoStall = 2, kJoined = 4, kNotJoined = 8;
 
 constexpr std::size_t kMostOwed = 4096;
 constexpr std::size_t kMostReported = 20;
@@ -94,7 +94,7 @@ Outcome Rounds::run() {
   if (wants_to_join()) joined_in_ = round_;
   const bool stalls = Clock::now() >= pending_.next_report();
   Words words{(pending_.num_news() == 0 ? kNoNews : 0) | (stalls ? 0 : kNoStall) |
-              (joined_in_ > 0 ? kJoined : 0)};
+              (joined_in_ > 0 ? kJoined : kNotJoined)};
   const Words own = words_of(pending_.complete());
   words.insert(words.end(), own.begin(), own.end());
   channel_.and_words(words);
@@ -102,6 +102,7 @@ Outcome Rounds::run() {
   Outcome outcome;
   outcome.round = round_;
   const std::uint64_t flags = words[0];
+  outcome.some_joined = (flags & kNotJoined) == 0;
   // Had nobody anything to submit, all bits would be ones.
   const bool all_joined = (flags & kJoined) != 0;
   if (!all_joined) collect_ready(std::span(words).subspan(1), outcome);

@@ -21,12 +21,21 @@ ELSEWHERE = {
     "make test": ".ci/run",
     "slipstream run -H a:2,b:2 train.py": "tests/e2e/launch/test_run_ssh.py",
     "srun -n 2 python train.py": "tests/e2e/launch/test_launchers.py",
+    "python -m slipstream.horovod.run -np 4 -H a:2,b:2 python train.py": (
+        "tests/e2e/test_horovod_examples.py"
+    ),
 }
+HOROVOD = "slipstream run -n 2 examples/02_horovod"
 GREENNET = "python benchmarks/greennet.py"
 # What makes a long one short.
 SHORTER = {
     "slipstream bench comm --local 2": "--sizes 4k --rounds 1",
     GREENNET: "--limit 2000 --epochs 1 --seeds 1 --workers 1 2",
+    f"{HOROVOD}/digits.py": "--epochs 1 --images 512",
+    f"{HOROVOD}/resnet50.py images --generate": "--image-size 32 --images 8 --epochs 1 --width 8",
+    "slipstream run -n 4 examples/02_horovod/process_sets.py": "--steps 20",
+    "slipstream run -n 2 --env HOROVOD_TIMELINE=timeline-{rank}.json"
+    " examples/02_horovod/digits.py": "--epochs 1 --images 512",
 }
 SCRIPT = """
 import torch.distributed as dist
@@ -59,7 +68,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "package" / "__init__.py").touch()
     for script in (tmp_path / "train.py", tmp_path / "package" / "train.py"):
         script.write_text(SCRIPT)
-    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    for name in ("benchmarks", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
 

@@ -33,7 +33,8 @@
 ///   if not, the tensor fails on every rank, once.
 /// - Tensors that were submitted together are fused: their bits are set when all of them are known,
 ///   so they become ready in the same round or not at all.
-/// - A rank that has joined passes ones. When all have, the bit "I have joined" comes back as 1.
+/// - A rank that has joined passes ones. When all have, the bit "I have joined" comes back as 1;
+///   when some have, "I have not joined" comes back as 0.
 /// - Bits are given to others when there are too many tensors: those that were ready the longest
 ///   time ago and, as one more AND tells, are submitted nowhere.
 /// - A tensor that waits for too long makes its rank ask for a report, by a third bit. Then all
@@ -82,6 +83,7 @@ struct Outcome {
   std::uint64_t round = 0;
   std::vector<AgreedTensor> ready;           ///< the same tensors in the same order on all ranks
   std::vector<FailedTensor> failed;          ///< those submitted here
+  bool some_joined = false;                  ///< what is ready is so without data of some rank
   std::optional<std::uint32_t> last_joined;  ///< all have joined, and this rank was the last
 };
 

@@ -33,7 +33,7 @@ HOROVOD_VARIABLES = {
     "HOROVOD_GLOO_IFACE": INTERFACE,
 }
 
-OVERLAPS = {"within": "slipstream, within the step", "across": "slipstream, across steps"}
+OVERLAPS = {"within": "slipstream, within steps", "across": "slipstream, across steps"}
 
 PEERS: Mapping[str, Peer] = {
     peer.name: peer

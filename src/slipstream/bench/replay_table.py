@@ -35,12 +35,12 @@ def table(spec: ReplaySpec, rows: Sequence[Row]) -> Table:
     shown.add_column("model", no_wrap=True)
     if is_measured:
         shown.add_column("peer", no_wrap=True)
-    shown.add_column("wire")
+    shown.add_column("wire", no_wrap=True)
     if is_measured:
-        for heading in ("step s", "mean", "slowest", "efficiency"):
+        for heading in ("step s", "mean", "slowest", "eff."):
             shown.add_column(heading, justify="right", no_wrap=True)
-    shown.add_column("limit within", justify="right")
-    shown.add_column("limit across", justify="right")
+    for heading in ("limit\nwithin", "limit\nacross"):
+        shown.add_column(heading, justify="right", no_wrap=True)
     last = ""
     for row in rows:
         if last and row.model != last:
@@ -87,7 +87,7 @@ def title(spec: ReplaySpec) -> str:
 def caption(spec: ReplaySpec) -> str:
     """Returns what the columns mean, and which steps are estimates."""
     text = (
-        "efficiency: compute-only step / step. Limits: simulated, at 0.956 of the link; within the"
+        "eff.: efficiency, compute-only step / step. Limits: simulated, at 0.956 of the link; within the"
         " step, and across the step boundary."
     )
     published = spec.published()

@@ -25,6 +25,7 @@ from slipstream.comm.world import group as group
 from slipstream.comm.world import init as init
 from slipstream.comm.world import is_initialized as is_initialized
 from slipstream.comm.world import local_rank as local_rank
+from slipstream.comm.world import local_ranks as local_ranks
 from slipstream.comm.world import local_size as local_size
 from slipstream.comm.world import rank as rank
 from slipstream.comm.world import shutdown as shutdown

@@ -124,6 +124,11 @@ def local_rank() -> int:
     return _current().local_ranks.index(rank())
 
 
+def local_ranks() -> tuple[int, ...]:
+    """Return the ranks of this host, those that share memory with this one, in their order."""
+    return _current().local_ranks
+
+
 def local_size() -> int:
     """Return the number of ranks of this host, those that share memory with this one."""
     return len(_current().local_ranks)

@@ -4,6 +4,7 @@ Read once, at the edge (`Settings.from_environment`, `detect_launcher`), and han
 frozen values. `python -m slipstream.settings` prints the documentation page made from this package.
 """
 
+from slipstream.settings.horovod import HorovodSettings as HorovodSettings
 from slipstream.settings.kinds import InterfaceFilter as InterfaceFilter
 from slipstream.settings.launch import Launch as Launch
 from slipstream.settings.launch import LaunchSource as LaunchSource

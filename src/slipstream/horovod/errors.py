@@ -1,0 +1,22 @@
+"""What Horovod's users catch."""
+
+from slipstream.errors import SlipstreamError
+
+
+class HorovodInternalError(SlipstreamError):
+    """A collective failed: ranks passed different things, or one is gone; the message says which.
+
+    A RuntimeError, as Horovod's is. Its cause is the error of the engine.
+    """
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """Hosts were added or removed; raised in elastic jobs only.
+
+    Args:
+        skip_sync: the state of the ranks need not be made the same.
+    """
+
+    def __init__(self, skip_sync: bool) -> None:
+        super().__init__(skip_sync)
+        self.skip_sync = skip_sync

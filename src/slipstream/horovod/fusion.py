@@ -1,0 +1,101 @@
+"""Which of the tensors that are ready together become one allreduce.
+
+Every rank decides by what all have agreed on, so all decide alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from slipstream import _core
+from slipstream.comm.negotiator import AgreedTensor
+from slipstream.horovod.request import Handle, Request, Terms
+
+# To copy this much into a common memory and back takes longer than an operation of its own.
+_ALONE_BYTES = 1 << 20
+
+_WIDTHS = {
+    _core.DType.BOOL: 1,
+    _core.DType.INT8: 1,
+    _core.DType.UINT8: 1,
+    _core.DType.INT16: 2,
+    _core.DType.UINT16: 2,
+    _core.DType.FLOAT16: 2,
+    _core.DType.BFLOAT16: 2,
+    _core.DType.INT32: 4,
+    _core.DType.UINT32: 4,
+    _core.DType.FLOAT32: 4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A tensor that all ranks have, and what this one makes of it.
+
+    Args:
+        agreed: what all know.
+        terms: of it.
+        request: this rank's, or zeros where it has joined.
+        handle: who waits for it here; nobody where this rank has joined.
+    """
+
+    agreed: AgreedTensor
+    terms: Terms
+    request: Request
+    handle: Handle | None
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the tensor."""
+        tensor = self.agreed.tensor
+        return math.prod(tensor.shape) * _WIDTHS.get(tensor.dtype, 8)
+
+
+@dataclass(slots=True)
+class Fused:
+    """Tensors that are reduced as one.
+
+    Args:
+        members: one at least.
+        num_bytes: of all.
+    """
+
+    members: list[Ready] = field(default_factory=list[Ready])
+    num_bytes: int = 0
+
+    def add(self, ready: Ready) -> None:
+        """Takes one more."""
+        self.members.append(ready)
+        self.num_bytes += ready.num_bytes
+
+
+def fuse(ready: Sequence[Ready], most_bytes: int, *, separates_groups: bool) -> list[Fused]:
+    """Returns what is to be started, in the order in which all ranks start it.
+
+    Small allreduces of one type and one kind share an operation; those that were submitted as a
+    group do so whatever their size.
+
+    Args:
+        ready: in the order that the ranks have agreed on.
+        most_bytes: of an operation with several tensors.
+        separates_groups: no group shares an operation with what is not of it.
+    """
+    all_fused: list[Fused] = []
+    open_ones: dict[object, Fused] = {}
+    for each in ready:
+        tensor, group = each.agreed.tensor, each.agreed.fused
+        alone = group == 0 and each.num_bytes >= _ALONE_BYTES
+        if each.terms.kind != "allreduce" or alone or each.num_bytes > most_bytes:
+            all_fused.append(Fused([each], each.num_bytes))
+            continue
+        is_large = each.num_bytes >= _ALONE_BYTES
+        of_group = group if separates_groups or is_large else 0
+        key = (tensor.dtype, tensor.note, tensor.codec, of_group)
+        fused = open_ones.get(key)
+        if fused is None or fused.num_bytes + each.num_bytes > most_bytes:
+            fused = open_ones[key] = Fused()
+            all_fused.append(fused)
+        fused.add(each)
+    return all_fused

@@ -1,0 +1,198 @@
+"""The job that init() joins: ranks, hosts, process sets. No framework is needed."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream import comm
+from slipstream.horovod.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.queue import TensorQueue
+from slipstream.horovod.request import Arrays
+from slipstream.settings import HorovodSettings
+
+NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True, slots=True)
+class Job:
+    """What init() has joined, until shutdown().
+
+    Args:
+        world: all ranks.
+        settings: of this process.
+        arrays: of the framework.
+        leaders: of each rank, the first rank of its host.
+        queues: by the number of the process set; of those that this rank is in.
+        sets: the process sets that are registered, by number.
+        next_set: number of the next one.
+    """
+
+    world: comm.Group
+    settings: HorovodSettings
+    arrays: Arrays
+    leaders: tuple[int, ...]
+    queues: dict[int, TensorQueue] = field(default_factory=dict[int, TensorQueue])
+    sets: dict[int, ProcessSet] = field(default_factory=dict[int, ProcessSet])
+    next_set: int = 1
+
+    def local_ranks(self, rank: int) -> list[int]:
+        """Returns the ranks of the host of one."""
+        return [each for each, leader in enumerate(self.leaders) if leader == self.leaders[rank]]
+
+    def local_rank(self, rank: int) -> int:
+        """Returns the place of a rank among those of its host."""
+        return self.local_ranks(rank).index(rank)
+
+    def cross_ranks(self, rank: int) -> list[int]:
+        """Returns the ranks that have the same place on their hosts."""
+        place = self.local_rank(rank)
+        return [each for each in range(self.world.size) if self.local_rank(each) == place]
+
+    def is_homogeneous(self) -> bool:
+        """Returns whether all hosts have as many ranks."""
+        return len({self.leaders.count(each) for each in self.leaders}) == 1
+
+
+_lock = threading.Lock()  # held while the job is joined or left; guards the one below
+_job: Job | None = None
+
+
+def join_job(arrays: Arrays, process_sets: Sequence[ProcessSet] = ()) -> None:
+    """Joins the job; again, it does nothing. Blocks until all ranks are there.
+
+    Args:
+        arrays: of the framework.
+        process_sets: besides that of all ranks; the same on all ranks.
+
+    Raises:
+        ConfigError, AuthError, PeerTimeoutError: as `comm.init` does.
+        ValueError: two process sets have the same ranks.
+    """
+    global _job
+    with _lock:
+        if _job is not None:
+            return
+        settings = HorovodSettings.from_environment()
+        world = comm.init()
+        if settings.ignored and world.rank == 0:
+            _log.warning("these have no meaning here: %s", ", ".join(settings.ignored))
+        own = np.array([min(comm.local_ranks())], dtype=np.int64)
+        leaders: NDArray[np.int64] = world.all_gather(own)
+        job = Job(
+            world=world,
+            settings=settings,
+            arrays=arrays,
+            leaders=tuple(leaders.reshape(-1).tolist()),
+        )
+        global_process_set.register(0, range(world.size), comm.rank)
+        job.sets[0] = global_process_set
+        job.queues[0] = TensorQueue(world, settings, arrays)
+        _job = job
+    for each in process_sets:
+        register(each)
+    if settings.timeline is not None and settings.timeline != "DYNAMIC":
+        comm.timeline.start(settings.timeline)
+
+
+@atexit.register
+def leave_job() -> None:
+    """Leaves the job; what is under way fails. Idempotent; also done at exit."""
+    global _job
+    with _lock:
+        if _job is None:
+            return
+        for queue in _job.queues.values():
+            queue.close()
+        for number, each in _job.sets.items():
+            if number:
+                each.invalidate()
+        _job = None
+        comm.shutdown()
+
+
+def job() -> Job:
+    """Returns the job.
+
+    Raises:
+        ValueError: init() has not been called.
+    """
+    if _job is None:
+        raise ValueError(NOT_INITIALIZED)
+    return _job
+
+
+def is_initialized() -> bool:
+    """Returns whether there is a job: after init(), before shutdown()."""
+    return _job is not None
+
+
+def register(process_set: ProcessSet) -> None:
+    """Makes a process set known on all ranks, which all call it with the same ones.
+
+    Raises:
+        ValueError: its ranks are those of another set, or are not ranks; or ranks passed others.
+    """
+    joined = job()
+    ranks = list(process_set.ranks or ())
+    _check_ranks(joined, process_set, ranks)
+    number = joined.next_set
+    joined.next_set += 1
+    if joined.world.rank in ranks:
+        group = comm.group(ranks, f"process set {number}")
+        joined.queues[number] = TensorQueue(group, joined.settings, joined.arrays)
+    process_set.register(number, ranks, comm.rank)
+    joined.sets[number] = process_set
+
+
+def unregister(process_set: ProcessSet) -> bool:
+    """Forgets a process set, on all ranks; returns whether it was known."""
+    joined = job()
+    number = process_set.process_set_id
+    if not number:  # none, or that of all ranks
+        return False
+    joined.world.barrier(name="remove_process_set")
+    queue = joined.queues.pop(number, None)
+    if queue is not None:
+        queue.close()
+        queue.group.close()
+    del joined.sets[number]
+    process_set.invalidate()
+    return True
+
+
+def queue_of(process_set: ProcessSet) -> TensorQueue:
+    """Returns where the tensors of a process set are submitted.
+
+    Raises:
+        ValueError: it is not registered, or this rank is not in it.
+    """
+    joined = job()
+    number = process_set.process_set_id
+    if number is None or number not in joined.sets:
+        raise ValueError("Process set does not exist or has not been registered.")
+    if number not in joined.queues:
+        raise ValueError(f"Process is not part of provided process set. {process_set}")
+    return joined.queues[number]
+
+
+def _check_ranks(joined: Job, process_set: ProcessSet, ranks: list[int]) -> None:
+    size = joined.world.size
+    if not ranks or not all(0 <= each < size for each in ranks) or len(set(ranks)) < len(ranks):
+        raise ValueError(f"{process_set}; allowed: each of the ranks 0 to {size - 1} at most once")
+    flags = np.zeros(size, dtype=np.int32)
+    flags[ranks] = 1
+    seen: NDArray[np.int32] = joined.world.all_gather(flags, name="process set")
+    if not (seen == flags).all():
+        passed = "; ".join(f"rank {r}: {np.flatnonzero(each)}" for r, each in enumerate(seen))
+        raise ValueError(f"the ranks add different process sets: {passed}")
+    if any(ranks == each.ranks for each in joined.sets.values()):
+        raise ValueError(f"Attempted to add a duplicate process set: {process_set}")

@@ -1,0 +1,188 @@
+"""One process set's tensors: submitted in any order, run in the order that all its ranks agree on."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Sequence
+
+from slipstream.comm import Group
+from slipstream.comm.negotiator import AgreedTensor, Negotiator, NegotiatorConfig, Outcome
+from slipstream.errors import AbortedError, SlipstreamError
+from slipstream.horovod.errors import HorovodInternalError
+from slipstream.horovod.execution import Execution
+from slipstream.horovod.fusion import Ready
+from slipstream.horovod.request import Arrays, Handle, Request, Terms
+from slipstream.settings import HorovodSettings
+
+_TICK_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class TensorQueue:
+    """Submits the tensors of a framework, with a thread that starts what is ready on all ranks.
+
+    Members of the set make it alike. Safe to use from any thread.
+
+    Args:
+        group: the ranks of the process set.
+        settings: of this process.
+        arrays: of the framework; a rank that has joined makes zeros with it.
+    """
+
+    def __init__(self, group: Group, settings: HorovodSettings, arrays: Arrays) -> None:
+        self.group = group
+        self._arrays = arrays
+        self._negotiator = Negotiator(
+            group,
+            NegotiatorConfig(
+                cycle_seconds=settings.cycle_milliseconds / 1e3,
+                stall_after_seconds=settings.stall_after_seconds,
+                most_tensors=max(1, settings.known_tensors),
+            ),
+        )
+        self._execution = Execution(group, settings)
+        self._lock = threading.Lock()  # guards the four below
+        self._tokens = itertools.count(1)
+        self._waiting: dict[int, tuple[Request, Handle]] = {}
+        self._active: dict[str, Handle] = {}
+        self._joining: list[Handle] = []
+        self._thread = threading.Thread(target=self._run, name="slipstream-horovod", daemon=True)
+        self._thread.start()
+
+    def submit(self, requests: Sequence[Request], *, together: bool = False) -> list[Handle]:
+        """Says that this rank has some tensors; does not block.
+
+        Args:
+            requests: with names that are not in use.
+            together: they are ready together or not at all, and are reduced as one.
+
+        Raises:
+            ValueError: a name is that of a tensor under way.
+            HorovodInternalError: this rank has joined, or the process set has failed.
+        """
+        tensors = [each.tensor() for each in requests]
+        with self._lock:
+            self._check_names(requests)
+            tokens = [next(self._tokens) for _ in requests]
+            handles = [Handle(each.name) for each in requests]
+            for token, request, handle in zip(tokens, requests, handles, strict=True):
+                self._waiting[token] = request, handle
+                self._active[request.name] = handle
+        try:
+            if together:
+                self._negotiator.submit_fused(tensors, tokens)
+            else:
+                self._negotiator.submit_all(tensors, tokens[0])
+        except SlipstreamError as error:
+            self._forget(tokens)
+            raise HorovodInternalError(str(error)) from error
+        return handles
+
+    def join(self) -> int:
+        """Says that this rank has no more data; blocks until no rank has.
+
+        Returns:
+            The rank in the set that was the last.
+        """
+        handle = Handle("join")
+        with self._lock:
+            self._joining.append(handle)
+        try:
+            self._negotiator.join()
+        except SlipstreamError as error:
+            raise HorovodInternalError(str(error)) from error
+        return int(handle.wait())
+
+    def close(self) -> None:
+        """Ends what waits, here and on the other ranks."""
+        self._negotiator.close()
+        self._thread.join()
+
+    def _check_names(self, requests: Sequence[Request]) -> None:
+        names: set[str] = set()
+        for each in requests:
+            active = self._active.get(each.name)
+            if each.name in names or (active is not None and not active.done()):
+                raise ValueError(
+                    f"Requested to {each.kind} a tensor with the same name as another tensor that"
+                    f" is currently being processed: {each.name!r}. Use a different tensor name,"
+                    " or wait for the other one with synchronize()."
+                )
+            names.add(each.name)
+
+    def _forget(self, tokens: Sequence[int]) -> None:
+        with self._lock:
+            for token in tokens:
+                request, _ = self._waiting.pop(token)
+                del self._active[request.name]
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            while True:
+                outcome = self._negotiator.next(_TICK_SECONDS)
+                if outcome is not None:
+                    self._take(outcome)
+        except SlipstreamError as error:
+            self._fail_all(error)
+        except BaseException as error:
+            self._fail_all(AbortedError(f"the Horovod API has failed: {error!r}"))
+            self._negotiator.close()
+            raise
+
+    def _take(self, outcome: Outcome) -> None:
+        for failed in outcome.failed:
+            _, handle = self._take_waiting(failed.token)
+            try:
+                failed.check()
+            except SlipstreamError as error:
+                handle.fail(error)
+        ready = [self._ready(each) for each in outcome.ready]
+        self._execution.start(ready, some_joined=outcome.some_joined)
+        if outcome.last_joined is not None:
+            with self._lock:
+                joined, self._joining = self._joining, []
+            for handle in joined:
+                handle.begin((), lambda last=outcome.last_joined: last)
+
+    def _ready(self, agreed: AgreedTensor) -> Ready:
+        terms = Terms.read(agreed.tensor.note)
+        if agreed.submitted:
+            request, handle = self._take_waiting(agreed.token)
+            return Ready(agreed, terms, request, handle)
+        return Ready(agreed, terms, self._without_data(agreed, terms), None)
+
+    def _without_data(self, agreed: AgreedTensor, terms: Terms) -> Request:
+        """Returns the part of a rank that has joined."""
+        tensor = agreed.tensor
+        array = None
+        if -1 not in tensor.shape:
+            array = self._arrays.zeros(tensor.dtype.name.lower(), tensor.shape)
+        return Request(
+            kind=terms.kind,
+            name=tensor.name,
+            arrays=self._arrays,
+            array=array,
+            output=array,
+            op=terms.op,
+            codec=tensor.codec,
+            residual=self._arrays.zeros("float32", tensor.shape) if terms.feedback else None,
+            root=tensor.root,
+        )
+
+    def _take_waiting(self, token: int) -> tuple[Request, Handle]:
+        with self._lock:
+            return self._waiting.pop(token)
+
+    def _fail_all(self, error: SlipstreamError) -> None:
+        with self._lock:
+            handles = [handle for _, handle in self._waiting.values()] + self._joining
+            self._waiting, self._joining = {}, []
+        for handle in handles:
+            handle.fail(error)
+
+

@@ -1,0 +1,195 @@
+"""What a rank submits under a name, and what it waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from slipstream import comm
+from slipstream.comm.arrays import Array, view
+from slipstream.comm.negotiator import Tensor
+from slipstream.errors import SlipstreamError
+from slipstream.horovod.errors import HorovodInternalError
+
+
+class Arrays(Protocol):
+    """What the engine does not do with arrays of one framework. All are contiguous, on the CPU."""
+
+    def empty(self, like: Array, shape: Sequence[int]) -> Array:
+        """Returns a new array of the type of another."""
+        ...
+
+    def zeros(self, dtype: str, shape: Sequence[int]) -> Array:
+        """Returns zeros of a type as the engine names it."""
+        ...
+
+    def shape(self, array: Array) -> tuple[int, ...]:
+        """Returns its shape."""
+        ...
+
+    def flat(self, arrays: Sequence[Array]) -> Array:
+        """Returns a new array of one dimension with the elements of all."""
+        ...
+
+    def unflatten(self, flat: Array, arrays: Sequence[Array]) -> None:
+        """Copies the elements of one array into others, one after another."""
+        ...
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copies elements; the shapes are the same."""
+        ...
+
+    def scaled(self, array: Array, factor: float) -> Array:
+        """Returns a new array times a factor: integers in float64, 16 bits in float32."""
+        ...
+
+    def divide(self, array: Array, divisor: int) -> None:
+        """Divides integers in place, towards zero."""
+        ...
+
+    def is_integral(self, array: Array) -> bool:
+        """Returns whether the elements are whole numbers."""
+        ...
+
+    def rows(self, array: Array, begin: int, end: int) -> Array:
+        """Returns a view of some rows, along the first dimension."""
+        ...
+
+    def combined(self, low: Array, high: Array) -> Array:
+        """Returns the adaptive sum of two arrays, which a lower and a higher rank have."""
+        ...
+
+
+class Terms(NamedTuple):
+    """What a note says of a tensor besides its shape: all of it must agree on all ranks.
+
+    Args:
+        kind, op, prescale, postscale: as in `Request`.
+        feedback: there is a residual.
+    """
+
+    kind: str
+    op: str
+    prescale: float
+    postscale: float
+    feedback: bool
+
+    @classmethod
+    def of(cls, request: Request) -> Terms:
+        """Returns those of a request."""
+        feedback = request.residual is not None
+        return cls(request.kind, request.op, request.prescale, request.postscale, feedback)
+
+    def as_note(self) -> str:
+        """Returns them as text, from which `read` makes the same."""
+        factors = f"{self.prescale:.17g} {self.postscale:.17g}"
+        return f"{self.kind} {self.op} {factors}{' feedback' if self.feedback else ''}"
+
+    @classmethod
+    def read(cls, note: str) -> Terms:
+        """Returns what a note says."""
+        kind, op, prescale, postscale, *rest = note.split()
+        return cls(kind, op, float(prescale), float(postscale), bool(rest))
+
+
+@dataclass(kw_only=True, slots=True)
+class Request:
+    """One tensor of one rank, and what is to become of it.
+
+    Args:
+        kind: allreduce, adasum, all_gather, broadcast, all_to_all, reduce_scatter or barrier.
+        name: stands for the tensor on all ranks of a process set.
+        arrays: of the framework.
+        array: of this rank; None where it has no part in it.
+        output: where the result goes, of the shape of `array`; None for a new array.
+        op: sum, average, min, max or product.
+        prescale, postscale: factors before and after the reduction.
+        root: rank in the process set, of a broadcast.
+        splits: rows of `array` for each rank, of an all_to_all.
+        codec: on the wire between hosts, of an allreduce of float32.
+        residual: what the codec has lost so far, as `comm.Group.allreduce` has it; None for no
+            error feedback.
+        priority: higher goes first on the network.
+    """
+
+    kind: str
+    name: str
+    arrays: Arrays
+    array: Array = None
+    output: Array = None
+    op: str = "sum"
+    prescale: float = 1.0
+    postscale: float = 1.0
+    root: int = 0
+    splits: Sequence[int] = ()
+    codec: str = "none"
+    residual: Array = None
+    priority: int = 0
+
+    def tensor(self) -> Tensor:
+        """Returns what all ranks must pass alike."""
+        seen = view(self.array)
+        shape = list(seen.shape)
+        if self.kind in ("all_gather", "all_to_all") and shape:
+            shape[0] = -1
+        return Tensor(
+            self.name,
+            seen.dtype,
+            shape,
+            collective="allreduce" if self.kind in ("adasum", "barrier") else self.kind,
+            root=self.root,
+            codec=self.codec,
+            note=Terms.of(self).as_note(),
+        )
+
+
+class Handle:
+    """A tensor under way. Safe to use from any thread."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._known = threading.Event()  # it is under way or has failed
+        self._finishing = threading.Lock()
+        self._works: Sequence[comm.Handle] = ()
+        self._finish: Callable[[], Any] | None = None
+        self._result: Any = None
+        self._error: Exception | None = None
+
+    def begin(self, works: Sequence[comm.Handle], finish: Callable[[], Any]) -> None:
+        """Notes what is awaited, and what then makes the result."""
+        self._works, self._finish = works, finish
+        self._known.set()
+
+    def fail(self, error: Exception) -> None:
+        """Notes that there will be no result."""
+        self._error = error
+        self._known.set()
+
+    def done(self) -> bool:
+        """Returns whether wait() would return at once; does not block."""
+        return self._known.is_set() and all(each.done() for each in self._works)
+
+    def wait(self) -> Any:
+        """Blocks until the result is there, and returns it; again, it returns the same.
+
+        Raises:
+            HorovodInternalError: the collective failed.
+        """
+        self._known.wait()
+        with self._finishing:
+            if self._error is None and self._finish is not None:
+                self._conclude(self._finish)
+        if self._error is not None:
+            raise HorovodInternalError(str(self._error)) from self._error
+        return self._result
+
+    def _conclude(self, finish: Callable[[], Any]) -> None:
+        try:
+            for work in self._works:
+                work.wait()
+            self._result = finish()
+        except SlipstreamError as error:
+            self._error = error
+        self._works, self._finish = (), None

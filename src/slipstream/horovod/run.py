@@ -1,0 +1,183 @@
+"""horovodrun's options for `slipstream run`: python -m slipstream.horovod.run -np 4 python train.py
+
+Prints nothing of its own; what an option becomes is in `command_for`. Options that have no meaning
+here are named in a warning, those that ask for what there is not end the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from slipstream.errors import UsageError
+
+# Option, type, and the variable that it sets on every rank.
+_VARIABLES = (
+    ("--fusion-threshold-mb", int, "HOROVOD_FUSION_THRESHOLD"),
+    ("--cycle-time-ms", float, "HOROVOD_CYCLE_TIME"),
+    ("--cache-capacity", int, "HOROVOD_CACHE_CAPACITY"),
+    ("--timeline-filename", str, "HOROVOD_TIMELINE"),
+    ("--stall-check-warning-time-seconds", float, "HOROVOD_STALL_CHECK_TIME_SECONDS"),
+    ("--start-timeout", float, "SLIPSTREAM_CONNECT_TIMEOUT"),
+    ("--gloo-timeout-seconds", float, "SLIPSTREAM_CONNECT_TIMEOUT"),
+    ("--network-interfaces", str, "SLIPSTREAM_IFACE"),
+    ("--network-interface", str, "SLIPSTREAM_IFACE"),
+)
+
+_WITHOUT_MEANING = (
+    *("--gloo", "--mpi", "--tcp", "--disable-cache", "--verbose", "--stall-check"),
+    *("--hierarchical-allreduce", "--no-hierarchical-allreduce"),
+    *("--hierarchical-allgather", "--no-hierarchical-allgather"),
+    *("--torus-allreduce", "--no-torus-allreduce", "--autotune", "--no-autotune"),
+    *("--timeline-mark-cycles", "--no-timeline-mark-cycles"),
+    *("--mpi-threads-disable", "--no-mpi-threads-disable"),
+    *("--log-with-timestamp", "--log-without-timestamp", "--prefix-output-with-timestamp"),
+)
+_WITHOUT_MEANING_VALUES = (
+    *("--autotune-log-file", "--autotune-warmup-samples", "--autotune-steps-per-sample"),
+    *("--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"),
+    *("--mpi-args", "--binding-args", "--num-nccl-streams", "--thread-affinity", "--log-level"),
+    "--stall-check-shutdown-time-seconds",
+)
+_NOT_THERE = (
+    *("--min-np", "--min-num-proc", "--max-np", "--max-num-proc", "--slots-per-host"),
+    *("--elastic-timeout", "--reset-limit", "--host-discovery-script"),
+    *("--output-filename", "--config-file"),
+)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Become `slipstream run`.
+
+    Args:
+        arguments: as horovodrun takes them.
+    """
+    try:
+        command, without_meaning = command_for(arguments)
+    except UsageError as error:
+        sys.exit(f"slipstream.horovod.run: {error}")
+    if without_meaning:
+        print(
+            f"slipstream.horovod.run: these have no meaning here: {', '.join(without_meaning)}",
+            file=sys.stderr,
+        )
+    os.execv(sys.executable, [sys.executable, "-m", "slipstream.cli", "run", *command])
+
+
+def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what `slipstream run` is told, and the options that it cannot be told.
+
+    Args:
+        arguments: as horovodrun takes them.
+
+    Raises:
+        UsageError: an option asks for what there is not, or hosts do not hold the processes.
+    """
+    given = vars(_parser().parse_args(list(arguments)))
+    for option in _NOT_THERE:
+        if given[_key(option)] is not None:
+            raise UsageError(f"{option} is not there yet; docs/horovod.md says what is")
+    if not given["command"]:
+        raise UsageError("no command; say: -np 2 python train.py")
+    command = ["-H", _hosts(given)]
+    for option, kind, name in _VARIABLES:
+        value = given[_key(option)]
+        if value is not None:
+            scaled = value << 20 if option == "--fusion-threshold-mb" else value
+            command += ["--env", f"{name}={scaled if kind is str else format(scaled, 'g')}"]
+    if given["no_stall_check"]:
+        command += ["--env", "HOROVOD_STALL_CHECK_DISABLE=1"]
+    if given["ssh_port"] is not None:
+        command += ["--ssh-option", f"Port={given['ssh_port']}"]
+    if given["ssh_identity_file"] is not None:
+        command += ["--ssh-option", f"IdentityFile={given['ssh_identity_file']}"]
+    all_options = (*_WITHOUT_MEANING, *_WITHOUT_MEANING_VALUES)
+    without_meaning = [option for option in all_options if given[_key(option)]]
+    return [*command, "--", *given["command"]], without_meaning
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m slipstream.horovod.run",
+        description="Start the ranks of a program, with horovodrun's options.",
+        epilog="example: python -m slipstream.horovod.run -np 4 -H a:2,b:2 python train.py",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-np", "--num-proc", type=int, help="processes in all")
+    add("-H", "--hosts", help="hosts and their slots: a:2,b:2")
+    add("-hostfile", "--hostfile", help="a file of lines such as: a slots=2")
+    add("-p", "--ssh-port", type=int, help="of sshd on the hosts")
+    add("-i", "--ssh-identity-file", help="key for ssh")
+    add("--no-stall-check", action="store_true", help="report no stalled tensors")
+    for option, kind, name in _VARIABLES:
+        add(option, type=kind, help=f"sets {name}")
+    for option in _WITHOUT_MEANING:
+        add(option, action="store_true", help=argparse.SUPPRESS)
+    for option in (*_WITHOUT_MEANING_VALUES, *_NOT_THERE):
+        add(option, help=argparse.SUPPRESS)
+    add("command", nargs=argparse.REMAINDER, help="and its arguments")
+    return parser
+
+
+def _hosts(given: dict[str, object]) -> str:
+    """Returns hosts with the ranks of each, filled in their order."""
+    processes = given["num_proc"]
+    if given["hostfile"] is not None:
+        slots = _read_hostfile(Path(str(given["hostfile"])))
+    elif given["hosts"] is not None:
+        slots = [_read_host(each) for each in str(given["hosts"]).split(",")]
+    elif isinstance(processes, int):
+        slots = [("localhost", processes)]
+    else:
+        raise UsageError("neither -np nor -H is given; say -np 2 or -H a:2,b:2")
+    there_are = sum(count for _, count in slots)
+    left = processes if isinstance(processes, int) else there_are
+    if not 1 <= left <= there_are:
+        raise UsageError(f"-np is {left}; allowed: 1 to {there_are}, the slots of the hosts")
+    chosen: list[str] = []
+    for name, count in slots:
+        used = min(left, count)
+        left -= used
+        if used:
+            chosen.append(f"{name}:{used}")
+    return ",".join(chosen)
+
+
+def _read_host(text: str) -> tuple[str, int]:
+    name, colon, count = text.strip().rpartition(":")
+    if not colon:
+        return text.strip(), 1
+    if not count.isdecimal():
+        raise UsageError(f"the host is {text!r}; allowed: name:slots")
+    return name, int(count)
+
+
+def _read_hostfile(path: Path) -> list[tuple[str, int]]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise UsageError(f"the hostfile cannot be read: {error}") from error
+    hosts: list[tuple[str, int]] = []
+    for line in lines:
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        counts = [word.removeprefix("slots=") for word in words[1:] if word.startswith("slots=")]
+        if len(counts) > 1 or not all(each.isdecimal() for each in counts):
+            raise UsageError(f"{path} has the line {line!r}; allowed: name slots=2")
+        hosts.append((words[0], int(counts[0]) if counts else 1))
+    if not hosts:
+        raise UsageError(f"{path} names no host")
+    return hosts
+
+
+def _key(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

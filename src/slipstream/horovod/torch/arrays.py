@@ -1,0 +1,70 @@
+"""What the Horovod API does with PyTorch's tensors, besides collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+class TorchArrays:
+    """Tensors on the CPU, contiguous and without gradients, as `request.Arrays` wants them."""
+
+    def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """Returns a new tensor of the type of another."""
+        return torch.empty(tuple(shape), dtype=like.dtype)
+
+    def zeros(self, dtype: str, shape: Sequence[int]) -> torch.Tensor:
+        """Returns zeros of a type as the engine names it."""
+        return torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
+
+    def shape(self, array: torch.Tensor) -> tuple[int, ...]:
+        """Returns its shape."""
+        return tuple(array.shape)
+
+    def flat(self, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Returns a new tensor of one dimension with the elements of all."""
+        return torch.cat([each.reshape(-1) for each in arrays])
+
+    def unflatten(self, flat: torch.Tensor, arrays: Sequence[torch.Tensor]) -> None:
+        """Copies the elements of one tensor into others, one after another."""
+        parts = torch.split(flat, [each.numel() for each in arrays])
+        for part, each in zip(parts, arrays, strict=True):
+            each.copy_(part.view_as(each))
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Copies elements; the shapes are the same."""
+        target.copy_(source)
+
+    def scaled(self, array: torch.Tensor, factor: float) -> torch.Tensor:
+        """Returns a new tensor times a factor: integers in float64, 16 bits in float32."""
+        dtype = array.dtype
+        if self.is_integral(array):
+            return (array.double() * factor).to(dtype)
+        if dtype.itemsize < torch.float32.itemsize:
+            return (array.float() * factor).to(dtype)
+        return array * factor
+
+    def divide(self, array: torch.Tensor, divisor: int) -> None:
+        """Divides integers in place, towards zero."""
+        array.div_(divisor, rounding_mode="trunc")
+
+    def is_integral(self, array: torch.Tensor) -> bool:
+        """Returns whether the elements are whole numbers."""
+        return not (array.dtype.is_floating_point or array.dtype.is_complex)
+
+    def rows(self, array: torch.Tensor, begin: int, end: int) -> torch.Tensor:
+        """Returns a view of some rows, along the first dimension."""
+        return array[begin:end]
+
+    def combined(self, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        """Returns the sum, less what both have in common (Maleki et al., MLSys 2021).
+
+        Each is shortened by half of its projection: for orthogonal ones it is the sum, for equal
+        ones the average. The sums of products are in float64.
+        """
+        a, b = low.reshape(-1).double(), high.reshape(-1).double()
+        dot, norm_a, norm_b = float(a @ b), float(a @ a), float(b @ b)
+        of_a = 1 - dot / (2 * norm_a) if norm_a > 0 else 1.0
+        of_b = 1 - dot / (2 * norm_b) if norm_b > 0 else 1.0
+        return (a * of_a + b * of_b).to(low.dtype).view_as(low)

@@ -1,0 +1,93 @@
+"""What gradients become on their way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Compressor:
+    """Turns a tensor into what is sent, and back.
+
+    A subclass of yours may do anything that keeps sums meaningful. Ours leave float32 as it is, and
+    name a codec of the engine, which encodes it between hosts only and sums in float32.
+    """
+
+    codec = "none"
+    feedback = False
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Returns what is sent, and whatever decompress() needs."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """Returns what the receiver makes of it."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Returns the tensor."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """Returns the tensor."""
+        return tensor
+
+
+class FP16Compressor(Compressor):
+    """Sends float16: gradients in float32 through the engine's codec, with a scale of their own."""
+
+    codec = "fp16"
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Returns floating-point numbers as float16, and their type."""
+        is_float = tensor.dtype.is_floating_point
+        return (tensor.half() if is_float else tensor), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """Returns the type there was before."""
+        return tensor.to(ctx) if ctx.is_floating_point else tensor
+
+
+class BF16Compressor(FP16Compressor):
+    """Sends bfloat16, which has the range of float32."""
+
+    codec = "bf16"
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Returns floating-point numbers as bfloat16, and their type."""
+        is_float = tensor.dtype.is_floating_point
+        return (tensor.bfloat16() if is_float else tensor), tensor.dtype
+
+
+class Int8Compressor(NoneCompressor):
+    """Sends float32 as int8 with a scale for each 128; what is lost is added the next time."""
+
+    codec = "int8"
+    feedback = True
+
+
+class Compression:
+    """The compressions there are; int8 and bf16 are ours."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor
+    int8 = Int8Compressor
+
+
+def codec_for(compression: type[Compressor], tensor: torch.Tensor) -> str | None:
+    """Returns the engine's codec that does a tensor's compression; None to compress it here."""
+    codec = getattr(compression, "codec", "none")
+    return codec if codec != "none" and tensor.dtype == torch.float32 else None

@@ -1,0 +1,435 @@
+"""Collectives that return at once, and what waits for them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from slipstream.horovod.job import queue_of
+from slipstream.horovod.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.reductions import Adasum, Average, Reduction
+from slipstream.horovod.request import Request
+from slipstream.horovod.torch.submit import (
+    ARRAYS,
+    AsyncResult,
+    full_name,
+    plain,
+    rank_in,
+    submit_many,
+    submit_one,
+)
+
+
+def chosen_op(op: Reduction | None, average: bool | None) -> Reduction:
+    """Returns the reduction that is meant; `average` is Horovod's older way to say it.
+
+    Raises:
+        ValueError: both were given.
+    """
+    if average is None:
+        return Average if op is None else op
+    if op is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    warnings.warn(
+        "Parameter `average` has been replaced with `op` and will be removed in v1.0",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return Average if average else Reduction.SUM
+
+
+def _reduction(
+    tensor: torch.Tensor,
+    output: torch.Tensor | None,
+    name: str,
+    op: Reduction,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    **further: Any,
+) -> Request:
+    """Returns the request of an allreduce.
+
+    Raises:
+        NotImplementedError: Adasum cannot be done among these ranks.
+    """
+    if op == Adasum:
+        size = queue_of(process_set).group.size
+        if process_set is not global_process_set:
+            raise NotImplementedError("Adasum does not support non-global process sets yet.")
+        if size & (size - 1):
+            raise NotImplementedError(
+                f"Running Adasum with non-power of 2 ranks is not supported yet. There are {size}."
+            )
+    memory = plain(tensor)
+    return Request(
+        kind="adasum" if op == Adasum else "allreduce",
+        name=name,
+        arrays=ARRAYS,
+        array=memory,
+        output=None if output is None else plain(output),
+        op="sum" if op == Adasum else op.value,
+        prescale=float(factors[0]),
+        postscale=float(factors[1]),
+        **further,
+    )
+
+
+def allreduce_request(
+    tensor: torch.Tensor,
+    name: str | None,
+    op: Reduction,
+    process_set: ProcessSet,
+    factors: tuple[float, float] = (1.0, 1.0),
+    **further: Any,
+) -> Request:
+    """Returns the request of an allreduce in place.
+
+    Args:
+        tensor: on the CPU.
+        name: or None.
+        op: of the reduction.
+        process_set: whose ranks take part.
+        factors: before and after it.
+        further: as `Request` has it: codec, residual, priority.
+    """
+    return _reduction(
+        tensor, tensor, full_name("allreduce", name, process_set), op, factors, process_set, **further
+    )
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> AsyncResult:
+    """Begin an allreduce into a new tensor; up to 2(n-1) steps, 2 S (n-1)/n bytes.
+
+    Args:
+        tensor: on the CPU, contiguous; of the same shape and type on all ranks of one name.
+        average: older way to say `op`.
+        name: stands for the tensor on all ranks; default: counted, in the order of the calls.
+        op: Average (default), Sum, Min, Max, Product or Adasum.
+        prescale_factor, postscale_factor: multiply before and after; integers in float64.
+        process_set: whose ranks take part.
+
+    Returns:
+        A handle for poll() and synchronize().
+
+    Raises:
+        ValueError: the tensor is not supported, or one of the name is under way.
+        NotImplementedError: Adasum with a process set, or ranks that are no power of 2.
+    """
+    wanted = chosen_op(op, average)
+    factors = prescale_factor, postscale_factor
+    named = full_name("allreduce", name, process_set)
+    return submit_one(_reduction(tensor, None, named, wanted, factors, process_set), process_set)
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> AsyncResult:
+    """Begin an allreduce in place; else as allreduce_async()."""
+    wanted = chosen_op(op, average)
+    factors = prescale_factor, postscale_factor
+    request = allreduce_request(tensor, name, wanted, process_set, factors)
+    return _same(tensor, submit_one(request, process_set))
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> AsyncResult:
+    """Begin allreduces that are fused: ready together or not at all; else as allreduce_async()."""
+    wanted = chosen_op(op, average)
+    factors = prescale_factor, postscale_factor
+    named = full_name("grouped_allreduce", name, process_set)
+    requests = [
+        _reduction(each, None, _numbered(named, i, tensors), wanted, factors, process_set)
+        for i, each in enumerate(tensors)
+    ]
+    return submit_many(requests, process_set)
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> AsyncResult:
+    """Begin allreduces in place that are fused; else as grouped_allreduce_async()."""
+    wanted = chosen_op(op, average)
+    factors = prescale_factor, postscale_factor
+    named = full_name("grouped_allreduce", name, process_set)
+    requests = [
+        _reduction(each, each, _numbered(named, i, tensors), wanted, factors, process_set)
+        for i, each in enumerate(tensors)
+    ]
+    return _same(list(tensors), submit_many(requests, process_set))
+
+
+def allgather_async(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> AsyncResult:
+    """Begin to join the tensors of all ranks along the first dimension, in which they may differ.
+
+    n-1 steps, S (n-1) bytes.
+    """
+    request = _gathering(tensor, full_name("allgather", name, process_set))
+    return submit_one(request, process_set)
+
+
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> AsyncResult:
+    """Begin allgathers that are ready together or not at all."""
+    named = full_name("grouped_allgather", name, process_set)
+    requests = [_gathering(each, _numbered(named, i, tensors)) for i, each in enumerate(tensors)]
+    return submit_many(requests, process_set)
+
+
+def broadcast_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> AsyncResult:
+    """Begin to send a tensor of one rank to all, into a new one; up to n-1 steps, S bytes.
+
+    Args:
+        tensor: of the same shape and type on all ranks.
+        root_rank: in the job, also where a process set is passed.
+        name: stands for the tensor on all ranks.
+        process_set: whose ranks take part.
+    """
+    request = _broadcasting(tensor, None, root_rank, name, process_set)
+    return submit_one(request, process_set)
+
+
+def broadcast_async_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> AsyncResult:
+    """Begin to replace a tensor on all ranks by that of one; else as broadcast_async()."""
+    request = _broadcasting(tensor, tensor, root_rank, name, process_set)
+    return _same(tensor, submit_one(request, process_set))
+
+
+def alltoall_async(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> AsyncResult:
+    """Begin to send some rows to each rank; one step, S (n-1)/n bytes.
+
+    Args:
+        tensor: cut along its first dimension.
+        splits: rows for each rank of the process set; default: equal parts. Rows that they leave
+            are not sent.
+        name: stands for the tensor on all ranks.
+        process_set: whose ranks take part.
+
+    Returns:
+        A handle; synchronize() gives the rows and, as int32, how many came from each rank.
+
+    Raises:
+        ValueError: the splits are not whole numbers, one for each rank, that fit the tensor.
+    """
+    memory = plain(tensor)
+    rows = _splits(memory, splits, queue_of(process_set).group.size)
+    request = Request(
+        kind="all_to_all",
+        name=full_name("alltoall", name, process_set),
+        arrays=ARRAYS,
+        array=memory[: sum(rows)],
+        splits=rows,
+    )
+    return submit_many([request], process_set, _rows_and_counts)
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: Reduction = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> AsyncResult:
+    """Begin a reduction of which each rank gets its rows; n-1 steps, S (n-1)/n bytes.
+
+    Rows are divided evenly; where that leaves some, the first ranks have one more.
+    """
+    named = full_name("reducescatter", name, process_set)
+    factors = prescale_factor, postscale_factor
+    return submit_one(_scattering(tensor, named, op, factors), process_set)
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: Reduction = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> AsyncResult:
+    """Begin reductions as reducescatter_async() that are ready together or not at all."""
+    named = full_name("grouped_reducescatter", name, process_set)
+    factors = prescale_factor, postscale_factor
+    requests = [
+        _scattering(each, _numbered(named, i, tensors), op, factors)
+        for i, each in enumerate(tensors)
+    ]
+    return submit_many(requests, process_set)
+
+
+def poll(handle: AsyncResult) -> bool:
+    """Return whether synchronize() would return at once; does not block."""
+    return handle.done()
+
+
+def synchronize(handle: AsyncResult) -> Any:
+    """Block until a collective is done, and return its output.
+
+    Raises:
+        HorovodInternalError: it failed.
+    """
+    return handle.wait()
+
+
+def join(device: int = -1) -> int:
+    """Say that this rank has no more data; blocks until all ranks have said so.
+
+    Until then it counts as zeros in the allreduces of the others; other collectives fail.
+
+    Args:
+        device: where Horovod would make the zeros; here it is the CPU.
+
+    Returns:
+        The rank that was the last.
+    """
+    return queue_of(global_process_set).join()
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Block until all ranks of a process set are here."""
+    request = Request(
+        kind="barrier",
+        name=full_name("barrier", None, process_set),
+        arrays=ARRAYS,
+        array=torch.zeros(0),
+    )
+    submit_one(request, process_set).wait()
+
+
+def _numbered(name: str, number: int, tensors: Sequence[torch.Tensor]) -> str:
+    return f"{name}_{number + 1}of{len(tensors)}"
+
+
+def _same(output: Any, result: AsyncResult) -> AsyncResult:
+    """Returns a handle whose output is what the user passed, with its gradients."""
+    return AsyncResult([result], lambda _: output)
+
+
+def _gathering(tensor: torch.Tensor, name: str) -> Request:
+    memory = plain(tensor)
+    if memory.dim() == 0:
+        raise ValueError("allgather of a rank-zero tensor; allowed: one dimension and more")
+    return Request(kind="all_gather", name=name, arrays=ARRAYS, array=memory)
+
+
+def _broadcasting(
+    tensor: torch.Tensor,
+    output: torch.Tensor | None,
+    root_rank: int,
+    name: str | None,
+    process_set: ProcessSet,
+) -> Request:
+    return Request(
+        kind="broadcast",
+        name=full_name("broadcast", name, process_set),
+        arrays=ARRAYS,
+        array=plain(tensor),
+        output=None if output is None else plain(output),
+        root=rank_in(process_set, root_rank),
+    )
+
+
+def _scattering(
+    tensor: torch.Tensor, name: str, op: Reduction, factors: tuple[float, float]
+) -> Request:
+    if op not in (Average, Reduction.SUM):
+        raise ValueError(f"reducescatter has op {op!r}; allowed: Average, Sum")
+    memory = plain(tensor)
+    if memory.dim() == 0:
+        raise ValueError("reducescatter of a rank-zero tensor; allowed: one dimension and more")
+    return Request(
+        kind="reduce_scatter",
+        name=name,
+        arrays=ARRAYS,
+        array=memory,
+        op=op.value,
+        prescale=float(factors[0]),
+        postscale=float(factors[1]),
+    )
+
+
+def _splits(
+    tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None, size: int
+) -> list[int]:
+    if tensor.dim() == 0:
+        raise ValueError("alltoall of a rank-zero tensor; allowed: one dimension and more")
+    rows = tensor.shape[0]
+    if splits is None:
+        if rows % size:
+            raise ValueError(
+                f"alltoall: the tensor has {rows} rows; allowed without splits: a multiple of the"
+                f" {size} ranks"
+            )
+        return [rows // size] * size
+    given = splits if isinstance(splits, torch.Tensor) else torch.tensor(list(splits))
+    if given.dtype not in (torch.int32, torch.int64) or given.numel() not in (0, size):
+        raise ValueError(
+            f"alltoall: splits are {tuple(given.shape)} of {given.dtype}; allowed: {size} whole"
+            " numbers, int32"
+        )
+    numbers: list[int] = given.tolist()  # pyright: ignore[reportUnknownMemberType]
+    if not numbers:
+        return _splits(tensor, None, size)
+    if min(numbers) < 0 or sum(numbers) > rows:
+        raise ValueError(
+            f"alltoall: splits are {numbers}, {sum(numbers)} in all; allowed: none below 0, and at"
+            f" most the tensor's {rows} rows in all"
+        )
+    return numbers
+
+
+def _rows_and_counts(results: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    rows, counts = results[0]
+    return rows, torch.tensor(counts, dtype=torch.int32)
+
+

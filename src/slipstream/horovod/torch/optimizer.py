@@ -1,0 +1,276 @@
+"""An optimizer whose step waits for the gradients of all ranks."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from slipstream.horovod.job import queue_of
+from slipstream.horovod.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.reductions import Adasum, Average, Reduction
+from slipstream.horovod.torch.compression import Compression, Compressor
+from slipstream.horovod.torch.ops import allreduce_async_
+from slipstream.horovod.torch.reducer import Reducer, Terms
+
+_NO_SKIP = (
+    "optimizer.step() called without optimizer.skip_synchronize() context after"
+    " optimizer.synchronize(). This can cause training slowdown. You may want to consider using"
+    " optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code."
+)
+_ZEROED_EARLY = (
+    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or"
+    " optimizer.synchronize(). This is prohibited as it can cause a race condition."
+)
+
+_unnamed = itertools.count()
+
+
+def DistributedOptimizer(
+    optimizer: Optimizer,
+    named_parameters: Iterable[tuple[str, Parameter]] | None = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: Reduction = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Parameter]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return an optimizer of the same class, state and parameters that trains data-parallel.
+
+    Gradients are sent as soon as backward has made them, those of the first layers with priority;
+    `step()` waits for all. All ranks make it alike.
+
+    Args:
+        optimizer: that updates parameters.
+        named_parameters: as model.named_parameters() gives them; all of the optimizer's. Default:
+            they are counted.
+        compression: of gradients; Compression.fp16, bf16 and int8 encode float32 between hosts
+            only, and sum in float32.
+        backward_passes_per_step: gradients of so many passes add up before they are sent.
+        op: Average, Sum or Adasum; with Adasum the changes are reduced that each rank's own step
+            makes, and no compression is done.
+        gradient_predivide_factor: gradients are divided by it before the sum, and the rest of the
+            average comes after it; for Average only.
+        num_groups: older form of `groups`.
+        groups: so many groups of gradients, or lists of parameters; each is reduced as one. Default:
+            what is ready together is fused.
+        sparse_as_dense: send sparse gradients as dense ones.
+        process_set: whose ranks take part.
+
+    Raises:
+        ValueError: names are lacking or not unique, or an argument is not allowed.
+        NotImplementedError: Adasum with a process set.
+    """
+    if num_groups:
+        warnings.warn(
+            "Parameter `num_groups` has been replaced by `groups` and will be removed",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        groups = num_groups if groups is None else groups
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if backward_passes_per_step < 1:
+        raise ValueError("backward_passes_per_step must be > 0")
+    names = _names(optimizer, named_parameters)
+    grouped = _grouped(groups, [each for each in names if each.requires_grad])
+    terms = Terms(
+        compression=compression,
+        op=op,
+        predivide=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        process_set=process_set,
+    )
+    if op == Adasum and process_set is not global_process_set:
+        raise NotImplementedError("Adasum does not support non-global process sets yet.")
+    mixin = _AdasumOptimizer if op == Adasum else _GradientOptimizer
+    kind: Any = type(type(optimizer).__name__, (mixin, type(optimizer)), {"__module__": __name__})
+    made = kind.__new__(kind)
+    # A scheduler may have replaced the methods of the optimizer that was passed.
+    replaced = ("step", "zero_grad")
+    made.__dict__.update((k, v) for k, v in vars(optimizer).items() if k not in replaced)
+    made.connect(names, grouped, backward_passes_per_step, terms)
+    return made
+
+
+class _Distributed:
+    """What both ways have in common; stands before the optimizer's own class."""
+
+    def connect(
+        self,
+        names: dict[Parameter, str],
+        groups: Sequence[Sequence[Parameter]],
+        passes: int,
+        terms: Terms,
+    ) -> None:
+        """Takes the place of __init__, which is the optimizer's."""
+        raise NotImplementedError
+
+    def _own(self, name: str) -> Callable[..., Any]:
+        """Returns a method of the optimizer's own class."""
+        return getattr(super(_Distributed, self), name)
+
+
+class _GradientOptimizer(_Distributed):
+    def connect(
+        self,
+        names: dict[Parameter, str],
+        groups: Sequence[Sequence[Parameter]],
+        passes: int,
+        terms: Terms,
+    ) -> None:
+        included = bool(terms.process_set.included()) and queue_of(terms.process_set).group.size > 1
+        self._reducer = Reducer(names if included else {}, groups, passes, terms)
+        self._synchronized = False
+        self._should_synchronize = True
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Have gradients of so many passes add up before they are sent, from now on."""
+        self._reducer.passes = passes
+
+    def synchronize(self) -> None:
+        """Block until the gradients are those of all ranks; clip them after this."""
+        self._reducer.synchronize()
+        self._synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Generator[None]:
+        """Within, step() does not wait: synchronize() was called before."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Wait for the gradients of all ranks, and update the parameters."""
+        if self._should_synchronize:
+            if self._synchronized:
+                warnings.warn(_NO_SKIP, stacklevel=2)
+            self.synchronize()
+        self._synchronized = False
+        return self._own("step")(closure)
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """Drop the gradients.
+
+        Raises:
+            AssertionError: they are under way.
+        """
+        if not self._reducer.is_idle:
+            raise AssertionError(_ZEROED_EARLY)
+        self._own("zero_grad")(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """Take over a state; what is under way is forgotten."""
+        self._reducer.reset()
+        self._synchronized, self._should_synchronize = False, True
+        self._own("load_state_dict")(*args, **kwargs)
+
+
+class _AdasumOptimizer(_Distributed):
+    def connect(
+        self,
+        names: dict[Parameter, str],
+        groups: Sequence[Sequence[Parameter]],
+        passes: int,
+        terms: Terms,
+    ) -> None:
+        self._names, self._passes, self._pass = names, passes, 0
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Have each rank make so many steps of its own between reductions, from now on."""
+        self._passes = passes
+
+    def synchronize(self) -> None:
+        """Nothing: what is reduced comes of step()."""
+
+    @contextmanager
+    def skip_synchronize(self) -> Generator[None]:
+        """Refuse: there is nothing to skip."""
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+        yield
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make this rank's own step, and replace its changes by those of all ranks."""
+        before = {each: each.detach().clone() for each in self._names if each.requires_grad}
+        result = self._own("step")(closure)
+        with torch.no_grad():
+            changes = {each: each.detach() - was for each, was in before.items()}
+            handles = [
+                allreduce_async_(change, name=self._names[each], op=Adasum)
+                for each, change in changes.items()
+            ]
+            for handle in handles:
+                handle.wait()
+            for each, was in before.items():
+                each.copy_(was + changes[each])
+        return result
+
+
+def _names(
+    optimizer: Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None
+) -> dict[Parameter, str]:
+    """Returns the names of the optimizer's parameters."""
+    own: list[Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
+    if named_parameters is None:
+        number = next(_unnamed)
+        return {each: f"noname.{number}.{i}" for i, each in enumerate(own)}
+    named: list[Any] = list(named_parameters)
+    if not all(isinstance(each, tuple) for each in named):
+        raise ValueError(
+            "named_parameters should be a sequence of tuples (name, parameter), usually produced by"
+            " model.named_parameters()."
+        )
+    known = [name for name, _ in named]
+    if doubles := sorted({name for name in known if known.count(name) > 1}):
+        raise ValueError(
+            "Parameter names in named_parameters must be unique. Found duplicates:"
+            f" {', '.join(doubles)}"
+        )
+    names: dict[Parameter, str] = {parameter: name for name, parameter in named}
+    if missing := [str(id(each)) for each in own if each not in names]:
+        raise ValueError(
+            "named_parameters was specified, but one or more model parameters were not named."
+            f" Python object ids: {', '.join(missing)}"
+        )
+    return names
+
+
+def _grouped(
+    groups: int | Sequence[Sequence[Parameter]] | None, parameters: list[Parameter]
+) -> list[list[Parameter]]:
+    if groups is None:
+        return []
+    if isinstance(groups, int):
+        if groups < 1:
+            raise ValueError(
+                "groups should be a non-negative integer or a list of list of torch.Tensor."
+            )
+        return [part for part in _split(parameters, groups) if part]
+    seen: set[int] = set()
+    for each in itertools.chain.from_iterable(groups):
+        if not isinstance(each, torch.Tensor):
+            raise ValueError("groups must consist of torch.Tensor.")
+        if id(each) in seen:
+            raise ValueError("A parameter can only appear once in groups.")
+        seen.add(id(each))
+    return [list(each) for each in groups]
+
+
+def _split(parameters: list[Parameter], parts: int) -> list[list[Parameter]]:
+    """Returns lists of even lengths, the first ones longer where that is not possible."""
+    base, extra = divmod(len(parameters), parts)
+    ends = list(itertools.accumulate(base + (i < extra) for i in range(parts)))
+    return [parameters[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+

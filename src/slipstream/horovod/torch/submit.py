@@ -1,0 +1,131 @@
+"""From PyTorch's tensors to requests, and to the handles that users hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from slipstream.horovod.job import job, queue_of
+from slipstream.horovod.process_sets import ProcessSet
+from slipstream.horovod.request import Handle, Request
+from slipstream.horovod.torch.arrays import TorchArrays
+
+ARRAYS = TorchArrays()
+
+_SUPPORTED = (
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.bool,
+)
+
+_unnamed: Counter[str] = Counter()
+
+
+class AsyncResult:
+    """What an asynchronous collective returns: pass it to poll() or synchronize().
+
+    Args:
+        handles: of one tensor, or of several.
+        make: the output from their results.
+    """
+
+    def __init__(
+        self, handles: Sequence[Handle | AsyncResult], make: Callable[[list[Any]], Any]
+    ) -> None:
+        self._handles, self._make = handles, make
+        self._result: Any = None
+        self._is_made = False
+
+    def done(self) -> bool:
+        """Returns whether wait() would return at once; does not block."""
+        return all(each.done() for each in self._handles)
+
+    def wait(self) -> Any:
+        """Blocks until the output is there, and returns it.
+
+        Raises:
+            HorovodInternalError: the collective failed.
+        """
+        if not self._is_made:
+            self._result = self._make([each.wait() for each in self._handles])
+            self._is_made = True
+        return self._result
+
+
+def forget_names() -> None:
+    """Counts tensors without names from the begin, as all ranks do after init()."""
+    _unnamed.clear()
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor's memory without its gradients.
+
+    Raises:
+        ValueError: its type, device or layout is none that can be sent.
+    """
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise ValueError(
+            f"Tensor type {tensor.type()} is not supported. It is on {tensor.device} with layout"
+            f" {tensor.layout}; allowed: dense tensors on the CPU"
+        )
+    if tensor.dtype not in _SUPPORTED:
+        allowed = ", ".join(str(each).removeprefix("torch.") for each in _SUPPORTED)
+        raise ValueError(f"Tensor type {tensor.type()} is not supported. Allowed: {allowed}")
+    if not tensor.is_contiguous():
+        raise ValueError("Tensor is required to be contiguous. Call .contiguous() before.")
+    return tensor.detach()
+
+
+def full_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
+    """Returns the name by which all ranks know a tensor; those without one are counted."""
+    if name is not None:
+        return f"{kind}.{name}"
+    counted = f"{kind} {process_set.process_set_id}"
+    _unnamed[counted] += 1
+    return f"{kind}.noname.{_unnamed[counted]}"
+
+
+def submit_one(request: Request, process_set: ProcessSet) -> AsyncResult:
+    """Submits a tensor; does not block.
+
+    Raises:
+        ValueError: the name is in use, or the process set is not usable here.
+        HorovodInternalError: the process set has failed.
+    """
+    return submit_many([request], process_set, lambda results: results[0])
+
+
+def submit_many(
+    requests: Sequence[Request],
+    process_set: ProcessSet,
+    make: Callable[[list[Any]], Any] = list,
+) -> AsyncResult:
+    """Submits tensors that are ready together or not at all; does not block.
+
+    Raises:
+        As `submit_one`.
+    """
+    handles = queue_of(process_set).submit(requests, together=len(requests) > 1)
+    return AsyncResult(handles, make)
+
+
+def rank_in(process_set: ProcessSet, root_rank: int) -> int:
+    """Returns the place of a rank of the job in a process set.
+
+    Raises:
+        ValueError: it is not in it.
+    """
+    ranks = process_set.ranks if process_set.process_set_id else list(range(job().world.size))
+    if ranks is None or root_rank not in ranks:
+        raise ValueError(f"root_rank is {root_rank}; allowed: the ranks of the process set, {ranks}")
+    return ranks.index(root_rank)

@@ -1,0 +1,88 @@
+"""Batch normalisation over the batches of all ranks."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
+
+from slipstream.horovod.job import job
+from slipstream.horovod.reductions import Sum
+from slipstream.horovod.torch.calls import allreduce
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Normalises by the mean and variance of all ranks' batches together, in training.
+
+    Two allreduces of a number per channel forward, and as many backward. Batches may differ in
+    size.
+
+    Args:
+        num_features: channels.
+        eps: added to the variance.
+        momentum: of the running mean and variance; None for their average over all steps.
+        affine: has a weight and a bias per channel.
+        track_running_stats: keeps a running mean and variance, for evaluation.
+    """
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalise a batch of shape (N, channels, ...)."""
+        self._check_input_dim(input)
+        if not (self.training and job().world.size > 1):
+            return self._alone(input)
+        others = [d for d in range(input.dim()) if d != 1]
+        mean, variance, count = self._moments(input, others)
+        self._track(mean.detach(), variance.detach(), count)
+        shape = [1, -1, *[1] * (input.dim() - 2)]
+        scale = torch.rsqrt(variance + self.eps)
+        if self.affine:
+            scale = scale * self.weight
+        normal = (input - mean.view(shape)) * scale.view(shape)
+        return normal + self.bias.view(shape) if self.affine else normal
+
+    def _alone(self, input: torch.Tensor) -> torch.Tensor:
+        uses_batch = self.training or self.running_mean is None
+        if self.training:
+            momentum = self._momentum()
+        else:
+            momentum = 0.0
+        return functional.batch_norm(
+            input,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            uses_batch,
+            momentum,
+            self.eps,
+        )
+
+    def _moments(
+        self, input: torch.Tensor, others: list[int]
+    ) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Returns mean and variance of each channel, and of how many elements they are."""
+        own = torch.tensor([input.numel() // input.shape[1]], dtype=input.dtype)
+        sums = allreduce(torch.cat([input.sum(others), own]), op=Sum)
+        mean = sums[:-1] / sums[-1]
+        shape = [1, -1, *[1] * (input.dim() - 2)]
+        squares = ((input - mean.view(shape)) ** 2).sum(others)
+        return mean, allreduce(squares, op=Sum) / sums[-1], int(sums[-1].item())
+
+    def _track(self, mean: torch.Tensor, variance: torch.Tensor, count: int) -> None:
+        momentum = self._momentum()
+        if self.running_mean is None or self.running_var is None:
+            return
+        unbiased = variance * (count / max(1, count - 1))
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
+
+    def _momentum(self) -> float:
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        if self.momentum is not None:
+            return self.momentum
+        return 1.0 / float(self.num_batches_tracked or 1)

@@ -1,0 +1,77 @@
+"""The HOROVOD_* variables that have a meaning here, for scripts and job files that set them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipstream.settings.kinds import FLAG, TEXT, Kind, integer, seconds
+
+_PREFIX = "HOROVOD_"
+_NEVER = 1e9  # seconds
+
+# What our launcher sets for scripts that read it.
+_OF_RANKS = frozenset(
+    f"{_PREFIX}{name}"
+    for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+)
+
+
+def _variable(default: Any, name: str, kind: Kind[Any]) -> Any:
+    return field(default=default, metadata={"name": _PREFIX + name, "kind": kind})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HorovodSettings:
+    """What the environment asks of the Horovod API.
+
+    Args:
+        fusion_bytes: HOROVOD_FUSION_THRESHOLD; what is ready together is fused up to this size;
+            0 fuses nothing.
+        cycle_milliseconds: HOROVOD_CYCLE_TIME; at least so long from one negotiation to the next.
+            Here one begins as soon as there is something new, so the default is 0.
+        stall_seconds: HOROVOD_STALL_CHECK_TIME_SECONDS; age at which a tensor that some ranks have
+            not submitted is reported.
+        reports_no_stalls: HOROVOD_STALL_CHECK_DISABLE.
+        known_tensors: HOROVOD_CACHE_CAPACITY; known at a time.
+        separates_groups: HOROVOD_DISABLE_GROUP_FUSION; groups are not fused with other tensors.
+        dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS; sets may be added after init().
+        timeline: HOROVOD_TIMELINE; a file to record to from init() on, DYNAMIC for none yet.
+        ignored: names of variables that are set and have no meaning here.
+    """
+
+    fusion_bytes: int = _variable(64 << 20, "FUSION_THRESHOLD", integer(0, 1 << 40))
+    cycle_milliseconds: float = _variable(0.0, "CYCLE_TIME", seconds(0, 1e6))
+    stall_seconds: float = _variable(60.0, "STALL_CHECK_TIME_SECONDS", seconds(0, _NEVER))
+    reports_no_stalls: bool = _variable(False, "STALL_CHECK_DISABLE", FLAG)
+    known_tensors: int = _variable(65536, "CACHE_CAPACITY", integer(0, 2**32 - 1))
+    separates_groups: bool = _variable(False, "DISABLE_GROUP_FUSION", FLAG)
+    dynamic_process_sets: bool = _variable(False, "DYNAMIC_PROCESS_SETS", FLAG)
+    timeline: str | None = _variable(None, "TIMELINE", TEXT)
+    ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> HorovodSettings:
+        """Read the variables; one set to the empty string counts as unset.
+
+        Raises:
+            ConfigError: a value is not allowed; the message names the variable.
+        """
+        chosen: dict[str, Any] = {}
+        known = set(_OF_RANKS)
+        for each in cls.__dataclass_fields__.values():
+            if not each.metadata:
+                continue
+            name, kind = each.metadata["name"], each.metadata["kind"]
+            known.add(name)
+            if environ.get(name):
+                chosen[each.name] = kind.read(name, environ[name])
+        names = sorted(name for name in environ if name.startswith(_PREFIX))
+        return cls(**chosen, ignored=tuple(name for name in names if name not in known))
+
+    @property
+    def stall_after_seconds(self) -> float:
+        """Age at which a stalled tensor is reported."""
+        return _NEVER if self.reports_no_stalls or not self.stall_seconds else self.stall_seconds

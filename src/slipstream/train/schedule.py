@@ -1,0 +1,84 @@
+"""Learning rates for many workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+import slipstream.horovod.torch as hvd
+from slipstream.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SmoothExponentialDecay:
+    """A rate as a multiple of one worker's: it rises to that of all, then decays without steps.
+
+    With n workers, w steps of warm-up, s decay steps and decay rate d, in step t (from 0)
+
+        t < w:  1 + (n - 1) t / w
+        else:   n d^((t - w) / s)
+
+    n times the rate for n times the batch is the linear scaling rule, and the warm-up what it needs
+    in the begin (Goyal et al., 2017, arXiv 1706.02677).
+
+    Args:
+        workers: that train together, 1 or more.
+        warmup_steps: 0 or more.
+        decay_steps: in which the rate is multiplied by `decay_rate`, 1 or more.
+        decay_rate: above 0, at most 1.
+    """
+
+    workers: int
+    warmup_steps: int
+    decay_steps: int
+    decay_rate: float
+
+    def __post_init__(self) -> None:
+        """Refuses values that are not allowed."""
+        for name, least in (("workers", 1), ("warmup_steps", 0), ("decay_steps", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} is {getattr(self, name)}; allowed: {least} and more")
+        if not 0 < self.decay_rate <= 1:
+            raise UsageError(f"decay_rate is {self.decay_rate}; allowed: above 0, at most 1")
+
+    def __call__(self, step: int) -> float:
+        """Return what the rate of one worker is multiplied by.
+
+        Args:
+            step: 0 or more.
+        """
+        if step < self.warmup_steps:
+            return 1 + (self.workers - 1) * step / self.warmup_steps
+        passed = (step - self.warmup_steps) / self.decay_steps
+        return self.workers * self.decay_rate**passed
+
+
+def smooth_exponential_decay(
+    optimizer: Optimizer,
+    *,
+    warmup_steps: int,
+    decay_steps: int,
+    decay_rate: float = 0.9,
+    workers: int | None = None,
+) -> Any:
+    """Return a scheduler whose step() is called after each optimizer.step().
+
+    Args:
+        optimizer: with the learning rate of one worker.
+        warmup_steps, decay_steps, decay_rate: as `SmoothExponentialDecay` has them.
+        workers: that train together; default: all ranks of the job, 1 where none was joined.
+
+    Raises:
+        UsageError: a value is not allowed.
+    """
+    known = hvd.size() if hvd.is_initialized() else 1
+    factor = SmoothExponentialDecay(
+        workers=known if workers is None else workers,
+        warmup_steps=warmup_steps,
+        decay_steps=decay_steps,
+        decay_rate=decay_rate,
+    )
+    return LambdaLR(optimizer, factor)

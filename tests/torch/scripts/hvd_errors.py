@@ -1,0 +1,81 @@
+"""Wrong calls and ranks that disagree: everybody hears of it, and the job goes on.
+
+slipstream run -n 2 hvd_errors.py
+"""
+
+import os
+from collections.abc import Callable
+
+os.environ.setdefault("SLIPSTREAM_JOB_KEY", "a key for these tests")
+
+import pytest
+import torch
+
+import slipstream.horovod.torch as hvd
+
+
+def fails(call: Callable[[], object], *texts: str) -> None:
+    with pytest.raises(hvd.HorovodInternalError) as error:
+        call()
+    for text in texts:
+        assert text in str(error.value), str(error.value)
+
+
+def check_disagreement() -> None:
+    rank = hvd.rank()
+    size = 3 + rank % 2
+    fails(lambda: hvd.allreduce(torch.ones(size), name="lengths"), "'allreduce.lengths'", "rank 1")
+    dtype = torch.float32 if rank % 2 else torch.int32
+    fails(lambda: hvd.allreduce(torch.ones(3, dtype=dtype), name="types"), "int32", "float32")
+    factor = 1.0 + rank % 2
+    fails(lambda: hvd.allreduce(torch.ones(3), name="factors", prescale_factor=factor))
+    fails(lambda: hvd.allgather(torch.ones(2, 3 + rank % 2), name="widths"))
+    fails(lambda: hvd.broadcast(torch.ones(2), rank % 2, name="roots"), "root")
+    fails(lambda: hvd.alltoall(torch.ones(hvd.size(), 1 + rank % 2), name="columns"))
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+
+
+def check_wrong_calls() -> None:
+    size = hvd.size()
+    for call, text in (
+        (lambda: hvd.allreduce(torch.ones(4, 4).t()[:2]), "contiguous"),
+        (lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)), "is not supported"),
+        (lambda: hvd.allreduce(torch.ones(2), op=hvd.Sum, average=True), "supersedes average"),
+        (lambda: hvd.alltoall(torch.ones(size + 1)), "multiple of the"),
+        (lambda: hvd.alltoall(torch.ones(size - 1), torch.ones(size, dtype=torch.int32)), "rows"),
+        (lambda: hvd.alltoall(torch.ones(size), torch.ones(size)), "whole numbers"),
+        (lambda: hvd.allgather(torch.tensor(1.0)), "rank-zero tensor"),
+        (lambda: hvd.broadcast(torch.ones(1), size), "root_rank is"),
+        (lambda: hvd.reducescatter(torch.ones(4), op=hvd.Max), "Average, Sum"),
+        (lambda: hvd.broadcast_parameters(3, 0), "invalid params of type"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+
+
+def check_names() -> None:
+    """One tensor of a name at a time."""
+    with pytest.raises(ValueError, match="same name as another tensor"):
+        for _ in range(100):
+            hvd.allreduce_async(torch.ones(1000, 1000), name="twice")
+
+
+def check_before_init() -> None:
+    for call in (hvd.rank, hvd.size, hvd.local_rank, hvd.cross_size, hvd.is_homogeneous):
+        with pytest.raises(ValueError, match="has not been initialized; use hvd.init"):
+            call()
+    with pytest.raises(ValueError, match="use hvd.init"):
+        hvd.allreduce(torch.ones(1))
+
+
+def main() -> None:
+    check_before_init()
+    hvd.init()
+    check_disagreement()
+    check_wrong_calls()
+    check_names()
+    hvd.shutdown()
+    check_before_init()
+
+
+main()

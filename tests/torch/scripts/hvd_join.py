@@ -1,0 +1,60 @@
+"""Ranks with less data than others.
+
+slipstream run -n 2 hvd_join.py
+"""
+
+import os
+
+os.environ.setdefault("SLIPSTREAM_JOB_KEY", "a key for these tests")
+
+import pytest
+import torch
+
+import slipstream.horovod.torch as hvd
+
+
+def check_reductions(first: int, dtype: torch.dtype) -> None:
+    """The rank that joins first counts as zeros."""
+    for again in range(2):
+        if hvd.rank() != first:
+            others = hvd.size() - 1
+            small = torch.full((5,), 6).to(dtype)
+            handles = [
+                hvd.allreduce_async(small, name="small", op=hvd.Sum),
+                hvd.allreduce_async(small * 2, name="like it", op=hvd.Average),
+                hvd.allreduce_async(torch.ones(400_000, dtype=dtype), name="large", op=hvd.Sum),
+            ]
+            summed, averaged, large = [hvd.synchronize(each) for each in handles]
+            assert (summed == 6 * others).all(), again
+            assert torch.equal(averaged, (small * 2 * others / hvd.size()).to(dtype)), again
+            assert (large == others).all(), again
+        last = hvd.join()
+        assert 0 <= last < hvd.size()
+        lasts = hvd.allgather(torch.tensor([last]))
+        assert (lasts == last).all()
+
+
+def check_others_fail() -> None:
+    if hvd.rank() != 0:
+        for call, what in (
+            (lambda: hvd.allgather(torch.ones(2)), "Allgather"),
+            (lambda: hvd.broadcast(torch.ones(2), 1), "Broadcast"),
+            (lambda: hvd.alltoall(torch.ones(hvd.size())), "Alltoall"),
+            (lambda: hvd.reducescatter(torch.ones(hvd.size())), "Reducescatter"),
+        ):
+            with pytest.raises(hvd.HorovodInternalError, match=f"{what} is not supported with Join"):
+                call()
+    hvd.join()
+
+
+def main() -> None:
+    hvd.init()
+    for first in (0, 1):
+        for dtype in (torch.int64, torch.float32):
+            check_reductions(first, dtype)
+    check_others_fail()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+    hvd.shutdown()
+
+
+main()
