@@ -231,9 +231,13 @@ TEST(negotiation, a_rank_that_has_joined_takes_part_without_data) {
     while (!self.last_joined) ASSERT_TRUE(self.take());
     EXPECT_EQ(self.last_joined, 3U);
     EXPECT_EQ(self.ready.size(), 13U);
-    for (std::size_t i = 0; i < 13; ++i) EXPECT_EQ(self.agreed[i].submitted, i < own);
+    for (std::size_t i = 0; i < 13; ++i) {
+      EXPECT_EQ(self.agreed[i].submitted, i < own);
+      EXPECT_EQ(self.some_joined[i], i >= 10);
+    }
     self.submit("afterwards");
     self.take_ready(14);
+    EXPECT_FALSE(self.some_joined[13]);
   });
   expect_one_order(world, 4);
 }

@@ -48,6 +48,7 @@ class NegotiatingRank {
     for (const AgreedTensor& each : outcome->ready) {
       ready.push_back(each.tensor->name);
       agreed.push_back(each);
+      some_joined.push_back(outcome->some_joined);
       rounds.push_back(outcome->round);
     }
     for (const FailedTensor& each : outcome->failed) {
@@ -72,6 +73,7 @@ class NegotiatingRank {
   Negotiator negotiator;
   std::vector<std::string> ready;     ///< names
   std::vector<AgreedTensor> agreed;   ///< as many
+  std::vector<bool> some_joined;      ///< as many
   std::vector<std::uint64_t> rounds;  ///< as many
   std::map<std::string, std::string> failed;
   std::optional<std::uint32_t> last_joined;

@@ -35,7 +35,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=64, help="images per rank and step")
     parser.add_argument("--images", type=int, default=8192, help="to train with, on all ranks")
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of one rank")
+    parser.add_argument("--lr", type=float, default=0.01, help="learning rate of one rank")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as fp16")
     return parser.parse_args()
@@ -50,12 +50,12 @@ def draw_digits(count: int, seed: int) -> TensorDataset:
     lit = torch.tensor([[float(name in names) for name in "abcdefg"] for names in LIT])
 
     labels = torch.randint(10, (count,), generator=generator)
-    brightness = lit[labels] * (0.4 + 0.6 * torch.rand(count, 7, generator=generator))
+    brightness = lit[labels] * (0.5 + 0.5 * torch.rand(count, 7, generator=generator))
     images = torch.einsum("ns,shw->nhw", brightness, strokes).clamp(max=1)
-    shifts = torch.randint(-5, 6, (2, count, 1), generator=generator)
+    shifts = torch.randint(-3, 4, (2, count, 1), generator=generator)
     rows, columns = (torch.arange(SIDE) + shifts).remainder(SIDE)
     images = images[torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
-    images += 0.3 * torch.randn(images.shape, generator=generator)
+    images += 0.2 * torch.randn(images.shape, generator=generator)
     return TensorDataset(images[:, None], labels)
 
 

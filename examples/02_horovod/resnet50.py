@@ -27,12 +27,12 @@ def parse_arguments() -> argparse.Namespace:
     add("folder", type=Path, help="of images and checkpoints")
     add("--generate", action="store_true", help="make the images, if there are none")
     add("--classes", type=int, default=4, help="to generate")
-    add("--images", type=int, default=64, help="to generate, of each class")
-    add("--image-size", type=int, default=64, help="to generate, pixels")
-    add("--epochs", type=int, default=3)
+    add("--images", type=int, default=128, help="to generate, of each class")
+    add("--image-size", type=int, default=32, help="to generate, pixels")
+    add("--epochs", type=int, default=4)
     add("--batch-size", type=int, default=8, help="images of a rank in one pass")
     add("--batches-per-allreduce", type=int, default=1, help="passes of a step")
-    add("--base-lr", type=float, default=0.0125, help="learning rate for one batch")
+    add("--base-lr", type=float, default=0.003, help="learning rate for one batch")
     add("--warmup-epochs", type=float, default=1, help="until the rate is that of all batches")
     add("--width", type=int, default=64, help="channels of the first layer; ResNet-50 has 64")
     add("--sync-batch-norm", action="store_true", help="normalise over the batches of all ranks")
@@ -58,6 +58,7 @@ class Bottleneck(nn.Module):
             *(*convolution(width, width, 3, stride, norm), nn.ReLU()),
             *convolution(width, 4 * width, 1, 1, norm),
         )
+        nn.init.zeros_(self.body[-1].weight)  # at first each block is its shortcut
         resized = stride != 1 or inputs != 4 * width
         shortcut = convolution(inputs, 4 * width, 1, stride, norm) if resized else []
         self.shortcut = nn.Sequential(*shortcut)

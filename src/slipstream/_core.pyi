@@ -248,6 +248,10 @@ class Outcome:
     def failed(self) -> list[FailedTensor]: ...
 
     @property
+    def some_joined(self) -> bool:
+        """What is ready is so without data of some rank, which has joined."""
+
+    @property
     def last_joined(self) -> int | None:
         """Where all have joined: the rank that was the last to do so."""
 

@@ -87,8 +87,8 @@ def title(spec: ReplaySpec) -> str:
 def caption(spec: ReplaySpec) -> str:
     """Returns what the columns mean, and which steps are estimates."""
     text = (
-        "eff.: efficiency, compute-only step / step. Limits: simulated, at 0.956 of the link; within the"
-        " step, and across the step boundary."
+        "eff.: efficiency, compute-only step / step. Limits: simulated, at 0.956 of the link;"
+        " within the step, and across the step boundary."
     )
     published = spec.published()
     estimated = [name for name in spec.models if name not in published.measured]

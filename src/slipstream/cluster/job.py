@@ -10,7 +10,7 @@ from slipstream.errors import UsageError
 from slipstream.settings import Launch, Settings, chosen_master, job_key_environment
 
 # What another host gets of this one's environment; everything else there is its own.
-FORWARDED_PREFIXES = ("SLIPSTREAM_", "OMP_", "MKL_", "NCCL_", "GLOO_", "TORCH_")
+FORWARDED_PREFIXES = ("SLIPSTREAM_", "HOROVOD_", "OMP_", "MKL_", "NCCL_", "GLOO_", "TORCH_")
 FORWARDED_NAMES = ("PYTHONPATH", "NO_COLOR")
 # What follows from the hosts and is no choice.
 RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")

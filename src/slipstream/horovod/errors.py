@@ -10,7 +10,7 @@ class HorovodInternalError(SlipstreamError):
     """
 
 
-class HostsUpdatedInterrupt(RuntimeError):
+class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818  Horovod's name
     """Hosts were added or removed; raised in elastic jobs only.
 
     Args:

@@ -87,8 +87,8 @@ class Execution:
         exchanged = [each.request for each in ready if each.terms.kind == "all_to_all"]
         if not exchanged:
             return {}
-        own = np.array([each.splits for each in exchanged], dtype=np.int64).T.copy()
-        of_all: NDArray[np.int64] = self._group.all_to_all(own)
+        own = np.stack([np.array(each.splits, dtype=np.int64) for each in exchanged], axis=1)
+        of_all: NDArray[np.int64] = self._group.all_to_all(np.ascontiguousarray(own))
         return {each.name: of_all[:, i].tolist() for i, each in enumerate(exchanged)}
 
     def _start(

@@ -86,12 +86,12 @@ def join_job(arrays: Arrays, process_sets: Sequence[ProcessSet] = ()) -> None:
         if settings.ignored and world.rank == 0:
             _log.warning("these have no meaning here: %s", ", ".join(settings.ignored))
         own = np.array([min(comm.local_ranks())], dtype=np.int64)
-        leaders: NDArray[np.int64] = world.all_gather(own)
+        gathered: NDArray[np.int64] = world.all_gather(own)
         job = Job(
             world=world,
             settings=settings,
             arrays=arrays,
-            leaders=tuple(leaders.reshape(-1).tolist()),
+            leaders=tuple(int(each[0]) for each in gathered),
         )
         global_process_set.register(0, range(world.size), comm.rank)
         job.sets[0] = global_process_set

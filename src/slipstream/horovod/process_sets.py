@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 
 class ProcessSet:
@@ -16,11 +16,11 @@ class ProcessSet:
         ValueError: these are not ranks.
     """
 
-    def __init__(self, ranks: Iterable[int]) -> None:
+    def __init__(self, ranks: Any) -> None:
         message = "ProcessSet should be initialized with a list of process ranks"
         if not isinstance(ranks, Iterable):
-            raise ValueError(f"{message}, which is {ranks!r}; MPI's communicators are not known here")
-        chosen: list[Any] = list(ranks)
+            raise ValueError(f"{message}, which is {ranks!r}; MPI is not known here")
+        chosen = list(cast("Iterable[Any]", ranks))
         if not all(isinstance(each, int) for each in chosen):
             raise ValueError(f"{message}, which is {chosen!r}")
         self.ranks: list[int] | None = sorted(chosen)
@@ -65,7 +65,7 @@ class ProcessSet:
 
     def __str__(self) -> str:
         """Return its number and ranks."""
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm=None)"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
 
 
 global_process_set = ProcessSet(())

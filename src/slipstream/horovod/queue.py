@@ -1,4 +1,4 @@
-"""One process set's tensors: submitted in any order, run in the order that all its ranks agree on."""
+"""One process set's tensors: submitted in any order, run in the one that its ranks agree on."""
 
 from __future__ import annotations
 
@@ -184,5 +184,3 @@ class TensorQueue:
             self._waiting, self._joining = {}, []
         for handle in handles:
             handle.fail(error)
-
-

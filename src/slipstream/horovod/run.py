@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slipstream.errors import UsageError
+from slipstream.settings.variables import variables
 
 # Option, type, and the variable that it sets on every rank.
 _VARIABLES = (
@@ -21,10 +22,10 @@ _VARIABLES = (
     ("--cache-capacity", int, "HOROVOD_CACHE_CAPACITY"),
     ("--timeline-filename", str, "HOROVOD_TIMELINE"),
     ("--stall-check-warning-time-seconds", float, "HOROVOD_STALL_CHECK_TIME_SECONDS"),
-    ("--start-timeout", float, "SLIPSTREAM_CONNECT_TIMEOUT"),
-    ("--gloo-timeout-seconds", float, "SLIPSTREAM_CONNECT_TIMEOUT"),
-    ("--network-interfaces", str, "SLIPSTREAM_IFACE"),
-    ("--network-interface", str, "SLIPSTREAM_IFACE"),
+    ("--start-timeout", float, variables()["connect_timeout_seconds"].name),
+    ("--gloo-timeout-seconds", float, variables()["connect_timeout_seconds"].name),
+    ("--network-interfaces", str, variables()["iface"].name),
+    ("--network-interface", str, variables()["iface"].name),
 )
 
 _WITHOUT_MEANING = (
@@ -87,7 +88,7 @@ def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         value = given[_key(option)]
         if value is not None:
             scaled = value << 20 if option == "--fusion-threshold-mb" else value
-            command += ["--env", f"{name}={scaled if kind is str else format(scaled, 'g')}"]
+            command += ["--env", f"{name}={scaled if kind is str else format(scaled, '.12g')}"]
     if given["no_stall_check"]:
         command += ["--env", "HOROVOD_STALL_CHECK_DISABLE=1"]
     if given["ssh_port"] is not None:

@@ -40,7 +40,8 @@ class Launch:
     def as_environment(self) -> dict[str, str]:
         """Return torchrun's variables, which `detect_launcher` and every framework understand.
 
-        LOCAL_WORLD_SIZE is left out where nobody knows it.
+        Scripts that were written for Horovod find its own as well. LOCAL_WORLD_SIZE is left out
+        where nobody knows it.
         """
         environ = {
             "RANK": str(self.rank),
@@ -48,9 +49,13 @@ class Launch:
             "WORLD_SIZE": str(self.world_size),
             "MASTER_ADDR": self.master_addr,
             "MASTER_PORT": str(self.master_port),
+            "HOROVOD_RANK": str(self.rank),
+            "HOROVOD_SIZE": str(self.world_size),
+            "HOROVOD_LOCAL_RANK": str(self.local_rank),
         }
         if self.local_world_size is not None:
             environ["LOCAL_WORLD_SIZE"] = str(self.local_world_size)
+            environ["HOROVOD_LOCAL_SIZE"] = str(self.local_world_size)
         return environ
 
 

@@ -1,7 +1,7 @@
 """From a script for one process to many, in two lines (PAISoar's API, on PyTorch).
 
-    optimizer = ReplicatedVarsOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-    schedule = smooth_exponential_decay(optimizer, warmup_steps=500, decay_steps=1000)
+optimizer = ReplicatedVarsOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+schedule = smooth_exponential_decay(optimizer, warmup_steps=500, decay_steps=1000)
 """
 
 from slipstream.train.replicated import ReplicatedVarsOptimizer as ReplicatedVarsOptimizer

@@ -9,15 +9,15 @@ from torch.optim import Optimizer
 import slipstream.horovod.torch as hvd
 
 
-def ReplicatedVarsOptimizer(
+def ReplicatedVarsOptimizer(  # noqa: N802  PAISoar's name
     optimizer: Optimizer, compression: type[Any] = hvd.Compression.none
 ) -> Any:
-    """Turn the training of one process into data-parallel training. Blocks until all ranks are there.
+    """Make the training of one process data-parallel. Blocks until all ranks are there.
 
     Joins the job, gives the parameters and the state of rank 0 to all ranks, and has `step()`
-    average the gradients of all, which are sent while backward runs. Every rank goes on to read what
-    its script reads: no data are sharded (use torch.utils.data.distributed.DistributedSampler), and
-    buffers, such as those of batch normalisation, are each rank's own.
+    average the gradients of all, which are sent while backward runs. Every rank goes on to read
+    what its script reads: no data are sharded (torch.utils.data.distributed.DistributedSampler
+    does that), and buffers, such as those of batch normalisation, are each rank's own.
 
     Args:
         optimizer: of all parameters that are trained, on the CPU.

@@ -42,7 +42,9 @@ def check_others_fail() -> None:
             (lambda: hvd.alltoall(torch.ones(hvd.size())), "Alltoall"),
             (lambda: hvd.reducescatter(torch.ones(hvd.size())), "Reducescatter"),
         ):
-            with pytest.raises(hvd.HorovodInternalError, match=f"{what} is not supported with Join"):
+            with pytest.raises(
+                hvd.HorovodInternalError, match=f"{what} is not supported with Join"
+            ):
                 call()
     hvd.join()
 

@@ -126,7 +126,9 @@ def check_reducescatter() -> None:
         counts = [base + (each < extra) for each in range(hvd.size())]
         own = hvd.reducescatter(values(hvd.rank(), (rows, 3), torch.float32), op=op)
         torch.testing.assert_close(own, whole.split(counts)[hvd.rank()])
-    pair = hvd.grouped_reducescatter([torch.ones(hvd.size(), 2), torch.ones(hvd.size())], op=hvd.Sum)
+    pair = hvd.grouped_reducescatter(
+        [torch.ones(hvd.size(), 2), torch.ones(hvd.size())], op=hvd.Sum
+    )
     assert [each.tolist() for each in pair] == [[[hvd.size()] * 2], [hvd.size()]]
 
 

@@ -71,7 +71,7 @@ def main() -> None:
     with pytest.raises(ValueError, match="list of process ranks"):
         hvd.ProcessSet(["0"])
     hvd.shutdown()
-    with pytest.raises(ValueError, match="pass a part of them|Pass a part of them"):
+    with pytest.raises(ValueError, match="Pass a part of them"):
         hvd.init(comm=[0])
 
 

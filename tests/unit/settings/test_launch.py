@@ -57,7 +57,13 @@ def test_torchruns_variables_are_understood() -> None:
 
 def test_what_a_launch_writes_is_what_detection_reads() -> None:
     launch = detect_launcher(TORCHRUN)
-    assert launch.as_environment() == TORCHRUN
+    of_horovod = {
+        "HOROVOD_RANK": "3",
+        "HOROVOD_SIZE": "4",
+        "HOROVOD_LOCAL_RANK": "1",
+        "HOROVOD_LOCAL_SIZE": "2",
+    }
+    assert launch.as_environment() == {**TORCHRUN, **of_horovod}
     assert detect_launcher(launch.as_environment()) == launch
 
 

@@ -1,11 +1,11 @@
 """Horovod's API for PyTorch. Scripts change one line:
 
-    import slipstream.horovod.torch as hvd
+import slipstream.horovod.torch as hvd
 
-    hvd.init()
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+hvd.init()
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 """
 
 from __future__ import annotations

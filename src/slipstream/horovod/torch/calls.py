@@ -28,7 +28,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Any, name: Any, op: Any, factors: Any, process_set: Any) -> Any:
         ctx.passed = op, factors, process_set
-        return ops.allreduce_async(tensor, None, name, op, *factors, process_set).wait()
+        return ops.allreduce_async(tensor, None, name, op, *factors, process_set=process_set).wait()
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -41,15 +41,21 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: Any, op: Any, factors: Any, process_set: Any, *tensors: Any) -> Any:
         ctx.passed = op, factors, process_set
-        handle = ops.grouped_allreduce_async(tensors, None, name, op, *factors, process_set)
+        handle = ops.grouped_allreduce_async(
+            tensors, None, name, op, *factors, process_set=process_set
+        )
         return tuple(handle.wait())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         op, factors, process_set = ctx.passed
         dense = [each.contiguous() for each in gradients]
-        return None, None, None, None, *_GroupedAllreduce.apply(
-            None, op, factors, process_set, *dense
+        return (
+            None,
+            None,
+            None,
+            None,
+            *_GroupedAllreduce.apply(None, op, factors, process_set, *dense),
         )
 
 
@@ -105,9 +111,7 @@ class _Alltoall(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Any, _: Any) -> Any:
         counts, process_set = ctx.passed
-        back, _counts = ops.alltoall_async(
-            gradient.contiguous(), counts, None, process_set
-        ).wait()
+        back, _counts = ops.alltoall_async(gradient.contiguous(), counts, None, process_set).wait()
         return back, None, None, None
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.optim import Optimizer
@@ -32,20 +32,29 @@ def broadcast_parameters(
     Raises:
         ValueError: it is neither.
     """
-    if isinstance(params, Mapping):
-        pairs = sorted(params.items())
-    elif isinstance(params, Iterable):
-        pairs = [each if isinstance(each, tuple) else (None, each) for each in params]
-    else:
-        raise ValueError(f"invalid params of type: {type(params)}")
-    tensors = [(name, each) for name, each in pairs if isinstance(each, torch.Tensor)]
-    handles = [broadcast_async_(each, root_rank, name, process_set) for name, each in tensors]
+    handles = [
+        broadcast_async_(each, root_rank, name, process_set)
+        for name, each in _named(params)
+        if isinstance(each, torch.Tensor)
+    ]
     for handle in handles:
         handle.wait()
 
 
+def _named(params: Any) -> list[tuple[str | None, Any]]:
+    if isinstance(params, Mapping):
+        return sorted(cast("Mapping[str, Any]", params).items())
+    if isinstance(params, Iterable):
+        listed = list(cast("Iterable[Any]", params))
+        return [each if isinstance(each, tuple) else (None, each) for each in listed]
+    raise ValueError(f"invalid params of type: {type(params)}")
+
+
 def broadcast_object(
-    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Return one rank's object on all ranks; it is pickled. Blocks.
 
@@ -73,8 +82,8 @@ def allgather_object(
     data = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
     sizes = allgather(torch.tensor([len(data)]), _part(name, "size"), process_set)
     gathered = allgather(data, _part(name, "data"), process_set)
-    counts: list[int] = sizes.tolist()  # pyright: ignore[reportUnknownMemberType]
-    return [pickle.loads(part.numpy().tobytes()) for part in torch.split(gathered, counts)]
+    parts = torch.split(gathered, [int(each) for each in sizes])
+    return [pickle.loads(part.numpy().tobytes()) for part in parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +138,28 @@ def _stubs_of(tensors: list[torch.Tensor]) -> list[_Stub]:
 
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        tensors.append(value.contiguous())
-        return _Stub(len(tensors) - 1, value.dtype, tuple(value.shape))
-    if isinstance(value, dict):
-        return {key: _without_tensors(each, tensors) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_without_tensors(each, tensors) for each in value)
-    return value
+    def stub(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        tensors.append(leaf.contiguous())
+        return _Stub(len(tensors) - 1, leaf.dtype, tuple(leaf.shape))
+
+    return _mapped(value, stub)
 
 
 def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(value, _Stub):
-        return tensors[value.number]
+    return _mapped(value, lambda leaf: tensors[leaf.number] if isinstance(leaf, _Stub) else leaf)
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns a state whose leaves are changed."""
     if isinstance(value, dict):
-        return {key: _with_tensors(each, tensors) for key, each in value.items()}
+        known = cast("dict[Any, Any]", value)
+        return {key: _mapped(each, change) for key, each in known.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_with_tensors(each, tensors) for each in value)
-    return value
+        several = cast("list[Any]", value)
+        return type(several)(_mapped(each, change) for each in several)
+    return change(value)
 
 
 def _part(name: str | None, part: str) -> str | None:

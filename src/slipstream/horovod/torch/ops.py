@@ -96,7 +96,13 @@ def allreduce_request(
         further: as `Request` has it: codec, residual, priority.
     """
     return _reduction(
-        tensor, tensor, full_name("allreduce", name, process_set), op, factors, process_set, **further
+        tensor,
+        tensor,
+        full_name("allreduce", name, process_set),
+        op,
+        factors,
+        process_set,
+        **further,
     )
 
 
@@ -417,7 +423,7 @@ def _splits(
             f"alltoall: splits are {tuple(given.shape)} of {given.dtype}; allowed: {size} whole"
             " numbers, int32"
         )
-    numbers: list[int] = given.tolist()  # pyright: ignore[reportUnknownMemberType]
+    numbers = [int(each) for each in given]
     if not numbers:
         return _splits(tensor, None, size)
     if min(numbers) < 0 or sum(numbers) > rows:
@@ -431,5 +437,3 @@ def _splits(
 def _rows_and_counts(results: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     rows, counts = results[0]
     return rows, torch.tensor(counts, dtype=torch.int32)
-
-

@@ -32,7 +32,7 @@ _ZEROED_EARLY = (
 _unnamed = itertools.count()
 
 
-def DistributedOptimizer(
+def DistributedOptimizer(  # noqa: N802  Horovod's name
     optimizer: Optimizer,
     named_parameters: Iterable[tuple[str, Parameter]] | None = None,
     compression: type[Compressor] = Compression.none,
@@ -61,8 +61,8 @@ def DistributedOptimizer(
         gradient_predivide_factor: gradients are divided by it before the sum, and the rest of the
             average comes after it; for Average only.
         num_groups: older form of `groups`.
-        groups: so many groups of gradients, or lists of parameters; each is reduced as one. Default:
-            what is ready together is fused.
+        groups: so many groups of gradients, or lists of parameters; each is reduced as one.
+            Default: what is ready together is fused.
         sparse_as_dense: send sparse gradients as dense ones.
         process_set: whose ranks take part.
 
@@ -117,7 +117,7 @@ class _Distributed:
 
     def _own(self, name: str) -> Callable[..., Any]:
         """Returns a method of the optimizer's own class."""
-        return getattr(super(_Distributed, self), name)
+        return getattr(super(), name)
 
 
 class _GradientOptimizer(_Distributed):
@@ -197,7 +197,9 @@ class _AdasumOptimizer(_Distributed):
     @contextmanager
     def skip_synchronize(self) -> Generator[None]:
         """Refuse: there is nothing to skip."""
-        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+        raise AssertionError(
+            "Skipping synchronization is not supported when using Adasum optimizer."
+        )
         yield
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -258,7 +260,8 @@ def _grouped(
             )
         return [part for part in _split(parameters, groups) if part]
     seen: set[int] = set()
-    for each in itertools.chain.from_iterable(groups):
+    members: list[Any] = list(itertools.chain.from_iterable(groups))
+    for each in members:
         if not isinstance(each, torch.Tensor):
             raise ValueError("groups must consist of torch.Tensor.")
         if id(each) in seen:
@@ -272,5 +275,3 @@ def _split(parameters: list[Parameter], parts: int) -> list[list[Parameter]]:
     base, extra = divmod(len(parameters), parts)
     ends = list(itertools.accumulate(base + (i < extra) for i in range(parts)))
     return [parameters[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-

@@ -132,6 +132,7 @@ class Reducer:
         result = sparse_allreduce_async(
             gradient.coalesce(), name, self._terms.op, self._terms.process_set
         )
+        result = AsyncResult([result], list)
         self._under_way[parameter,] = _UnderWay([parameter], [None], self._terms, result)
 
     def _send_dense(self, members: list[Parameter]) -> None:
@@ -187,8 +188,7 @@ class _UnderWay:
 
     def finish(self) -> None:
         """Blocks until they are there, and puts them where the optimizer looks."""
-        received = self.result.wait()
-        results = received if isinstance(received, list) else [received]
+        results: list[torch.Tensor] = self.result.wait()
         for each, context, result in zip(self.members, self.contexts, results, strict=True):
             gradient = each.grad
             assert gradient is not None

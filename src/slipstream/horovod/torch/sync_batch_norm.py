@@ -1,5 +1,8 @@
 """Batch normalisation over the batches of all ranks."""
 
+# Its methods have other names for their arguments.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 import torch
@@ -25,33 +28,30 @@ class SyncBatchNorm(_BatchNorm):
         track_running_stats: keeps a running mean and variance, for evaluation.
     """
 
-    def _check_input_dim(self, input: torch.Tensor) -> None:
-        if input.dim() < 2:
-            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+    def _check_input_dim(self, batch: torch.Tensor) -> None:
+        if batch.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {batch.dim()}D input)")
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """Normalise a batch of shape (N, channels, ...)."""
-        self._check_input_dim(input)
+        self._check_input_dim(batch)
         if not (self.training and job().world.size > 1):
-            return self._alone(input)
-        others = [d for d in range(input.dim()) if d != 1]
-        mean, variance, count = self._moments(input, others)
+            return self._alone(batch)
+        others = [d for d in range(batch.dim()) if d != 1]
+        mean, variance, count = self._moments(batch, others)
         self._track(mean.detach(), variance.detach(), count)
-        shape = [1, -1, *[1] * (input.dim() - 2)]
+        shape = [1, -1, *[1] * (batch.dim() - 2)]
         scale = torch.rsqrt(variance + self.eps)
         if self.affine:
             scale = scale * self.weight
-        normal = (input - mean.view(shape)) * scale.view(shape)
+        normal = (batch - mean.view(shape)) * scale.view(shape)
         return normal + self.bias.view(shape) if self.affine else normal
 
-    def _alone(self, input: torch.Tensor) -> torch.Tensor:
+    def _alone(self, batch: torch.Tensor) -> torch.Tensor:
         uses_batch = self.training or self.running_mean is None
-        if self.training:
-            momentum = self._momentum()
-        else:
-            momentum = 0.0
+        momentum = self._momentum() if self.training else 0.0
         return functional.batch_norm(
-            input,
+            batch,
             self.running_mean,
             self.running_var,
             self.weight,
@@ -62,14 +62,14 @@ class SyncBatchNorm(_BatchNorm):
         )
 
     def _moments(
-        self, input: torch.Tensor, others: list[int]
+        self, batch: torch.Tensor, others: list[int]
     ) -> tuple[torch.Tensor, torch.Tensor, int]:
         """Returns mean and variance of each channel, and of how many elements they are."""
-        own = torch.tensor([input.numel() // input.shape[1]], dtype=input.dtype)
-        sums = allreduce(torch.cat([input.sum(others), own]), op=Sum)
+        own = torch.tensor([batch.numel() // batch.shape[1]], dtype=batch.dtype)
+        sums = allreduce(torch.cat([batch.sum(others), own]), op=Sum)
         mean = sums[:-1] / sums[-1]
-        shape = [1, -1, *[1] * (input.dim() - 2)]
-        squares = ((input - mean.view(shape)) ** 2).sum(others)
+        shape = [1, -1, *[1] * (batch.dim() - 2)]
+        squares = ((batch - mean.view(shape)) ** 2).sum(others)
         return mean, allreduce(squares, op=Sum) / sums[-1], int(sums[-1].item())
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor, count: int) -> None:
