@@ -62,6 +62,16 @@ PEERS: Mapping[str, Peer] = {
             for how, title in OVERLAPS.items()
             for codec in ("fp32", "fp16", "int8")
         ),
+        # Dist is only there for the ranks' own barriers.
+        *(
+            Peer(
+                name="hvd" if codec == "fp32" else f"hvd-{codec}",
+                title="slipstream, Horovod's API",
+                strategy="hvd" if codec == "fp32" else f"hvd-{codec}",
+                wire=codec,
+            )
+            for codec in ("fp32", "fp16", "int8")
+        ),
         # What tuning costs and gains: the same with nothing tuned.
         Peer(
             name="across-untuned",

@@ -15,6 +15,7 @@ import torch._dynamo  # pyright: ignore[reportUnusedImport]
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+import slipstream.horovod.torch as slipstream_hvd
 from slipstream.bench import replay_horovod
 from slipstream.bench.replay_module import ReplayModule
 from slipstream.torch import compress, overlap
@@ -66,6 +67,21 @@ def overlapped(codec: str, *, across_steps: bool) -> Strategy:
     return strategy
 
 
+def hvd(compression: str) -> Strategy:
+    """Returns steps with Horovod's optimizer over our engine, whose tensors are negotiated."""
+
+    def strategy(module: ReplayModule) -> Step:
+        slipstream_hvd.init()
+        optimizer = slipstream_hvd.DistributedOptimizer(
+            _optimizer(module),
+            module.named_parameters(),
+            compression=getattr(slipstream_hvd.Compression, compression),
+        )
+        return _training_step(module, module, optimizer)
+
+    return strategy
+
+
 def horovod(module: ReplayModule) -> Step:
     """Steps with Horovod's optimizer."""
     return _horovod(module, fp16=False)
@@ -88,6 +104,9 @@ STRATEGIES: Mapping[str, Strategy] = {
     "across": overlapped("none", across_steps=True),
     "across-fp16": overlapped("fp16", across_steps=True),
     "across-int8": overlapped("int8", across_steps=True),
+    "hvd": hvd("none"),
+    "hvd-fp16": hvd("fp16"),
+    "hvd-int8": hvd("int8"),
     "horovod": horovod,
     "horovod-fp16": horovod_fp16,
 }

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from slipstream import comm
 from slipstream.horovod.job import (
-    is_initialized,
     job,
     leave_job,
+    record,
     register,
     unregister,
 )
 from slipstream.horovod.process_sets import ProcessSet
-from slipstream.settings import HorovodSettings
 
 
 def rank() -> int:
@@ -91,8 +90,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         file_path: `{rank}` in it becomes the rank; without it only rank 0 records.
         mark_cycles: Horovod's cycles; there are none here, and nothing is marked.
     """
-    if rank() == 0 or "{rank}" in file_path:
-        comm.timeline.start(file_path)
+    record(file_path)
 
 
 def stop_timeline() -> Path | None:
@@ -153,8 +151,7 @@ def rocm_built() -> bool:
 
 
 def _check_dynamic(what: str) -> None:
-    if not (is_initialized() and HorovodSettings.from_environment().dynamic_process_sets):
-        job()
+    if not job().is_dynamic:
         raise ValueError(
             f"Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow {what} process sets after Horovod"
             " initialization."

@@ -32,6 +32,7 @@ class Job:
         arrays: of the framework.
         leaders: of each rank, the first rank of its host.
         queues: by the number of the process set; of those that this rank is in.
+        is_dynamic: process sets may be added.
         sets: the process sets that are registered, by number.
         next_set: number of the next one.
     """
@@ -40,6 +41,7 @@ class Job:
     settings: HorovodSettings
     arrays: Arrays
     leaders: tuple[int, ...]
+    is_dynamic: bool
     queues: dict[int, TensorQueue] = field(default_factory=dict[int, TensorQueue])
     sets: dict[int, ProcessSet] = field(default_factory=dict[int, ProcessSet])
     next_set: int = 1
@@ -66,12 +68,15 @@ _lock = threading.Lock()  # held while the job is joined or left; guards the one
 _job: Job | None = None
 
 
-def join_job(arrays: Arrays, process_sets: Sequence[ProcessSet] = ()) -> None:
+def join_job(
+    arrays: Arrays, process_sets: Sequence[ProcessSet] = (), *, is_dynamic: bool = False
+) -> None:
     """Joins the job; again, it does nothing. Blocks until all ranks are there.
 
     Args:
         arrays: of the framework.
         process_sets: besides that of all ranks; the same on all ranks.
+        is_dynamic: more may be added later; HOROVOD_DYNAMIC_PROCESS_SETS says so too.
 
     Raises:
         ConfigError, AuthError, PeerTimeoutError: as `comm.init` does.
@@ -92,6 +97,7 @@ def join_job(arrays: Arrays, process_sets: Sequence[ProcessSet] = ()) -> None:
             settings=settings,
             arrays=arrays,
             leaders=tuple(int(each[0]) for each in gathered),
+            is_dynamic=is_dynamic or settings.dynamic_process_sets,
         )
         global_process_set.register(0, range(world.size), comm.rank)
         job.sets[0] = global_process_set
@@ -100,7 +106,7 @@ def join_job(arrays: Arrays, process_sets: Sequence[ProcessSet] = ()) -> None:
     for each in process_sets:
         register(each)
     if settings.timeline is not None and settings.timeline != "DYNAMIC":
-        comm.timeline.start(settings.timeline)
+        record(settings.timeline)
 
 
 @atexit.register
@@ -128,6 +134,16 @@ def job() -> Job:
     if _job is None:
         raise ValueError(NOT_INITIALIZED)
     return _job
+
+
+def record(path: str) -> None:
+    """Records operations from now on; without `{rank}` in the path, rank 0 does.
+
+    Raises:
+        UsageError: something is recorded already.
+    """
+    if job().world.rank == 0 or "{rank}" in path:
+        comm.timeline.start(path)
 
 
 def is_initialized() -> bool:

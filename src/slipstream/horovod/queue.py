@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from slipstream.comm import Group
 from slipstream.comm.negotiator import AgreedTensor, Negotiator, NegotiatorConfig, Outcome
-from slipstream.errors import AbortedError, SlipstreamError
+from slipstream.errors import InternalError, SlipstreamError
 from slipstream.horovod.errors import HorovodInternalError
 from slipstream.horovod.execution import Execution
 from slipstream.horovod.fusion import Ready
@@ -130,7 +130,7 @@ class TensorQueue:
         except SlipstreamError as error:
             self._fail_all(error)
         except BaseException as error:
-            self._fail_all(AbortedError(f"the Horovod API has failed: {error!r}"))
+            self._fail_all(InternalError(f"the Horovod API has failed: {error!r}"))
             self._negotiator.close()
             raise
 
@@ -142,7 +142,13 @@ class TensorQueue:
             except SlipstreamError as error:
                 handle.fail(error)
         ready = [self._ready(each) for each in outcome.ready]
-        self._execution.start(ready, some_joined=outcome.some_joined)
+        try:
+            self._execution.start(ready, some_joined=outcome.some_joined)
+        except BaseException as error:
+            for each in ready:
+                if each.handle is not None:
+                    each.handle.fail(InternalError(f"the Horovod API has failed: {error!r}"))
+            raise
         if outcome.last_joined is not None:
             with self._lock:
                 joined, self._joining = self._joining, []

@@ -73,6 +73,16 @@ def main() -> None:
     hvd.shutdown()
     with pytest.raises(ValueError, match="Pass a part of them"):
         hvd.init(comm=[0])
+    with pytest.raises(ValueError, match="MPI is not used here"):
+        hvd.init(comm=3)
+    del os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"]
+    hvd.init()
+    with pytest.raises(ValueError, match="Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow adding"):
+        hvd.add_process_set([0])
+    hvd.shutdown()
+    hvd.init(process_sets="dynamic")
+    check_collectives(hvd.add_process_set([0]), [0])
+    hvd.shutdown()
 
 
 main()

@@ -92,12 +92,11 @@ def test_rounds_are_measured_together(tmp_path: Path) -> None:
 def test_the_table_shows_efficiencies_beside_the_limits() -> None:
     spec = ReplaySpec(models=("vgg16",))
     rows = [row("compute only", (1.0, 1.1, 0.9)), row("DDP over gloo", (2.5, 2.4, 2.6))]
-    lines = shown(spec, rows).splitlines()
-    assert "30 times slower" in lines[0]
-    (gloo,) = [line for line in lines if "DDP over gloo" in line]
-    cells = [cell.strip() for cell in gloo.strip("│").split("│")]
-    assert cells[1:] == [
-        "DDP over gloo", "fp32", "2.500", "2.500", "2.600", "0.400", "0.500", "0.800",
+    text = shown(spec, rows)
+    assert "30 times slower" in " ".join(text.split())
+    (gloo,) = [line for line in text.splitlines() if "DDP over gloo" in line]
+    assert gloo.split() == [
+        "DDP", "over", "gloo", "fp32", "2.500", "2.500", "2.600", "0.400", "0.500", "0.800",
     ]  # fmt: skip
 
 
@@ -116,7 +115,7 @@ def test_the_command_prints_limits_without_running_anything(tmp_path: Path) -> N
     file = tmp_path / "limits.json"
     done = CliRunner().invoke(app, ["vgg16", "bert-base", "--limits", "--json", str(file)])
     assert done.exit_code == 0, done.output
-    assert "limit within" in done.output
+    assert "within   across" in done.output
     rows = json.loads(file.read_text())["rows"]
     assert [(each["model"], each["wire"]) for each in rows] == [
         (name, wire) for name in ("vgg16", "bert-base") for wire in ("fp32", "fp16", "int8")

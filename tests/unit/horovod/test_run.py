@@ -71,7 +71,9 @@ def test_what_cannot_be_is_refused(given: str, message: str) -> None:
 
 
 def test_a_program_runs() -> None:
-    script = "import os; print('rank', os.environ['HOROVOD_RANK'], 'of', os.environ['HOROVOD_SIZE'])"
+    script = (
+        "import os; print('rank', os.environ['HOROVOD_RANK'], 'of', os.environ['HOROVOD_SIZE'])"
+    )
     command = [sys.executable, "-m", "slipstream.horovod.run", "-np", "2", "--gloo"]
     ended = subprocess.run(
         [*command, sys.executable, "-c", script], capture_output=True, text=True, timeout=60

@@ -11,6 +11,7 @@ hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal, cast
 
 from slipstream.horovod.basics import add_process_set as add_process_set
 from slipstream.horovod.basics import ccl_built as ccl_built
@@ -88,7 +89,8 @@ from slipstream.horovod.torch.sync_batch_norm import SyncBatchNorm as SyncBatchN
 
 
 def init(
-    comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | None = None
+    comm: Any = None,
+    process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None,
 ) -> None:
     """Join all ranks of the job; again, it does nothing. Blocks until all are there.
 
@@ -96,8 +98,8 @@ def init(
 
     Args:
         comm: all ranks of the job, or None; a part of them is refused: use a process set.
-        process_sets: that are known from the begin, the same on all ranks; others need
-            HOROVOD_DYNAMIC_PROCESS_SETS=1 and add_process_set().
+        process_sets: that are known from the begin, the same on all ranks; "dynamic" or
+            HOROVOD_DYNAMIC_PROCESS_SETS=1 lets add_process_set() add others.
 
     Raises:
         ValueError: comm is a part of the ranks, or two process sets have the same ranks.
@@ -105,8 +107,14 @@ def init(
     """
     if not is_initialized():
         forget_names()
-    join_job(ARRAYS, process_sets or ())
-    if comm is not None and sorted(comm) != list(range(size())):
+    if not isinstance(comm, Sequence | None):
+        raise ValueError(
+            f"comm is {comm!r}; allowed: None, or all ranks of the job. MPI is not used here, and"
+            " its communicators are not known"
+        )
+    is_dynamic = process_sets == "dynamic"
+    join_job(ARRAYS, () if is_dynamic else process_sets or (), is_dynamic=is_dynamic)
+    if comm is not None and sorted(cast("Sequence[int]", comm)) != list(range(size())):
         shutdown()
         raise ValueError(
             f"comm is {comm!r}; allowed: None, or all ranks of the job. Pass a part of them as"
