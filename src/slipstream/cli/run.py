@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from slipstream.cluster import Host, Job, launch, parse_hosts
+from slipstream.cluster import Host, Job, fill_hosts, launch, parse_hosts, read_hostfile
 from slipstream.cluster.display import JsonDisplay, TerminalDisplay
 from slipstream.errors import UsageError
 
@@ -19,6 +19,7 @@ EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream run -n 2 train.py --lr 0.1     two ranks on this host
   slipstream run -H a:2,b:2 train.py        two on each of two hosts, by ssh
+  slipstream run -np 3 --hostfile hosts train.py    three in all
   slipstream run -n 4 -m package.train      a module
   slipstream run -n 2 ./program             any program
   slipstream run -n 2 --tty train.py        rank 0 draws on the terminal
@@ -40,6 +41,10 @@ class OutputChoice(str, Enum):
     FAILED = "failed"
 
 
+SshPort = Annotated[int | None, typer.Option("-p", "--ssh-port", help="Port of sshd on the hosts.")]
+SshIdentity = Annotated[Path | None, typer.Option("-i", "--ssh-identity-file", help="Key for ssh.")]
+
+
 def add_to(app: typer.Typer) -> None:
     """Make this a sub-command of `app`."""
     settings = {"allow_interspersed_args": False}
@@ -58,6 +63,13 @@ def run(
     hosts: Annotated[
         str | None,
         typer.Option("-H", "--hosts", help="Hosts and their ranks: a:2,me@b:4."),
+    ] = None,
+    num_processes: Annotated[
+        int | None,
+        typer.Option("-np", "--num-proc", min=1, help="Ranks in all: fills the hosts in turn."),
+    ] = None,
+    hostfile: Annotated[
+        Path | None, typer.Option(help="File of hosts, in place of -H: lines such as a slots=2.")
     ] = None,
     module: Annotated[
         bool, typer.Option("-m", "--module", help="The program is a Python module.")
@@ -85,6 +97,8 @@ def run(
     ssh_option: Annotated[
         list[str] | None, typer.Option(help="Option for ssh's -o, such as Port=2222.")
     ] = None,
+    ssh_port: SshPort = None,
+    ssh_identity_file: SshIdentity = None,
     no_color: Annotated[
         bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")
     ] = False,
@@ -93,7 +107,7 @@ def run(
     ] = False,
 ) -> None:
     """Start the ranks of a program on this host or on others, and end them together."""
-    chosen_hosts = _choose_hosts(hosts, num_ranks)
+    chosen_hosts = _choose_hosts(hosts, hostfile, num_ranks, num_processes)
     if tty and not chosen_hosts[0].is_local:
         raise UsageError(f"--tty needs rank 0 on this host; it is on {chosen_hosts[0].name!r}")
     job = Job(
@@ -104,7 +118,7 @@ def run(
         python=python or sys.executable,
         environ=dict(os.environ),
         chosen=_choose_variables(env or [], here=os.environ),
-        ssh_options=tuple(ssh_option or ()),
+        ssh_options=_ssh_options(ssh_option or [], ssh_port, ssh_identity_file),
         grace_seconds=grace,
     )
     mode = "failed" if tty else output.value
@@ -117,12 +131,32 @@ def run(
     raise typer.Exit(launch(job, display, own_terminal=tty))
 
 
-def _choose_hosts(hosts: str | None, num_ranks: int | None) -> tuple[Host, ...]:
-    if hosts is None:
-        if num_ranks is None:
+def _choose_hosts(
+    hosts: str | None, hostfile: Path | None, num_ranks: int | None, num_processes: int | None
+) -> tuple[Host, ...]:
+    if hosts is not None and hostfile is not None:
+        raise UsageError("both -H and --hostfile are given; allowed: one of them")
+    if num_ranks is not None and num_processes is not None:
+        raise UsageError("both -n and -np are given; allowed: ranks on each host, or in all")
+    if hostfile is not None:
+        chosen = read_hostfile(hostfile)
+    elif hosts is not None:
+        chosen = parse_hosts(hosts, default_slots=num_ranks)
+    else:
+        slots = num_ranks or num_processes
+        if slots is None:
             raise UsageError("neither -n nor -H is given; say -n 2 or -H a:2,b:2")
-        return (Host(name="localhost", slots=num_ranks),)
-    return parse_hosts(hosts, default_slots=num_ranks)
+        chosen = (Host(name="localhost", slots=slots),)
+    return chosen if num_processes is None else fill_hosts(chosen, num_processes)
+
+
+def _ssh_options(given: list[str], port: int | None, identity: Path | None) -> tuple[str, ...]:
+    options = list(given)
+    if port is not None:
+        options.append(f"Port={port}")
+    if identity is not None:
+        options.append(f"IdentityFile={identity}")
+    return tuple(options)
 
 
 def _choose_variables(assignments: list[str], here: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from slipstream.errors import UsageError
 
@@ -54,6 +55,53 @@ def parse_hosts(text: str, *, default_slots: int | None = None) -> tuple[Host, .
                 f" ranks, {name}:{sum(host.slots for host in hosts if host.name == name)}"
             )
     return hosts
+
+
+def read_hostfile(path: Path) -> tuple[Host, ...]:
+    """Return the hosts of a file, one on a line as mpirun and horovodrun have it: `a slots=2`.
+
+    Args:
+        path: what comes after `#` in a line is left out.
+
+    Raises:
+        UsageError: it cannot be read, or a line has another form.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise UsageError(f"the hostfile cannot be read: {error}") from error
+    entries: list[str] = []
+    for line in lines:
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        name, *options = words
+        counts = [each.removeprefix("slots=") for each in options]
+        if len(options) > 1 or not all(each.isdecimal() and int(each) for each in counts):
+            raise UsageError(f"{path} has the line {line!r}; allowed: name slots=2")
+        entries.append(":".join([name, *counts]))
+    if not entries:
+        raise UsageError(f"{path} names no host; allowed: lines such as a slots=2")
+    return parse_hosts(",".join(entries))
+
+
+def fill_hosts(hosts: tuple[Host, ...], num_ranks: int) -> tuple[Host, ...]:
+    """Return the first hosts that hold so many ranks, the last one with as many as are left.
+
+    Raises:
+        UsageError: they do not hold so many.
+    """
+    slots = sum(host.slots for host in hosts)
+    if not 1 <= num_ranks <= slots:
+        raise UsageError(f"-np is {num_ranks}; allowed: 1 to {slots}, the slots of the hosts")
+    filled: list[Host] = []
+    left = num_ranks
+    for host in hosts:
+        used = min(left, host.slots)
+        left -= used
+        if used:
+            filled.append(replace(host, slots=used))
+    return tuple(filled)
 
 
 def _parse_host(entry: str, default_slots: int) -> Host:

@@ -10,10 +10,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from slipstream.errors import UsageError
 from slipstream.settings.variables import variables
+
+_PASSED_ON = ("--num-proc", "--hosts", "--hostfile", "--ssh-port", "--ssh-identity-file")
 
 # Option, type, and the variable that it sets on every rank.
 _VARIABLES = (
@@ -75,7 +76,7 @@ def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         arguments: as horovodrun takes them.
 
     Raises:
-        UsageError: an option asks for what there is not, or hosts do not hold the processes.
+        UsageError: an option asks for what there is not, or there is no command.
     """
     given = vars(_parser().parse_args(list(arguments)))
     for option in _NOT_THERE:
@@ -83,7 +84,10 @@ def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             raise UsageError(f"{option} is not there yet; docs/horovod.md says what is")
     if not given["command"]:
         raise UsageError("no command; say: -np 2 python train.py")
-    command = ["-H", _hosts(given)]
+    command: list[str] = []
+    for option in _PASSED_ON:
+        if given[_key(option)] is not None:
+            command += [option, str(given[_key(option)])]
     for option, kind, name in _VARIABLES:
         value = given[_key(option)]
         if value is not None:
@@ -91,10 +95,6 @@ def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             command += ["--env", f"{name}={scaled if kind is str else format(scaled, '.12g')}"]
     if given["no_stall_check"]:
         command += ["--env", "HOROVOD_STALL_CHECK_DISABLE=1"]
-    if given["ssh_port"] is not None:
-        command += ["--ssh-option", f"Port={given['ssh_port']}"]
-    if given["ssh_identity_file"] is not None:
-        command += ["--ssh-option", f"IdentityFile={given['ssh_identity_file']}"]
     all_options = (*_WITHOUT_MEANING, *_WITHOUT_MEANING_VALUES)
     without_meaning = [option for option in all_options if given[_key(option)]]
     return [*command, "--", *given["command"]], without_meaning
@@ -122,58 +122,6 @@ def _parser() -> argparse.ArgumentParser:
         add(option, help=argparse.SUPPRESS)
     add("command", nargs=argparse.REMAINDER, help="and its arguments")
     return parser
-
-
-def _hosts(given: dict[str, object]) -> str:
-    """Returns hosts with the ranks of each, filled in their order."""
-    processes = given["num_proc"]
-    if given["hostfile"] is not None:
-        slots = _read_hostfile(Path(str(given["hostfile"])))
-    elif given["hosts"] is not None:
-        slots = [_read_host(each) for each in str(given["hosts"]).split(",")]
-    elif isinstance(processes, int):
-        slots = [("localhost", processes)]
-    else:
-        raise UsageError("neither -np nor -H is given; say -np 2 or -H a:2,b:2")
-    there_are = sum(count for _, count in slots)
-    left = processes if isinstance(processes, int) else there_are
-    if not 1 <= left <= there_are:
-        raise UsageError(f"-np is {left}; allowed: 1 to {there_are}, the slots of the hosts")
-    chosen: list[str] = []
-    for name, count in slots:
-        used = min(left, count)
-        left -= used
-        if used:
-            chosen.append(f"{name}:{used}")
-    return ",".join(chosen)
-
-
-def _read_host(text: str) -> tuple[str, int]:
-    name, colon, count = text.strip().rpartition(":")
-    if not colon:
-        return text.strip(), 1
-    if not count.isdecimal():
-        raise UsageError(f"the host is {text!r}; allowed: name:slots")
-    return name, int(count)
-
-
-def _read_hostfile(path: Path) -> list[tuple[str, int]]:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError as error:
-        raise UsageError(f"the hostfile cannot be read: {error}") from error
-    hosts: list[tuple[str, int]] = []
-    for line in lines:
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        counts = [word.removeprefix("slots=") for word in words[1:] if word.startswith("slots=")]
-        if len(counts) > 1 or not all(each.isdecimal() for each in counts):
-            raise UsageError(f"{path} has the line {line!r}; allowed: name slots=2")
-        hosts.append((words[0], int(counts[0]) if counts else 1))
-    if not hosts:
-        raise UsageError(f"{path} names no host")
-    return hosts
 
 
 def _key(option: str) -> str:

@@ -1,8 +1,10 @@
 """Lists of hosts as users write them."""
 
+from pathlib import Path
+
 import pytest
 
-from slipstream.cluster import Host, parse_hosts
+from slipstream.cluster import Host, fill_hosts, parse_hosts, read_hostfile
 from slipstream.cluster.hosts import address_of_first
 from slipstream.errors import UsageError
 
@@ -55,3 +57,37 @@ def test_ranks_reach_the_first_host_under_its_name() -> None:
 
 def test_this_host_is_reached_where_its_route_to_the_others_begins() -> None:
     assert address_of_first(parse_hosts("localhost,127.0.0.2")) == "127.0.0.1"
+
+
+def test_a_hostfile_names_hosts_and_slots(tmp_path: Path) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("# ours\na slots=2\n\nme@b   slots=4  # the large one\nc\n")
+    hosts = read_hostfile(hostfile)
+    assert [(each.name, each.slots) for each in hosts] == [("a", 2), ("b", 4), ("c", 1)]
+
+
+@pytest.mark.parametrize("text", ["a slots=x", "a slots=0", "a slots=1 max=2", "a 2 3", "# none"])
+def test_a_hostfile_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text(text)
+    with pytest.raises(UsageError, match="allowed"):
+        read_hostfile(hostfile)
+
+
+def test_a_hostfile_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="hostfile cannot be read"):
+        read_hostfile(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "filled"), [(1, [1]), (2, [2]), (3, [2, 1]), (5, [2, 3]), (6, [2, 3, 1])]
+)
+def test_hosts_are_filled_in_turn(num_ranks: int, filled: list[int]) -> None:
+    hosts = fill_hosts(parse_hosts("a:2,b:3,c"), num_ranks)
+    assert [each.slots for each in hosts] == filled
+
+
+@pytest.mark.parametrize("num_ranks", [0, 7])
+def test_hosts_hold_no_more_than_their_slots(num_ranks: int) -> None:
+    with pytest.raises(UsageError, match=f"-np is {num_ranks}; allowed: 1 to 6"):
+        fill_hosts(parse_hosts("a:2,b:3,c"), num_ranks)
