@@ -251,11 +251,14 @@ void Rounds::settle(const std::vector<std::string>& disputed, Outcome& outcome) 
                       is_known ? describe(next->second) : std::string("nothing yet"));
       if (is_known) ++next;
     }
-    fail_disputed(name, table, outcome);
+    const bool is_here =
+        std::ranges::any_of(all, [&](const auto& each) { return each.first == channel_.rank(); });
+    fail_disputed(name, table, is_here, outcome);
   }
 }
 
-void Rounds::fail_disputed(const std::string& name, const std::string& table, Outcome& outcome) {
+void Rounds::fail_disputed(const std::string& name, const std::string& table, bool is_here,
+                           Outcome& outcome) {
   table_.remove(*table_.find(name));
   const Error error(
       ErrorKind::kMismatch,
@@ -265,7 +268,7 @@ void Rounds::fail_disputed(const std::string& name, const std::string& table, Ou
   for (const Pending::Item& item : unit) {
     outcome.failed.push_back({item.metadata.tensor, item.token, error});
   }
-  if (!unit.empty()) return;
+  if (is_here || joined_in_ > 0) return;
   if (owed_.size() >= kMostOwed) owed_.erase(owed_.begin());
   owed_.insert_or_assign(name, error);
 }

@@ -54,7 +54,8 @@ class Rounds {
   std::vector<Metadata> gather_news();
   void make_room(std::span<const Metadata> news);
   void settle(const std::vector<std::string>& disputed, Outcome& outcome);
-  void fail_disputed(const std::string& name, const std::string& table, Outcome& outcome);
+  void fail_disputed(const std::string& name, const std::string& table, bool is_here,
+                     Outcome& outcome);
   void report_stall();
   std::uint32_t find_last_joined();
 

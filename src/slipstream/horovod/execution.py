@@ -20,7 +20,6 @@ _TITLES = {
     "broadcast": "Broadcast",
     "all_to_all": "Alltoall",
     "reduce_scatter": "Reducescatter",
-    "adasum": "Adasum",
 }
 
 
@@ -235,8 +234,10 @@ class Execution:
             name=request.name,
             priority=request.priority,
         )
-        target = arrays.rows(whole, 0, base + (group.rank < extra))
-        _begin(ready, (work,), target, scale_over=group.size)
+        target = whole
+        if base + (group.rank < extra) < most:
+            target = arrays.empty(whole, (base, *rest))
+        _begin(ready, (work,), target, scale_over=group.size, source=whole)
 
 
 def _prescaled(ready: Ready, array: Array) -> Array:
@@ -259,13 +260,21 @@ def _padded(request: Request, source: Array, parts: Sequence[int]) -> Array:
 
 
 def _begin(
-    ready: Ready, works: Sequence[comm.Handle], result: Any, scale_over: int | None = None
+    ready: Ready,
+    works: Sequence[comm.Handle],
+    result: Any,
+    scale_over: int | None = None,
+    source: Array = None,
 ) -> None:
-    """Args: scale_over: ranks of a reduction, whose result is scaled."""
+    """Args: scale_over: ranks of a reduction, whose result is scaled; source: where the rows of
+    the result are, if not in place."""
     if ready.handle is None:
         return  # nobody waits; the engine keeps the arrays
 
     def finish() -> Any:
+        if source is not None and source is not result:
+            arrays = ready.request.arrays
+            arrays.copy(result, arrays.rows(source, 0, arrays.shape(result)[0]))
         if scale_over is not None:
             _postscale(ready, result, scale_over)
         return result

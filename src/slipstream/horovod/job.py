@@ -6,7 +6,7 @@ import atexit
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,18 +80,25 @@ def join_job(
 
     Raises:
         ConfigError, AuthError, PeerTimeoutError: as `comm.init` does.
-        ValueError: two process sets have the same ranks.
+        ValueError: two process sets have the same ranks, or the job was joined without one.
     """
     global _job
     with _lock:
         if _job is not None:
+            _recognize(_job, process_sets)
             return
         settings = HorovodSettings.from_environment()
         world = comm.init()
         if settings.ignored and world.rank == 0:
             _log.warning("these have no meaning here: %s", ", ".join(settings.ignored))
-        own = np.array([min(comm.local_ranks())], dtype=np.int64)
+        facts = [min(comm.local_ranks()), settings.fusion_bytes, int(settings.separates_groups)]
+        own = np.array(facts, dtype=np.int64)
         gathered: NDArray[np.int64] = world.all_gather(own)
+        # All must fuse alike: rank 0 decides.
+        _, fusion_bytes, separates_groups = (int(each) for each in gathered[0])
+        settings = replace(
+            settings, fusion_bytes=fusion_bytes, separates_groups=bool(separates_groups)
+        )
         job = Job(
             world=world,
             settings=settings,
@@ -101,12 +108,27 @@ def join_job(
         )
         global_process_set.register(0, range(world.size), comm.rank)
         job.sets[0] = global_process_set
-        job.queues[0] = TensorQueue(world, settings, arrays)
+        # Of its own: what the main thread does among all ranks has another order on each.
+        everybody = comm.group(range(world.size), "horovod")
+        job.queues[0] = TensorQueue(everybody, settings, arrays)
         _job = job
     for each in process_sets:
         register(each)
     if settings.timeline is not None and settings.timeline != "DYNAMIC":
         record(settings.timeline)
+
+
+def _recognize(joined: Job, process_sets: Sequence[ProcessSet]) -> None:
+    """Makes process sets usable that have the ranks of those that are known."""
+    known = {tuple(each.ranks or ()): number for number, each in joined.sets.items()}
+    for each in process_sets:
+        number = known.get(tuple(each.ranks or ()))
+        if number is None:
+            raise ValueError(
+                f"hvd.init() was called before without {each}; call add_process_set(), or"
+                " shutdown() first"
+            )
+        each.register(number, each.ranks or (), comm.rank)
 
 
 @atexit.register

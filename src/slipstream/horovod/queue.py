@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Sequence
+from weakref import WeakValueDictionary
 
 from slipstream.comm import Group
 from slipstream.comm.negotiator import AgreedTensor, Negotiator, NegotiatorConfig, Outcome
@@ -47,7 +48,7 @@ class TensorQueue:
         self._lock = threading.Lock()  # guards the four below
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Request, Handle]] = {}
-        self._active: dict[str, Handle] = {}
+        self._active: WeakValueDictionary[str, Handle] = WeakValueDictionary()
         self._joining: list[Handle] = []
         self._thread = threading.Thread(target=self._run, name="slipstream-horovod", daemon=True)
         self._thread.start()
@@ -116,8 +117,9 @@ class TensorQueue:
     def _forget(self, tokens: Sequence[int]) -> None:
         with self._lock:
             for token in tokens:
-                request, _ = self._waiting.pop(token)
-                del self._active[request.name]
+                taken = self._waiting.pop(token, None)
+                if taken is not None:
+                    self._active.pop(taken[0].name, None)
 
     # The thread.
 
@@ -128,10 +130,11 @@ class TensorQueue:
                 if outcome is not None:
                     self._take(outcome)
         except SlipstreamError as error:
+            self._negotiator.close()  # nothing is accepted any more
             self._fail_all(error)
         except BaseException as error:
-            self._fail_all(InternalError(f"the Horovod API has failed: {error!r}"))
             self._negotiator.close()
+            self._fail_all(InternalError(f"the Horovod API has failed: {error!r}"))
             raise
 
     def _take(self, outcome: Outcome) -> None:

@@ -3,15 +3,20 @@
 import enum
 
 
-class Reduction(enum.Enum):
-    """The value is the engine's name; Adasum has none."""
+class Reduction(enum.IntEnum):
+    """The numbers are Horovod's, which some scripts pass on."""
 
-    AVERAGE = "average"
-    SUM = "sum"
-    ADASUM = "adasum"
-    MIN = "min"
-    MAX = "max"
-    PRODUCT = "product"
+    AVERAGE = 0
+    SUM = 1
+    ADASUM = 2
+    MIN = 3
+    MAX = 4
+    PRODUCT = 5
+
+    @property
+    def engine_name(self) -> str:
+        """What the engine calls it; it does not know Adasum."""
+        return self.name.lower()
 
 
 Average = Reduction.AVERAGE

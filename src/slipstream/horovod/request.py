@@ -171,16 +171,20 @@ class Handle:
         """Returns whether wait() would return at once; does not block."""
         return self._known.is_set() and all(each.done() for each in self._works)
 
+    def settle(self) -> None:
+        """Blocks until the result is there or will not be."""
+        self._known.wait()
+        with self._finishing:
+            if self._error is None and self._finish is not None:
+                self._conclude(self._finish)
+
     def wait(self) -> Any:
         """Blocks until the result is there, and returns it; again, it returns the same.
 
         Raises:
             HorovodInternalError: the collective failed.
         """
-        self._known.wait()
-        with self._finishing:
-            if self._error is None and self._finish is not None:
-                self._conclude(self._finish)
+        self.settle()
         if self._error is not None:
             raise HorovodInternalError(str(self._error)) from self._error
         return self._result

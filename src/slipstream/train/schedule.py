@@ -12,7 +12,7 @@ import slipstream.horovod.torch as hvd
 from slipstream.errors import UsageError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # schedulers read __dict__, so there are no slots
 class SmoothExponentialDecay:
     """A rate as a multiple of one worker's: it rises to that of all, then decays without steps.
 

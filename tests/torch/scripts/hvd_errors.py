@@ -35,8 +35,29 @@ def check_disagreement() -> None:
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
 
 
+def check_groups() -> None:
+    """A group fails as a whole, and once."""
+    size = 3 + hvd.rank() % 2
+    tensors = [torch.ones(size), torch.ones(size, 2)]
+    fails(lambda: hvd.grouped_allreduce(tensors, name="group"), "rank 1")
+    for _ in range(2):
+        same = hvd.grouped_allreduce([torch.ones(2), torch.ones(3)], op=hvd.Sum, name="group")
+        assert (same[1] == hvd.size()).all()
+
+
 def check_wrong_calls() -> None:
+    if hvd.rank() == 0:  # a wrong call on one rank does not count tensors without names
+        for wrong in (
+            lambda: hvd.allreduce(torch.ones(4, 4).t()[:2]),
+            lambda: hvd.allgather(torch.tensor(1.0)),
+            lambda: hvd.broadcast(torch.ones(1), -1),
+            lambda: hvd.reducescatter(torch.ones(4), op=hvd.Max),
+            lambda: hvd.alltoall(torch.ones(4), [-1]),
+        ):
+            with pytest.raises(ValueError):  # noqa: PT011  one of several
+                wrong()
     size = hvd.size()
+    assert hvd.allreduce(torch.ones(1), op=1).item() == size
     for call, text in (
         (lambda: hvd.allreduce(torch.ones(4, 4).t()[:2]), "contiguous"),
         (lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)), "is not supported"),
@@ -77,6 +98,7 @@ def main() -> None:
     check_before_init()
     hvd.init()
     check_disagreement()
+    check_groups()
     check_wrong_calls()
     check_names()
     hvd.shutdown()

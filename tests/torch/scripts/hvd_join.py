@@ -34,6 +34,27 @@ def check_reductions(first: int, dtype: torch.dtype) -> None:
         assert (lasts == last).all()
 
 
+def check_adasum() -> None:
+    if hvd.rank() != 0:
+        own = torch.zeros(hvd.size())
+        own[hvd.rank()] = 1
+        summed = hvd.allreduce(own, op=hvd.Adasum, name="adasum")
+        assert summed.tolist() == [0.0, *[1.0] * (hvd.size() - 1)]
+    hvd.join()
+
+
+def check_disagreement() -> None:
+    """A rank that has joined owes nothing for what others disagreed about."""
+    if hvd.rank() != 0:
+        for size in (2 + hvd.rank() % 2, 5):
+            try:
+                hvd.allreduce(torch.ones(size), name="loss")
+            except hvd.HorovodInternalError:
+                assert size < 5
+    hvd.join()
+    assert hvd.allreduce(torch.ones(5), op=hvd.Sum, name="loss").sum() == 5 * hvd.size()
+
+
 def check_others_fail() -> None:
     if hvd.rank() != 0:
         for call, what in (
@@ -55,6 +76,8 @@ def main() -> None:
         for dtype in (torch.int64, torch.float32):
             check_reductions(first, dtype)
     check_others_fail()
+    check_adasum()
+    check_disagreement()
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
     hvd.shutdown()
 

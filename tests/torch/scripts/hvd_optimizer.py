@@ -3,8 +3,11 @@
 slipstream run -n 2 hvd_optimizer.py
 """
 
+import gc
 import os
+import time
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -184,6 +187,95 @@ def check_adasum() -> None:
         optimizer.skip_synchronize().__enter__()
 
 
+def check_only_its_own_parameters() -> None:
+    """Two optimizers that are given all names share a backward pass."""
+    model, expected = net(), alone(sgd)
+    parameters = list(model.parameters())
+    optimizers = [
+        hvd.DistributedOptimizer(
+            torch.optim.SGD(part, lr=0.05, momentum=0.9), model.named_parameters()
+        )
+        for part in (parameters[:2], parameters[2:])
+    ]
+    for step in range(STEPS):
+        for each in optimizers:
+            each.zero_grad()
+        loss_of(model, step, hvd.rank()).backward()
+        for each in optimizers:
+            each.step()
+    check_same(model, expected)
+
+
+def check_closure() -> None:
+    """The closure's gradients are those of all ranks when the step uses them."""
+    model, expected = net(), alone(sgd)
+    optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters())
+    for step in range(STEPS):
+
+        def closure(step: int = step) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(model, step, hvd.rank())
+            loss.backward()
+            return loss
+
+        assert optimizer.step(closure) is not None
+    check_same(model, expected)
+
+
+class Tenth(hvd.Compression.fp16):
+    """A user's: what decompress() needs is nothing."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return tensor / 10, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: None) -> torch.Tensor:
+        return tensor * 10
+
+
+def check_own_compression() -> None:
+    check_same(together(sgd, compression=Tenth), alone(sgd))
+
+
+def check_nothing_is_left() -> None:
+    """What is dropped is freed, and an optimizer that is dropped hears of no gradient."""
+    outputs = [weakref.ref(hvd.allreduce(torch.ones(10))) for _ in range(5)]
+    gc.collect()
+    assert not any(each() is not None for each in outputs)
+    model = net()
+    dropped = hvd.DistributedOptimizer(sgd(model), model.named_parameters())
+    loss_of(model, 0, hvd.rank()).backward()
+    dropped.step()
+    del dropped
+    gc.collect()
+    for _ in range(2):
+        loss_of(model, 0, hvd.rank()).backward()
+    optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters())
+    optimizer.zero_grad()
+    loss_of(model, 0, hvd.rank()).backward()
+    optimizer.step()
+
+
+def check_poll() -> None:
+    """Where poll() says so, an output in place is there."""
+    tensors = [torch.full((3,), 2) for _ in range(4)]
+    handles = [hvd.allreduce_async_(each, name=f"polled {i}") for i, each in enumerate(tensors)]
+    while not all(hvd.poll(each) for each in handles):
+        time.sleep(0.001)
+    assert all((each == 2).all() for each in tensors)
+    assert all((hvd.synchronize(each) == 2).all() for each in handles)
+
+
+def check_channels_last() -> None:
+    model = nn.Conv2d(256, 128, 3).to(memory_format=torch.channels_last)
+    optimizer = hvd.DistributedOptimizer(
+        sgd(model), model.named_parameters(), compression=hvd.Compression.int8
+    )
+    model(torch.randn(1, 256, 4, 4)).sum().backward()
+    optimizer.step()
+
+
 def check_wrong_calls() -> None:
     model = net()
     named = list(model.named_parameters())
@@ -207,9 +299,14 @@ def check_wrong_calls() -> None:
         loss_of(model, 0, 0).backward()
     optimizer.synchronize()
     optimizer.zero_grad()
+    strange = hvd.ProcessSet([0])
+    with pytest.raises(ValueError, match="has not been registered"):
+        hvd.DistributedOptimizer(sgd(model), named, process_set=strange)
 
 
 def main() -> None:
+    with pytest.raises(ValueError, match=r"use hvd\.init"):
+        hvd.DistributedOptimizer(sgd(net()))
     hvd.init()
     for check in (
         check_training,
@@ -218,6 +315,12 @@ def main() -> None:
         check_what_is_lacking,
         check_sparse,
         check_adasum,
+        check_only_its_own_parameters,
+        check_closure,
+        check_own_compression,
+        check_nothing_is_left,
+        check_poll,
+        check_channels_last,
         check_wrong_calls,
     ):
         check()

@@ -43,15 +43,7 @@ def check_collectives(chosen: hvd.ProcessSet, ranks: list[int]) -> None:
     hvd.barrier(process_set=chosen)
 
 
-def main() -> None:
-    evens = [rank for rank in range(int(os.environ["WORLD_SIZE"])) if rank % 2 == 0]
-    static = hvd.ProcessSet(evens)
-    assert static.process_set_id is None
-    assert static.size() is None
-    hvd.init(process_sets=[static])
-    assert hvd.global_process_set.size() == hvd.size()
-    assert hvd.global_process_set.rank() == hvd.rank()
-    check_collectives(static, evens)
+def check_dynamic(evens: list[int]) -> None:
     with pytest.raises(ValueError, match="duplicate process set"):
         hvd.add_process_set(evens)
     last = [hvd.size() - 1]
@@ -70,11 +62,18 @@ def main() -> None:
             hvd.add_process_set(wrong)
     with pytest.raises(ValueError, match="list of process ranks"):
         hvd.ProcessSet(["0"])
-    hvd.shutdown()
+
+
+def check_init() -> None:
     with pytest.raises(ValueError, match="Pass a part of them"):
         hvd.init(comm=[0])
     with pytest.raises(ValueError, match="MPI is not used here"):
         hvd.init(comm=3)
+    hvd.init()
+    with pytest.raises(ValueError, match="Pass a part of them"):
+        hvd.init(comm=[0])
+    assert hvd.is_initialized()
+    hvd.shutdown()
     del os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"]
     hvd.init()
     with pytest.raises(ValueError, match="Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow adding"):
@@ -83,6 +82,30 @@ def main() -> None:
     hvd.init(process_sets="dynamic")
     check_collectives(hvd.add_process_set([0]), [0])
     hvd.shutdown()
+
+
+def main() -> None:
+    evens = [rank for rank in range(int(os.environ["WORLD_SIZE"])) if rank % 2 == 0]
+    static = hvd.ProcessSet(evens)
+    assert static.process_set_id is None
+    assert static.size() is None
+    hvd.init(process_sets=[static])
+    assert hvd.global_process_set.size() == hvd.size()
+    assert hvd.global_process_set.rank() == hvd.rank()
+    check_collectives(static, evens)
+    same = hvd.ProcessSet(evens)
+    hvd.init(process_sets=[same])
+    assert same.process_set_id == static.process_set_id
+    with pytest.raises(ValueError, match="call add_process_set"):
+        hvd.init(process_sets=[hvd.ProcessSet([1])])
+    # What is under way among all ranks has no order that adding a set could get in the way of.
+    handle = hvd.allreduce_async(torch.ones(3), op=hvd.Sum, name="under way")
+    added = hvd.add_process_set([hvd.size() - 1])
+    assert hvd.synchronize(handle)[0] == hvd.size()
+    assert hvd.remove_process_set(added)
+    check_dynamic(evens)
+    hvd.shutdown()
+    check_init()
 
 
 main()

@@ -50,6 +50,7 @@ def main() -> None:
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
+    schedule.load_state_dict(schedule.state_dict())
     rising = [0.1 * (1 + (SIZE - 1) * step / 4) for step in range(4)]
     falling = [0.1 * SIZE * 0.5 ** (step / 2) for step in range(5)]
     assert rates == pytest.approx([*rising, *falling])

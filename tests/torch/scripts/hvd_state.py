@@ -60,6 +60,20 @@ def check_optimizer_state(name: str, root: int) -> None:
     optimizer.step()
 
 
+def check_scheduler() -> None:
+    """A scheduler of the optimizer that was passed goes on to change the rate on all ranks."""
+    model = net(0)
+    plain = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(plain, step_size=1, gamma=0.5)
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    optimizer.zero_grad()
+    model(torch.randn(6, 5)).sum().backward()
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.05
+
+
 def check_no_state_yet() -> None:
     frozen, trained = nn.Parameter(torch.ones(2), requires_grad=False), nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([frozen, trained], lr=0.1, momentum=0.9)
@@ -74,6 +88,12 @@ def check_objects() -> None:
     obj = {"answer": 42, 0: [1, 2]}
     for root in range(hvd.size()):
         assert hvd.broadcast_object(obj if hvd.rank() == root else None, root) == obj
+    for call in (
+        lambda: hvd.broadcast_object(lambda: None, 0),
+        lambda: hvd.allgather_object(lambda: None if hvd.rank() else 0),
+    ):
+        with pytest.raises(hvd.HorovodInternalError, match="cannot pickle"):
+            call()
     gathered = hvd.allgather_object({"rank": hvd.rank(), "text": "x" * hvd.rank()})
     assert gathered == [{"rank": r, "text": "x" * r} for r in range(hvd.size())]
 
@@ -103,6 +123,9 @@ def check_batch_norm() -> None:
         ours.eval()
         plain.eval()
         torch.testing.assert_close(ours(own), plain(own))
+    half = hvd.SyncBatchNorm(3)(torch.full((40, 3), 300.0, dtype=torch.float16))
+    assert half.dtype == torch.float16
+    assert half.isfinite().all()
     with pytest.raises(ValueError, match="at least 2D"):
         hvd.SyncBatchNorm(3)(torch.ones(3))
 
@@ -112,6 +135,7 @@ def main() -> None:
     check_parameters()
     for root, name in enumerate(OPTIMIZERS):
         check_optimizer_state(name, root % hvd.size())
+    check_scheduler()
     check_no_state_yet()
     check_objects()
     check_batch_norm()

@@ -148,18 +148,27 @@ class RayExecutor:
         """
         if self._workers:
             raise UsageError("the executor was started before; call shutdown() first")
-        workers = self._make_workers()
+        try:
+            self._place_workers(extra_env_vars or {})
+            if executable_cls is not None:
+                args, kwargs = executable_args or (), executable_kwargs or {}
+                made = [
+                    w.make_executable.remote(executable_cls, args, kwargs) for w in self._workers
+                ]
+                ray.get(made)
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def _place_workers(self, extra_env_vars: Mapping[str, str]) -> None:
+        workers = self._workers = self._make_workers()
         places: list[Place] = ray.get([each.place.remote("", "") for each in workers])
         nodes = list(dict.fromkeys(each.node for each in places))
         order = sorted(range(len(workers)), key=lambda i: nodes.index(places[i].node))
         self._workers = [workers[i] for i in order]
         environments = self._environments([places[i] for i in order])
         each_own = zip(self._workers, environments, strict=True)
-        ray.get([w.set_environment.remote({**(extra_env_vars or {}), **e}) for w, e in each_own])
-        if executable_cls is not None:
-            args, kwargs = executable_args or (), executable_kwargs or {}
-            made = [w.make_executable.remote(executable_cls, args, kwargs) for w in self._workers]
-            ray.get(made)
+        ray.get([w.set_environment.remote({**extra_env_vars, **e}) for w, e in each_own])
 
     def execute(
         self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
@@ -180,10 +189,9 @@ class RayExecutor:
         try:
             ray.get(self._workers[0].set_queue.remote(queue))
             pending = [each.execute.remote(fn) for each in self._workers]
-            results = self._watch(pending, queue, callbacks)
-            ray.get(self._workers[0].set_queue.remote(None))
-            return results
+            return self._watch(pending, queue, callbacks)
         finally:
+            self._workers[0].set_queue.remote(None)
             queue.shutdown()
 
     def run(

@@ -105,17 +105,20 @@ def init(
         ValueError: comm is a part of the ranks, or two process sets have the same ranks.
         ConfigError, AuthError, PeerTimeoutError: the job cannot be joined.
     """
-    if not is_initialized():
+    is_first = not is_initialized()
+    if is_first:
         forget_names()
     if not isinstance(comm, Sequence | None):
         raise ValueError(
             f"comm is {comm!r}; allowed: None, or all ranks of the job. MPI is not used here, and"
             " its communicators are not known"
         )
-    is_dynamic = process_sets == "dynamic"
-    join_job(ARRAYS, () if is_dynamic else process_sets or (), is_dynamic=is_dynamic)
-    if comm is not None and sorted(cast("Sequence[int]", comm)) != list(range(size())):
-        shutdown()
+    is_dynamic = isinstance(process_sets, str) and process_sets.lower() == "dynamic"
+    sets = () if process_sets is None or isinstance(process_sets, str) else process_sets
+    join_job(ARRAYS, sets, is_dynamic=is_dynamic)
+    if comm and sorted(cast("Sequence[int]", comm)) != list(range(size())):
+        if is_first:
+            shutdown()
         raise ValueError(
             f"comm is {comm!r}; allowed: None, or all ranks of the job. Pass a part of them as"
             " process_sets=[hvd.ProcessSet(ranks)]"

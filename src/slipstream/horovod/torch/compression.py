@@ -89,5 +89,5 @@ class Compression:
 
 def codec_for(compression: type[Compressor], tensor: torch.Tensor) -> str | None:
     """Returns the engine's codec that does a tensor's compression; None to compress it here."""
-    codec = getattr(compression, "codec", "none")
+    codec = vars(compression).get("codec", "none")  # not of a subclass, which may do otherwise
     return codec if codec != "none" and tensor.dtype == torch.float32 else None

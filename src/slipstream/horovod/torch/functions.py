@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch.optim import Optimizer
 
+from slipstream.horovod.errors import HorovodInternalError
 from slipstream.horovod.job import job
 from slipstream.horovod.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.torch.calls import allgather, broadcast_
@@ -65,9 +66,13 @@ def broadcast_object(
         process_set: whose ranks take part.
     """
     is_root = job().world.rank == root_rank
-    data = bytearray(pickle.dumps(obj)) if is_root else bytearray()
-    size = torch.tensor([len(data)])
+    data, why = _pickled(obj) if is_root else (bytearray(), None)
+    size = torch.tensor([-1 if why else len(data)])
     broadcast_(size, root_rank, _part(name, "size"), process_set)
+    if int(size) < 0:
+        raise HorovodInternalError(
+            f"rank {root_rank} cannot pickle the object that it broadcasts"
+        ) from why
     memory = torch.empty(int(size), dtype=torch.uint8)
     if is_root:
         memory.copy_(torch.frombuffer(data, dtype=torch.uint8))
@@ -79,11 +84,26 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Return the objects of all ranks, in their order, on all ranks; they are pickled. Blocks."""
-    data = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
-    sizes = allgather(torch.tensor([len(data)]), _part(name, "size"), process_set)
+    memory, why = _pickled(obj)
+    own = torch.tensor([-1 if why else len(memory)])
+    sizes = allgather(own, _part(name, "size"), process_set)
+    if int(sizes.min()) < 0:
+        places = [place for place, each in enumerate(sizes) if int(each) < 0]
+        raise HorovodInternalError(
+            f"ranks {places} of the process set cannot pickle the object that they gather"
+        ) from why
+    data = torch.frombuffer(memory, dtype=torch.uint8)
     gathered = allgather(data, _part(name, "data"), process_set)
     parts = torch.split(gathered, [int(each) for each in sizes])
     return [pickle.loads(part.numpy().tobytes()) for part in parts]
+
+
+def _pickled(obj: Any) -> tuple[bytearray, Exception | None]:
+    """Returns an object's bytes, or why there are none: all ranks are to hear of it."""
+    try:
+        return bytearray(pickle.dumps(obj)), None
+    except Exception as error:  # noqa: BLE001  whatever a user's object raises
+        return bytearray(), error
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +142,17 @@ def broadcast_optimizer_state(
     for handle in handles:
         handle.wait()
     if not is_root:
-        optimizer.load_state_dict(_with_tensors(state, tensors))
+        _take_over(optimizer, _with_tensors(state, tensors))
+
+
+def _take_over(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Has an optimizer have a state. Its groups stay the same objects, which schedulers know."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    for group, received in zip(optimizer.param_groups, state["param_groups"], strict=True):
+        group.update((name, value) for name, value in received.items() if name != "params")
+    optimizer.state.clear()
+    for place, value in state["state"].items():
+        optimizer.state[parameters[place]] = value
 
 
 def _have_gradients(optimizer: Optimizer) -> None:

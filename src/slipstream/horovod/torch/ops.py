@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from slipstream.horovod.errors import HorovodInternalError
 from slipstream.horovod.job import queue_of
 from slipstream.horovod.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.reductions import Adasum, Average, Reduction
@@ -30,7 +32,7 @@ def chosen_op(op: Reduction | None, average: bool | None) -> Reduction:
         ValueError: both were given.
     """
     if average is None:
-        return Average if op is None else op
+        return Average if op is None else Reduction(op)
     if op is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
     warnings.warn(
@@ -70,7 +72,7 @@ def _reduction(
         arrays=ARRAYS,
         array=memory,
         output=None if output is None else plain(output),
-        op="sum" if op == Adasum else op.value,
+        op="sum" if op == Adasum else op.engine_name,
         prescale=float(factors[0]),
         postscale=float(factors[1]),
         **further,
@@ -134,6 +136,7 @@ def allreduce_async(
     """
     wanted = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
+    plain(tensor)
     named = full_name("allreduce", name, process_set)
     return submit_one(_reduction(tensor, None, named, wanted, factors, process_set), process_set)
 
@@ -166,6 +169,8 @@ def grouped_allreduce_async(
     """Begin allreduces that are fused: ready together or not at all; else as allreduce_async()."""
     wanted = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
+    for each in tensors:
+        plain(each)
     named = full_name("grouped_allreduce", name, process_set)
     requests = [
         _reduction(each, None, _numbered(named, i, tensors), wanted, factors, process_set)
@@ -186,6 +191,8 @@ def grouped_allreduce_async_(
     """Begin allreduces in place that are fused; else as grouped_allreduce_async()."""
     wanted = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
+    for each in tensors:
+        plain(each)
     named = full_name("grouped_allreduce", name, process_set)
     requests = [
         _reduction(each, each, _numbered(named, i, tensors), wanted, factors, process_set)
@@ -201,7 +208,8 @@ def allgather_async(
 
     n-1 steps, S (n-1) bytes.
     """
-    request = _gathering(tensor, full_name("allgather", name, process_set))
+    memory = _with_rows(tensor, "allgather")
+    request = _gathering(memory, full_name("allgather", name, process_set))
     return submit_one(request, process_set)
 
 
@@ -211,8 +219,9 @@ def grouped_allgather_async(
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
     """Begin allgathers that are ready together or not at all."""
+    memories = [_with_rows(each, "allgather") for each in tensors]
     named = full_name("grouped_allgather", name, process_set)
-    requests = [_gathering(each, _numbered(named, i, tensors)) for i, each in enumerate(tensors)]
+    requests = [_gathering(each, _numbered(named, i, tensors)) for i, each in enumerate(memories)]
     return submit_many(requests, process_set)
 
 
@@ -266,7 +275,7 @@ def alltoall_async(
     Raises:
         ValueError: the splits are not whole numbers, one for each rank, that fit the tensor.
     """
-    memory = plain(tensor)
+    memory = _with_rows(tensor, "alltoall")
     rows = _splits(memory, splits, queue_of(process_set).group.size)
     request = Request(
         kind="all_to_all",
@@ -290,9 +299,10 @@ def reducescatter_async(
 
     Rows are divided evenly; where that leaves some, the first ranks have one more.
     """
+    memory = _scatterable(tensor, op)
     named = full_name("reducescatter", name, process_set)
     factors = prescale_factor, postscale_factor
-    return submit_one(_scattering(tensor, named, op, factors), process_set)
+    return submit_one(_scattering(memory, named, op, factors), process_set)
 
 
 def grouped_reducescatter_async(
@@ -304,18 +314,23 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> AsyncResult:
     """Begin reductions as reducescatter_async() that are ready together or not at all."""
+    memories = [_scatterable(each, op) for each in tensors]
     named = full_name("grouped_reducescatter", name, process_set)
     factors = prescale_factor, postscale_factor
     requests = [
         _scattering(each, _numbered(named, i, tensors), op, factors)
-        for i, each in enumerate(tensors)
+        for i, each in enumerate(memories)
     ]
     return submit_many(requests, process_set)
 
 
 def poll(handle: AsyncResult) -> bool:
     """Return whether synchronize() would return at once; does not block."""
-    return handle.done()
+    if not handle.done():
+        return False
+    with contextlib.suppress(HorovodInternalError):  # synchronize() raises it
+        handle.wait()  # an output that was passed has the result from now on
+    return True
 
 
 def synchronize(handle: AsyncResult) -> Any:
@@ -361,11 +376,15 @@ def _same(output: Any, result: AsyncResult) -> AsyncResult:
     return AsyncResult([result], lambda _: output)
 
 
-def _gathering(tensor: torch.Tensor, name: str) -> Request:
-    memory = plain(tensor)
-    if memory.dim() == 0:
-        raise ValueError("allgather of a rank-zero tensor; allowed: one dimension and more")
+def _gathering(memory: torch.Tensor, name: str) -> Request:
     return Request(kind="all_gather", name=name, arrays=ARRAYS, array=memory)
+
+
+def _with_rows(tensor: torch.Tensor, what: str) -> torch.Tensor:
+    """Returns the tensor's memory; it is cut or joined along its first dimension."""
+    if tensor.dim() == 0:
+        raise ValueError(f"{what} of a rank-zero tensor; allowed: one dimension and more")
+    return plain(tensor)
 
 
 def _broadcasting(
@@ -377,28 +396,29 @@ def _broadcasting(
 ) -> Request:
     return Request(
         kind="broadcast",
-        name=full_name("broadcast", name, process_set),
         arrays=ARRAYS,
         array=plain(tensor),
         output=None if output is None else plain(output),
         root=rank_in(process_set, root_rank),
+        name=full_name("broadcast", name, process_set),  # last: a wrong call is not counted
     )
 
 
-def _scattering(
-    tensor: torch.Tensor, name: str, op: Reduction, factors: tuple[float, float]
-) -> Request:
+def _scatterable(tensor: torch.Tensor, op: Reduction) -> torch.Tensor:
     if op not in (Average, Reduction.SUM):
         raise ValueError(f"reducescatter has op {op!r}; allowed: Average, Sum")
-    memory = plain(tensor)
-    if memory.dim() == 0:
-        raise ValueError("reducescatter of a rank-zero tensor; allowed: one dimension and more")
+    return _with_rows(tensor, "reducescatter")
+
+
+def _scattering(
+    memory: torch.Tensor, name: str, op: Reduction, factors: tuple[float, float]
+) -> Request:
     return Request(
         kind="reduce_scatter",
         name=name,
         arrays=ARRAYS,
         array=memory,
-        op=op.value,
+        op=Reduction(op).engine_name,
         prescale=float(factors[0]),
         postscale=float(factors[1]),
     )
@@ -407,8 +427,6 @@ def _scattering(
 def _splits(
     tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None, size: int
 ) -> list[int]:
-    if tensor.dim() == 0:
-        raise ValueError("alltoall of a rank-zero tensor; allowed: one dimension and more")
     rows = tensor.shape[0]
     if splits is None:
         if rows % size:

@@ -12,12 +12,13 @@ import torch
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from slipstream.horovod.job import queue_of
+from slipstream.horovod.job import job, queue_of
 from slipstream.horovod.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.torch.compression import Compression, Compressor
 from slipstream.horovod.torch.ops import allreduce_async_
 from slipstream.horovod.torch.reducer import Reducer, Terms
+from slipstream.horovod.torch.submit import full_name
 
 _NO_SKIP = (
     "optimizer.step() called without optimizer.skip_synchronize() context after"
@@ -28,8 +29,6 @@ _ZEROED_EARLY = (
     "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or"
     " optimizer.synchronize(). This is prohibited as it can cause a race condition."
 )
-
-_unnamed = itertools.count()
 
 
 def DistributedOptimizer(  # noqa: N802  Horovod's name
@@ -81,7 +80,9 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if backward_passes_per_step < 1:
         raise ValueError("backward_passes_per_step must be > 0")
-    names = _names(optimizer, named_parameters)
+    if process_set.process_set_id is None or not job().sets:
+        raise ValueError(f"Process set does not exist or has not been registered. {process_set}")
+    names = _names(optimizer, named_parameters, full_name("optimizer", None, process_set))
     grouped = _grouped(groups, [each for each in names if each.requires_grad])
     terms = Terms(
         compression=compression,
@@ -128,7 +129,7 @@ class _GradientOptimizer(_Distributed):
         passes: int,
         terms: Terms,
     ) -> None:
-        included = bool(terms.process_set.included()) and queue_of(terms.process_set).group.size > 1
+        included = terms.process_set.included() and queue_of(terms.process_set).group.size > 1
         self._reducer = Reducer(names if included else {}, groups, passes, terms)
         self._synchronized = False
         self._should_synchronize = True
@@ -158,7 +159,18 @@ class _GradientOptimizer(_Distributed):
                 warnings.warn(_NO_SKIP, stacklevel=2)
             self.synchronize()
         self._synchronized = False
-        return self._own("step")(closure)
+        return self._own("step")(closure and self._synchronizing(closure))
+
+    def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Returns a closure after which gradients are those of all ranks."""
+
+        def call() -> Any:
+            with torch.enable_grad():
+                loss = closure()
+            self._reducer.synchronize()
+            return loss
+
+        return call
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Drop the gradients.
@@ -185,11 +197,10 @@ class _AdasumOptimizer(_Distributed):
         passes: int,
         terms: Terms,
     ) -> None:
-        self._names, self._passes, self._pass = names, passes, 0
+        self._names = names
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Have each rank make so many steps of its own between reductions, from now on."""
-        self._passes = passes
+        """Nothing: gradients add up on each rank until step() is called."""
 
     def synchronize(self) -> None:
         """Nothing: what is reduced comes of step()."""
@@ -219,14 +230,19 @@ class _AdasumOptimizer(_Distributed):
         return result
 
 
+# PyTorch wraps a step that is not marked so, and would call its hooks twice.
+for _kind in (_GradientOptimizer, _AdasumOptimizer):
+    _step: Any = _kind.step
+    _step.hooked = True
+
+
 def _names(
-    optimizer: Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None
+    optimizer: Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None, unnamed: str
 ) -> dict[Parameter, str]:
-    """Returns the names of the optimizer's parameters."""
+    """Returns the names of the optimizer's parameters; `unnamed` begins those without one."""
     own: list[Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
     if named_parameters is None:
-        number = next(_unnamed)
-        return {each: f"noname.{number}.{i}" for i, each in enumerate(own)}
+        return {each: f"{unnamed}.{i}" for i, each in enumerate(own)}
     named: list[Any] = list(named_parameters)
     if not all(isinstance(each, tuple) for each in named):
         raise ValueError(
@@ -245,7 +261,7 @@ def _names(
             "named_parameters was specified, but one or more model parameters were not named."
             f" Python object ids: {', '.join(missing)}"
         )
-    return names
+    return {each: names[each] for each in own}
 
 
 def _grouped(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,13 +78,12 @@ class Reducer:
         for each in names:
             if each.requires_grad:
                 self._passed[each] = 0
-                hooked: Any = each
-                hooked.register_post_accumulate_grad_hook(self._ready)
+        weakref.finalize(self, _remove, self._hook())
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
-        return not self._under_way
+        """Whether nothing is under way, and no backward pass has begun to add up."""
+        return not self._under_way and not any(self._passed.values())
 
     def reset(self) -> None:
         """Forgets what backward passes have added up so far."""
@@ -102,6 +102,18 @@ class Reducer:
         finally:
             self.reset()
 
+    def _hook(self) -> list[Any]:
+        """Has autograd call for each gradient, as long as somebody else refers to this."""
+        reference = weakref.WeakMethod(self._ready)
+
+        def ready(parameter: Parameter) -> None:
+            method = reference()
+            if method is not None:
+                method(parameter)
+
+        hooked: Any = list(self._passed)
+        return [each.register_post_accumulate_grad_hook(ready) for each in hooked]
+
     def _ready(self, parameter: Parameter) -> None:
         """Autograd has added a gradient; called in its thread."""
         if parameter in self._sent:
@@ -116,14 +128,15 @@ class Reducer:
         for each in members:
             if each.grad is None:  # there may be one on another rank
                 each.grad = torch.zeros_like(each)
-        self._sent.update(members)
         sparse = [each for each in members if each.grad is not None and each.grad.is_sparse]
         if sparse and not self._terms.sparse_as_dense:
             for each in sparse:
                 self._send_sparse(each)
+                self._sent.add(each)
             members = [each for each in members if each not in sparse]
         if members:
             self._send_dense(members)
+            self._sent.update(members)
 
     def _send_sparse(self, parameter: Parameter) -> None:
         gradient = parameter.grad
@@ -133,7 +146,7 @@ class Reducer:
             gradient.coalesce(), name, self._terms.op, self._terms.process_set
         )
         result = AsyncResult([result], list)
-        self._under_way[parameter,] = _UnderWay([parameter], [None], self._terms, result)
+        self._under_way[parameter,] = _UnderWay([parameter], [_NOT_COMPRESSED], self._terms, result)
 
     def _send_dense(self, members: list[Parameter]) -> None:
         parts = [self._request(each) for each in members]
@@ -167,11 +180,16 @@ class Reducer:
         return request, context
 
     def _residual(self, parameter: Parameter) -> torch.Tensor | None:
-        if not getattr(self._terms.compression, "feedback", False):
+        if not vars(self._terms.compression).get("feedback", False):
             return None
         if parameter not in self._residuals:
-            self._residuals[parameter] = torch.zeros_like(parameter, requires_grad=False)
+            self._residuals[parameter] = torch.zeros(parameter.shape, dtype=parameter.dtype)
         return self._residuals[parameter]
+
+
+def _remove(hooks: list[Any]) -> None:
+    for each in hooks:
+        each.remove()
 
 
 _NOT_COMPRESSED = object()
@@ -192,7 +210,7 @@ class _UnderWay:
         for each, context, result in zip(self.members, self.contexts, results, strict=True):
             gradient = each.grad
             assert gradient is not None
-            if context is not None and context is not _NOT_COMPRESSED:
+            if context is not _NOT_COMPRESSED:
                 result = self.terms.compression.decompress(result, context)
             if gradient.is_sparse:
                 each.grad = result if result.is_sparse else result.to_sparse()

@@ -50,6 +50,11 @@ class AsyncResult:
         """Returns whether wait() would return at once; does not block."""
         return all(each.done() for each in self._handles)
 
+    def settle(self) -> None:
+        """Blocks until the output is there or will not be."""
+        for each in self._handles:
+            each.settle()
+
     def wait(self) -> Any:
         """Blocks until the output is there, and returns it.
 
@@ -57,6 +62,8 @@ class AsyncResult:
             HorovodInternalError: the collective failed.
         """
         if not self._is_made:
+            for each in self._handles:
+                each.settle()  # so that all names are free again where one fails
             self._result = self._make([each.wait() for each in self._handles])
             self._is_made = True
         return self._result

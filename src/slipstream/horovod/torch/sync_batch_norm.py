@@ -38,14 +38,16 @@ class SyncBatchNorm(_BatchNorm):
         if not (self.training and job().world.size > 1):
             return self._alone(batch)
         others = [d for d in range(batch.dim()) if d != 1]
-        mean, variance, count = self._moments(batch, others)
+        whole = batch if batch.dtype == torch.float64 else batch.float()
+        mean, variance, count = self._moments(whole, others)
         self._track(mean.detach(), variance.detach(), count)
         shape = [1, -1, *[1] * (batch.dim() - 2)]
         scale = torch.rsqrt(variance + self.eps)
         if self.affine:
             scale = scale * self.weight
-        normal = (batch - mean.view(shape)) * scale.view(shape)
-        return normal + self.bias.view(shape) if self.affine else normal
+        normal = (whole - mean.view(shape)) * scale.view(shape)
+        result = normal + self.bias.view(shape) if self.affine else normal
+        return result.to(batch.dtype)
 
     def _alone(self, batch: torch.Tensor) -> torch.Tensor:
         uses_batch = self.training or self.running_mean is None
