@@ -108,5 +108,5 @@ def test_the_guide_names_every_variable() -> None:
 
 def test_horovodruns_hosts_are_those_of_slipstream_run() -> None:
     command, ignored = command_for(["-np", "4", "-H", "a:2,b:2", "python", "train.py"])
-    assert command == ["-H", "a:2,b:2", "--", "python", "train.py"]
+    assert command == ["--num-proc", "4", "--hosts", "a:2,b:2", "--", "python", "train.py"]
     assert ignored == []
