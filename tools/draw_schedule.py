@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from slipstream.train import SmoothExponentialDecay
 
 WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 44
+LEFT, RIGHT, TOP, BOTTOM = 56, 28, 36, 44
 STEPS, MOST = 4000, 16
 CURVES = {1: "#7f8c8d", 4: "#2980b9", 16: "#c0392b"}
 TEXT = "#7f8c8d"  # shows on white and on black
@@ -43,7 +43,7 @@ def axes() -> Iterator[str]:
     for step in range(0, STEPS + 1, 1000):
         yield text(x_of(step), HEIGHT - BOTTOM + 18, str(step))
     yield text(x_of(STEPS / 2), HEIGHT - 6, "step")
-    yield text(LEFT, TOP - 4, "times the rate of one rank", "start")
+    yield text(LEFT, TOP - 16, "times the rate of one rank", "start")
 
 
 def curve(workers: int, color: str) -> Iterator[str]:
@@ -54,7 +54,7 @@ def curve(workers: int, color: str) -> Iterator[str]:
     points = " ".join(f"{x_of(step):.1f},{y_of(rate(step)):.1f}" for step in range(0, STEPS, 20))
     yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>'
     name = "1 rank" if workers == 1 else f"{workers} ranks"
-    yield text(x_of(560), y_of(rate(500)) - 5, name, "start", color)
+    yield text(x_of(1100), y_of(rate(1100)) - 6, name, "start", color)
 
 
 def main() -> None:
