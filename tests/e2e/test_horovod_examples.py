@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from slipstream.horovod.run import command_for
 from slipstream.settings import HorovodSettings
 
 ROOT = Path(__file__).parents[2]
@@ -104,9 +103,3 @@ def test_the_guide_names_every_variable() -> None:
     fields = HorovodSettings.__dataclass_fields__.values()
     for name in (each.metadata["name"] for each in fields if each.metadata):
         assert f"| `{name}` |" in PAGE, name
-
-
-def test_horovodruns_hosts_are_those_of_slipstream_run() -> None:
-    command, ignored = command_for(["-np", "4", "-H", "a:2,b:2", "python", "train.py"])
-    assert command == ["--num-proc", "4", "--hosts", "a:2,b:2", "--", "python", "train.py"]
-    assert ignored == []

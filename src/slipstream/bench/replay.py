@@ -33,7 +33,12 @@ HOROVOD_VARIABLES = {
     "HOROVOD_GLOO_IFACE": INTERFACE,
 }
 
-OVERLAPS = {"within": "slipstream, within steps", "across": "slipstream, across steps"}
+# By strategy: the title, and the backend of the ranks' own barriers.
+OURS = {
+    "within": ("slipstream, within steps", "slipstream"),
+    "across": ("slipstream, across steps", "slipstream"),
+    "hvd": ("slipstream, Horovod's API", "gloo"),
+}
 
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
@@ -57,19 +62,9 @@ PEERS: Mapping[str, Peer] = {
                 title=title,
                 strategy=how if codec == "fp32" else f"{how}-{codec}",
                 wire=codec,
-                backend="slipstream",
+                backend=backend,
             )
-            for how, title in OVERLAPS.items()
-            for codec in ("fp32", "fp16", "int8")
-        ),
-        # Dist is only there for the ranks' own barriers.
-        *(
-            Peer(
-                name="hvd" if codec == "fp32" else f"hvd-{codec}",
-                title="slipstream, Horovod's API",
-                strategy="hvd" if codec == "fp32" else f"hvd-{codec}",
-                wire=codec,
-            )
+            for how, (title, backend) in OURS.items()
             for codec in ("fp32", "fp16", "int8")
         ),
         # What tuning costs and gains: the same with nothing tuned.

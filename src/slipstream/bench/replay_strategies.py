@@ -23,6 +23,7 @@ from slipstream.torch import compress, overlap
 Step = Callable[[], None]
 Strategy = Callable[[ReplayModule], Step]
 
+CODECS = ("fp16", "int8")
 LEARNING_RATE = 1e-6
 MOMENTUM = 0.9
 
@@ -96,17 +97,13 @@ STRATEGIES: Mapping[str, Strategy] = {
     "compute-only": compute_only,
     "ddp": ddp,
     "ddp-fp16": ddp_fp16,
-    "hook-fp16": ddp_hook("fp16"),
-    "hook-int8": ddp_hook("int8"),
     "within": overlapped("none", across_steps=False),
-    "within-fp16": overlapped("fp16", across_steps=False),
-    "within-int8": overlapped("int8", across_steps=False),
     "across": overlapped("none", across_steps=True),
-    "across-fp16": overlapped("fp16", across_steps=True),
-    "across-int8": overlapped("int8", across_steps=True),
     "hvd": hvd("none"),
-    "hvd-fp16": hvd("fp16"),
-    "hvd-int8": hvd("int8"),
+    **{f"hook-{codec}": ddp_hook(codec) for codec in CODECS},
+    **{f"within-{codec}": overlapped(codec, across_steps=False) for codec in CODECS},
+    **{f"across-{codec}": overlapped(codec, across_steps=True) for codec in CODECS},
+    **{f"hvd-{codec}": hvd(codec) for codec in CODECS},
     "horovod": horovod,
     "horovod-fp16": horovod_fp16,
 }

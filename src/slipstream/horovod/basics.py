@@ -7,7 +7,6 @@ from pathlib import Path
 from slipstream import comm
 from slipstream.horovod.job import (
     job,
-    leave_job,
     record,
     register,
     unregister,
@@ -48,11 +47,6 @@ def cross_size() -> int:
 def is_homogeneous() -> bool:
     """Return whether all hosts have as many ranks."""
     return job().is_homogeneous()
-
-
-def shutdown() -> None:
-    """Leave the job; what is under way fails. init() works again."""
-    leave_job()
 
 
 def add_process_set(process_set: ProcessSet | list[int]) -> ProcessSet:

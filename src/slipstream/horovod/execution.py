@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,10 @@ from numpy.typing import NDArray
 
 from slipstream import comm
 from slipstream.comm.arrays import Array, view
+from slipstream.comm.collectives import Options
 from slipstream.errors import SlipstreamError, UnsupportedError
 from slipstream.horovod.fusion import Fused, Ready, fuse
-from slipstream.horovod.request import Request
+from slipstream.horovod.request import Arrays, Request
 from slipstream.settings import HorovodSettings
 
 _TITLES = {
@@ -29,10 +32,11 @@ class Execution:
     Args:
         group: the ranks of a process set.
         settings: of this process.
+        arrays: of the framework.
     """
 
-    def __init__(self, group: comm.Group, settings: HorovodSettings) -> None:
-        self._group = group
+    def __init__(self, group: comm.Group, settings: HorovodSettings, arrays: Arrays) -> None:
+        self._group, self._arrays = group, arrays
         self._fusion_bytes = settings.fusion_bytes
         self._separates_groups = settings.separates_groups
 
@@ -62,7 +66,7 @@ class Execution:
                         each.handle.fail(error)
 
     def _refuse(self, ready: Ready) -> bool:
-        title = _TITLES.get(ready.terms.kind)
+        title = _TITLES.get(ready.request.kind)
         if title is not None and ready.handle is not None:
             ready.handle.fail(
                 UnsupportedError(
@@ -74,16 +78,16 @@ class Execution:
 
     def _exchange_rows(self, ready: Sequence[Ready]) -> dict[str, list[int]]:
         """Returns, of what is gathered, the rows that each rank has."""
-        gathered = [each.request for each in ready if each.terms.kind == "all_gather"]
+        gathered = [each.request for each in ready if each.request.kind == "all_gather"]
         if not gathered:
             return {}
-        own = [each.arrays.shape(each.array)[0] for each in gathered]
+        own = [self._arrays.shape(each.array)[0] for each in gathered]
         of_all: NDArray[np.int64] = self._group.all_gather(np.array(own, dtype=np.int64))
         return {each.name: of_all[:, i].tolist() for i, each in enumerate(gathered)}
 
     def _exchange_splits(self, ready: Sequence[Ready]) -> dict[str, list[int]]:
         """Returns, of what is exchanged, the rows that come from each rank."""
-        exchanged = [each.request for each in ready if each.terms.kind == "all_to_all"]
+        exchanged = [each.request for each in ready if each.request.kind == "all_to_all"]
         if not exchanged:
             return {}
         own = np.stack([np.array(each.splits, dtype=np.int64) for each in exchanged], axis=1)
@@ -95,7 +99,7 @@ class Execution:
     ) -> None:
         first = fused.members[0]
         request = first.request
-        match first.terms.kind:
+        match request.kind:
             case "allreduce" if len(fused.members) > 1:
                 self._allreduce_fused(fused.members)
             case "allreduce":
@@ -111,43 +115,52 @@ class Execution:
             case "reduce_scatter":
                 self._reduce_scatter(first)
             case _:
-                _begin(first, (), None)  # a barrier: all ranks are here
+                _begin(first, None, lambda: None)  # a barrier: all ranks are here
 
     def _allreduce(self, ready: Ready) -> None:
-        request, arrays = ready.request, ready.request.arrays
-        source = _prescaled(ready, request.array)
-        target = request.output
-        if target is None:
-            target = arrays.empty(request.array, arrays.shape(request.array))
-        work = self._reduce(ready, source, target, request.residual, request.priority)
-        _begin(ready, (work,), target, scale_over=self._group.size)
+        request = ready.request
+        target = self._target(request)
+        source = self._prescaled(request, request.array)
+        work = self._reduce(request, source, target, request.residual, request.priority)
+        _begin(ready, work, lambda: self._postscaled(request, target))
 
     def _allreduce_fused(self, members: Sequence[Ready]) -> None:
-        first, arrays = members[0], members[0].request.arrays
-        flat = _prescaled(first, arrays.flat([each.request.array for each in members]))
+        requests = [each.request for each in members]
+        first = requests[0]
+        flat = self._prescaled(first, self._arrays.flat([each.array for each in requests]))
         residual = None
-        if first.terms.feedback:
-            residual = arrays.flat([each.request.residual for each in members])
-        priority = max(each.request.priority for each in members)
+        if first.residual is not None:
+            residual = self._arrays.flat([each.residual for each in requests])
+        priority = max(each.priority for each in requests)
         work = self._reduce(first, flat, flat, residual, priority)
         begin = 0
         for each in members:
             end = begin + view(each.request.array).elements
-            _begin_part(each, work, (flat, residual), (begin, end), self._group.size)
+            take = partial(self._take_part, each.request, flat, residual, (begin, end))
+            _begin(each, work, take)
             begin = end
 
+    def _take_part(
+        self, request: Request, flat: Array, residual: Array | None, place: tuple[int, int]
+    ) -> Array:
+        """Returns one tensor of those that were reduced together, from its elements in them."""
+        target = self._target(request)
+        self._arrays.unflatten(self._arrays.rows(flat, *place), [target])
+        if residual is not None:
+            self._arrays.unflatten(self._arrays.rows(residual, *place), [request.residual])
+        return self._postscaled(request, target)
+
     def _reduce(
-        self, ready: Ready, source: Array, target: Array, residual: Array | None, priority: int
+        self, request: Request, source: Array, target: Array, residual: Array | None, priority: int
     ) -> comm.Handle:
-        integral = ready.terms.op == "average" and ready.request.arrays.is_integral(source)
         return self._group.allreduce(
             source,
-            "sum" if integral else ready.terms.op,
+            self._op(request),
             out=target,
-            codec=ready.request.codec,
+            codec=request.codec,
             residual=residual,
             async_op=True,
-            name=ready.request.name,
+            name=request.name,
             priority=priority,
         )
 
@@ -156,165 +169,120 @@ class Execution:
 
         log2 n steps; n is a power of 2. S log2 n bytes.
         """
-        request, arrays, group = ready.request, ready.request.arrays, self._group
-        shape = arrays.shape(request.array)
-        own = _prescaled(ready, request.array)
+        request, group = ready.request, self._group
+        own = self._prescaled(request, request.array)
         distance = 1
         while distance < group.size:
             partner = group.rank ^ distance
-            other = arrays.empty(request.array, shape)
+            other = self._arrays.empty(own, self._arrays.shape(own))
             sending = group.send(own, partner, async_op=True, name=request.name)
             group.recv(other, partner, name=request.name)
             sending.wait()
             low, high = (own, other) if group.rank < partner else (other, own)
-            own = arrays.combined(low, high)
+            own = self._arrays.combined(low, high)
             distance *= 2
-        target = request.output if request.output is not None else arrays.empty(own, shape)
-        arrays.copy(target, own)
-        _begin(ready, (), target)
+        target = self._target(request)
+        self._arrays.copy(target, own)
+        _begin(ready, None, lambda: target)
 
     def _all_gather(self, ready: Ready, rows: list[int]) -> None:
-        request, arrays = ready.request, ready.request.arrays
-        _, *rest = arrays.shape(request.array)
-        target = arrays.empty(request.array, (sum(rows), *rest))
-        width = int(np.prod(rest))
-        work = self._group.all_gather_v(
-            request.array,
-            [each * width for each in rows],
-            out=target,
-            async_op=True,
-            name=request.name,
-            priority=request.priority,
-        )
-        _begin(ready, (work,), target)
+        request = ready.request
+        target, width = self._rows_for(request, rows)
+        counts = [each * width for each in rows]
+        work = self._group.all_gather_v(request.array, counts, out=target, **_options(request))
+        _begin(ready, work, lambda: target)
 
     def _broadcast(self, ready: Ready) -> None:
-        request, arrays = ready.request, ready.request.arrays
-        target = request.output
-        if target is None:
-            target = arrays.empty(request.array, arrays.shape(request.array))
-            arrays.copy(target, request.array)
-        work = self._group.broadcast(
-            target, request.root, async_op=True, name=request.name, priority=request.priority
-        )
-        _begin(ready, (work,), target)
+        request = ready.request
+        target = self._target(request)
+        if target is not request.array:
+            self._arrays.copy(target, request.array)
+        work = self._group.broadcast(target, request.root, **_options(request))
+        _begin(ready, work, lambda: target)
 
     def _all_to_all(self, ready: Ready, received: list[int]) -> None:
-        request, arrays = ready.request, ready.request.arrays
-        _, *rest = arrays.shape(request.array)
-        target = arrays.empty(request.array, (sum(received), *rest))
-        width = int(np.prod(rest))
+        request = ready.request
+        target, width = self._rows_for(request, received)
+        sent = [each * width for each in request.splits]
+        counts = [each * width for each in received]
         work = self._group.all_to_all_v(
-            request.array,
-            [each * width for each in request.splits],
-            [each * width for each in received],
-            out=target,
-            async_op=True,
-            name=request.name,
-            priority=request.priority,
+            request.array, sent, counts, out=target, **_options(request)
         )
-        _begin(ready, (work,), (target, received))
+        _begin(ready, work, lambda: (target, received))
 
     def _reduce_scatter(self, ready: Ready) -> None:
         """The first ranks have a row more where rows cannot be divided evenly."""
-        request, arrays, group = ready.request, ready.request.arrays, self._group
-        num_rows, *rest = arrays.shape(request.array)
+        request, group = ready.request, self._group
+        num_rows, *rest = self._arrays.shape(request.array)
         base, extra = divmod(num_rows, group.size)
-        most = base + (extra > 0)
-        source = _prescaled(ready, request.array)
+        parts = [base + (rank < extra) for rank in range(group.size)]
+        source = self._prescaled(request, request.array)
         if extra:
-            source = _padded(request, source, [base + (r < extra) for r in range(group.size)])
-        whole = arrays.empty(request.array, (most, *rest))
-        integral = ready.terms.op == "average" and arrays.is_integral(source)
-        work = group.reduce_scatter(
-            source,
-            "sum" if integral else ready.terms.op,
-            out=whole,
-            async_op=True,
-            name=request.name,
-            priority=request.priority,
-        )
-        target = whole
-        if base + (group.rank < extra) < most:
-            target = arrays.empty(whole, (base, *rest))
-        _begin(ready, (work,), target, scale_over=group.size, source=whole)
+            source = self._padded(source, parts)
+        whole = self._arrays.empty(request.array, (parts[0], *rest))
+        work = group.reduce_scatter(source, self._op(request), out=whole, **_options(request))
 
+        def finish() -> Array:
+            target = whole
+            if parts[group.rank] < parts[0]:
+                target = self._arrays.empty(whole, (parts[group.rank], *rest))
+                self._arrays.copy(target, self._arrays.rows(whole, 0, parts[group.rank]))
+            return self._postscaled(request, target)
 
-def _prescaled(ready: Ready, array: Array) -> Array:
-    factor = ready.terms.prescale
-    return array if factor == 1.0 else ready.request.arrays.scaled(array, factor)
+        _begin(ready, work, finish)
 
+    def _target(self, request: Request) -> Array:
+        """Returns where a result of the input's shape goes."""
+        if request.output is not None:
+            return request.output
+        return self._arrays.empty(request.array, self._arrays.shape(request.array))
 
-def _padded(request: Request, source: Array, parts: Sequence[int]) -> Array:
-    """Returns equal parts, of which those that are too short end with zeros."""
-    arrays = request.arrays
-    _, *rest = arrays.shape(source)
-    most = max(parts)
-    padded = arrays.zeros(view(source).dtype.name.lower(), (most * len(parts), *rest))
-    begin = 0
-    for rank, part in enumerate(parts):
-        target = arrays.rows(padded, rank * most, rank * most + part)
-        arrays.copy(target, arrays.rows(source, begin, begin + part))
-        begin += part
-    return padded
+    def _rows_for(self, request: Request, counts: Sequence[int]) -> tuple[Array, int]:
+        """Returns an array for the rows of all ranks, and how many elements a row has."""
+        _, *rest = self._arrays.shape(request.array)
+        return self._arrays.empty(request.array, (sum(counts), *rest)), math.prod(rest)
 
+    def _padded(self, source: Array, parts: Sequence[int]) -> Array:
+        """Returns equal parts, of which those that are too short end with zeros."""
+        arrays = self._arrays
+        _, *rest = arrays.shape(source)
+        most = max(parts)
+        padded = arrays.zeros(view(source).dtype.name.lower(), (most * len(parts), *rest))
+        begin = 0
+        for rank, part in enumerate(parts):
+            target = arrays.rows(padded, rank * most, rank * most + part)
+            arrays.copy(target, arrays.rows(source, begin, begin + part))
+            begin += part
+        return padded
 
-def _begin(
-    ready: Ready,
-    works: Sequence[comm.Handle],
-    result: Any,
-    scale_over: int | None = None,
-    source: Array = None,
-) -> None:
-    """Args: scale_over: ranks of a reduction, whose result is scaled; source: where the rows of
-    the result are, if not in place."""
-    if ready.handle is None:
-        return  # nobody waits; the engine keeps the arrays
+    def _op(self, request: Request) -> str:
+        return "sum" if self._averages_integers(request) else request.op
 
-    def finish() -> Any:
-        if source is not None and source is not result:
-            arrays = ready.request.arrays
-            arrays.copy(result, arrays.rows(source, 0, arrays.shape(result)[0]))
-        if scale_over is not None:
-            _postscale(ready, result, scale_over)
-        return result
+    def _averages_integers(self, request: Request) -> bool:
+        """Whether the sum is divided here, as the engine averages real numbers only."""
+        return request.op == "average" and self._arrays.is_integral(request.array)
 
-    ready.handle.begin(works, finish)
+    def _prescaled(self, request: Request, array: Array) -> Array:
+        return array if request.prescale == 1.0 else self._arrays.scaled(array, request.prescale)
 
-
-def _begin_part(
-    ready: Ready,
-    work: comm.Handle,
-    memory: tuple[Array, Array | None],
-    place: tuple[int, int],
-    ranks: int,
-) -> None:
-    """Args: memory: of all, and of what the codec has lost; place: this one's first element, and
-    the one behind its last."""
-    if ready.handle is None:
-        return
-    request, arrays = ready.request, ready.request.arrays
-    flat, residual = memory
-
-    def finish() -> Any:
-        target = request.output
-        if target is None:
-            target = arrays.empty(request.array, arrays.shape(request.array))
-        arrays.unflatten(arrays.rows(flat, *place), [target])
-        if residual is not None:
-            arrays.unflatten(arrays.rows(residual, *place), [request.residual])
-        _postscale(ready, target, ranks)
+    def _postscaled(self, request: Request, target: Array) -> Array:
+        """Scales a result in place, and returns it."""
+        factor = request.postscale
+        if self._averages_integers(request):
+            if factor == 1.0:
+                self._arrays.divide(target, self._group.size)
+                return target
+            factor /= self._group.size
+        if factor != 1.0:
+            self._arrays.copy(target, self._arrays.scaled(target, factor))
         return target
 
-    ready.handle.begin((work,), finish)
+
+def _options(request: Request) -> Options:
+    return {"async_op": True, "name": request.name, "priority": request.priority}
 
 
-def _postscale(ready: Ready, target: Array, ranks: int) -> None:
-    arrays, terms = ready.request.arrays, ready.terms
-    integral = terms.op == "average" and arrays.is_integral(target)
-    if integral and terms.postscale == 1.0:
-        arrays.divide(target, ranks)
-        return
-    factor = terms.postscale / ranks if integral else terms.postscale
-    if factor != 1.0:
-        arrays.copy(target, arrays.scaled(target, factor))
+def _begin(ready: Ready, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
+    """Has whoever waits here wait for the work; where this rank has joined, nobody does."""
+    if ready.handle is not None:
+        ready.handle.begin(work, finish)

@@ -11,23 +11,10 @@ from dataclasses import dataclass, field
 
 from slipstream import _core
 from slipstream.comm.negotiator import AgreedTensor
-from slipstream.horovod.request import Handle, Request, Terms
+from slipstream.horovod.request import Handle, Request
 
 # To copy this much into a common memory and back takes longer than an operation of its own.
 _ALONE_BYTES = 1 << 20
-
-_WIDTHS = {
-    _core.DType.BOOL: 1,
-    _core.DType.INT8: 1,
-    _core.DType.UINT8: 1,
-    _core.DType.INT16: 2,
-    _core.DType.UINT16: 2,
-    _core.DType.FLOAT16: 2,
-    _core.DType.BFLOAT16: 2,
-    _core.DType.INT32: 4,
-    _core.DType.UINT32: 4,
-    _core.DType.FLOAT32: 4,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +23,11 @@ class Ready:
 
     Args:
         agreed: what all know.
-        terms: of it.
         request: this rank's, or zeros where it has joined.
         handle: who waits for it here; nobody where this rank has joined.
     """
 
     agreed: AgreedTensor
-    terms: Terms
     request: Request
     handle: Handle | None
 
@@ -50,7 +35,7 @@ class Ready:
     def num_bytes(self) -> int:
         """Of the tensor."""
         tensor = self.agreed.tensor
-        return math.prod(tensor.shape) * _WIDTHS.get(tensor.dtype, 8)
+        return math.prod(tensor.shape) * _core.itemsize(tensor.dtype)
 
 
 @dataclass(slots=True)
@@ -87,7 +72,7 @@ def fuse(ready: Sequence[Ready], most_bytes: int, *, separates_groups: bool) -> 
     for each in ready:
         tensor, group = each.agreed.tensor, each.agreed.fused
         alone = group == 0 and each.num_bytes >= _ALONE_BYTES
-        if each.terms.kind != "allreduce" or alone or each.num_bytes > most_bytes:
+        if each.request.kind != "allreduce" or alone or each.num_bytes > most_bytes:
             all_fused.append(Fused([each], each.num_bytes))
             continue
         is_large = each.num_bytes >= _ALONE_BYTES

@@ -106,7 +106,7 @@ def join_job(
             leaders=tuple(int(each[0]) for each in gathered),
             is_dynamic=is_dynamic or settings.dynamic_process_sets,
         )
-        global_process_set.register(0, range(world.size), comm.rank)
+        global_process_set.register(0, range(world.size))
         job.sets[0] = global_process_set
         # Of its own: what the main thread does among all ranks has another order on each.
         everybody = comm.group(range(world.size), "horovod")
@@ -120,20 +120,20 @@ def join_job(
 
 def _recognize(joined: Job, process_sets: Sequence[ProcessSet]) -> None:
     """Makes process sets usable that have the ranks of those that are known."""
-    known = {tuple(each.ranks or ()): number for number, each in joined.sets.items()}
+    known = {tuple(each.ranks): number for number, each in joined.sets.items()}
     for each in process_sets:
-        number = known.get(tuple(each.ranks or ()))
+        number = known.get(tuple(each.ranks))
         if number is None:
             raise ValueError(
                 f"hvd.init() was called before without {each}; call add_process_set(), or"
                 " shutdown() first"
             )
-        each.register(number, each.ranks or (), comm.rank)
+        each.register(number, each.ranks)
 
 
 @atexit.register
 def leave_job() -> None:
-    """Leaves the job; what is under way fails. Idempotent; also done at exit."""
+    """Leave the job; what is under way fails. init() works again. Idempotent; also done at exit."""
     global _job
     with _lock:
         if _job is None:
@@ -180,14 +180,14 @@ def register(process_set: ProcessSet) -> None:
         ValueError: its ranks are those of another set, or are not ranks; or ranks passed others.
     """
     joined = job()
-    ranks = list(process_set.ranks or ())
+    ranks = list(process_set.ranks)
     _check_ranks(joined, process_set, ranks)
     number = joined.next_set
     joined.next_set += 1
     if joined.world.rank in ranks:
         group = comm.group(ranks, f"process set {number}")
         joined.queues[number] = TensorQueue(group, joined.settings, joined.arrays)
-    process_set.register(number, ranks, comm.rank)
+    process_set.register(number, ranks)
     joined.sets[number] = process_set
 
 

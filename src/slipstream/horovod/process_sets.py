@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
+
+from slipstream import comm
 
 
 class ProcessSet:
@@ -23,19 +25,17 @@ class ProcessSet:
         chosen = list(cast("Iterable[Any]", ranks))
         if not all(isinstance(each, int) for each in chosen):
             raise ValueError(f"{message}, which is {chosen!r}")
-        self.ranks: list[int] | None = sorted(chosen)
+        self.ranks: list[int] = sorted(chosen)
         self.process_set_id: int | None = None
-        self._own_rank: Callable[[], int] | None = None
 
-    def register(self, number: int, ranks: Iterable[int], own_rank: Callable[[], int]) -> None:
+    def register(self, number: int, ranks: Iterable[int]) -> None:
         """Makes it usable; for the job.
 
         Args:
             number: of the set.
             ranks: of it.
-            own_rank: tells this rank in the job.
         """
-        self.process_set_id, self.ranks, self._own_rank = number, list(ranks), own_rank
+        self.process_set_id, self.ranks = number, list(ranks)
 
     def invalidate(self) -> None:
         """Makes it unusable; for the job."""
@@ -43,7 +43,7 @@ class ProcessSet:
 
     def size(self) -> int | None:
         """Return the number of its ranks; None where it is not registered."""
-        return None if self.process_set_id is None else len(self.ranks or ())
+        return None if self.process_set_id is None else len(self.ranks)
 
     def rank(self) -> int | None:
         """Return this rank's place in it; None where it is not registered.
@@ -51,17 +51,15 @@ class ProcessSet:
         Raises:
             ValueError: this rank is not in it.
         """
-        if self.process_set_id is None or self.ranks is None or self._own_rank is None:
+        if self.process_set_id is None:
             return None
-        if self._own_rank() not in self.ranks:
+        if comm.rank() not in self.ranks:
             raise ValueError(f"Process is not part of provided process set. {self}")
-        return self.ranks.index(self._own_rank())
+        return self.ranks.index(comm.rank())
 
     def included(self) -> bool | None:
-        """Return whether this rank is in it; None before it was ever registered."""
-        if self.ranks is None or self._own_rank is None:
-            return None
-        return self._own_rank() in self.ranks
+        """Return whether this rank is in it; None where it is not registered."""
+        return None if self.process_set_id is None else comm.rank() in self.ranks
 
     def __str__(self) -> str:
         """Return its number and ranks."""

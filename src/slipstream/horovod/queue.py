@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
@@ -14,12 +13,10 @@ from slipstream.errors import InternalError, SlipstreamError
 from slipstream.horovod.errors import HorovodInternalError
 from slipstream.horovod.execution import Execution
 from slipstream.horovod.fusion import Ready
-from slipstream.horovod.request import Arrays, Handle, Request, Terms
+from slipstream.horovod.request import Arrays, Handle, Request
 from slipstream.settings import HorovodSettings
 
 _TICK_SECONDS = 1.0
-
-_log = logging.getLogger(__name__)
 
 
 class TensorQueue:
@@ -44,7 +41,7 @@ class TensorQueue:
                 most_tensors=max(1, settings.known_tensors),
             ),
         )
-        self._execution = Execution(group, settings)
+        self._execution = Execution(group, settings, arrays)
         self._lock = threading.Lock()  # guards the four below
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Request, Handle]] = {}
@@ -68,7 +65,7 @@ class TensorQueue:
         with self._lock:
             self._check_names(requests)
             tokens = [next(self._tokens) for _ in requests]
-            handles = [Handle(each.name) for each in requests]
+            handles = [Handle() for _ in requests]
             for token, request, handle in zip(tokens, requests, handles, strict=True):
                 self._waiting[token] = request, handle
                 self._active[request.name] = handle
@@ -88,7 +85,7 @@ class TensorQueue:
         Returns:
             The rank in the set that was the last.
         """
-        handle = Handle("join")
+        handle = Handle()
         with self._lock:
             self._joining.append(handle)
         try:
@@ -156,32 +153,12 @@ class TensorQueue:
             with self._lock:
                 joined, self._joining = self._joining, []
             for handle in joined:
-                handle.begin((), lambda last=outcome.last_joined: last)
+                handle.begin(None, lambda last=outcome.last_joined: last)
 
     def _ready(self, agreed: AgreedTensor) -> Ready:
-        terms = Terms.read(agreed.tensor.note)
         if agreed.submitted:
-            request, handle = self._take_waiting(agreed.token)
-            return Ready(agreed, terms, request, handle)
-        return Ready(agreed, terms, self._without_data(agreed, terms), None)
-
-    def _without_data(self, agreed: AgreedTensor, terms: Terms) -> Request:
-        """Returns the part of a rank that has joined."""
-        tensor = agreed.tensor
-        array = None
-        if -1 not in tensor.shape:
-            array = self._arrays.zeros(tensor.dtype.name.lower(), tensor.shape)
-        return Request(
-            kind=terms.kind,
-            name=tensor.name,
-            arrays=self._arrays,
-            array=array,
-            output=array,
-            op=terms.op,
-            codec=tensor.codec,
-            residual=self._arrays.zeros("float32", tensor.shape) if terms.feedback else None,
-            root=tensor.root,
-        )
+            return Ready(agreed, *self._take_waiting(agreed.token))
+        return Ready(agreed, Request.without_data(agreed.tensor, self._arrays), None)
 
     def _take_waiting(self, token: int) -> tuple[Request, Handle]:
         with self._lock:

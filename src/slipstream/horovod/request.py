@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from slipstream import comm
 from slipstream.comm.arrays import Array, view
@@ -62,38 +62,6 @@ class Arrays(Protocol):
         ...
 
 
-class Terms(NamedTuple):
-    """What a note says of a tensor besides its shape: all of it must agree on all ranks.
-
-    Args:
-        kind, op, prescale, postscale: as in `Request`.
-        feedback: there is a residual.
-    """
-
-    kind: str
-    op: str
-    prescale: float
-    postscale: float
-    feedback: bool
-
-    @classmethod
-    def of(cls, request: Request) -> Terms:
-        """Returns those of a request."""
-        feedback = request.residual is not None
-        return cls(request.kind, request.op, request.prescale, request.postscale, feedback)
-
-    def as_note(self) -> str:
-        """Returns them as text, from which `read` makes the same."""
-        factors = f"{self.prescale:.17g} {self.postscale:.17g}"
-        return f"{self.kind} {self.op} {factors}{' feedback' if self.feedback else ''}"
-
-    @classmethod
-    def read(cls, note: str) -> Terms:
-        """Returns what a note says."""
-        kind, op, prescale, postscale, *rest = note.split()
-        return cls(kind, op, float(prescale), float(postscale), bool(rest))
-
-
 @dataclass(kw_only=True, slots=True)
 class Request:
     """One tensor of one rank, and what is to become of it.
@@ -101,7 +69,6 @@ class Request:
     Args:
         kind: allreduce, adasum, all_gather, broadcast, all_to_all, reduce_scatter or barrier.
         name: stands for the tensor on all ranks of a process set.
-        arrays: of the framework.
         array: of this rank; None where it has no part in it.
         output: where the result goes, of the shape of `array`; None for a new array.
         op: sum, average, min, max or product.
@@ -116,7 +83,6 @@ class Request:
 
     kind: str
     name: str
-    arrays: Arrays
     array: Array = None
     output: Array = None
     op: str = "sum"
@@ -141,25 +107,45 @@ class Request:
             collective="allreduce" if self.kind in ("adasum", "barrier") else self.kind,
             root=self.root,
             codec=self.codec,
-            note=Terms.of(self).as_note(),
+            note=f"{self.kind} {self.op} {self.prescale:.17g} {self.postscale:.17g}"
+            f" {'lossless' if self.residual is None else 'feedback'}",
+        )
+
+    @classmethod
+    def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
+        """Returns the part that a rank which has joined has in what the others submitted."""
+        kind, op, prescale, postscale, feedback = tensor.note.split()
+        zeros = None
+        if -1 not in tensor.shape:
+            zeros = arrays.zeros(tensor.dtype.name.lower(), tensor.shape)
+        return cls(
+            kind=kind,
+            name=tensor.name,
+            array=zeros,
+            output=zeros,
+            op=op,
+            prescale=float(prescale),
+            postscale=float(postscale),
+            root=tensor.root,
+            codec=tensor.codec,
+            residual=arrays.zeros("float32", tensor.shape) if feedback == "feedback" else None,
         )
 
 
 class Handle:
     """A tensor under way. Safe to use from any thread."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self._known = threading.Event()  # it is under way or has failed
         self._finishing = threading.Lock()
-        self._works: Sequence[comm.Handle] = ()
+        self._work: comm.Handle | None = None
         self._finish: Callable[[], Any] | None = None
         self._result: Any = None
         self._error: Exception | None = None
 
-    def begin(self, works: Sequence[comm.Handle], finish: Callable[[], Any]) -> None:
-        """Notes what is awaited, and what then makes the result."""
-        self._works, self._finish = works, finish
+    def begin(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
+        """Notes what is awaited, if anything, and what then makes the result."""
+        self._work, self._finish = work, finish
         self._known.set()
 
     def fail(self, error: Exception) -> None:
@@ -169,7 +155,8 @@ class Handle:
 
     def done(self) -> bool:
         """Returns whether wait() would return at once; does not block."""
-        return self._known.is_set() and all(each.done() for each in self._works)
+        work = self._work  # another thread may conclude meanwhile
+        return self._known.is_set() and (work is None or work.done())
 
     def settle(self) -> None:
         """Blocks until the result is there or will not be."""
@@ -191,9 +178,9 @@ class Handle:
 
     def _conclude(self, finish: Callable[[], Any]) -> None:
         try:
-            for work in self._works:
-                work.wait()
+            if self._work is not None:
+                self._work.wait()
             self._result = finish()
         except SlipstreamError as error:
             self._error = error
-        self._works, self._finish = (), None
+        self._work, self._finish = None, None

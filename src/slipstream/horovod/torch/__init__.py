@@ -6,6 +6,8 @@ hvd.init()
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+docs/horovod.md is the guide.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ from slipstream.horovod.basics import nccl_built as nccl_built
 from slipstream.horovod.basics import rank as rank
 from slipstream.horovod.basics import remove_process_set as remove_process_set
 from slipstream.horovod.basics import rocm_built as rocm_built
-from slipstream.horovod.basics import shutdown as shutdown
 from slipstream.horovod.basics import size as size
 from slipstream.horovod.basics import start_timeline as start_timeline
 from slipstream.horovod.basics import stop_timeline as stop_timeline
@@ -39,6 +40,7 @@ from slipstream.horovod.errors import HorovodInternalError as HorovodInternalErr
 from slipstream.horovod.errors import HostsUpdatedInterrupt as HostsUpdatedInterrupt
 from slipstream.horovod.job import is_initialized as is_initialized
 from slipstream.horovod.job import join_job
+from slipstream.horovod.job import leave_job as shutdown
 from slipstream.horovod.process_sets import ProcessSet as ProcessSet
 from slipstream.horovod.process_sets import global_process_set as global_process_set
 from slipstream.horovod.reductions import Adasum as Adasum

@@ -15,15 +15,14 @@ class Compressor:
     """
 
     codec = "none"
-    feedback = False
 
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Returns what is sent, and whatever decompress() needs."""
         raise NotImplementedError
 
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+    @classmethod
+    def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Returns what the receiver makes of it."""
         raise NotImplementedError
 
@@ -31,13 +30,13 @@ class Compressor:
 class NoneCompressor(Compressor):
     """Sends tensors as they are."""
 
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Returns the tensor."""
         return tensor, None
 
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+    @classmethod
+    def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Returns the tensor."""
         return tensor
 
@@ -46,36 +45,31 @@ class FP16Compressor(Compressor):
     """Sends float16: gradients in float32 through the engine's codec, with a scale of their own."""
 
     codec = "fp16"
+    dtype = torch.float16
 
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Returns floating-point numbers as float16, and their type."""
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Returns floating-point numbers as the type that is sent, and their own."""
         is_float = tensor.dtype.is_floating_point
-        return (tensor.half() if is_float else tensor), tensor.dtype
+        return (tensor.to(cls.dtype) if is_float else tensor), tensor.dtype
 
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+    @classmethod
+    def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Returns the type there was before."""
-        return tensor.to(ctx) if ctx.is_floating_point else tensor
+        return tensor.to(ctx)
 
 
 class BF16Compressor(FP16Compressor):
     """Sends bfloat16, which has the range of float32."""
 
     codec = "bf16"
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Returns floating-point numbers as bfloat16, and their type."""
-        is_float = tensor.dtype.is_floating_point
-        return (tensor.bfloat16() if is_float else tensor), tensor.dtype
+    dtype = torch.bfloat16
 
 
 class Int8Compressor(NoneCompressor):
     """Sends float32 as int8 with a scale for each 128; what is lost is added the next time."""
 
     codec = "int8"
-    feedback = True
 
 
 class Compression:

@@ -15,7 +15,6 @@ from slipstream.horovod.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.request import Request
 from slipstream.horovod.torch.submit import (
-    ARRAYS,
     AsyncResult,
     full_name,
     plain,
@@ -43,35 +42,31 @@ def chosen_op(op: Reduction | None, average: bool | None) -> Reduction:
     return Average if average else Reduction.SUM
 
 
-def _reduction(
+def allreduce_request(
     tensor: torch.Tensor,
-    output: torch.Tensor | None,
     name: str,
     op: Reduction,
     factors: tuple[float, float],
-    process_set: ProcessSet,
+    *,
+    in_place: bool,
     **further: Any,
 ) -> Request:
     """Returns the request of an allreduce.
 
-    Raises:
-        NotImplementedError: Adasum cannot be done among these ranks.
+    Args:
+        tensor: on the CPU.
+        name: by which all ranks know it.
+        op: of the reduction.
+        factors: before and after it.
+        in_place: the tensor gets the result.
+        further: as `Request` has it: codec, residual, priority.
     """
-    if op == Adasum:
-        size = queue_of(process_set).group.size
-        if process_set is not global_process_set:
-            raise NotImplementedError("Adasum does not support non-global process sets yet.")
-        if size & (size - 1):
-            raise NotImplementedError(
-                f"Running Adasum with non-power of 2 ranks is not supported yet. There are {size}."
-            )
     memory = plain(tensor)
     return Request(
         kind="adasum" if op == Adasum else "allreduce",
         name=name,
-        arrays=ARRAYS,
         array=memory,
-        output=None if output is None else plain(output),
+        output=memory if in_place else None,
         op="sum" if op == Adasum else op.engine_name,
         prescale=float(factors[0]),
         postscale=float(factors[1]),
@@ -79,33 +74,44 @@ def _reduction(
     )
 
 
-def allreduce_request(
-    tensor: torch.Tensor,
+def _begin_allreduces(
+    tensors: Sequence[torch.Tensor],
+    kind: str,
     name: str | None,
     op: Reduction,
+    factors: tuple[float, float],
     process_set: ProcessSet,
-    factors: tuple[float, float] = (1.0, 1.0),
-    **further: Any,
-) -> Request:
-    """Returns the request of an allreduce in place.
+    *,
+    in_place: bool,
+) -> AsyncResult:
+    """Submits tensors that are reduced together; `kind` begins their names.
 
-    Args:
-        tensor: on the CPU.
-        name: or None.
-        op: of the reduction.
-        process_set: whose ranks take part.
-        factors: before and after it.
-        further: as `Request` has it: codec, residual, priority.
+    Raises:
+        NotImplementedError: Adasum cannot be done among these ranks.
     """
-    return _reduction(
-        tensor,
-        tensor,
-        full_name("allreduce", name, process_set),
-        op,
-        factors,
-        process_set,
-        **further,
-    )
+    if op == Adasum:
+        _check_adasum(process_set)
+    for each in tensors:
+        plain(each)  # a wrong call on one rank is not counted
+    named = full_name(kind, name, process_set)
+    names = [named] if kind == "allreduce" else _numbered(named, tensors)
+    requests = [
+        allreduce_request(each, own, op, factors, in_place=in_place)
+        for each, own in zip(tensors, names, strict=True)
+    ]
+    result = submit_many(requests, process_set)
+    # What the user passed has its gradients.
+    return AsyncResult([result], lambda _: list(tensors)) if in_place else result
+
+
+def _check_adasum(process_set: ProcessSet) -> None:
+    size = queue_of(process_set).group.size
+    if process_set is not global_process_set:
+        raise NotImplementedError("Adasum does not support non-global process sets yet.")
+    if size & (size - 1):
+        raise NotImplementedError(
+            f"Running Adasum with non-power of 2 ranks is not supported yet. There are {size}."
+        )
 
 
 def allreduce_async(
@@ -136,9 +142,9 @@ def allreduce_async(
     """
     wanted = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
-    plain(tensor)
-    named = full_name("allreduce", name, process_set)
-    return submit_one(_reduction(tensor, None, named, wanted, factors, process_set), process_set)
+    return _only(
+        _begin_allreduces([tensor], "allreduce", name, wanted, factors, process_set, in_place=False)
+    )
 
 
 def allreduce_async_(
@@ -153,8 +159,9 @@ def allreduce_async_(
     """Begin an allreduce in place; else as allreduce_async()."""
     wanted = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
-    request = allreduce_request(tensor, name, wanted, process_set, factors)
-    return _same(tensor, submit_one(request, process_set))
+    return _only(
+        _begin_allreduces([tensor], "allreduce", name, wanted, factors, process_set, in_place=True)
+    )
 
 
 def grouped_allreduce_async(
@@ -169,14 +176,9 @@ def grouped_allreduce_async(
     """Begin allreduces that are fused: ready together or not at all; else as allreduce_async()."""
     wanted = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
-    for each in tensors:
-        plain(each)
-    named = full_name("grouped_allreduce", name, process_set)
-    requests = [
-        _reduction(each, None, _numbered(named, i, tensors), wanted, factors, process_set)
-        for i, each in enumerate(tensors)
-    ]
-    return submit_many(requests, process_set)
+    return _begin_allreduces(
+        tensors, "grouped_allreduce", name, wanted, factors, process_set, in_place=False
+    )
 
 
 def grouped_allreduce_async_(
@@ -191,14 +193,9 @@ def grouped_allreduce_async_(
     """Begin allreduces in place that are fused; else as grouped_allreduce_async()."""
     wanted = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
-    for each in tensors:
-        plain(each)
-    named = full_name("grouped_allreduce", name, process_set)
-    requests = [
-        _reduction(each, each, _numbered(named, i, tensors), wanted, factors, process_set)
-        for i, each in enumerate(tensors)
-    ]
-    return _same(list(tensors), submit_many(requests, process_set))
+    return _begin_allreduces(
+        tensors, "grouped_allreduce", name, wanted, factors, process_set, in_place=True
+    )
 
 
 def allgather_async(
@@ -221,7 +218,8 @@ def grouped_allgather_async(
     """Begin allgathers that are ready together or not at all."""
     memories = [_with_rows(each, "allgather") for each in tensors]
     named = full_name("grouped_allgather", name, process_set)
-    requests = [_gathering(each, _numbered(named, i, tensors)) for i, each in enumerate(memories)]
+    names = _numbered(named, tensors)
+    requests = [_gathering(each, own) for each, own in zip(memories, names, strict=True)]
     return submit_many(requests, process_set)
 
 
@@ -251,7 +249,7 @@ def broadcast_async_(
 ) -> AsyncResult:
     """Begin to replace a tensor on all ranks by that of one; else as broadcast_async()."""
     request = _broadcasting(tensor, tensor, root_rank, name, process_set)
-    return _same(tensor, submit_one(request, process_set))
+    return AsyncResult([submit_one(request, process_set)], lambda _: tensor)
 
 
 def alltoall_async(
@@ -280,7 +278,6 @@ def alltoall_async(
     request = Request(
         kind="all_to_all",
         name=full_name("alltoall", name, process_set),
-        arrays=ARRAYS,
         array=memory[: sum(rows)],
         splits=rows,
     )
@@ -317,9 +314,9 @@ def grouped_reducescatter_async(
     memories = [_scatterable(each, op) for each in tensors]
     named = full_name("grouped_reducescatter", name, process_set)
     factors = prescale_factor, postscale_factor
+    names = _numbered(named, tensors)
     requests = [
-        _scattering(each, _numbered(named, i, tensors), op, factors)
-        for i, each in enumerate(memories)
+        _scattering(each, own, op, factors) for each, own in zip(memories, names, strict=True)
     ]
     return submit_many(requests, process_set)
 
@@ -361,23 +358,22 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     request = Request(
         kind="barrier",
         name=full_name("barrier", None, process_set),
-        arrays=ARRAYS,
         array=torch.zeros(0),
     )
     submit_one(request, process_set).wait()
 
 
-def _numbered(name: str, number: int, tensors: Sequence[torch.Tensor]) -> str:
-    return f"{name}_{number + 1}of{len(tensors)}"
+def _numbered(name: str, tensors: Sequence[torch.Tensor]) -> list[str]:
+    return [f"{name}_{place + 1}of{len(tensors)}" for place in range(len(tensors))]
 
 
-def _same(output: Any, result: AsyncResult) -> AsyncResult:
-    """Returns a handle whose output is what the user passed, with its gradients."""
-    return AsyncResult([result], lambda _: output)
+def _only(result: AsyncResult) -> AsyncResult:
+    """Returns a handle whose output is the one tensor of a list."""
+    return AsyncResult([result], lambda results: results[0][0])
 
 
 def _gathering(memory: torch.Tensor, name: str) -> Request:
-    return Request(kind="all_gather", name=name, arrays=ARRAYS, array=memory)
+    return Request(kind="all_gather", name=name, array=memory)
 
 
 def _with_rows(tensor: torch.Tensor, what: str) -> torch.Tensor:
@@ -396,7 +392,6 @@ def _broadcasting(
 ) -> Request:
     return Request(
         kind="broadcast",
-        arrays=ARRAYS,
         array=plain(tensor),
         output=None if output is None else plain(output),
         root=rank_in(process_set, root_rank),
@@ -416,7 +411,6 @@ def _scattering(
     return Request(
         kind="reduce_scatter",
         name=name,
-        arrays=ARRAYS,
         array=memory,
         op=Reduction(op).engine_name,
         prescale=float(factors[0]),

@@ -93,28 +93,26 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     )
     if op == Adasum and process_set is not global_process_set:
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
-    mixin = _AdasumOptimizer if op == Adasum else _GradientOptimizer
+    if op == Adasum:
+        return _made(optimizer, _AdasumOptimizer, names)
+    included = process_set.included() and queue_of(process_set).group.size > 1
+    reducer = Reducer(names if included else {}, grouped, backward_passes_per_step, terms)
+    return _made(optimizer, _GradientOptimizer, reducer)
+
+
+def _made(optimizer: Optimizer, mixin: type[_Distributed], *connected: Any) -> Any:
+    """Returns an optimizer of a class of its own, with the state and parameters of another."""
     kind: Any = type(type(optimizer).__name__, (mixin, type(optimizer)), {"__module__": __name__})
     made = kind.__new__(kind)
     # A scheduler may have replaced the methods of the optimizer that was passed.
     replaced = ("step", "zero_grad")
     made.__dict__.update((k, v) for k, v in vars(optimizer).items() if k not in replaced)
-    made.connect(names, grouped, backward_passes_per_step, terms)
+    made.connect(*connected)
     return made
 
 
 class _Distributed:
-    """What both ways have in common; stands before the optimizer's own class."""
-
-    def connect(
-        self,
-        names: dict[Parameter, str],
-        groups: Sequence[Sequence[Parameter]],
-        passes: int,
-        terms: Terms,
-    ) -> None:
-        """Takes the place of __init__, which is the optimizer's."""
-        raise NotImplementedError
+    """Stands before the optimizer's own class; connect() has the place of its __init__."""
 
     def _own(self, name: str) -> Callable[..., Any]:
         """Returns a method of the optimizer's own class."""
@@ -122,15 +120,8 @@ class _Distributed:
 
 
 class _GradientOptimizer(_Distributed):
-    def connect(
-        self,
-        names: dict[Parameter, str],
-        groups: Sequence[Sequence[Parameter]],
-        passes: int,
-        terms: Terms,
-    ) -> None:
-        included = terms.process_set.included() and queue_of(terms.process_set).group.size > 1
-        self._reducer = Reducer(names if included else {}, groups, passes, terms)
+    def connect(self, reducer: Reducer) -> None:
+        self._reducer = reducer
         self._synchronized = False
         self._should_synchronize = True
 
@@ -190,13 +181,7 @@ class _GradientOptimizer(_Distributed):
 
 
 class _AdasumOptimizer(_Distributed):
-    def connect(
-        self,
-        names: dict[Parameter, str],
-        groups: Sequence[Sequence[Parameter]],
-        passes: int,
-        terms: Terms,
-    ) -> None:
+    def connect(self, names: dict[Parameter, str]) -> None:
         self._names = names
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -274,7 +259,9 @@ def _grouped(
             raise ValueError(
                 "groups should be a non-negative integer or a list of list of torch.Tensor."
             )
-        return [part for part in _split(parameters, groups) if part]
+        count = len(parameters)
+        cuts = [count * part // groups for part in range(groups + 1)]
+        return [parameters[begin:end] for begin, end in itertools.pairwise(cuts) if begin < end]
     seen: set[int] = set()
     members: list[Any] = list(itertools.chain.from_iterable(groups))
     for each in members:
@@ -284,10 +271,3 @@ def _grouped(
             raise ValueError("A parameter can only appear once in groups.")
         seen.add(id(each))
     return [list(each) for each in groups]
-
-
-def _split(parameters: list[Parameter], parts: int) -> list[list[Parameter]]:
-    """Returns lists of even lengths, the first ones longer where that is not possible."""
-    base, extra = divmod(len(parameters), parts)
-    ends = list(itertools.accumulate(base + (i < extra) for i in range(parts)))
-    return [parameters[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]

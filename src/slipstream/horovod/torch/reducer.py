@@ -16,7 +16,8 @@ from slipstream.horovod.request import Request
 from slipstream.horovod.torch.calls import sparse_allreduce_async
 from slipstream.horovod.torch.compression import Compressor, codec_for
 from slipstream.horovod.torch.ops import allreduce_request
-from slipstream.horovod.torch.submit import AsyncResult, submit_many, submit_one
+from slipstream.horovod.torch.submit import AsyncResult, submit_many
+from slipstream.torch.compression import keeps_what_is_lost
 
 TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step()."
@@ -151,11 +152,7 @@ class Reducer:
     def _send_dense(self, members: list[Parameter]) -> None:
         parts = [self._request(each) for each in members]
         requests, contexts = [part[0] for part in parts], [part[1] for part in parts]
-        process_set = self._terms.process_set
-        if len(requests) == 1:
-            result = AsyncResult([submit_one(requests[0], process_set)], list)
-        else:
-            result = submit_many(requests, process_set)
+        result = submit_many(requests, self._terms.process_set)
         self._under_way[tuple(members)] = _UnderWay(members, contexts, self._terms, result)
 
     def _request(self, parameter: Parameter) -> tuple[Request, Any]:
@@ -169,18 +166,18 @@ class Reducer:
             sent, context = terms.compression.compress(sent)
         request = allreduce_request(
             sent,
-            self._names[parameter],
+            f"allreduce.{self._names[parameter]}",
             terms.op,
-            terms.process_set,
             terms.factors,
+            in_place=True,
             codec=codec or "none",
-            residual=self._residual(parameter) if codec is not None else None,
+            residual=self._residual(parameter, codec),
             priority=self._priority[parameter],
         )
         return request, context
 
-    def _residual(self, parameter: Parameter) -> torch.Tensor | None:
-        if not vars(self._terms.compression).get("feedback", False):
+    def _residual(self, parameter: Parameter, codec: str | None) -> torch.Tensor | None:
+        if codec is None or not keeps_what_is_lost(codec, None):
             return None
         if parameter not in self._residuals:
             self._residuals[parameter] = torch.zeros(parameter.shape, dtype=parameter.dtype)

@@ -133,7 +133,7 @@ def rank_in(process_set: ProcessSet, root_rank: int) -> int:
         ValueError: it is not in it.
     """
     ranks = process_set.ranks if process_set.process_set_id else list(range(job().world.size))
-    if ranks is None or root_rank not in ranks:
+    if root_rank not in ranks:
         raise ValueError(
             f"root_rank is {root_rank}; allowed: the ranks of the process set, {ranks}"
         )

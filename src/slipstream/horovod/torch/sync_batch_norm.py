@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import torch
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
 from slipstream.horovod.job import job
@@ -36,7 +35,7 @@ class SyncBatchNorm(_BatchNorm):
         """Normalise a batch of shape (N, channels, ...)."""
         self._check_input_dim(batch)
         if not (self.training and job().world.size > 1):
-            return self._alone(batch)
+            return super().forward(batch)
         others = [d for d in range(batch.dim()) if d != 1]
         whole = batch if batch.dtype == torch.float64 else batch.float()
         mean, variance, count = self._moments(whole, others)
@@ -48,20 +47,6 @@ class SyncBatchNorm(_BatchNorm):
         normal = (whole - mean.view(shape)) * scale.view(shape)
         result = normal + self.bias.view(shape) if self.affine else normal
         return result.to(batch.dtype)
-
-    def _alone(self, batch: torch.Tensor) -> torch.Tensor:
-        uses_batch = self.training or self.running_mean is None
-        momentum = self._momentum() if self.training else 0.0
-        return functional.batch_norm(
-            batch,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            uses_batch,
-            momentum,
-            self.eps,
-        )
 
     def _moments(
         self, batch: torch.Tensor, others: list[int]
