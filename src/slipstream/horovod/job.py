@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream import comm
-from slipstream.horovod.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.queue import TensorQueue
 from slipstream.horovod.request import Arrays
 from slipstream.settings import HorovodSettings

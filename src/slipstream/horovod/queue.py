@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
-from weakref import WeakValueDictionary
 
 from slipstream.comm import Group
 from slipstream.comm.negotiator import AgreedTensor, Negotiator, NegotiatorConfig, Outcome
 from slipstream.errors import InternalError, SlipstreamError
-from slipstream.horovod.errors import HorovodInternalError
+from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.execution import Execution
 from slipstream.horovod.fusion import Ready
+from slipstream.horovod.names import NamesInUse
 from slipstream.horovod.request import Arrays, Handle, Request
 from slipstream.settings import HorovodSettings
 
@@ -42,10 +42,10 @@ class TensorQueue:
             ),
         )
         self._execution = Execution(group, settings, arrays)
-        self._lock = threading.Lock()  # guards the four below
+        self._names = NamesInUse()
+        self._lock = threading.Lock()  # guards the three below
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Request, Handle]] = {}
-        self._active: WeakValueDictionary[str, Handle] = WeakValueDictionary()
         self._joining: list[Handle] = []
         self._thread = threading.Thread(target=self._run, name="slipstream-horovod", daemon=True)
         self._thread.start()
@@ -62,13 +62,11 @@ class TensorQueue:
             HorovodInternalError: this rank has joined, or the process set has failed.
         """
         tensors = [each.tensor() for each in requests]
+        handles = self._names.take(requests)
         with self._lock:
-            self._check_names(requests)
             tokens = [next(self._tokens) for _ in requests]
-            handles = [Handle() for _ in requests]
             for token, request, handle in zip(tokens, requests, handles, strict=True):
                 self._waiting[token] = request, handle
-                self._active[request.name] = handle
         try:
             if together:
                 self._negotiator.submit_fused(tensors, tokens)
@@ -99,24 +97,12 @@ class TensorQueue:
         self._negotiator.close()
         self._thread.join()
 
-    def _check_names(self, requests: Sequence[Request]) -> None:
-        names: set[str] = set()
-        for each in requests:
-            active = self._active.get(each.name)
-            if each.name in names or (active is not None and not active.done()):
-                raise ValueError(
-                    f"Requested to {each.kind} a tensor with the same name as another tensor that"
-                    f" is currently being processed: {each.name!r}. Use a different tensor name,"
-                    " or wait for the other one with synchronize()."
-                )
-            names.add(each.name)
-
     def _forget(self, tokens: Sequence[int]) -> None:
         with self._lock:
             for token in tokens:
                 taken = self._waiting.pop(token, None)
                 if taken is not None:
-                    self._active.pop(taken[0].name, None)
+                    self._names.free(taken[0].name)
 
     # The thread.
 

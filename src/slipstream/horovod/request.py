@@ -11,7 +11,7 @@ from slipstream import comm
 from slipstream.comm.arrays import Array, view
 from slipstream.comm.negotiator import Tensor
 from slipstream.errors import SlipstreamError
-from slipstream.horovod.errors import HorovodInternalError
+from slipstream.horovod.common.exceptions import HorovodInternalError
 
 
 class Arrays(Protocol):
@@ -133,9 +133,16 @@ class Request:
 
 
 class Handle:
-    """A tensor under way. Safe to use from any thread."""
+    """A tensor under way. Safe to use from any thread.
 
-    def __init__(self) -> None:
+    Args:
+        name: of the tensor.
+        seen: called with this when somebody has seen that it is done, perhaps more than once.
+    """
+
+    def __init__(self, name: str = "", seen: Callable[[Handle], None] = lambda _: None) -> None:
+        self.name = name
+        self._seen = seen
         self._known = threading.Event()  # it is under way or has failed
         self._finishing = threading.Lock()
         self._work: comm.Handle | None = None
@@ -155,6 +162,13 @@ class Handle:
 
     def done(self) -> bool:
         """Returns whether wait() would return at once; does not block."""
+        is_over = self.is_over()
+        if is_over:
+            self._seen(self)
+        return is_over
+
+    def is_over(self) -> bool:
+        """Returns the same, with nobody seeing it."""
         work = self._work  # another thread may conclude meanwhile
         return self._known.is_set() and (work is None or work.done())
 
@@ -164,6 +178,7 @@ class Handle:
         with self._finishing:
             if self._error is None and self._finish is not None:
                 self._conclude(self._finish)
+        self._seen(self)
 
     def wait(self) -> Any:
         """Blocks until the result is there, and returns it; again, it returns the same.

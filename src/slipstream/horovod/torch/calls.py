@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from slipstream.horovod.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.reductions import Average, Reduction
 from slipstream.horovod.torch import ops
 from slipstream.horovod.torch.compression import Compression, Compressor
@@ -44,7 +44,7 @@ class _GroupedAllreduce(torch.autograd.Function):
         handle = ops.grouped_allreduce_async(
             tensors, None, name, op, *factors, process_set=process_set
         )
-        return tuple(handle.wait())
+        return handle.wait()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -77,7 +77,7 @@ class _GroupedAllgather(torch.autograd.Function):
     def forward(ctx: Any, name: Any, process_set: Any, *tensors: Any) -> Any:
         gathered = ops.grouped_allgather_async(tensors, name, process_set).wait()
         ctx.passed = [each.shape[0] for each in tensors], process_set
-        return tuple(gathered)
+        return gathered
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -134,7 +134,7 @@ class _GroupedReducescatter(torch.autograd.Function):
     def forward(ctx: Any, name: Any, op: Any, factors: Any, process_set: Any, *tensors: Any) -> Any:
         ctx.passed = op, factors, process_set
         handle = ops.grouped_reducescatter_async(tensors, name, op, process_set, *factors)
-        return tuple(handle.wait())
+        return handle.wait()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -205,7 +205,7 @@ def grouped_allreduce_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
-) -> list[torch.Tensor]:
+) -> tuple[torch.Tensor, ...]:
     """Reduce several tensors over all ranks, as one, in place."""
     wanted = ops.chosen_op(op, average)
     factors = prescale_factor, postscale_factor
@@ -257,10 +257,10 @@ def grouped_allgather(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> list[torch.Tensor]:
+) -> tuple[torch.Tensor, ...]:
     """Join several tensors, each with those of all ranks."""
     joined: Any = _GroupedAllgather.apply(name, process_set, *tensors)
-    return list(joined)
+    return joined
 
 
 def broadcast(

@@ -10,9 +10,9 @@ from typing import Any, cast
 import torch
 from torch.optim import Optimizer
 
-from slipstream.horovod.errors import HorovodInternalError
+from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.job import job
-from slipstream.horovod.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.torch.calls import allgather, broadcast_
 from slipstream.horovod.torch.ops import broadcast_async_
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from slipstream.horovod.errors import HorovodInternalError
+from slipstream.horovod.common.exceptions import HorovodInternalError, RefusedError
 from slipstream.horovod.job import queue_of
-from slipstream.horovod.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.request import Request
 from slipstream.horovod.torch.submit import (
@@ -62,6 +62,8 @@ def allreduce_request(
         further: as `Request` has it: codec, residual, priority.
     """
     memory = plain(tensor)
+    if memory.dtype == torch.bool and op == Average:
+        raise ValueError(f"Tensor type {tensor.type()} is not supported by an average.")
     return Request(
         kind="adasum" if op == Adasum else "allreduce",
         name=name,
@@ -101,7 +103,7 @@ def _begin_allreduces(
     ]
     result = submit_many(requests, process_set)
     # What the user passed has its gradients.
-    return AsyncResult([result], lambda _: list(tensors)) if in_place else result
+    return AsyncResult([result], lambda _: tuple(tensors)) if in_place else result
 
 
 def _check_adasum(process_set: ProcessSet) -> None:
@@ -379,7 +381,7 @@ def _gathering(memory: torch.Tensor, name: str) -> Request:
 def _with_rows(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """Returns the tensor's memory; it is cut or joined along its first dimension."""
     if tensor.dim() == 0:
-        raise ValueError(f"{what} of a rank-zero tensor; allowed: one dimension and more")
+        raise RefusedError(f"{what} of a rank-zero tensor; allowed: one dimension and more")
     return plain(tensor)
 
 
@@ -401,7 +403,7 @@ def _broadcasting(
 
 def _scatterable(tensor: torch.Tensor, op: Reduction) -> torch.Tensor:
     if op not in (Average, Reduction.SUM):
-        raise ValueError(f"reducescatter has op {op!r}; allowed: Average, Sum")
+        raise RefusedError(f"reducescatter has op {op!r}; allowed: Average, Sum")
     return _with_rows(tensor, "reducescatter")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from slipstream.horovod.process_sets import ProcessSet
+from slipstream.horovod.common.process_sets import ProcessSet
 from slipstream.horovod.reductions import Average, Reduction
 from slipstream.horovod.request import Request
 from slipstream.horovod.torch.calls import sparse_allreduce_async

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from slipstream.horovod.job import job, queue_of
-from slipstream.horovod.process_sets import ProcessSet
+from slipstream.horovod.common.process_sets import ProcessSet
 from slipstream.horovod.request import Handle, Request
 from slipstream.horovod.torch.arrays import TorchArrays
 
@@ -115,7 +115,7 @@ def submit_one(request: Request, process_set: ProcessSet) -> AsyncResult:
 def submit_many(
     requests: Sequence[Request],
     process_set: ProcessSet,
-    make: Callable[[list[Any]], Any] = list,
+    make: Callable[[list[Any]], Any] = tuple,
 ) -> AsyncResult:
     """Submits tensors that are ready together or not at all; does not block.
 

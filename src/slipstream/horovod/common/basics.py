@@ -11,7 +11,7 @@ from slipstream.horovod.job import (
     register,
     unregister,
 )
-from slipstream.horovod.process_sets import ProcessSet
+from slipstream.horovod.common.process_sets import ProcessSet
 
 
 def rank() -> int:

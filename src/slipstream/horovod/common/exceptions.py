@@ -10,6 +10,10 @@ class HorovodInternalError(SlipstreamError):
     """
 
 
+class RefusedError(HorovodInternalError, ValueError):
+    """An argument is not allowed. Horovod says so by one of the two, as its transports have it."""
+
+
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818  Horovod's name
     """Hosts were added or removed; raised in elastic jobs only.
 

@@ -1,0 +1,1 @@
+"""Horovod's modules of this name, for scripts that import from them."""
