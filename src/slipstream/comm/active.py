@@ -10,10 +10,11 @@ import atexit
 import logging
 import os
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slipstream import _core
-from slipstream.comm.trace import TraceFile
+from slipstream.comm.trace import Bar, TraceFile
 from slipstream.errors import ConfigError
 
 _TICK_SECONDS = 1.0
@@ -93,12 +94,19 @@ class OpenEngine:
             if self._closing.locked():
                 return
 
+    def add_bars(self, process: int, title: str, bars: Sequence[Bar]) -> None:
+        """Write bars of others to the file, if there is one."""
+        self._write(lambda trace: trace.add_bars(process, title, bars))
+
     def _write_records(self) -> None:
+        self._write(lambda trace: trace.add(self.rank, self.runtime.take_records()))
+
+    def _write(self, write: Callable[[TraceFile], None]) -> None:
         with self._recording:
             if self.trace is None:
                 return
             try:
-                self.trace.add(self.rank, self.runtime.take_records())
+                write(self.trace)
             except OSError as error:  # the job goes on without its timeline
                 _log.warning("rank %d: the timeline ends here: %s", self.rank, error)
                 self.trace = None

@@ -5,9 +5,11 @@ SLIPSTREAM_TIMELINE records a whole run; start() and stop() a part of one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from slipstream.comm.active import open_engines
+from slipstream.comm.trace import Bar as Bar
 from slipstream.comm.trace import TraceFile
 from slipstream.errors import UsageError
 
@@ -32,6 +34,24 @@ def start(path: str | Path) -> None:
     trace = TraceFile(Path(str(path).replace("{rank}", str(engines[0].rank))))
     for engine in engines:
         engine.record(trace)
+
+
+def path() -> Path | None:
+    """Return the file that is being recorded to, if there is one."""
+    traces = [engine.trace for engine in open_engines() if engine.trace is not None]
+    return traces[0].path if traces else None
+
+
+def add(process: int, title: str, bars: Sequence[Bar]) -> None:
+    """Write bars of one's own at once, where a timeline is being recorded.
+
+    Args:
+        process: number of those that belong together, not that of a rank.
+        title: of the process.
+        bars: in any order; times of the monotonic clock.
+    """
+    for engine in open_engines():
+        engine.add_bars(process, title, bars)
 
 
 def stop() -> Path | None:

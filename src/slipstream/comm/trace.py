@@ -8,14 +8,33 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slipstream import _core
 
-_HEAD = b'{"displayTimeUnit": "ms", "traceEvents": [\n'
 _TAIL = b"\n]}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What somebody else than the engine did, from one time to another.
+
+    Args:
+        row: where it stands; what stands in a row must not overlap.
+        name: of it.
+        begin, end: ns of the monotonic clock; a mark where they are the same.
+        details: shown with it.
+    """
+
+    row: str
+    name: str
+    begin: int
+    end: int
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class TraceFile:
@@ -28,42 +47,73 @@ class TraceFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()  # guards the file and the fields below
-        self._end = len(_HEAD)
+        head = _head()
+        self._begin = self._end = len(head)
         self._rows: dict[tuple[int, str], int] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_HEAD + _TAIL)
+        path.write_bytes(head + _TAIL)
 
     def add(self, rank: int, records: Sequence[_core.OperationRecord]) -> None:
         """Write operations of a rank to the file."""
+        self._write((rank, f"rank {rank}", each.group, _operation(each)) for each in records)
+
+    def add_bars(self, process: int, title: str, bars: Iterable[Bar]) -> None:
+        """Write what is no operation of the engine.
+
+        Args:
+            process: number of those that belong together; ranks have theirs.
+            title: of the process.
+            bars: in any order.
+        """
+        self._write((process, title, each.row, _bar(each)) for each in bars)
+
+    def _write(self, events: Iterable[tuple[int, str, str, dict[str, Any]]]) -> None:
+        """Writes events with the number and title of their process, and the title of their row."""
         with self._lock:
-            events = [event for record in records for event in self._events(record, rank)]
-            if not events:
+            placed = [event for each in events for event in self._placed(*each)]
+            if not placed:
                 return
-            text = b",\n".join(json.dumps(event).encode() for event in events)
-            separator = b",\n" if self._end > len(_HEAD) else b""
+            text = b",\n".join(json.dumps(event).encode() for event in placed)
+            separator = b",\n" if self._end > self._begin else b""
             with self.path.open("r+b") as file:
                 file.seek(self._end)
                 file.write(separator + text + _TAIL)
             self._end += len(separator) + len(text)
 
-    def _events(self, record: _core.OperationRecord, rank: int) -> list[dict[str, Any]]:
-        row = self._rows.get((rank, record.group))
+    def _placed(
+        self, process: int, title: str, row_title: str, event: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        row = self._rows.get((process, row_title))
         events: list[dict[str, Any]] = []
         if row is None:
-            row = self._rows[rank, record.group] = len(self._rows) + 1
-            events.append(_naming("process_name", rank, 0, f"rank {rank}"))
-            events.append(_naming("thread_name", rank, row, record.group))
-        events.append(_bar(record, rank, row))
+            row = self._rows[process, row_title] = len(self._rows) + 1
+            events.append(_naming("process_name", process, 0, title))
+            events.append(_naming("thread_name", process, row, row_title))
+        events.append({**event, "pid": process, "tid": row})
         return events
 
 
-def _bar(record: _core.OperationRecord, rank: int, row: int) -> dict[str, Any]:
+def _head() -> bytes:
+    """Returns what comes before the events; times of theirs count from another moment."""
+    now = {
+        "start_time_since_epoch_in_micros": time.time_ns() // 1000,
+        "start_time_in_events_in_micros": time.monotonic_ns() // 1000,
+    }
+    return f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(now)}, "traceEvents": [\n'.encode()
+
+
+def _bar(bar: Bar) -> dict[str, Any]:
+    event: dict[str, Any] = {"name": bar.name, "ts": bar.begin / 1e3, "args": bar.details}
+    if bar.begin == bar.end:
+        return {"ph": "i", "s": "p", **event}
+    return {"ph": "X", **event, "dur": (bar.end - bar.begin) / 1e3}
+
+
+def _operation(record: _core.OperationRecord) -> dict[str, Any]:
     return {
         "ph": "X",
         "name": record.name or record.collective,
         "cat": record.collective,
-        "pid": rank,
-        "tid": row,
         "ts": record.submitted / 1e3,
         "dur": (record.completed - record.submitted) / 1e3,
         "args": {

@@ -18,12 +18,8 @@ from slipstream.horovod.fusion import Fused, Ready, fuse
 from slipstream.horovod.request import Arrays, Request
 from slipstream.settings import HorovodSettings
 
-_TITLES = {
-    "all_gather": "Allgather",
-    "broadcast": "Broadcast",
-    "all_to_all": "Alltoall",
-    "reduce_scatter": "Reducescatter",
-}
+# A rank that has joined cannot take part in these.
+_REFUSED = ("all_gather", "broadcast", "all_to_all", "reduce_scatter")
 
 
 class Execution:
@@ -66,15 +62,15 @@ class Execution:
                         each.handle.fail(error)
 
     def _refuse(self, ready: Ready) -> bool:
-        title = _TITLES.get(ready.request.kind)
-        if title is not None and ready.handle is not None:
+        is_refused = ready.request.kind in _REFUSED
+        if is_refused and ready.handle is not None:
             ready.handle.fail(
                 UnsupportedError(
-                    f"{title} is not supported with Join at this time: tensor"
+                    f"{ready.request.title} is not supported with Join at this time: tensor"
                     f" {ready.request.name!r}, and some ranks have called join()"
                 )
             )
-        return title is not None
+        return is_refused
 
     def _exchange_rows(self, ready: Sequence[Ready]) -> dict[str, list[int]]:
         """Returns, of what is gathered, the rows that each rank has."""

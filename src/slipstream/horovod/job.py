@@ -15,6 +15,7 @@ from slipstream import comm
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.queue import TensorQueue
 from slipstream.horovod.request import Arrays
+from slipstream.horovod.timeline import Timeline
 from slipstream.settings import HorovodSettings
 
 NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
@@ -33,6 +34,7 @@ class Job:
         leaders: of each rank, the first rank of its host.
         queues: by the number of the process set; of those that this rank is in.
         is_dynamic: process sets may be added.
+        timeline: of this rank.
         sets: the process sets that are registered, by number.
         next_set: number of the next one.
     """
@@ -42,6 +44,7 @@ class Job:
     arrays: Arrays
     leaders: tuple[int, ...]
     is_dynamic: bool
+    timeline: Timeline
     queues: dict[int, TensorQueue] = field(default_factory=dict[int, TensorQueue])
     sets: dict[int, ProcessSet] = field(default_factory=dict[int, ProcessSet])
     next_set: int = 1
@@ -105,17 +108,18 @@ def join_job(
             arrays=arrays,
             leaders=tuple(int(each[0]) for each in gathered),
             is_dynamic=is_dynamic or settings.dynamic_process_sets,
+            timeline=Timeline(world.rank),
         )
         global_process_set.register(0, range(world.size))
         job.sets[0] = global_process_set
         # Of its own: what the main thread does among all ranks has another order on each.
         everybody = comm.group(range(world.size), "horovod")
-        job.queues[0] = TensorQueue(everybody, settings, arrays)
+        job.queues[0] = TensorQueue(everybody, settings, arrays, job.timeline)
         _job = job
     for each in process_sets:
         register(each)
     if settings.timeline is not None and settings.timeline != "DYNAMIC":
-        record(settings.timeline)
+        job.timeline.start(settings.timeline, marks_cycles=settings.marks_cycles)
 
 
 def _recognize(joined: Job, process_sets: Sequence[ProcessSet]) -> None:
@@ -158,16 +162,6 @@ def job() -> Job:
     return _job
 
 
-def record(path: str) -> None:
-    """Records operations from now on; without `{rank}` in the path, rank 0 does.
-
-    Raises:
-        UsageError: something is recorded already.
-    """
-    if job().world.rank == 0 or "{rank}" in path:
-        comm.timeline.start(path)
-
-
 def is_initialized() -> bool:
     """Returns whether there is a job: after init(), before shutdown()."""
     return _job is not None
@@ -186,7 +180,7 @@ def register(process_set: ProcessSet) -> None:
     joined.next_set += 1
     if joined.world.rank in ranks:
         group = comm.group(ranks, f"process set {number}")
-        joined.queues[number] = TensorQueue(group, joined.settings, joined.arrays)
+        joined.queues[number] = TensorQueue(group, joined.settings, joined.arrays, joined.timeline)
     process_set.register(number, ranks)
     joined.sets[number] = process_set
 

@@ -14,6 +14,7 @@ from slipstream.horovod.execution import Execution
 from slipstream.horovod.fusion import Ready
 from slipstream.horovod.names import NamesInUse
 from slipstream.horovod.request import Arrays, Handle, Request
+from slipstream.horovod.timeline import Timeline
 from slipstream.settings import HorovodSettings
 
 _TICK_SECONDS = 1.0
@@ -28,11 +29,14 @@ class TensorQueue:
         group: the ranks of the process set.
         settings: of this process.
         arrays: of the framework; a rank that has joined makes zeros with it.
+        timeline: told what all ranks have.
     """
 
-    def __init__(self, group: Group, settings: HorovodSettings, arrays: Arrays) -> None:
+    def __init__(
+        self, group: Group, settings: HorovodSettings, arrays: Arrays, timeline: Timeline
+    ) -> None:
         self.group = group
-        self._arrays = arrays
+        self._arrays, self._timeline = arrays, timeline
         self._negotiator = Negotiator(
             group,
             NegotiatorConfig(
@@ -128,6 +132,7 @@ class TensorQueue:
             except SlipstreamError as error:
                 handle.fail(error)
         ready = [self._ready(each) for each in outcome.ready]
+        self._timeline.add(ready)
         try:
             self._execution.start(ready, some_joined=outcome.some_joined)
         except BaseException as error:

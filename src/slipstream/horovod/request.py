@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,6 +13,17 @@ from slipstream.comm.arrays import Array, view
 from slipstream.comm.negotiator import Tensor
 from slipstream.errors import SlipstreamError
 from slipstream.horovod.common.exceptions import HorovodInternalError
+
+# What Horovod calls the kinds of requests.
+_TITLES = {
+    "allreduce": "Allreduce",
+    "adasum": "Allreduce",
+    "all_gather": "Allgather",
+    "broadcast": "Broadcast",
+    "all_to_all": "Alltoall",
+    "reduce_scatter": "Reducescatter",
+    "barrier": "Barrier",
+}
 
 
 class Arrays(Protocol):
@@ -94,6 +106,11 @@ class Request:
     residual: Array = None
     priority: int = 0
 
+    @property
+    def title(self) -> str:
+        """What Horovod calls the kind."""
+        return _TITLES[self.kind]
+
     def tensor(self) -> Tensor:
         """Returns what all ranks must pass alike."""
         seen = view(self.array)
@@ -142,6 +159,7 @@ class Handle:
 
     def __init__(self, name: str = "", seen: Callable[[Handle], None] = lambda _: None) -> None:
         self.name = name
+        self.submitted = time.monotonic_ns()
         self._seen = seen
         self._known = threading.Event()  # it is under way or has failed
         self._finishing = threading.Lock()

@@ -29,13 +29,17 @@ _VARIABLES = (
     ("--network-interface", str, variables()["iface"].name),
 )
 
+_FLAGS = (
+    ("--no-stall-check", "HOROVOD_STALL_CHECK_DISABLE"),
+    ("--timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES"),
+)
+
 _WITHOUT_MEANING = (
     *("--gloo", "--mpi", "--tcp", "--disable-cache", "--verbose", "--stall-check"),
     *("--hierarchical-allreduce", "--no-hierarchical-allreduce"),
     *("--hierarchical-allgather", "--no-hierarchical-allgather"),
     *("--torus-allreduce", "--no-torus-allreduce", "--autotune", "--no-autotune"),
-    *("--timeline-mark-cycles", "--no-timeline-mark-cycles"),
-    *("--mpi-threads-disable", "--no-mpi-threads-disable"),
+    *("--no-timeline-mark-cycles", "--mpi-threads-disable", "--no-mpi-threads-disable"),
     *("--log-with-timestamp", "--log-without-timestamp", "--prefix-output-with-timestamp"),
 )
 _WITHOUT_MEANING_VALUES = (
@@ -93,8 +97,9 @@ def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if value is not None:
             scaled = value << 20 if option == "--fusion-threshold-mb" else value
             command += ["--env", f"{name}={scaled if kind is str else format(scaled, '.12g')}"]
-    if given["no_stall_check"]:
-        command += ["--env", "HOROVOD_STALL_CHECK_DISABLE=1"]
+    for option, name in _FLAGS:
+        if given[_key(option)]:
+            command += ["--env", f"{name}=1"]
     all_options = (*_WITHOUT_MEANING, *_WITHOUT_MEANING_VALUES)
     without_meaning = [option for option in all_options if given[_key(option)]]
     return [*command, "--", *given["command"]], without_meaning
@@ -113,9 +118,10 @@ def _parser() -> argparse.ArgumentParser:
     add("-hostfile", "--hostfile", help="a file of lines such as: a slots=2")
     add("-p", "--ssh-port", type=int, help="of sshd on the hosts")
     add("-i", "--ssh-identity-file", help="key for ssh")
-    add("--no-stall-check", action="store_true", help="report no stalled tensors")
     for option, kind, name in _VARIABLES:
         add(option, type=kind, help=f"sets {name}")
+    for option, name in _FLAGS:
+        add(option, action="store_true", help=f"sets {name}")
     for option in _WITHOUT_MEANING:
         add(option, action="store_true", help=argparse.SUPPRESS)
     for option in (*_WITHOUT_MEANING_VALUES, *_NOT_THERE):

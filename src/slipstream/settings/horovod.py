@@ -39,6 +39,7 @@ class HorovodSettings:
         separates_groups: HOROVOD_DISABLE_GROUP_FUSION; groups are not fused with other tensors.
         dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS; sets may be added after init().
         timeline: HOROVOD_TIMELINE; a file to record to from init() on, DYNAMIC for none yet.
+        marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES; marks the rounds of the negotiation in it.
         ignored: names of variables that are set and have no meaning here.
     """
 
@@ -50,6 +51,7 @@ class HorovodSettings:
     separates_groups: bool = _variable(False, "DISABLE_GROUP_FUSION", FLAG)
     dynamic_process_sets: bool = _variable(False, "DYNAMIC_PROCESS_SETS", FLAG)
     timeline: str | None = _variable(None, "TIMELINE", TEXT)
+    marks_cycles: bool = _variable(False, "TIMELINE_MARK_CYCLES", FLAG)
     ignored: tuple[str, ...] = ()
 
     @classmethod

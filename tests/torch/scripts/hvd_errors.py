@@ -4,6 +4,7 @@ slipstream run -n 2 hvd_errors.py
 """
 
 import os
+import time
 from collections.abc import Callable
 
 os.environ.setdefault("SLIPSTREAM_JOB_KEY", "a key for these tests")
@@ -61,6 +62,7 @@ def check_wrong_calls() -> None:
     for call, text in (
         (lambda: hvd.allreduce(torch.ones(4, 4).t()[:2]), "contiguous"),
         (lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)), "is not supported"),
+        (lambda: hvd.allreduce(torch.ones(2, dtype=torch.bool)), "is not supported"),
         (lambda: hvd.allreduce(torch.ones(2), op=hvd.Sum, average=True), "supersedes average"),
         (lambda: hvd.alltoall(torch.ones(size + 1)), "multiple of the"),
         (lambda: hvd.alltoall(torch.ones(size - 1), torch.ones(size, dtype=torch.int32)), "rows"),
@@ -72,18 +74,21 @@ def check_wrong_calls() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             call()
+    for call in (
+        lambda: hvd.reducescatter(torch.ones(size), op=hvd.Adasum),
+        lambda: hvd.reducescatter(torch.tensor(1.0)),
+    ):
+        fails(call)
 
 
 def check_names() -> None:
-    """One tensor of a name at a time."""
-
-    def submit_again_and_again() -> None:
-        for _ in range(100):
-            hvd.allreduce_async(torch.ones(1000, 1000), name="twice")
-
-    with pytest.raises(ValueError, match="same name as another tensor"):
-        submit_again_and_again()
-    hvd.barrier()
+    """One tensor of a name at a time; whether the first is done already decides nothing."""
+    for length in (1, 1000000):
+        hvd.allreduce_async(torch.ones(length), name="twice")
+        time.sleep(0.01)
+        with pytest.raises(ValueError, match="same name as another tensor"):
+            hvd.allreduce_async(torch.ones(length), name="twice")
+        hvd.barrier()
 
 
 def check_before_init() -> None:

@@ -26,8 +26,9 @@ from slipstream.horovod.run import command_for
             " --env SLIPSTREAM_CONNECT_TIMEOUT=9 --env SLIPSTREAM_IFACE=eth0 -- ./t",
         ),
         (
-            "-np 1 --no-stall-check --timeline-filename t.json ./t",
-            "--num-proc 1 --env HOROVOD_TIMELINE=t.json --env HOROVOD_STALL_CHECK_DISABLE=1 -- ./t",
+            "-np 1 --no-stall-check --timeline-filename t.json --timeline-mark-cycles ./t",
+            "--num-proc 1 --env HOROVOD_TIMELINE=t.json --env HOROVOD_STALL_CHECK_DISABLE=1"
+            " --env HOROVOD_TIMELINE_MARK_CYCLES=1 -- ./t",
         ),
     ],
 )

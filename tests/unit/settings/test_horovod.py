@@ -21,6 +21,7 @@ def test_variables_are_read() -> None:
             "HOROVOD_DISABLE_GROUP_FUSION": "1",
             "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
             "HOROVOD_TIMELINE": "/tmp/t.json",
+            "HOROVOD_TIMELINE_MARK_CYCLES": "1",
             "HOROVOD_STALL_CHECK_TIME_SECONDS": "5",
         }
     )
@@ -31,6 +32,7 @@ def test_variables_are_read() -> None:
         separates_groups=True,
         dynamic_process_sets=True,
         timeline="/tmp/t.json",
+        marks_cycles=True,
         stall_seconds=5,
     )
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from slipstream import comm
-from slipstream.horovod.job import (
-    job,
-    record,
-    register,
-    unregister,
-)
 from slipstream.horovod.common.process_sets import ProcessSet
+from slipstream.horovod.job import job, register, unregister
 
 
 def rank() -> int:
@@ -80,11 +75,14 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Record operations from now on, for Chrome's trace viewer and Perfetto.
 
+    Bars show how long each tensor waited for the ranks that did not have it, and the engine's
+    operations. While something is recorded, this only warns.
+
     Args:
         file_path: `{rank}` in it becomes the rank; without it only rank 0 records.
-        mark_cycles: Horovod's cycles; there are none here, and nothing is marked.
+        mark_cycles: mark the rounds in which ranks agree, as Horovod marks its cycles.
     """
-    record(file_path)
+    job().timeline.start(file_path, marks_cycles=mark_cycles)
 
 
 def stop_timeline() -> Path | None:
@@ -142,6 +140,11 @@ def cuda_built() -> bool:
 def rocm_built() -> bool:
     """Return False: tensors are on the CPU."""
     return False
+
+
+def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:  # pyright: ignore[reportUnusedFunction]
+    """Returns the ranks of all process sets by number; Horovod's tests look at it."""
+    return {number: list(each.ranks) for number, each in job().sets.items()}
 
 
 def _check_dynamic(what: str) -> None:

@@ -38,11 +38,11 @@ from slipstream.horovod.common.basics import start_timeline as start_timeline
 from slipstream.horovod.common.basics import stop_timeline as stop_timeline
 from slipstream.horovod.common.exceptions import HorovodInternalError as HorovodInternalError
 from slipstream.horovod.common.exceptions import HostsUpdatedInterrupt as HostsUpdatedInterrupt
+from slipstream.horovod.common.process_sets import ProcessSet as ProcessSet
+from slipstream.horovod.common.process_sets import global_process_set as global_process_set
 from slipstream.horovod.job import is_initialized as is_initialized
 from slipstream.horovod.job import join_job
 from slipstream.horovod.job import leave_job as shutdown
-from slipstream.horovod.common.process_sets import ProcessSet as ProcessSet
-from slipstream.horovod.common.process_sets import global_process_set as global_process_set
 from slipstream.horovod.reductions import Adasum as Adasum
 from slipstream.horovod.reductions import Average as Average
 from slipstream.horovod.reductions import Max as Max
@@ -125,3 +125,7 @@ def init(
             f"comm is {comm!r}; allowed: None, or all ranks of the job. Pass a part of them as"
             " process_sets=[hvd.ProcessSet(ranks)]"
         )
+
+
+# Last: it has the names of this one.
+from slipstream.horovod.torch import mpi_ops as mpi_ops  # noqa: E402

@@ -11,8 +11,8 @@ import torch
 from torch.optim import Optimizer
 
 from slipstream.horovod.common.exceptions import HorovodInternalError
-from slipstream.horovod.job import job
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.job import job
 from slipstream.horovod.torch.calls import allgather, broadcast_
 from slipstream.horovod.torch.ops import broadcast_async_
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from slipstream.horovod.common.exceptions import HorovodInternalError, RefusedError
-from slipstream.horovod.job import queue_of
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.job import queue_of
 from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.request import Request
 from slipstream.horovod.torch.submit import (

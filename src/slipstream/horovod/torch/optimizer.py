@@ -12,8 +12,8 @@ import torch
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from slipstream.horovod.job import job, queue_of
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.job import job, queue_of
 from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.torch.compression import Compression, Compressor
 from slipstream.horovod.torch.ops import allreduce_async_

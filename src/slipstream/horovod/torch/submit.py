@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from slipstream.horovod.job import job, queue_of
 from slipstream.horovod.common.process_sets import ProcessSet
+from slipstream.horovod.job import job, queue_of
 from slipstream.horovod.request import Handle, Request
 from slipstream.horovod.torch.arrays import TorchArrays
 

@@ -1,0 +1,59 @@
+"""What a timeline shows of the Horovod API, beside the engine's operations: who waited for whom."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream import comm
+from slipstream.horovod.fusion import Ready
+
+_PROCESS = 1_000_000  # plus the rank: not the number of one
+_ROUNDS = "rounds"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Tensors from their submission until all ranks have them, each in a row of its own.
+
+    Args:
+        rank: of this process.
+        marks_cycles: rounds of the negotiation are marked.
+    """
+
+    rank: int
+    marks_cycles: bool = False
+
+    def start(self, path: str, *, marks_cycles: bool) -> None:
+        """Records from now on; without `{rank}` in the path, rank 0 does.
+
+        While something is recorded this only says so, as in Horovod.
+        """
+        recorded = comm.timeline.path()
+        if recorded is not None:
+            _log.warning("a timeline is being recorded to %r already", str(recorded))
+        elif self.rank == 0 or "{rank}" in path:
+            comm.timeline.start(path)
+            self.marks_cycles = marks_cycles
+
+    def add(self, ready: Sequence[Ready]) -> None:
+        """Notes what all ranks have from now on."""
+        if comm.timeline.path() is None:
+            return
+        now = time.monotonic_ns()
+        bars = [
+            comm.timeline.Bar(handle.name, _negotiation_of(each), handle.submitted, now)
+            for each in ready
+            if (handle := each.handle) is not None
+        ]
+        if self.marks_cycles:
+            bars.append(comm.timeline.Bar(_ROUNDS, "CYCLE_START", now, now))
+        comm.timeline.add(_PROCESS + self.rank, f"tensors of rank {self.rank}", bars)
+
+
+def _negotiation_of(ready: Ready) -> str:
+    return f"NEGOTIATE_{ready.request.title.upper()}"

@@ -1,0 +1,27 @@
+"""Variables that are changed for a while, for scripts and tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+
+
+@contextmanager
+def changed(**variables: str | None) -> Generator[None]:
+    """Set variables of the environment within; None leaves one as it is.
+
+    Args:
+        variables: by name.
+    """
+    chosen = {name: value for name, value in variables.items() if value is not None}
+    before = {name: os.environ.get(name) for name in chosen}
+    os.environ.update(chosen)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

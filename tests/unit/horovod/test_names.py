@@ -1,0 +1,85 @@
+"""A name is in use until its rank has seen that the tensor is done, however fast that is."""
+
+import gc
+
+import pytest
+
+from slipstream.horovod.names import NamesInUse
+from slipstream.horovod.request import Handle, Request
+
+
+def take(names: NamesInUse, *wanted: str) -> list[Handle]:
+    return names.take([Request(kind="allreduce", name=each) for each in wanted])
+
+
+def end(handle: Handle) -> None:
+    handle.begin(None, lambda: None)
+
+
+def is_free(names: NamesInUse, name: str) -> bool:
+    try:
+        names.take([Request(kind="allreduce", name=name)])
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_name_is_free_once_its_tensor_was_waited_for() -> None:
+    names = NamesInUse()
+    (handle,) = take(names, "a")
+    assert not is_free(names, "a")
+    end(handle)
+    assert not is_free(names, "a")  # nobody has seen it
+    assert handle.done()
+    assert is_free(names, "a")
+
+
+def test_where_a_handle_was_dropped_another_that_is_done_shows_it() -> None:
+    names = NamesInUse()
+    end(take(names, "dropped")[0])
+    gc.collect()
+    assert not is_free(names, "dropped")
+    (barrier,) = take(names, "barrier")
+    end(barrier)
+    barrier.wait()
+    assert is_free(names, "dropped")
+
+
+def test_a_handle_that_is_kept_is_done_when_a_later_one_is() -> None:
+    names = NamesInUse()
+    kept, under_way, later = take(names, "kept", "under way", "later")
+    end(kept)
+    end(later)
+    later.wait()
+    assert is_free(names, "kept")
+    assert not is_free(names, "under way")
+    assert not under_way.is_over()
+
+
+def test_who_waits_again_does_not_free_the_name_of_the_next() -> None:
+    names = NamesInUse()
+    (first,) = take(names, "a")
+    end(first)
+    first.wait()
+    (second,) = take(names, "a")
+    first.wait()
+    assert not is_free(names, "a")
+    assert not second.is_over()
+
+
+def test_two_of_a_name_are_refused_and_take_nothing() -> None:
+    names = NamesInUse()
+    with pytest.raises(ValueError, match="'b'"):
+        take(names, "a", "b", "b")
+    assert is_free(names, "a")
+
+
+def test_what_was_dropped_is_forgotten_in_time() -> None:
+    names = NamesInUse()
+    for number in range(10_000):
+        dropped, seen = take(names, f"dropped {number}", "seen")
+        end(dropped)
+        end(seen)
+        seen.wait()
+        del dropped, seen
+    assert len(names._taken) < 5000
