@@ -34,13 +34,13 @@ def table(spec: ReplaySpec, rows: Sequence[Row]) -> Table:
     )
     shown.add_column("model", no_wrap=True)
     if is_measured:
-        shown.add_column("peer", no_wrap=True)
+        shown.add_column("peer")
     shown.add_column("wire", no_wrap=True)
     if is_measured:
         for heading in ("step s", "mean", "slowest", "eff."):
-            shown.add_column(heading, justify="right", no_wrap=True)
+            shown.add_column(heading, justify="right", no_wrap=True, min_width=5)
     for heading in ("limit\nwithin", "limit\nacross"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+        shown.add_column(heading, justify="right", no_wrap=True, min_width=6)
     last = ""
     for row in rows:
         if last and row.model != last:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from slipstream.cluster import Host, Job, fill_hosts, launch, parse_hosts, read_hostfile
 from slipstream.cluster.display import JsonDisplay, TerminalDisplay
+from slipstream.cluster.output_files import OutputFiles
 from slipstream.errors import UsageError
 
 # A line of \b keeps the line ends of its paragraph.
@@ -41,6 +42,9 @@ class OutputChoice(str, Enum):
     FAILED = "failed"
 
 
+OutputFolder = Annotated[
+    Path | None, typer.Option(help="Folder that gets rank.N/stdout and stderr of each rank.")
+]
 SshPort = Annotated[int | None, typer.Option("-p", "--ssh-port", help="Port of sshd on the hosts.")]
 SshIdentity = Annotated[Path | None, typer.Option("-i", "--ssh-identity-file", help="Key for ssh.")]
 
@@ -77,6 +81,7 @@ def run(
     output: Annotated[
         OutputChoice, typer.Option(help="Whose output is shown as it comes.")
     ] = OutputChoice.ALL,
+    output_filename: OutputFolder = None,
     tty: Annotated[
         bool,
         typer.Option("--tty", help="Rank 0 writes on this terminal itself; others stay silent."),
@@ -108,8 +113,8 @@ def run(
 ) -> None:
     """Start the ranks of a program on this host or on others, and end them together."""
     chosen_hosts = _choose_hosts(hosts, hostfile, num_ranks, num_processes)
-    if tty and not chosen_hosts[0].is_local:
-        raise UsageError(f"--tty needs rank 0 on this host; it is on {chosen_hosts[0].name!r}")
+    if tty:
+        _check_terminal(chosen_hosts, output_filename)
     job = Job(
         hosts=chosen_hosts,
         program=tuple(program),
@@ -128,7 +133,16 @@ def run(
         ranks = [host.name for host in chosen_hosts for _ in range(host.slots)]
         color = not no_color and not Console().no_color
         display = TerminalDisplay(ranks, sys.stdout, sys.stderr, mode=mode, color=color)
+    if output_filename is not None:
+        display = OutputFiles(display, output_filename, sum(host.slots for host in chosen_hosts))
     raise typer.Exit(launch(job, display, own_terminal=tty))
+
+
+def _check_terminal(hosts: tuple[Host, ...], output_filename: Path | None) -> None:
+    if not hosts[0].is_local:
+        raise UsageError(f"--tty needs rank 0 on this host; it is on {hosts[0].name!r}")
+    if output_filename is not None:
+        raise UsageError("both --tty and --output-filename are given; allowed: one of them")
 
 
 def _choose_hosts(

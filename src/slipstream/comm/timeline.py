@@ -38,8 +38,11 @@ def start(path: str | Path) -> None:
 
 def path() -> Path | None:
     """Return the file that is being recorded to, if there is one."""
-    traces = [engine.trace for engine in open_engines() if engine.trace is not None]
-    return traces[0].path if traces else None
+    for engine in open_engines():
+        trace = engine.trace  # another thread may stop it
+        if trace is not None:
+            return trace.path
+    return None
 
 
 def add(process: int, title: str, bars: Sequence[Bar]) -> None:
@@ -50,7 +53,8 @@ def add(process: int, title: str, bars: Sequence[Bar]) -> None:
         title: of the process.
         bars: in any order; times of the monotonic clock.
     """
-    for engine in open_engines():
+    writers = {id(engine.trace): engine for engine in open_engines()}  # one for each file
+    for engine in writers.values():
         engine.add_bars(process, title, bars)
 
 

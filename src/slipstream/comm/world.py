@@ -37,12 +37,15 @@ _world: _World | None = None
 _epoch = 0  # worlds that this process has made
 
 
-def init() -> Group:
+def init(settings: Settings | None = None) -> Group:
     """Join all ranks of the job; again, it returns the same group. Blocks until all are there.
 
     Rank, number of ranks and rank 0's host come from the launcher (`slipstream run`, torchrun,
     mpirun, srun), everything else from the SLIPSTREAM_* variables. With no launcher, the process is
     a world of one, which needs no key and no network.
+
+    Args:
+        settings: default: those of the environment.
 
     Returns:
         The group of all ranks, on which the functions of this package work.
@@ -55,7 +58,8 @@ def init() -> Group:
     global _world, _epoch
     with _lock:
         if _world is None:
-            _world = _join(Settings.from_environment(), detect_launcher(), _epoch + 1)
+            chosen = settings or Settings.from_environment()
+            _world = _join(chosen, detect_launcher(), _epoch + 1)
             _epoch += 1
         return _world.group
 

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream import comm
+from slipstream.horovod.common.exceptions import NOT_INITIALIZED
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.queue import TensorQueue
 from slipstream.horovod.request import Arrays
-from slipstream.horovod.timeline import Timeline
+from slipstream.horovod.timeline import GLOBAL_GROUP, Timeline
 from slipstream.settings import HorovodSettings
-
-NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ def join_job(
             _recognize(_job, process_sets)
             return
         settings = HorovodSettings.from_environment()
-        world = comm.init()
+        world = comm.init(settings.of_engine())
         if settings.ignored and world.rank == 0:
             _log.warning("these have no meaning here: %s", ", ".join(settings.ignored))
         facts = [min(comm.local_ranks()), settings.fusion_bytes, int(settings.separates_groups)]
@@ -113,7 +112,7 @@ def join_job(
         global_process_set.register(0, range(world.size))
         job.sets[0] = global_process_set
         # Of its own: what the main thread does among all ranks has another order on each.
-        everybody = comm.group(range(world.size), "horovod")
+        everybody = comm.group(range(world.size), GLOBAL_GROUP)
         job.queues[0] = TensorQueue(everybody, settings, arrays, job.timeline)
         _job = job
     for each in process_sets:

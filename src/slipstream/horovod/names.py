@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from slipstream import comm
+from slipstream.errors import SlipstreamError
 from slipstream.horovod.request import Handle, Request
 
 _FEW = 1024
+_LONG_NANOSECONDS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    handle: weakref.ref[Handle]
+    number: int  # of the submission
+    submitted: int  # ns
 
 
 class NamesInUse:
     """A name is free again when this rank has seen that its tensor is done.
 
-    It sees so by the tensor's handle. Where that was dropped, by any other's that was waited for
-    later: how fast the network is decides nothing. Safe to use from any thread.
+    It sees so by the tensor's handle. Where that was dropped, or nobody waits for it, by that of a
+    later tensor, or a second after it was submitted: which of two calls in a row raises does not
+    depend on how fast the network is. Safe to use from any thread.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all below
-        self._taken: dict[str, tuple[weakref.ref[Handle], int]] = {}
-        self._num_seen = 0
+        self._lock = threading.Lock()  # guards the four below
+        self._uses: dict[str, _Use] = {}
+        self._submitted = 0
+        self._last_seen = 0  # number of the last submission that somebody saw done
         self._most = _FEW
+        self._dropped: deque[tuple[comm.Handle | None, Callable[[], Any]]] = deque()
 
     def take(self, requests: Sequence[Request]) -> list[Handle]:
         """Returns handles for tensors, whose names are in use from now on.
@@ -30,7 +47,7 @@ class NamesInUse:
         Raises:
             ValueError: one is in use, or stands twice.
         """
-        handles = [Handle(each.name, self._see) for each in requests]
+        handles = [Handle(each.name, self._see, self._drop) for each in requests]
         with self._lock:
             names: set[str] = set()
             for each in requests:
@@ -41,31 +58,54 @@ class NamesInUse:
                         " name, or wait for the other one with synchronize()."
                     )
                 names.add(each.name)
-            for each, handle in zip(requests, handles, strict=True):
-                self._taken[each.name] = weakref.ref(handle), self._num_seen
-            if len(self._taken) > self._most:
-                self._forget_dropped()
+            for handle in handles:
+                self._submitted += 1
+                self._uses[handle.name] = _Use(
+                    weakref.ref(handle), self._submitted, handle.submitted
+                )
+            if len(self._uses) > self._most:
+                self._uses = {n: use for n, use in self._uses.items() if self._is_taken(n)}
+                self._most = 2 * len(self._uses) + _FEW
         return handles
 
     def free(self, name: str) -> None:
         """Makes a name free whose tensor was not submitted after all."""
         with self._lock:
-            self._taken.pop(name, None)
+            self._uses.pop(name, None)
+
+    def see_all(self) -> None:
+        """Notes that all that was submitted so far is done."""
+        with self._lock:
+            self._last_seen = self._submitted
+
+    def finish_dropped(self) -> None:
+        """Has tensors their results whose handles were dropped before; blocks until they have."""
+        while self._dropped:
+            work, finish = self._dropped.popleft()
+            try:
+                if work is not None:
+                    work.wait()
+                finish()
+            except SlipstreamError:  # nobody waits to hear of it
+                continue
 
     def _see(self, handle: Handle) -> None:
         with self._lock:
-            reference, _ = self._taken.get(handle.name, (None, 0))
-            if reference is not None and reference() is handle:
-                del self._taken[handle.name]
-                self._num_seen += 1
+            use = self._uses.get(handle.name)
+            if use is not None and use.handle() is handle:
+                del self._uses[handle.name]
+                self._last_seen = max(self._last_seen, use.number)
+
+    def _drop(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
+        self._dropped.append((work, finish))  # it is collected in any thread, at any place
 
     def _is_taken(self, name: str) -> bool:
-        reference, num_seen = self._taken.get(name, (None, 0))
-        if reference is None:
+        use = self._uses.get(name)
+        if use is None:
             return False
-        handle = reference()
-        return num_seen == self._num_seen or (handle is not None and not handle.is_over())
-
-    def _forget_dropped(self) -> None:
-        self._taken = {name: use for name, use in self._taken.items() if self._is_taken(name)}
-        self._most = 2 * len(self._taken) + _FEW
+        handle = use.handle()
+        if handle is not None and not handle.is_over():
+            return True
+        if self._last_seen >= use.number:
+            return False
+        return time.monotonic_ns() - use.submitted < _LONG_NANOSECONDS

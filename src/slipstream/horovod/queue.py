@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Sequence
 
 from slipstream.comm import Group
 from slipstream.comm.negotiator import AgreedTensor, Negotiator, NegotiatorConfig, Outcome
-from slipstream.errors import InternalError, SlipstreamError
+from slipstream.errors import InternalError, PeerTimeoutError, SlipstreamError
 from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.execution import Execution
 from slipstream.horovod.fusion import Ready
@@ -46,6 +47,7 @@ class TensorQueue:
             ),
         )
         self._execution = Execution(group, settings, arrays)
+        self._shutdown_seconds = settings.shutdown_after_seconds
         self._names = NamesInUse()
         self._lock = threading.Lock()  # guards the three below
         self._tokens = itertools.count(1)
@@ -94,7 +96,9 @@ class TensorQueue:
             self._negotiator.join()
         except SlipstreamError as error:
             raise HorovodInternalError(str(error)) from error
-        return int(handle.wait())
+        last = int(handle.wait())
+        self._names.see_all()
+        return last
 
     def close(self) -> None:
         """Ends what waits, here and on the other ranks."""
@@ -112,10 +116,7 @@ class TensorQueue:
 
     def _run(self) -> None:
         try:
-            while True:
-                outcome = self._negotiator.next(_TICK_SECONDS)
-                if outcome is not None:
-                    self._take(outcome)
+            self._follow()
         except SlipstreamError as error:
             self._negotiator.close()  # nothing is accepted any more
             self._fail_all(error)
@@ -124,6 +125,40 @@ class TensorQueue:
             self._fail_all(InternalError(f"the Horovod API has failed: {error!r}"))
             raise
 
+    def _follow(self) -> None:
+        """Takes outcomes, and once in a while, when there is none, looks after what remains."""
+        next_look = time.monotonic()
+        while True:
+            outcome = self._negotiator.next(max(0.0, next_look - time.monotonic()))
+            self._names.finish_dropped()
+            if outcome is not None:
+                self._take(outcome)
+            else:
+                self._check_stalled()
+                next_look = time.monotonic() + _TICK_SECONDS
+
+    def _check_stalled(self) -> None:
+        """Gives up where a tensor has waited for other ranks for too long.
+
+        Raises:
+            PeerTimeoutError: so it is; the group is closed, and the other ranks hear of it.
+        """
+        if not self._shutdown_seconds:
+            return
+        with self._lock:
+            handles = [handle for _, handle in self._waiting.values()]
+        oldest = min(handles, key=lambda each: each.submitted, default=None)
+        if oldest is None:
+            return
+        age = (time.monotonic_ns() - oldest.submitted) / 1e9
+        if age > self._shutdown_seconds:
+            self.group.close()
+            raise PeerTimeoutError(
+                f"rank {self.group.rank} has had tensor {oldest.name!r} for {age:.0f} s, and some"
+                " ranks still have not: longer than HOROVOD_STALL_SHUTDOWN_TIME_SECONDS, which is"
+                f" {self._shutdown_seconds:g}. Collectives fail until shutdown() and init()"
+            )
+
     def _take(self, outcome: Outcome) -> None:
         for failed in outcome.failed:
             _, handle = self._take_waiting(failed.token)
@@ -131,20 +166,34 @@ class TensorQueue:
                 failed.check()
             except SlipstreamError as error:
                 handle.fail(error)
-        ready = [self._ready(each) for each in outcome.ready]
-        self._timeline.add(ready)
-        try:
-            self._execution.start(ready, some_joined=outcome.some_joined)
-        except BaseException as error:
-            for each in ready:
-                if each.handle is not None:
-                    each.handle.fail(InternalError(f"the Horovod API has failed: {error!r}"))
-            raise
+        barriers = self._start(outcome)
+        if barriers:
+            self._names.finish_dropped()
+        for handle in barriers:
+            handle.begin(None, lambda: None)
         if outcome.last_joined is not None:
             with self._lock:
                 joined, self._joining = self._joining, []
             for handle in joined:
                 handle.begin(None, lambda last=outcome.last_joined: last)
+
+    def _start(self, outcome: Outcome) -> list[Handle]:
+        """Starts what is ready, and returns the handles of barriers: all ranks are here."""
+        ready = [self._ready(each) for each in outcome.ready]
+        agreed = time.monotonic_ns()
+        try:
+            self._execution.start(ready, some_joined=outcome.some_joined)
+            self._timeline.add(self.group.name, ready, agreed)
+        except BaseException as error:
+            for each in ready:
+                if each.handle is not None:
+                    each.handle.fail(InternalError(f"the Horovod API has failed: {error!r}"))
+            raise
+        return [
+            each.handle
+            for each in ready
+            if each.request.kind == "barrier" and each.handle is not None
+        ]
 
     def _ready(self, agreed: AgreedTensor) -> Ready:
         if agreed.submitted:

@@ -155,12 +155,19 @@ class Handle:
     Args:
         name: of the tensor.
         seen: called with this when somebody has seen that it is done, perhaps more than once.
+        dropped: called where nobody refers to it any more, with what is awaited, if anything, and
+            what then is still to be done.
     """
 
-    def __init__(self, name: str = "", seen: Callable[[Handle], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        seen: Callable[[Handle], None] | None = None,
+        dropped: Callable[[comm.Handle | None, Callable[[], Any]], None] | None = None,
+    ) -> None:
         self.name = name
         self.submitted = time.monotonic_ns()
-        self._seen = seen
+        self._seen, self._dropped = seen, dropped
         self._known = threading.Event()  # it is under way or has failed
         self._finishing = threading.Lock()
         self._work: comm.Handle | None = None
@@ -181,14 +188,16 @@ class Handle:
     def done(self) -> bool:
         """Returns whether wait() would return at once; does not block."""
         is_over = self.is_over()
-        if is_over:
+        if is_over and self._seen is not None:
             self._seen(self)
         return is_over
 
     def is_over(self) -> bool:
         """Returns the same, with nobody seeing it."""
+        if not self._known.is_set():
+            return False
         work = self._work  # another thread may conclude meanwhile
-        return self._known.is_set() and (work is None or work.done())
+        return work is None or work.done()
 
     def settle(self) -> None:
         """Blocks until the result is there or will not be."""
@@ -196,7 +205,8 @@ class Handle:
         with self._finishing:
             if self._error is None and self._finish is not None:
                 self._conclude(self._finish)
-        self._seen(self)
+        if self._seen is not None:
+            self._seen(self)
 
     def wait(self) -> Any:
         """Blocks until the result is there, and returns it; again, it returns the same.
@@ -208,6 +218,11 @@ class Handle:
         if self._error is not None:
             raise HorovodInternalError(str(self._error)) from self._error
         return self._result
+
+    def __del__(self) -> None:
+        """Leaves to others what makes the result: it may go into a tensor of the user's."""
+        if self._finish is not None and self._dropped is not None:
+            self._dropped(self._work, self._finish)
 
     def _conclude(self, finish: Callable[[], Any]) -> None:
         try:

@@ -10,11 +10,15 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from slipstream.errors import UsageError
 from slipstream.settings.variables import variables
 
-_PASSED_ON = ("--num-proc", "--hosts", "--hostfile", "--ssh-port", "--ssh-identity-file")
+_PASSED_ON = (
+    *("--num-proc", "--hosts", "--hostfile", "--ssh-port", "--ssh-identity-file"),
+    "--output-filename",
+)
 
 # Option, type, and the variable that it sets on every rank.
 _VARIABLES = (
@@ -23,11 +27,17 @@ _VARIABLES = (
     ("--cache-capacity", int, "HOROVOD_CACHE_CAPACITY"),
     ("--timeline-filename", str, "HOROVOD_TIMELINE"),
     ("--stall-check-warning-time-seconds", float, "HOROVOD_STALL_CHECK_TIME_SECONDS"),
+    ("--stall-check-shutdown-time-seconds", float, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"),
     ("--start-timeout", float, variables()["connect_timeout_seconds"].name),
     ("--gloo-timeout-seconds", float, variables()["connect_timeout_seconds"].name),
     ("--network-interfaces", str, variables()["iface"].name),
     ("--network-interface", str, variables()["iface"].name),
 )
+
+_BUILD = """\
+Slipstream: Horovod's API over an engine of its own.
+Frameworks: PyTorch. Controllers and operations: Slipstream's; no MPI, Gloo, NCCL, DDL, CCL.
+"""
 
 _FLAGS = (
     ("--no-stall-check", "HOROVOD_STALL_CHECK_DISABLE"),
@@ -41,17 +51,17 @@ _WITHOUT_MEANING = (
     *("--torus-allreduce", "--no-torus-allreduce", "--autotune", "--no-autotune"),
     *("--no-timeline-mark-cycles", "--mpi-threads-disable", "--no-mpi-threads-disable"),
     *("--log-with-timestamp", "--log-without-timestamp", "--prefix-output-with-timestamp"),
+    *("--log-hide-timestamp", "--no-log-hide-timestamp", "--jsrun"),
 )
 _WITHOUT_MEANING_VALUES = (
     *("--autotune-log-file", "--autotune-warmup-samples", "--autotune-steps-per-sample"),
     *("--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"),
     *("--mpi-args", "--binding-args", "--num-nccl-streams", "--thread-affinity", "--log-level"),
-    "--stall-check-shutdown-time-seconds",
 )
 _NOT_THERE = (
     *("--min-np", "--min-num-proc", "--max-np", "--max-num-proc", "--slots-per-host"),
     *("--elastic-timeout", "--reset-limit", "--host-discovery-script"),
-    *("--output-filename", "--config-file"),
+    *("--blacklist-cooldown-range", "--config-file"),
 )
 
 
@@ -118,6 +128,9 @@ def _parser() -> argparse.ArgumentParser:
     add("-hostfile", "--hostfile", help="a file of lines such as: a slots=2")
     add("-p", "--ssh-port", type=int, help="of sshd on the hosts")
     add("-i", "--ssh-identity-file", help="key for ssh")
+    add("--output-filename", help="folder for files with what each rank writes")
+    add("-v", "--version", action="version", version=f"slipstream {version('slipstream')}")
+    add("-cb", "--check-build", action="version", version=_BUILD, help="say what there is")
     for option, kind, name in _VARIABLES:
         add(option, type=kind, help=f"sets {name}")
     for option, name in _FLAGS:

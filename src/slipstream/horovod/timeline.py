@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from slipstream import comm
 from slipstream.horovod.fusion import Ready
 
 _PROCESS = 1_000_000  # plus the rank: not the number of one
-_ROUNDS = "rounds"
+GLOBAL_GROUP = "horovod"  # all ranks
 
 _log = logging.getLogger(__name__)
 
@@ -40,20 +39,23 @@ class Timeline:
             comm.timeline.start(path)
             self.marks_cycles = marks_cycles
 
-    def add(self, ready: Sequence[Ready]) -> None:
-        """Notes what all ranks have from now on."""
+    def add(self, group: str, ready: Sequence[Ready], agreed: int) -> None:
+        """Notes what all ranks of a group have since then, in ns."""
         if comm.timeline.path() is None:
             return
-        now = time.monotonic_ns()
         bars = [
-            comm.timeline.Bar(handle.name, _negotiation_of(each), handle.submitted, now)
+            comm.timeline.Bar(_row(handle.name, group), _title(each), handle.submitted, agreed)
             for each in ready
             if (handle := each.handle) is not None
         ]
         if self.marks_cycles:
-            bars.append(comm.timeline.Bar(_ROUNDS, "CYCLE_START", now, now))
+            bars.append(comm.timeline.Bar(_row("rounds", group), "CYCLE_START", agreed, agreed))
         comm.timeline.add(_PROCESS + self.rank, f"tensors of rank {self.rank}", bars)
 
 
-def _negotiation_of(ready: Ready) -> str:
+def _row(name: str, group: str) -> str:
+    return name if group == GLOBAL_GROUP else f"{name}, {group}"
+
+
+def _title(ready: Ready) -> str:
     return f"NEGOTIATE_{ready.request.title.upper()}"

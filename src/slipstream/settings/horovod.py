@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slipstream.settings.kinds import FLAG, TEXT, Kind, integer, seconds
+from slipstream.settings.kinds import (
+    FLAG,
+    INTERFACES,
+    TEXT,
+    InterfaceFilter,
+    Kind,
+    integer,
+    seconds,
+)
+from slipstream.settings.variables import Settings, variables
 
 _PREFIX = "HOROVOD_"
 _NEVER = 1e9  # seconds
@@ -34,24 +43,33 @@ class HorovodSettings:
             Here one begins as soon as there is something new, so the default is 0.
         stall_seconds: HOROVOD_STALL_CHECK_TIME_SECONDS; age at which a tensor that some ranks have
             not submitted is reported.
+        stall_shutdown_seconds: HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; age at which it fails on all
+            ranks; 0, or less than `stall_seconds`, or where stalls are not reported: never.
         reports_no_stalls: HOROVOD_STALL_CHECK_DISABLE.
         known_tensors: HOROVOD_CACHE_CAPACITY; known at a time.
         separates_groups: HOROVOD_DISABLE_GROUP_FUSION; groups are not fused with other tensors.
         dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS; sets may be added after init().
         timeline: HOROVOD_TIMELINE; a file to record to from init() on, DYNAMIC for none yet.
         marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES; marks the rounds of the negotiation in it.
+        iface: HOROVOD_GLOO_IFACE; network interfaces that may be used.
+        connect_seconds: HOROVOD_GLOO_TIMEOUT_SECONDS; how long ranks wait for each other in init().
         ignored: names of variables that are set and have no meaning here.
     """
 
     fusion_bytes: int = _variable(64 << 20, "FUSION_THRESHOLD", integer(0, 1 << 40))
     cycle_milliseconds: float = _variable(0.0, "CYCLE_TIME", seconds(0, 1e6))
     stall_seconds: float = _variable(60.0, "STALL_CHECK_TIME_SECONDS", seconds(0, _NEVER))
+    stall_shutdown_seconds: float = _variable(
+        0.0, "STALL_SHUTDOWN_TIME_SECONDS", seconds(0, _NEVER)
+    )
     reports_no_stalls: bool = _variable(False, "STALL_CHECK_DISABLE", FLAG)
     known_tensors: int = _variable(65536, "CACHE_CAPACITY", integer(0, 2**32 - 1))
     separates_groups: bool = _variable(False, "DISABLE_GROUP_FUSION", FLAG)
     dynamic_process_sets: bool = _variable(False, "DYNAMIC_PROCESS_SETS", FLAG)
     timeline: str | None = _variable(None, "TIMELINE", TEXT)
     marks_cycles: bool = _variable(False, "TIMELINE_MARK_CYCLES", FLAG)
+    iface: InterfaceFilter | None = _variable(None, "GLOO_IFACE", INTERFACES)  # noqa: RUF009  it is frozen
+    connect_seconds: float | None = _variable(None, "GLOO_TIMEOUT_SECONDS", seconds(1, 86400))
     ignored: tuple[str, ...] = ()
 
     @classmethod
@@ -73,7 +91,29 @@ class HorovodSettings:
         names = sorted(name for name in environ if name.startswith(_PREFIX))
         return cls(**chosen, ignored=tuple(name for name in names if name not in known))
 
+    def of_engine(self, environ: Mapping[str, str] = os.environ) -> Settings:
+        """Return the engine's settings; its own variables count for more than Horovod's.
+
+        Raises:
+            ConfigError: as `Settings.from_environment` does.
+        """
+        settings = Settings.from_environment(environ)
+        iface = self.iface and replace(self.iface, exact=True)
+        meant = {"iface": iface, "connect_timeout_seconds": self.connect_seconds}
+        chosen: dict[str, Any] = {
+            name: value
+            for name, value in meant.items()
+            if value is not None and not environ.get(variables()[name].name)
+        }
+        return replace(settings, **chosen)
+
     @property
     def stall_after_seconds(self) -> float:
         """Age at which a stalled tensor is reported."""
         return _NEVER if self.reports_no_stalls or not self.stall_seconds else self.stall_seconds
+
+    @property
+    def shutdown_after_seconds(self) -> float:
+        """Age at which a stalled tensor fails; 0 for never. The rules are Horovod's."""
+        is_on = self.stall_shutdown_seconds >= self.stall_after_seconds
+        return self.stall_shutdown_seconds if is_on else 0.0

@@ -46,6 +46,21 @@ def test_modules_and_plain_programs_run_too(run: Run) -> None:
     assert "[1] shell 1 of 2\n" in launch.output
 
 
+def test_what_ranks_write_lies_in_files_too(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    say = "echo out $RANK; echo err $RANK >&2"
+    launch = run("-n", "11", "--output-filename", folder, "sh", "-c", say)
+    assert launch.finish() == 0, launch.errors
+    assert "out 3\n" in launch.output
+    assert sorted(path.name for path in folder.iterdir()) == [f"rank.{r:02}" for r in range(11)]
+    assert (folder / "rank.03" / "stdout").read_text() == "out 3\n"
+    assert (folder / "rank.10" / "stderr").read_text() == "err 10\n"
+    (tmp_path / "file").touch()
+    launch = run("-n", "1", "--output-filename", tmp_path / "file", "true")
+    assert launch.finish() == 2
+    assert "where no files can be made" in launch.errors
+
+
 def test_a_folder_full_of_unlucky_names_does_no_harm(run: Run, tmp_path: Path) -> None:
     for name in ("json", "selectors", "slipstream", "signal"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('wrong module')")

@@ -50,6 +50,7 @@ def check_wrong_calls() -> None:
     if hvd.rank() == 0:  # a wrong call on one rank does not count tensors without names
         for wrong in (
             lambda: hvd.allreduce(torch.ones(4, 4).t()[:2]),
+            lambda: hvd.allreduce(torch.ones(2, dtype=torch.bool)),
             lambda: hvd.allgather(torch.tensor(1.0)),
             lambda: hvd.broadcast(torch.ones(1), -1),
             lambda: hvd.reducescatter(torch.ones(4), op=hvd.Max),
@@ -74,6 +75,8 @@ def check_wrong_calls() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             call()
+    with pytest.raises(ValueError, match="MPI is not enabled"):
+        hvd.mpi_threads_supported()
     for call in (
         lambda: hvd.reducescatter(torch.ones(size), op=hvd.Adasum),
         lambda: hvd.reducescatter(torch.tensor(1.0)),
@@ -84,11 +87,15 @@ def check_wrong_calls() -> None:
 def check_names() -> None:
     """One tensor of a name at a time; whether the first is done already decides nothing."""
     for length in (1, 1000000):
-        hvd.allreduce_async(torch.ones(length), name="twice")
+        name = f"twice {length}"
+        hvd.allreduce_async(torch.ones(length), name=name)
         time.sleep(0.01)
         with pytest.raises(ValueError, match="same name as another tensor"):
-            hvd.allreduce_async(torch.ones(length), name="twice")
+            hvd.allreduce_async(torch.ones(length), name=name)
         hvd.barrier()
+    hvd.allreduce_async(torch.ones(1), name="before join")
+    hvd.join()
+    hvd.allreduce(torch.ones(1), name="before join")
 
 
 def check_before_init() -> None:
@@ -97,6 +104,26 @@ def check_before_init() -> None:
             call()
     with pytest.raises(ValueError, match=r"use hvd\.init"):
         hvd.allreduce(torch.ones(1))
+    for call in (
+        hvd.global_process_set.size,
+        hvd.global_process_set.rank,
+        hvd.global_process_set.included,
+    ):
+        with pytest.raises(ValueError, match=r"use hvd\.init"):
+            call()
+
+
+def check_stall() -> None:
+    """The job ends where a rank does not come for longer than is allowed."""
+    os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] = "1"
+    os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = "2"
+    hvd.init()
+    if hvd.rank() == 0:
+        fails(lambda: hvd.allreduce(torch.ones(1), name="alone"), "'allreduce.alone'", "SHUTDOWN")
+    else:
+        time.sleep(8)
+    fails(hvd.barrier)
+    hvd.shutdown()
 
 
 def main() -> None:
@@ -108,6 +135,7 @@ def main() -> None:
     check_names()
     hvd.shutdown()
     check_before_init()
+    check_stall()
 
 
 main()

@@ -267,6 +267,29 @@ def check_poll() -> None:
     assert all((hvd.synchronize(each) == 2).all() for each in handles)
 
 
+def check_dropped_handles() -> None:
+    """What was passed in place has the result after the next collective, as in Horovod."""
+    names = [f"dropped {i}" for i in range(3)]
+    tensors = [torch.full((5,), hvd.rank()) for _ in names]  # fused, and divided
+    for each, name in zip(tensors, names, strict=True):
+        hvd.allreduce_async_(each, name=name)
+    hvd.barrier()
+    average = (hvd.size() - 1) // 2
+    assert all((each == average).all() for each in tensors), tensors
+
+
+def check_forgotten_gradients() -> None:
+    """Who loads a state after backward may go on."""
+    model = net()
+    optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters())
+    for _ in range(3):
+        loss_of(model, 0, hvd.rank()).backward()
+        hvd.barrier()
+        optimizer.load_state_dict(optimizer.state_dict())
+    loss_of(model, 0, hvd.rank()).backward()
+    optimizer.step()
+
+
 def check_channels_last() -> None:
     model = nn.Conv2d(256, 128, 3).to(memory_format=torch.channels_last)
     optimizer = hvd.DistributedOptimizer(
@@ -291,7 +314,14 @@ def check_wrong_calls() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             hvd.DistributedOptimizer(sgd(model), **options)
+    counted = hvd.DistributedOptimizer(sgd(model))._parameter_names
+    assert len(set(counted.values())) == len(named)
+    assert hvd.allgather_object(sorted(counted.values())) == [sorted(counted.values())] * hvd.size()
     optimizer = hvd.DistributedOptimizer(sgd(model), named)
+    assert optimizer._parameter_names[named[0][1]] == named[0][0]
+    assert (optimizer.op, optimizer.process_set) == (hvd.Average, hvd.global_process_set)
+    assert (optimizer.backward_passes_per_step, optimizer.sparse_as_dense) == (1, False)
+    optimizer.backward_passes_per_step = 1
     loss_of(model, 0, 0).backward()
     with pytest.raises(AssertionError, match=r"zero_grad\(\) was called after"):
         optimizer.zero_grad()
@@ -320,6 +350,8 @@ def main() -> None:
         check_own_compression,
         check_nothing_is_left,
         check_poll,
+        check_dropped_handles,
+        check_forgotten_gradients,
         check_channels_last,
         check_wrong_calls,
     ):

@@ -5,6 +5,7 @@ slipstream run -n 2 hvd_state.py
 
 import itertools
 import os
+import threading
 
 os.environ.setdefault("SLIPSTREAM_JOB_KEY", "a key for these tests")
 
@@ -89,11 +90,13 @@ def check_objects() -> None:
     for root in range(hvd.size()):
         assert hvd.broadcast_object(obj if hvd.rank() == root else None, root) == obj
     for call in (
-        lambda: hvd.broadcast_object(lambda: None, 0),
-        lambda: hvd.allgather_object(lambda: None if hvd.rank() else 0),
+        lambda: hvd.broadcast_object(threading.Lock(), 0),
+        lambda: hvd.allgather_object(threading.Lock() if hvd.rank() else 0),
     ):
         with pytest.raises(hvd.HorovodInternalError, match="cannot pickle"):
             call()
+    doubled = hvd.broadcast_object((lambda: hvd.rank() * 2) if hvd.rank() == 0 else None)
+    assert doubled() == 2 * hvd.rank()
     gathered = hvd.allgather_object({"rank": hvd.rank(), "text": "x" * hvd.rank()})
     assert gathered == [{"rank": r, "text": "x" * r} for r in range(hvd.size())]
 

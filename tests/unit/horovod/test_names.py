@@ -1,6 +1,7 @@
 """A name is in use until its rank has seen that the tensor is done, however fast that is."""
 
 import gc
+import time
 
 import pytest
 
@@ -82,4 +83,42 @@ def test_what_was_dropped_is_forgotten_in_time() -> None:
         end(seen)
         seen.wait()
         del dropped, seen
-    assert len(names._taken) < 5000
+    assert len(names._uses) < 5000
+
+
+def test_after_a_second_a_name_is_free_though_nobody_looked() -> None:
+    names = NamesInUse()
+    (kept,) = take(names, "kept")
+    end(kept)
+    assert not is_free(names, "kept")
+    time.sleep(1.1)
+    assert is_free(names, "kept")
+
+
+def test_an_earlier_tensor_that_is_done_shows_nothing() -> None:
+    names = NamesInUse()
+    earlier, later = take(names, "earlier", "later")
+    end(earlier)
+    end(later)
+    del later
+    gc.collect()
+    earlier.wait()
+    assert not is_free(names, "later")
+    names.see_all()
+    assert is_free(names, "later")
+
+
+def test_what_dropped_handles_leave_is_finished() -> None:
+    names = NamesInUse()
+    finished: list[str] = []
+    (dropped,) = take(names, "dropped")
+    dropped.begin(None, lambda: finished.append("dropped"))
+    (waited,) = take(names, "waited")
+    waited.begin(None, lambda: finished.append("waited"))
+    waited.wait()
+    del dropped, waited
+    gc.collect()
+    assert finished == ["waited"]
+    names.finish_dropped()
+    names.finish_dropped()
+    assert finished == ["waited", "dropped"]

@@ -21,9 +21,17 @@ from slipstream.horovod.run import command_for
             " -- ./t",
         ),
         (
+            "-np 1 --output-filename logs ./t",
+            "--num-proc 1 --output-filename logs -- ./t",
+        ),
+        (
             "-np 1 -p 2222 -i key --network-interfaces eth0 --start-timeout 9 ./t",
             "--num-proc 1 --ssh-port 2222 --ssh-identity-file key"
             " --env SLIPSTREAM_CONNECT_TIMEOUT=9 --env SLIPSTREAM_IFACE=eth0 -- ./t",
+        ),
+        (
+            "-np 1 --stall-check-shutdown-time-seconds 90 ./t",
+            "--num-proc 1 --env HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=90 -- ./t",
         ),
         (
             "-np 1 --no-stall-check --timeline-filename t.json --timeline-mark-cycles ./t",
@@ -55,6 +63,13 @@ def test_options_without_a_meaning_are_named() -> None:
 def test_what_cannot_be_is_refused(given: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         command_for(given.split())
+
+
+def test_questions_about_the_build_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--version", "--check-build"):
+        with pytest.raises(SystemExit, match="0"):
+            command_for([option])
+        assert "lipstream" in capsys.readouterr().out
 
 
 def test_a_program_runs() -> None:

@@ -37,6 +37,33 @@ def test_variables_are_read() -> None:
     )
 
 
+def test_stalls_end_nothing_before_they_are_reported() -> None:
+    def limit(**given: str) -> float:
+        return HorovodSettings.from_environment(
+            {f"HOROVOD_STALL_{name}": value for name, value in given.items()}
+        ).shutdown_after_seconds
+
+    assert limit(SHUTDOWN_TIME_SECONDS="90") == 90
+    assert limit(SHUTDOWN_TIME_SECONDS="30") == 0  # reported after 60
+    assert limit(SHUTDOWN_TIME_SECONDS="30", CHECK_TIME_SECONDS="20") == 30
+    assert limit(SHUTDOWN_TIME_SECONDS="90", CHECK_DISABLE="1") == 0
+    assert limit() == 0
+
+
+def test_the_engine_hears_of_interfaces_and_patience() -> None:
+    given = {"HOROVOD_GLOO_IFACE": "eth0", "HOROVOD_GLOO_TIMEOUT_SECONDS": "7"}
+    settings = HorovodSettings.from_environment(given).of_engine(given)
+    assert settings.iface is not None
+    assert settings.iface.names == ("eth0",)
+    assert not settings.iface.allows("eth01")
+    assert settings.connect_timeout_seconds == 7
+    own = {**given, "SLIPSTREAM_IFACE": "ib", "SLIPSTREAM_CONNECT_TIMEOUT": "9"}
+    settings = HorovodSettings.from_environment(own).of_engine(own)
+    assert settings.iface is not None
+    assert settings.iface.names == ("ib",)
+    assert settings.connect_timeout_seconds == 9
+
+
 def test_stalls_may_go_unreported() -> None:
     for name in ("HOROVOD_STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_TIME_SECONDS"):
         value = "1" if name.endswith("DISABLE") else "0"

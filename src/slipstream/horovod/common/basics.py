@@ -80,7 +80,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
     Args:
         file_path: `{rank}` in it becomes the rank; without it only rank 0 records.
-        mark_cycles: mark the rounds in which ranks agree, as Horovod marks its cycles.
+        mark_cycles: mark the rounds that started something, as Horovod marks its cycles.
     """
     job().timeline.start(file_path, marks_cycles=mark_cycles)
 
@@ -92,9 +92,12 @@ def stop_timeline() -> Path | None:
 
 
 def mpi_threads_supported() -> bool:
-    """Return whether MPI may be used beside this from several threads: there is none in the way."""
-    job()
-    return True
+    """Refuse, as Horovod does without MPI.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError("Horovod MPI is not enabled; Please make sure it's installed and enabled.")
 
 
 def mpi_enabled() -> bool:

@@ -2,6 +2,8 @@
 
 from slipstream.errors import SlipstreamError
 
+NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
+
 
 class HorovodInternalError(SlipstreamError):
     """A collective failed: ranks passed different things, or one is gone; the message says which.

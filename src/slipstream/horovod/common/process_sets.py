@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from slipstream import comm
+from slipstream.horovod.common.exceptions import NOT_INITIALIZED
 
 
 class ProcessSet:
@@ -42,28 +43,46 @@ class ProcessSet:
         self.process_set_id = None
 
     def size(self) -> int | None:
-        """Return the number of its ranks; None where it is not registered."""
-        return None if self.process_set_id is None else len(self.ranks)
+        """Return the number of its ranks; None where it is not registered.
+
+        Raises:
+            ValueError: init() has not been called.
+        """
+        if self.process_set_id is None:
+            return None
+        _own_rank()
+        return len(self.ranks)
 
     def rank(self) -> int | None:
         """Return this rank's place in it; None where it is not registered.
 
         Raises:
-            ValueError: this rank is not in it.
+            ValueError: this rank is not in it, or init() has not been called.
         """
         if self.process_set_id is None:
             return None
-        if comm.rank() not in self.ranks:
+        own = _own_rank()
+        if own not in self.ranks:
             raise ValueError(f"Process is not part of provided process set. {self}")
-        return self.ranks.index(comm.rank())
+        return self.ranks.index(own)
 
-    def included(self) -> bool | None:
-        """Return whether this rank is in it; None where it is not registered."""
-        return None if self.process_set_id is None else comm.rank() in self.ranks
+    def included(self) -> bool:
+        """Return whether this rank is in it.
+
+        Raises:
+            ValueError: init() has not been called.
+        """
+        return _own_rank() in self.ranks
 
     def __str__(self) -> str:
         """Return its number and ranks."""
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+def _own_rank() -> int:
+    if not comm.is_initialized():
+        raise ValueError(NOT_INITIALIZED)
+    return comm.rank()
 
 
 global_process_set = ProcessSet(())

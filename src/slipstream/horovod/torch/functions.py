@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 import torch
 from torch.optim import Optimizer
 
@@ -101,7 +102,8 @@ def allgather_object(
 def _pickled(obj: Any) -> tuple[bytearray, Exception | None]:
     """Returns an object's bytes, or why there are none: all ranks are to hear of it."""
     try:
-        return bytearray(pickle.dumps(obj)), None
+        pickled: bytes = cloudpickle.dumps(obj)  # pyright: ignore[reportUnknownMemberType]
+        return bytearray(pickled), None
     except Exception as error:  # noqa: BLE001  whatever a user's object raises
         return bytearray(), error
 

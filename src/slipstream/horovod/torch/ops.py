@@ -61,9 +61,7 @@ def allreduce_request(
         in_place: the tensor gets the result.
         further: as `Request` has it: codec, residual, priority.
     """
-    memory = plain(tensor)
-    if memory.dtype == torch.bool and op == Average:
-        raise ValueError(f"Tensor type {tensor.type()} is not supported by an average.")
+    memory = _reducible(tensor, op)
     return Request(
         kind="adasum" if op == Adasum else "allreduce",
         name=name,
@@ -74,6 +72,13 @@ def allreduce_request(
         postscale=float(factors[1]),
         **further,
     )
+
+
+def _reducible(tensor: torch.Tensor, op: Reduction) -> torch.Tensor:
+    memory = plain(tensor)
+    if memory.dtype == torch.bool and op == Average:
+        raise ValueError(f"Tensor type {tensor.type()} is not supported by an average.")
+    return memory
 
 
 def _begin_allreduces(
@@ -94,7 +99,7 @@ def _begin_allreduces(
     if op == Adasum:
         _check_adasum(process_set)
     for each in tensors:
-        plain(each)  # a wrong call on one rank is not counted
+        _reducible(each, op)  # a wrong call on one rank is not counted
     named = full_name(kind, name, process_set)
     names = [named] if kind == "allreduce" else _numbered(named, tensors)
     requests = [

@@ -97,7 +97,7 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
         return _made(optimizer, _AdasumOptimizer, names)
     included = process_set.included() and queue_of(process_set).group.size > 1
     reducer = Reducer(names if included else {}, grouped, backward_passes_per_step, terms)
-    return _made(optimizer, _GradientOptimizer, reducer)
+    return _made(optimizer, _GradientOptimizer, names, reducer, terms)
 
 
 def _made(optimizer: Optimizer, mixin: type[_Distributed], *connected: Any) -> Any:
@@ -120,14 +120,27 @@ class _Distributed:
 
 
 class _GradientOptimizer(_Distributed):
-    def connect(self, reducer: Reducer) -> None:
+    def connect(self, names: dict[Parameter, str], reducer: Reducer, terms: Terms) -> None:
+        self._parameter_names = names  # Horovod's tests look at it
         self._reducer = reducer
+        self.op, self.process_set = terms.op, terms.process_set
+        self.gradient_predivide_factor = terms.predivide
+        self.sparse_as_dense = terms.sparse_as_dense
         self._synchronized = False
         self._should_synchronize = True
 
+    @property
+    def backward_passes_per_step(self) -> int:
+        """Passes whose gradients add up before they are sent."""
+        return self._reducer.passes
+
+    @backward_passes_per_step.setter
+    def backward_passes_per_step(self, passes: int) -> None:
+        self._reducer.passes = passes
+
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Have gradients of so many passes add up before they are sent, from now on."""
-        self._reducer.passes = passes
+        self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
         """Block until the gradients are those of all ranks; clip them after this."""
@@ -182,7 +195,7 @@ class _GradientOptimizer(_Distributed):
 
 class _AdasumOptimizer(_Distributed):
     def connect(self, names: dict[Parameter, str]) -> None:
-        self._names = names
+        self._parameter_names = names
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Nothing: gradients add up on each rank until step() is called."""
@@ -200,12 +213,13 @@ class _AdasumOptimizer(_Distributed):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Make this rank's own step, and replace its changes by those of all ranks."""
-        before = {each: each.detach().clone() for each in self._names if each.requires_grad}
+        names = self._parameter_names
+        before = {each: each.detach().clone() for each in names if each.requires_grad}
         result = self._own("step")(closure)
         with torch.no_grad():
             changes = {each: each.detach() - was for each, was in before.items()}
             handles = [
-                allreduce_async_(change, name=self._names[each], op=Adasum)
+                allreduce_async_(change, name=names[each], op=Adasum)
                 for each, change in changes.items()
             ]
             for handle in handles:

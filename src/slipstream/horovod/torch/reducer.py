@@ -88,6 +88,8 @@ class Reducer:
 
     def reset(self) -> None:
         """Forgets what backward passes have added up so far."""
+        for each in self._under_way.values():
+            each.result.done()  # its names are free where it is
         self._under_way.clear()
         self._sent.clear()
         self._passed = dict.fromkeys(self._passed, 0)
