@@ -86,8 +86,13 @@ def test_a_timeline_has_the_names_of_gradients(printed, tmp_path) -> None:
     printed(2, Path("/bin/sh"), *environ, EXAMPLES / "digits.py", *arguments)
     for rank in range(2):
         events = json.loads((tmp_path / f"timeline-{rank}.json").read_text())["traceEvents"]
-        assert {each["pid"] for each in events} == {rank}
-        assert "allreduce.0.weight" in {each["name"] for each in events}
+        titles = {
+            each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"
+        }
+        assert set(titles.values()) == {f"rank {rank}", f"tensors of rank {rank}"}
+        assert titles[rank] == f"rank {rank}"
+        assert "allreduce.0.weight" in {each["name"] for each in events if each["pid"] == rank}
+        assert "NEGOTIATE_ALLREDUCE" in {each["name"] for each in events if each["pid"] != rank}
 
 
 @pytest.mark.parametrize("name", ["digits", "resnet50", "process_sets"])

@@ -67,7 +67,8 @@ class Execution:
             ready.handle.fail(
                 UnsupportedError(
                     f"{ready.request.title} is not supported with Join at this time: tensor"
-                    f" {ready.request.name!r}, and some ranks have called join()"
+                    f" {ready.request.name!r}, and some ranks have called join(). Specify"
+                    " sparse_as_dense=True if using DistributedOptimizer"
                 )
             )
         return is_refused

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream import comm
-from slipstream.horovod.common.exceptions import NOT_INITIALIZED
+from slipstream.errors import ConfigError
+from slipstream.horovod.common.exceptions import NOT_INITIALIZED, RefusedError
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.queue import TensorQueue
 from slipstream.horovod.request import Arrays
@@ -35,6 +36,7 @@ class Job:
         is_dynamic: process sets may be added.
         timeline: of this rank.
         sets: the process sets that are registered, by number.
+        clones: other objects that stand for the same sets.
         next_set: number of the next one.
     """
 
@@ -46,6 +48,7 @@ class Job:
     timeline: Timeline
     queues: dict[int, TensorQueue] = field(default_factory=dict[int, TensorQueue])
     sets: dict[int, ProcessSet] = field(default_factory=dict[int, ProcessSet])
+    clones: list[ProcessSet] = field(default_factory=list[ProcessSet])
     next_set: int = 1
 
     def local_ranks(self, rank: int) -> list[int]:
@@ -90,7 +93,7 @@ def join_job(
             _recognize(_job, process_sets)
             return
         settings = HorovodSettings.from_environment()
-        world = comm.init(settings.of_engine())
+        world = _join_world(settings)
         if settings.ignored and world.rank == 0:
             _log.warning("these have no meaning here: %s", ", ".join(settings.ignored))
         facts = [min(comm.local_ranks()), settings.fusion_bytes, int(settings.separates_groups)]
@@ -121,6 +124,19 @@ def join_job(
         job.timeline.start(settings.timeline, marks_cycles=settings.marks_cycles)
 
 
+def _join_world(settings: HorovodSettings) -> comm.Group:
+    world = comm.init(settings.of_engine())
+    launched = settings.launched_size
+    if launched not in (None, world.size):
+        comm.shutdown()
+        raise ConfigError(
+            f"HOROVOD_SIZE is {launched}, and this job has {world.size} rank(s): Horovod's own"
+            " launchers do not start it. Use `slipstream run -np N`, or, with horovodrun's options,"
+            " `python -m slipstream.horovod.run`"
+        )
+    return world
+
+
 def _recognize(joined: Job, process_sets: Sequence[ProcessSet]) -> None:
     """Makes process sets usable that have the ranks of those that are known."""
     known = {tuple(each.ranks): number for number, each in joined.sets.items()}
@@ -132,6 +148,7 @@ def _recognize(joined: Job, process_sets: Sequence[ProcessSet]) -> None:
                 " shutdown() first"
             )
         each.register(number, each.ranks)
+        joined.clones.append(each)
 
 
 @atexit.register
@@ -143,8 +160,8 @@ def leave_job() -> None:
             return
         for queue in _job.queues.values():
             queue.close()
-        for number, each in _job.sets.items():
-            if number:
+        for each in [*_job.sets.values(), *_job.clones]:
+            if each.process_set_id:
                 each.invalidate()
         _job = None
         comm.shutdown()
@@ -188,15 +205,16 @@ def unregister(process_set: ProcessSet) -> bool:
     """Forgets a process set, on all ranks; returns whether it was known."""
     joined = job()
     number = process_set.process_set_id
-    if not number:  # none, or that of all ranks
+    if not number or number not in joined.sets:  # none, or that of all ranks, or gone
         return False
     joined.world.barrier(name="remove_process_set")
     queue = joined.queues.pop(number, None)
     if queue is not None:
         queue.close()
         queue.group.close()
-    del joined.sets[number]
-    process_set.invalidate()
+    for each in (joined.sets.pop(number), process_set, *joined.clones):
+        if each.process_set_id == number:
+            each.invalidate()
     return True
 
 
@@ -205,13 +223,20 @@ def queue_of(process_set: ProcessSet) -> TensorQueue:
 
     Raises:
         ValueError: it is not registered, or this rank is not in it.
+        RefusedError: there is no job.
     """
-    joined = job()
+    if _job is None:
+        raise RefusedError(NOT_INITIALIZED)
+    joined = _job
     number = process_set.process_set_id
     if number is None or number not in joined.sets:
-        raise ValueError("Process set does not exist or has not been registered.")
+        raise ValueError(
+            f"Process set provided does not exist, or has not been registered. {process_set}"
+        )
     if number not in joined.queues:
-        raise ValueError(f"Process is not part of provided process set. {process_set}")
+        raise ValueError(
+            f"Rank {joined.world.rank} is not a member of the provided process set. {process_set}"
+        )
     return joined.queues[number]
 
 

@@ -53,9 +53,9 @@ class NamesInUse:
             for each in requests:
                 if each.name in names or self._is_taken(each.name):
                     raise ValueError(
-                        f"Requested to {each.kind} a tensor with the same name as another tensor"
-                        f" that is currently being processed: {each.name!r}. Use a different tensor"
-                        " name, or wait for the other one with synchronize()."
+                        f"Requested to {each.title.lower()} a tensor with the same name as another"
+                        f" tensor that is currently being processed: {each.name!r}. Use a different"
+                        " tensor name, or wait for the other one with synchronize()."
                     )
                 names.add(each.name)
             for handle in handles:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 from slipstream.errors import UsageError
 from slipstream.settings.variables import variables
@@ -35,8 +36,20 @@ _VARIABLES = (
 )
 
 _BUILD = """\
-Slipstream: Horovod's API over an engine of its own.
-Frameworks: PyTorch. Controllers and operations: Slipstream's; no MPI, Gloo, NCCL, DDL, CCL.
+Slipstream, with Horovod's API over an engine of its own:
+
+Available Frameworks:
+    [ ] TensorFlow
+    [X] PyTorch
+    [ ] MXNet
+
+Available Controllers and Tensor Operations:
+    [X] Slipstream
+    [ ] MPI
+    [ ] Gloo
+    [ ] NCCL
+    [ ] DDL
+    [ ] CCL
 """
 
 _FLAGS = (
@@ -106,13 +119,21 @@ def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         value = given[_key(option)]
         if value is not None:
             scaled = value << 20 if option == "--fusion-threshold-mb" else value
-            command += ["--env", f"{name}={scaled if kind is str else format(scaled, '.12g')}"]
+            exact = "=" if option.startswith("--network-interface") else ""
+            text = exact + scaled if kind is str else format(scaled, ".12g")
+            command += ["--env", f"{name}={text}"]
     for option, name in _FLAGS:
         if given[_key(option)]:
             command += ["--env", f"{name}=1"]
     all_options = (*_WITHOUT_MEANING, *_WITHOUT_MEANING_VALUES)
     without_meaning = [option for option in all_options if given[_key(option)]]
     return [*command, "--", *given["command"]], without_meaning
+
+
+class _SayBuild(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        print(_BUILD)
+        parser.exit()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -127,10 +148,11 @@ def _parser() -> argparse.ArgumentParser:
     add("-H", "--hosts", help="hosts and their slots: a:2,b:2")
     add("-hostfile", "--hostfile", help="a file of lines such as: a slots=2")
     add("-p", "--ssh-port", type=int, help="of sshd on the hosts")
+    add("-prefix-timestamp", dest="prefix", action="store_true", help=argparse.SUPPRESS)
     add("-i", "--ssh-identity-file", help="key for ssh")
     add("--output-filename", help="folder for files with what each rank writes")
     add("-v", "--version", action="version", version=f"slipstream {version('slipstream')}")
-    add("-cb", "--check-build", action="version", version=_BUILD, help="say what there is")
+    add("-cb", "--check-build", action=_SayBuild, nargs=0, help="say what there is")
     for option, kind, name in _VARIABLES:
         add(option, type=kind, help=f"sets {name}")
     for option, name in _FLAGS:

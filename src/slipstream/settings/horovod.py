@@ -23,8 +23,7 @@ _NEVER = 1e9  # seconds
 
 # What our launcher sets for scripts that read it.
 _OF_RANKS = frozenset(
-    f"{_PREFIX}{name}"
-    for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    f"{_PREFIX}{name}" for name in ("RANK", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 )
 
 
@@ -51,6 +50,7 @@ class HorovodSettings:
         dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS; sets may be added after init().
         timeline: HOROVOD_TIMELINE; a file to record to from init() on, DYNAMIC for none yet.
         marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES; marks the rounds of the negotiation in it.
+        launched_size: HOROVOD_SIZE; how many ranks a launcher of Horovod's says there are.
         iface: HOROVOD_GLOO_IFACE; network interfaces that may be used.
         connect_seconds: HOROVOD_GLOO_TIMEOUT_SECONDS; how long ranks wait for each other in init().
         ignored: names of variables that are set and have no meaning here.
@@ -68,6 +68,7 @@ class HorovodSettings:
     dynamic_process_sets: bool = _variable(False, "DYNAMIC_PROCESS_SETS", FLAG)
     timeline: str | None = _variable(None, "TIMELINE", TEXT)
     marks_cycles: bool = _variable(False, "TIMELINE_MARK_CYCLES", FLAG)
+    launched_size: int | None = _variable(None, "SIZE", integer(1, 2**31 - 1))
     iface: InterfaceFilter | None = _variable(None, "GLOO_IFACE", INTERFACES)  # noqa: RUF009  it is frozen
     connect_seconds: float | None = _variable(None, "GLOO_TIMEOUT_SECONDS", seconds(1, 86400))
     ignored: tuple[str, ...] = ()

@@ -53,6 +53,8 @@ class Launch:
             "HOROVOD_SIZE": str(self.world_size),
             "HOROVOD_LOCAL_RANK": str(self.local_rank),
         }
+        if self.local_world_size == self.world_size:  # one host
+            environ |= {"HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "1"}
         if self.local_world_size is not None:
             environ["LOCAL_WORLD_SIZE"] = str(self.local_world_size)
             environ["HOROVOD_LOCAL_SIZE"] = str(self.local_world_size)

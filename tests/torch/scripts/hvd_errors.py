@@ -65,12 +65,16 @@ def check_wrong_calls() -> None:
         (lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)), "is not supported"),
         (lambda: hvd.allreduce(torch.ones(2, dtype=torch.bool)), "is not supported"),
         (lambda: hvd.allreduce(torch.ones(2), op=hvd.Sum, average=True), "supersedes average"),
-        (lambda: hvd.alltoall(torch.ones(size + 1)), "multiple of the"),
-        (lambda: hvd.alltoall(torch.ones(size - 1), torch.ones(size, dtype=torch.int32)), "rows"),
-        (lambda: hvd.alltoall(torch.ones(size), torch.ones(size)), "whole numbers"),
+        (lambda: hvd.alltoall(torch.ones(size + 1)), "not an even multiple of the number of"),
+        (
+            lambda: hvd.alltoall(torch.ones(size - 1), [1] * size),
+            "Sum of splits entries is greater",
+        ),
+        (lambda: hvd.alltoall(torch.ones(size), torch.ones(size)), "32-bit integer elements"),
+        (lambda: hvd.alltoall(torch.ones(size), [1]), "does not equal number of workers"),
         (lambda: hvd.allgather(torch.tensor(1.0)), "rank-zero tensor"),
-        (lambda: hvd.broadcast(torch.ones(1), size), "root_rank is"),
-        (lambda: hvd.reducescatter(torch.ones(4), op=hvd.Max), "Average, Sum"),
+        (lambda: hvd.broadcast(torch.ones(1), size), "invalid root rank"),
+        (lambda: hvd.reducescatter(torch.ones(4), op=hvd.Max), "only supports AVERAGE and SUM"),
         (lambda: hvd.broadcast_parameters(3, 0), "invalid params of type"),
     ):
         with pytest.raises(ValueError, match=text):
@@ -102,8 +106,13 @@ def check_before_init() -> None:
     for call in (hvd.rank, hvd.size, hvd.local_rank, hvd.cross_size, hvd.is_homogeneous):
         with pytest.raises(ValueError, match=r"has not been initialized; use hvd\.init"):
             call()
-    with pytest.raises(ValueError, match=r"use hvd\.init"):
-        hvd.allreduce(torch.ones(1))
+    for kind in (ValueError, hvd.HorovodInternalError):
+        with pytest.raises(kind, match=r"use hvd\.init"):
+            hvd.allreduce(torch.ones(1))
+    os.environ["HOROVOD_SIZE"] = "77"  # as a launcher of Horovod's would
+    with pytest.raises(RuntimeError, match=r"slipstream\.horovod\.run"):
+        hvd.init()
+    os.environ["HOROVOD_SIZE"] = os.environ["WORLD_SIZE"]
     for call in (
         hvd.global_process_set.size,
         hvd.global_process_set.rank,

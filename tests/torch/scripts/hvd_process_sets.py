@@ -18,7 +18,7 @@ def check_collectives(chosen: hvd.ProcessSet, ranks: list[int]) -> None:
     rank = hvd.rank()
     assert chosen.included() == (rank in ranks)
     if rank not in ranks:
-        with pytest.raises(ValueError, match="not part of provided process set"):
+        with pytest.raises(ValueError, match="not a member of the provided process set"):
             hvd.allreduce(torch.ones(1), process_set=chosen)
         return
     assert chosen.rank() == ranks.index(rank)
@@ -35,7 +35,7 @@ def check_collectives(chosen: hvd.ProcessSet, ranks: list[int]) -> None:
     assert part.tolist() == [len(ranks)]
     outside = next(iter(set(range(hvd.size())) - set(ranks)), None)
     if outside is not None:
-        with pytest.raises(ValueError, match=f"root_rank is {outside}"):
+        with pytest.raises(ValueError, match=f"invalid root rank {outside}"):
             hvd.broadcast(own, outside, process_set=chosen)
     with pytest.raises(NotImplementedError, match="non-global process sets"):
         hvd.allreduce(own, op=hvd.Adasum, process_set=chosen)
@@ -57,6 +57,12 @@ def check_dynamic(evens: list[int]) -> None:
         hvd.allreduce(torch.ones(1), process_set=added)
     again = hvd.add_process_set(hvd.ProcessSet(last))
     check_collectives(again, last)
+    twin = hvd.ProcessSet(last)
+    hvd.init(process_sets=[twin])  # it is known by its ranks
+    check_collectives(twin, last)
+    assert hvd.remove_process_set(again)
+    assert twin.process_set_id is None
+    assert not hvd.remove_process_set(twin)
     for wrong in ([hvd.size()], [0, 0], []):
         with pytest.raises(ValueError, match="allowed: each of the ranks"):
             hvd.add_process_set(wrong)

@@ -126,6 +126,9 @@ def check_batch_norm() -> None:
         ours.eval()
         plain.eval()
         torch.testing.assert_close(ours(own), plain(own))
+    untracked = hvd.SyncBatchNorm(3, track_running_stats=False).eval()
+    result = untracked(torch.full((2, 3), float(hvd.rank())))
+    assert (result.sign() == (1 if 2 * hvd.rank() > hvd.size() - 1 else -1)).all()
     half = hvd.SyncBatchNorm(3)(torch.full((40, 3), 300.0, dtype=torch.float16))
     assert half.dtype == torch.float16
     assert half.isfinite().all()

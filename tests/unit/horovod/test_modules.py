@@ -7,7 +7,16 @@ import pytest
 
 from slipstream.horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
-from slipstream.horovod.common.util import env, is_iterable, num_rank_is_power_2, split_list
+from slipstream.horovod.common.util import (
+    env,
+    extension_available,
+    gloo_built,
+    gpu_available,
+    is_iterable,
+    mpi_built,
+    num_rank_is_power_2,
+    split_list,
+)
 from slipstream.horovod.runner.util.threads import in_thread
 
 
@@ -29,6 +38,10 @@ def test_small_questions() -> None:
     assert [each for each in range(9) if num_rank_is_power_2(each)] == [1, 2, 4, 8]
     assert is_iterable([])
     assert not is_iterable(3)
+    assert extension_available("torch", verbose=True)
+    assert not extension_available("mxnet")
+    assert not gpu_available("torch")
+    assert (gloo_built(), mpi_built(verbose=True)) == (True, False)
 
 
 def test_threads() -> None:

@@ -27,7 +27,7 @@ from slipstream.horovod.run import command_for
         (
             "-np 1 -p 2222 -i key --network-interfaces eth0 --start-timeout 9 ./t",
             "--num-proc 1 --ssh-port 2222 --ssh-identity-file key"
-            " --env SLIPSTREAM_CONNECT_TIMEOUT=9 --env SLIPSTREAM_IFACE=eth0 -- ./t",
+            " --env SLIPSTREAM_CONNECT_TIMEOUT=9 --env SLIPSTREAM_IFACE==eth0 -- ./t",
         ),
         (
             "-np 1 --stall-check-shutdown-time-seconds 90 ./t",

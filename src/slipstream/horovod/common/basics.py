@@ -105,7 +105,7 @@ def mpi_enabled() -> bool:
     return False
 
 
-def mpi_built() -> bool:
+def mpi_built(verbose: bool = False) -> bool:
     """Return False: MPI is not used."""
     return False
 
@@ -115,22 +115,22 @@ def gloo_enabled() -> bool:
     return True
 
 
-def gloo_built() -> bool:
+def gloo_built(verbose: bool = False) -> bool:
     """Return True, as gloo_enabled() does."""
     return True
 
 
-def nccl_built() -> int:
+def nccl_built(verbose: bool = False) -> int:
     """Return 0: NCCL is not used."""
     return 0
 
 
-def ddl_built() -> bool:
+def ddl_built(verbose: bool = False) -> bool:
     """Return False: IBM's DDL is not used."""
     return False
 
 
-def ccl_built() -> bool:
+def ccl_built(verbose: bool = False) -> bool:
     """Return False: oneCCL is not used."""
     return False
 

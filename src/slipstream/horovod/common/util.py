@@ -6,9 +6,14 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from slipstream.horovod.common.basics import ccl_built as ccl_built
+from slipstream.horovod.common.basics import ddl_built as ddl_built
+from slipstream.horovod.common.basics import gloo_built as gloo_built
+from slipstream.horovod.common.basics import mpi_built as mpi_built
+from slipstream.horovod.common.basics import nccl_built as nccl_built
 from slipstream.settings.changed import changed as env
 
-__all__ = ["env", "is_iterable", "num_rank_is_power_2", "split_list"]
+__all__ = ["env"]
 
 T = TypeVar("T")
 
@@ -18,6 +23,16 @@ def split_list(values: Sequence[T], parts: int) -> list[Sequence[T]]:
     length, longer = divmod(len(values), parts)
     cuts = [length * part + min(part, longer) for part in range(parts + 1)]
     return [values[begin:end] for begin, end in itertools.pairwise(cuts)]
+
+
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Return whether a framework can be used: torch."""
+    return ext_base_name == "torch"
+
+
+def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Return False: tensors are on the CPU."""
+    return False
 
 
 def is_iterable(value: Any) -> bool:

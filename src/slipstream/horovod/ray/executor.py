@@ -29,7 +29,11 @@ except ImportError as error:
 _LOOK_SECONDS = 0.1
 
 
-@dataclass(kw_only=True, slots=True)
+class PlacementTimeoutError(UnsupportedError, TimeoutError):
+    """The cluster has no room for the ranks. A TimeoutError, as Horovod's."""
+
+
+@dataclass(kw_only=True)
 class RaySettings:
     """Options of an executor.
 
@@ -144,7 +148,7 @@ class RayExecutor:
 
         Raises:
             UsageError: it was started before.
-            UnsupportedError: the cluster has no room for the ranks.
+            PlacementTimeoutError: the cluster has no room for the ranks.
         """
         if self._workers:
             raise UsageError("the executor was started before; call shutdown() first")
@@ -168,7 +172,7 @@ class RayExecutor:
         self._workers = [workers[i] for i in order]
         environments = self._environments([places[i] for i in order])
         each_own = zip(self._workers, environments, strict=True)
-        ray.get([w.set_environment.remote({**extra_env_vars, **e}) for w, e in each_own])
+        ray.get([w.set_environment.remote({**e, **extra_env_vars}) for w, e in each_own])
 
     def execute(
         self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
@@ -230,9 +234,11 @@ class RayExecutor:
             self._own_group = None
 
     def _make_workers(self) -> list[Any]:
-        group = get_current_placement_group() if self._uses_current else None
-        if group is None:
-            group = self._own_group = self._make_group()
+        current = get_current_placement_group() if self._uses_current else None
+        is_own = current is None
+        if is_own:
+            self._own_group = self._make_group()
+        group: Any = current or self._own_group
         kind = ray.remote(Worker)
         return [
             kind.options(
@@ -240,7 +246,7 @@ class RayExecutor:
                 num_gpus=self._resources.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
                     placement_group=group,
-                    placement_group_bundle_index=-1 if self._hosts is None else bundle,
+                    placement_group_bundle_index=bundle if self._hosts and is_own else -1,
                 ),
             ).remote()
             for bundle in range(self._bundles or 0)
@@ -255,9 +261,10 @@ class RayExecutor:
         ready, _ = ray.wait([group.ready()], timeout=seconds)
         if not ready:
             remove_placement_group(group)
-            raise UnsupportedError(
-                f"the cluster has no room for {self._bundles} bundles of {bundle} after {seconds}"
-                f" s; it has {ray.available_resources()} free of {ray.cluster_resources()}"
+            raise PlacementTimeoutError(
+                f"Placement group creation timed out: after {seconds} s the cluster has no room for"
+                f" {self._bundles} bundles of {bundle}; it has {ray.available_resources()} free of"
+                f" {ray.cluster_resources()}"
             )
         return group
 

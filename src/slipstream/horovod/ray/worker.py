@@ -50,7 +50,7 @@ class Worker:
 
     def set_environment(self, environ: Mapping[str, str]) -> None:
         """Sets what says which rank this is, before anything reads it."""
-        os.environ.update(environ)
+        os.environ.update({name: str(value) for name, value in environ.items()})
 
     def make_executable(
         self, kind: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -386,7 +386,10 @@ def _gathering(memory: torch.Tensor, name: str) -> Request:
 def _with_rows(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """Returns the tensor's memory; it is cut or joined along its first dimension."""
     if tensor.dim() == 0:
-        raise RefusedError(f"{what} of a rank-zero tensor; allowed: one dimension and more")
+        raise RefusedError(
+            f"{what} of a rank-zero tensor: it does not support scalar inputs; allowed: one"
+            " dimension and more"
+        )
     return plain(tensor)
 
 
@@ -408,7 +411,7 @@ def _broadcasting(
 
 def _scatterable(tensor: torch.Tensor, op: Reduction) -> torch.Tensor:
     if op not in (Average, Reduction.SUM):
-        raise RefusedError(f"reducescatter has op {op!r}; allowed: Average, Sum")
+        raise RefusedError(f"Reducescatter currently only supports AVERAGE and SUM, not {op!r}.")
     return _with_rows(tensor, "reducescatter")
 
 
@@ -432,25 +435,35 @@ def _splits(
     if splits is None:
         if rows % size:
             raise ValueError(
-                f"alltoall: the tensor has {rows} rows; allowed without splits: a multiple of the"
-                f" {size} ranks"
+                "splits not provided, but first dimension of tensor is not an even multiple of the"
+                f" number of workers. It is {rows}, there are {size}"
             )
         return [rows // size] * size
-    given = splits if isinstance(splits, torch.Tensor) else torch.tensor(list(splits))
-    if given.dtype not in (torch.int32, torch.int64) or given.numel() not in (0, size):
+    whole = (torch.int32, torch.int64)
+    given = splits if isinstance(splits, torch.Tensor) else _int32(splits)
+    if given.dtype not in whole or given.dim() != 1:
         raise ValueError(
-            f"alltoall: splits are {tuple(given.shape)} of {given.dtype}; allowed: {size} whole"
-            " numbers, int32"
+            "alltoall expects splits to contain 32-bit integer elements, in one dimension. They are"
+            f" {tuple(given.shape)} of {given.dtype}"
+        )
+    if given.numel() not in (0, size):
+        raise ValueError(
+            "Number of entries in splits does not equal number of workers. They are"
+            f" {given.numel()}, there are {size}"
         )
     numbers = [int(each) for each in given]
     if not numbers:
         return _splits(tensor, None, size)
     if min(numbers) < 0 or sum(numbers) > rows:
         raise ValueError(
-            f"alltoall: splits are {numbers}, {sum(numbers)} in all; allowed: none below 0, and at"
-            f" most the tensor's {rows} rows in all"
+            "Sum of splits entries is greater than the first dimension of tensor, or one is below"
+            f" 0. They are {numbers}, of {rows} rows"
         )
     return numbers
+
+
+def _int32(splits: Sequence[int]) -> torch.Tensor:
+    return torch.tensor(list(splits), dtype=torch.int32)
 
 
 def _rows_and_counts(results: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -84,6 +84,8 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
         raise ValueError(f"Process set does not exist or has not been registered. {process_set}")
     names = _names(optimizer, named_parameters, full_name("optimizer", None, process_set))
     grouped = _grouped(groups, [each for each in names if each.requires_grad])
+    if op == Adasum and job().world.size == 1:
+        op = Average  # of one, which is the same
     terms = Terms(
         compression=compression,
         op=op,
@@ -196,9 +198,11 @@ class _GradientOptimizer(_Distributed):
 class _AdasumOptimizer(_Distributed):
     def connect(self, names: dict[Parameter, str]) -> None:
         self._parameter_names = names
+        self.op, self.backward_passes_per_step = Adasum, 1
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Nothing: gradients add up on each rank until step() is called."""
+        """Note it: gradients add up on each rank until step() is called."""
+        self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
         """Nothing: what is reduced comes of step()."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from slipstream.horovod.common.exceptions import RefusedError
 from slipstream.horovod.common.process_sets import ProcessSet
 from slipstream.horovod.job import job, queue_of
 from slipstream.horovod.request import Handle, Request
@@ -81,7 +82,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
         ValueError: its type, device or layout is none that can be sent.
     """
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        raise ValueError(
+        raise RefusedError(
             f"Tensor type {tensor.type()} is not supported. It is on {tensor.device} with layout"
             f" {tensor.layout}; allowed: dense tensors on the CPU"
         )
@@ -135,6 +136,7 @@ def rank_in(process_set: ProcessSet, root_rank: int) -> int:
     ranks = process_set.ranks if process_set.process_set_id else list(range(job().world.size))
     if root_rank not in ranks:
         raise ValueError(
-            f"root_rank is {root_rank}; allowed: the ranks of the process set, {ranks}"
+            f"broadcast received invalid root rank {root_rank} for provided process set; allowed:"
+            f" {ranks}"
         )
     return ranks.index(root_rank)

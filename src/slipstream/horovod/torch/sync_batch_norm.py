@@ -2,6 +2,8 @@
 
 # Its methods have other names for their arguments.
 # pyright: reportIncompatibleMethodOverride=false
+# Its weight and bias may be None, whatever its types say.
+# pyright: reportUnnecessaryComparison=false
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class SyncBatchNorm(_BatchNorm):
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """Normalise a batch of shape (N, channels, ...)."""
         self._check_input_dim(batch)
-        if not (self.training and job().world.size > 1):
+        is_own = not self.training and self.track_running_stats
+        if is_own or job().world.size == 1:
             return super().forward(batch)
         others = [d for d in range(batch.dim()) if d != 1]
         whole = batch if batch.dtype == torch.float64 else batch.float()
@@ -42,10 +45,10 @@ class SyncBatchNorm(_BatchNorm):
         self._track(mean.detach(), variance.detach(), count)
         shape = [1, -1, *[1] * (batch.dim() - 2)]
         scale = torch.rsqrt(variance + self.eps)
-        if self.affine:
+        if self.weight is not None:
             scale = scale * self.weight
         normal = (whole - mean.view(shape)) * scale.view(shape)
-        result = normal + self.bias.view(shape) if self.affine else normal
+        result = normal if self.bias is None else normal + self.bias.view(shape)
         return result.to(batch.dtype)
 
     def _moments(
