@@ -154,7 +154,7 @@ class Handle:
 
     Args:
         name: of the tensor.
-        seen: called with this when somebody has seen that it is done, perhaps more than once.
+        seen: called with this when somebody has seen that it is done; once, as a rule.
         dropped: called where nobody refers to it any more, with what is awaited, if anything, and
             what then is still to be done.
     """
@@ -188,8 +188,8 @@ class Handle:
     def done(self) -> bool:
         """Returns whether wait() would return at once; does not block."""
         is_over = self.is_over()
-        if is_over and self._seen is not None:
-            self._seen(self)
+        if is_over:
+            self._tell_seen()
         return is_over
 
     def is_over(self) -> bool:
@@ -205,8 +205,7 @@ class Handle:
         with self._finishing:
             if self._error is None and self._finish is not None:
                 self._conclude(self._finish)
-        if self._seen is not None:
-            self._seen(self)
+        self._tell_seen()
 
     def wait(self) -> Any:
         """Blocks until the result is there, and returns it; again, it returns the same.
@@ -223,6 +222,11 @@ class Handle:
         """Leaves to others what makes the result: it may go into a tensor of the user's."""
         if self._finish is not None and self._dropped is not None:
             self._dropped(self._work, self._finish)
+
+    def _tell_seen(self) -> None:
+        seen, self._seen = self._seen, None
+        if seen is not None:
+            seen(self)
 
     def _conclude(self, finish: Callable[[], Any]) -> None:
         try:

@@ -66,6 +66,7 @@ _WITHOUT_MEANING = (
     *("--log-with-timestamp", "--log-without-timestamp", "--prefix-output-with-timestamp"),
     *("--log-hide-timestamp", "--no-log-hide-timestamp", "--jsrun"),
 )
+_SHORT = {"--prefix-output-with-timestamp": ("-prefix-timestamp",)}
 _WITHOUT_MEANING_VALUES = (
     *("--autotune-log-file", "--autotune-warmup-samples", "--autotune-steps-per-sample"),
     *("--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"),
@@ -148,7 +149,6 @@ def _parser() -> argparse.ArgumentParser:
     add("-H", "--hosts", help="hosts and their slots: a:2,b:2")
     add("-hostfile", "--hostfile", help="a file of lines such as: a slots=2")
     add("-p", "--ssh-port", type=int, help="of sshd on the hosts")
-    add("-prefix-timestamp", dest="prefix", action="store_true", help=argparse.SUPPRESS)
     add("-i", "--ssh-identity-file", help="key for ssh")
     add("--output-filename", help="folder for files with what each rank writes")
     add("-v", "--version", action="version", version=f"slipstream {version('slipstream')}")
@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     for option, name in _FLAGS:
         add(option, action="store_true", help=f"sets {name}")
     for option in _WITHOUT_MEANING:
-        add(option, action="store_true", help=argparse.SUPPRESS)
+        add(option, *_SHORT.get(option, ()), action="store_true", help=argparse.SUPPRESS)
     for option in (*_WITHOUT_MEANING_VALUES, *_NOT_THERE):
         add(option, help=argparse.SUPPRESS)
     add("command", nargs=argparse.REMAINDER, help="and its arguments")

@@ -11,6 +11,7 @@ import torch
 
 from slipstream.horovod.common.exceptions import HorovodInternalError, RefusedError
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.common.util import num_rank_is_power_2
 from slipstream.horovod.job import queue_of
 from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.request import Request
@@ -115,7 +116,7 @@ def _check_adasum(process_set: ProcessSet) -> None:
     size = queue_of(process_set).group.size
     if process_set is not global_process_set:
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
-    if size & (size - 1):
+    if not num_rank_is_power_2(size):
         raise NotImplementedError(
             f"Running Adasum with non-power of 2 ranks is not supported yet. There are {size}."
         )

@@ -13,6 +13,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.common.util import split_list
 from slipstream.horovod.job import job, queue_of
 from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.torch.compression import Compression, Compressor
@@ -277,9 +278,7 @@ def _grouped(
             raise ValueError(
                 "groups should be a non-negative integer or a list of list of torch.Tensor."
             )
-        count = len(parameters)
-        cuts = [count * part // groups for part in range(groups + 1)]
-        return [parameters[begin:end] for begin, end in itertools.pairwise(cuts) if begin < end]
+        return [list(group) for group in split_list(parameters, groups) if group]
     seen: set[int] = set()
     members: list[Any] = list(itertools.chain.from_iterable(groups))
     for each in members:

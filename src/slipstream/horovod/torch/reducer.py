@@ -100,8 +100,8 @@ class Reducer:
             if each not in self._sent:
                 self._send(self._group_of.get(each, (each,)))
         try:
-            for under_way in self._under_way.values():
-                under_way.finish()
+            for members in list(self._under_way):
+                self._under_way.pop(members).finish()
         finally:
             self.reset()
 
