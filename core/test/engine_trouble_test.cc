@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <random>
+#include <thread>
 
+#include "engine/completion.h"
 #include "engine_world.h"
 #include "tcp_world.h"
 
@@ -208,6 +212,26 @@ TEST(Trouble, CountsThatDoNotFitAreAMismatch) {
       EXPECT_NE(error.find("ranks passed different things"), std::string::npos)
           << sent << " sent, " << expected << " expected: " << error;
     });
+  }
+}
+
+// ThreadSanitizer saw the text read by one thread and deleted by another (CI, November 2026).
+TEST(Trouble, AnyThreadMayBeTheLastToDropAnError) {
+  const std::string text = "a message that is long enough for the heap";
+  for (int round = 0; round < 500; ++round) {
+    auto completion = std::make_shared<Completion>();
+    std::vector<std::thread> waiters;
+    for (int i = 0; i < 2; ++i) {
+      waiters.emplace_back([mine = completion, &text]() mutable {
+        mine->wait(Clock::now() + std::chrono::seconds(30));
+        const Error thrown = *mine->error();
+        mine.reset();
+        EXPECT_EQ(thrown.what(), text);
+      });
+    }
+    completion->finish(Error(ErrorKind::kPeer, text));
+    completion.reset();
+    for (std::thread& waiter : waiters) waiter.join();
   }
 }
 
