@@ -1,0 +1,160 @@
+// Activations on vectors of float32. Included once per SIMD target, as Highway's own headers are.
+#if defined(SLIPSTREAM_KERNELS_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLIPSTREAM_KERNELS_ACTIVATION_INL_H_
+#undef SLIPSTREAM_KERNELS_ACTIVATION_INL_H_
+#else
+#define SLIPSTREAM_KERNELS_ACTIVATION_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "curve.h"
+#include "epilogue.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace slipstream::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// 1 / x to the last bit but one: the CPU's estimate and one step of Newton.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V reciprocal(D d, V x) {
+  const V estimate = hn::ApproximateReciprocal(x);
+  return hn::Mul(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 2.0F)));
+}
+
+/// e^x to about 2e-7 relative, for x in [-87, 87]; others are taken as the nearest of these. A
+/// power of two of the integer part, times a polynomial in the rest (Cephes' coefficients).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exponential(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  x = hn::Min(hn::Max(x, hn::Set(d, -87.0F)), hn::Set(d, 87.0F));
+  const V whole = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504F)));
+  V rest = hn::NegMulAdd(whole, hn::Set(d, 0.693359375F), x);
+  rest = hn::NegMulAdd(whole, hn::Set(d, -2.12194440e-4F), rest);
+  V sum = hn::Set(d, 1.9875691500e-4F);
+  sum = hn::MulAdd(sum, rest, hn::Set(d, 1.3981999507e-3F));
+  sum = hn::MulAdd(sum, rest, hn::Set(d, 8.3334519073e-3F));
+  sum = hn::MulAdd(sum, rest, hn::Set(d, 4.1665795894e-2F));
+  sum = hn::MulAdd(sum, rest, hn::Set(d, 1.6666665459e-1F));
+  sum = hn::MulAdd(sum, rest, hn::Set(d, 5.0000001201e-1F));
+  sum = hn::Add(hn::MulAdd(sum, hn::Mul(rest, rest), rest), hn::Set(d, 1.0F));
+  const auto power = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, sum), power));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V sigmoid(D d, V x) {
+  return reciprocal(d, hn::Add(hn::Set(d, 1.0F), exponential(d, hn::Neg(x))));
+}
+
+/// x (1 + erf(x / sqrt 2)) / 2, erf to 2e-7 (Abramowitz and Stegun, 7.1.26).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V gelu(D d, V x) {
+  const V z = hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678F));
+  const V t = reciprocal(d, hn::MulAdd(z, hn::Set(d, 0.3275911F), hn::Set(d, 1.0F)));
+  V sum = hn::Set(d, 1.061405429F);
+  sum = hn::MulAdd(sum, t, hn::Set(d, -1.453152027F));
+  sum = hn::MulAdd(sum, t, hn::Set(d, 1.421413741F));
+  sum = hn::MulAdd(sum, t, hn::Set(d, -0.284496736F));
+  sum = hn::MulAdd(sum, t, hn::Set(d, 0.254829592F));
+  const V tail = hn::Mul(hn::Mul(sum, t), exponential(d, hn::Neg(hn::Mul(z, z))));
+  const V half = hn::Mul(x, hn::Set(d, 0.5F));
+  return hn::MulAdd(hn::Abs(half), hn::Sub(hn::Set(d, 1.0F), tail), half);
+}
+
+template <Activation kActivation, class D, class V = hn::Vec<D>>
+HWY_INLINE V activate(D d, V x, float alpha, float beta) {
+  const V zero = hn::Zero(d);
+  const V one = hn::Set(d, 1.0F);
+  if constexpr (kActivation == Activation::kSilu) return hn::Mul(x, sigmoid(d, x));
+  if constexpr (kActivation == Activation::kSigmoid) return sigmoid(d, x);
+  if constexpr (kActivation == Activation::kGelu) return gelu(d, x);
+  if constexpr (kActivation == Activation::kTanh) {
+    return hn::MulSub(hn::Set(d, 2.0F), sigmoid(d, hn::Add(x, x)), one);
+  }
+  if constexpr (kActivation == Activation::kHardSwish) {
+    const V gate = hn::MulAdd(x, hn::Set(d, 1.0F / 6.0F), hn::Set(d, 0.5F));
+    return hn::Mul(x, hn::Min(hn::Max(gate, zero), one));
+  }
+  if constexpr (kActivation == Activation::kHardSigmoid) {
+    const V gate = hn::MulAdd(x, hn::Set(d, alpha), hn::Set(d, beta));
+    return hn::Min(hn::Max(gate, zero), one);
+  }
+  if constexpr (kActivation == Activation::kLeakyRelu) {
+    return hn::MulAdd(hn::Min(x, zero), hn::Set(d, alpha), hn::Max(x, zero));
+  }
+  return x;
+}
+
+/// How a value that is written as a byte may be activated: by straight lines, closer than a byte can
+/// tell. Both SiLU and GELU are max(x, 0) + rest(|x|), and the rest is 0 beyond `Curve::reach`.
+template <Activation kActivation, Number kOutput>
+struct Activator {
+  explicit HWY_INLINE Activator(const Epilogue& epilogue)
+      : alpha_(epilogue.alpha), beta_(epilogue.beta) {}
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V operator()(D d, V x) const {
+    return activate<kActivation>(d, x, alpha_, beta_);
+  }
+
+ private:
+  float alpha_, beta_;
+};
+
+#if HWY_TARGET == HWY_AVX3
+template <Activation kActivation>
+  requires(kActivation == Activation::kSilu || kActivation == Activation::kGelu)
+struct Activator<kActivation, Number::kUInt8> {
+  explicit HWY_INLINE Activator(const Epilogue& /*epilogue*/) {
+    const Curve& curve = curve_of(kActivation);
+    for (std::size_t half = 0; half < 2; ++half) {
+      slope_[half] = _mm512_loadu_ps(curve.slope + 16 * half);
+      height_[half] = _mm512_loadu_ps(curve.height + 16 * half);
+    }
+    reach_ = _mm512_set1_ps(curve.reach);
+    per_segment_ = _mm512_set1_ps(Curve::kSegments / curve.reach);
+  }
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V operator()(D /*d*/, V x) const {
+    const __m512 at = _mm512_min_ps(_mm512_abs_ps(x.raw), reach_);
+    // Adding 2^23 leaves the nearest whole number in the lowest bits.
+    const __m512 moved = _mm512_fmadd_ps(at, per_segment_, _mm512_set1_ps(8388608.0F));
+    const __m512i segment = _mm512_castps_si512(moved);
+    const __m512 slope = _mm512_permutex2var_ps(slope_[0], segment, slope_[1]);
+    const __m512 height = _mm512_permutex2var_ps(height_[0], segment, height_[1]);
+    const __m512 rest = _mm512_fmadd_ps(at, slope, height);
+    return V{_mm512_add_ps(_mm512_max_ps(x.raw, _mm512_setzero_ps()), rest)};
+  }
+
+ private:
+  __m512 slope_[2], height_[2], reach_, per_segment_;
+};
+#endif
+
+/// Calls `work` with the activation as a compile-time constant: work(std::integral_constant<...>).
+template <class Work>
+HWY_INLINE void with_activation(Activation activation, const Work& work) {
+  switch (activation) {
+    case Activation::kNone:
+      return work(std::integral_constant<Activation, Activation::kNone>());
+    case Activation::kSilu:
+      return work(std::integral_constant<Activation, Activation::kSilu>());
+    case Activation::kHardSwish:
+      return work(std::integral_constant<Activation, Activation::kHardSwish>());
+    case Activation::kSigmoid:
+      return work(std::integral_constant<Activation, Activation::kSigmoid>());
+    case Activation::kHardSigmoid:
+      return work(std::integral_constant<Activation, Activation::kHardSigmoid>());
+    case Activation::kGelu:
+      return work(std::integral_constant<Activation, Activation::kGelu>());
+    case Activation::kTanh:
+      return work(std::integral_constant<Activation, Activation::kTanh>());
+    case Activation::kLeakyRelu:
+      return work(std::integral_constant<Activation, Activation::kLeakyRelu>());
+  }
+}
+
+}  // namespace slipstream::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

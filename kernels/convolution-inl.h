@@ -1,0 +1,291 @@
+// The convolution, for one SIMD target and level; see levels.h. Included once for each, so no guard.
+#if KERNELS_LEVEL == 2
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni,avx512bf16")
+namespace slipstream::kernels::N_AVX3_BF16 {
+namespace hn = hwy::HWY_NAMESPACE;
+using namespace HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the same at level 0
+#elif KERNELS_LEVEL == 1
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+namespace slipstream::kernels::N_AVX3_VNNI {
+namespace hn = hwy::HWY_NAMESPACE;
+using namespace HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the same at level 0
+#else
+HWY_BEFORE_NAMESPACE();
+namespace slipstream::kernels::HWY_NAMESPACE {
+#endif
+
+
+using F32 = hn::CappedTag<float, 16>;
+using I32 = hn::RebindToSigned<F32>;
+using U8 = hn::Repartition<std::uint8_t, F32>;
+
+constexpr std::size_t kLanes = HWY_MIN(HWY_LANES(float), 16);
+constexpr std::size_t kVectors = 16 / kLanes;  // per group of 16 columns
+
+/// Multiplies one unit of four bytes of the input, in every lane, by one vector of weights.
+struct Float32 {
+  using D = F32;
+  HWY_INLINE static hn::Vec<F32> load(const std::uint8_t* unit) {
+    float value;
+    std::memcpy(&value, unit, 4);
+    return hn::Set(F32(), value);
+  }
+  HWY_INLINE static hn::Vec<F32> weights(const std::uint8_t* at) {
+    return hn::Load(F32(), reinterpret_cast<const float*>(at));
+  }
+  HWY_INLINE static hn::Vec<F32> add(hn::Vec<F32> sum, hn::Vec<F32> unit, hn::Vec<F32> weight) {
+    return hn::MulAdd(unit, weight, sum);
+  }
+};
+
+struct Int8 {
+  using D = I32;
+  HWY_INLINE static hn::Vec<I32> load(const std::uint8_t* unit) {
+    std::int32_t value;
+    std::memcpy(&value, unit, 4);
+    return hn::Set(I32(), value);
+  }
+  HWY_INLINE static hn::Vec<I32> weights(const std::uint8_t* at) {
+    return hn::Load(I32(), reinterpret_cast<const std::int32_t*>(at));
+  }
+  HWY_INLINE static hn::Vec<I32> add(hn::Vec<I32> sum, hn::Vec<I32> unit, hn::Vec<I32> weight) {
+#if KERNELS_LEVEL >= 1
+    // As an instruction, because gcc 12 copies the sums of the intrinsic to other registers and back.
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(unit.raw), "v"(weight.raw));
+    return sum;
+#elif HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+    const hn::Repartition<std::int16_t, F32> d16;
+    const hn::Repartition<std::uint16_t, F32> du16;
+    const auto units = hn::BitCast(du16, unit);
+    const auto even = hn::BitCast(d16, hn::And(units, hn::Set(du16, 0x00FF)));
+    const auto odd = hn::BitCast(d16, hn::ShiftRight<8>(units));
+    const auto both = hn::BitCast(d16, weight);
+    const auto even_weights = hn::ShiftRight<8>(hn::ShiftLeft<8>(both));
+    const auto odd_weights = hn::ShiftRight<8>(both);
+    auto unused = hn::Zero(I32());  // on x86 all pairs are added to the first sum
+    sum = hn::ReorderWidenMulAccumulate(I32(), even, even_weights, sum, unused);
+    return hn::ReorderWidenMulAccumulate(I32(), odd, odd_weights, sum, unused);
+#else
+    const I32 d;
+    const auto byte = hn::Set(d, 0xFF);
+    const auto product = [&](auto units, auto weights) {
+      return hn::Mul(hn::And(units, byte), hn::ShiftRight<24>(weights));
+    };
+    sum = hn::Add(sum, product(unit, hn::ShiftLeft<24>(weight)));
+    sum = hn::Add(sum, product(hn::ShiftRight<8>(unit), hn::ShiftLeft<16>(weight)));
+    sum = hn::Add(sum, product(hn::ShiftRight<16>(unit), hn::ShiftLeft<8>(weight)));
+    return hn::Add(sum, product(hn::ShiftRight<24>(unit), weight));
+#endif
+  }
+};
+
+#if KERNELS_LEVEL == 2
+struct BFloat16 {
+  using D = F32;
+  HWY_INLINE static hn::Vec<F32> load(const std::uint8_t* unit) { return Float32::load(unit); }
+  HWY_INLINE static hn::Vec<F32> weights(const std::uint8_t* at) { return Float32::weights(at); }
+  HWY_INLINE static hn::Vec<F32> add(hn::Vec<F32> sum, hn::Vec<F32> unit, hn::Vec<F32> weight) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(unit.raw), "v"(weight.raw));
+    return sum;
+  }
+};
+#else
+/// Where the CPU has no products of bfloat16, the two of a unit become float32.
+struct BFloat16 {
+  using D = F32;
+  HWY_INLINE static hn::Vec<F32> load(const std::uint8_t* unit) { return Float32::load(unit); }
+  HWY_INLINE static hn::Vec<F32> weights(const std::uint8_t* at) { return Float32::weights(at); }
+  HWY_INLINE static hn::Vec<F32> low(hn::Vec<F32> pair) {
+    return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::BitCast(hn::RebindToUnsigned<F32>(), pair)));
+  }
+  HWY_INLINE static hn::Vec<F32> high(hn::Vec<F32> pair) {
+    const hn::RebindToUnsigned<F32> du;
+    return hn::BitCast(F32(), hn::And(hn::BitCast(du, pair), hn::Set(du, 0xFFFF0000U)));
+  }
+  HWY_INLINE static hn::Vec<F32> add(hn::Vec<F32> sum, hn::Vec<F32> unit, hn::Vec<F32> weight) {
+    return hn::MulAdd(high(unit), high(weight), hn::MulAdd(low(unit), low(weight), sum));
+  }
+};
+#endif
+
+/// The sums of `kRows` pixels by `kGroups` groups of 16 columns, left in `sums` row by row.
+template <class Multiply, std::size_t kRows, std::size_t kGroups>
+HWY_INLINE void sum_tile(const std::vector<Run>& runs, const std::uint8_t* const* pixels,
+                         const std::uint8_t* HWY_RESTRICT weights, void* HWY_RESTRICT sums) {
+  constexpr std::size_t kWide = kGroups * kVectors;
+  const typename Multiply::D d;
+  using V = hn::Vec<typename Multiply::D>;
+  V total[kRows][kWide];
+#pragma GCC unroll 16
+  for (std::size_t row = 0; row < kRows; ++row) {
+#pragma GCC unroll 16
+    for (std::size_t wide = 0; wide < kWide; ++wide) total[row][wide] = hn::Zero(d);
+  }
+  // There is a run, and a run has a unit: loops that know it spare the sums a way through memory.
+  const Run* run = runs.data();
+  const Run* const end = run + runs.size();
+  do {
+    const std::uint8_t* at[kRows];
+    for (std::size_t row = 0; row < kRows; ++row) at[row] = pixels[row] + run->offset;
+    const auto units = static_cast<std::ptrdiff_t>(run->units);
+    std::ptrdiff_t unit = 0;
+    do {
+      V weight[kWide];
+      for (std::size_t wide = 0; wide < kWide; ++wide) {
+        weight[wide] = Multiply::weights(weights + wide * kLanes * 4);
+      }
+      weights += kGroups * 64;
+      for (std::size_t row = 0; row < kRows; ++row) {
+        const V value = Multiply::load(at[row] + unit * 4);
+        for (std::size_t wide = 0; wide < kWide; ++wide) {
+          total[row][wide] = Multiply::add(total[row][wide], value, weight[wide]);
+        }
+      }
+    } while (++unit != units);
+  } while (++run != end);
+  auto* out = static_cast<hn::TFromD<typename Multiply::D>*>(sums);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    for (std::size_t wide = 0; wide < kWide; ++wide) {
+      hn::Store(total[row][wide], d, out + (row * kWide + wide) * kLanes);
+    }
+  }
+}
+
+// AVX-512 has 32 registers: the sums, one row of weights and one unit of input must fit.
+constexpr std::size_t kGroupsAtOnce = HWY_TARGET <= HWY_AVX3 ? 4 : 1;
+constexpr std::size_t rows_at_once(std::size_t groups) {
+  if (HWY_TARGET > HWY_AVX3) return 6;
+  return groups == 4 ? 6 : groups == 3 ? 9 : groups == 2 ? 12 : 16;
+}
+constexpr std::size_t kMostRows = 16;
+
+template <class Multiply, std::size_t kGroups>
+void sum_rows(std::size_t rows, const std::vector<Run>& runs, const std::uint8_t* const* pixels,
+              const std::uint8_t* weights, void* sums) {
+  constexpr std::size_t kRows = rows_at_once(kGroups);
+  if (rows * 3 <= kRows) {
+    sum_tile<Multiply, kRows / 3, kGroups>(runs, pixels, weights, sums);
+  } else if (rows * 3 <= kRows * 2) {
+    sum_tile<Multiply, kRows / 3 * 2, kGroups>(runs, pixels, weights, sums);
+  } else {
+    sum_tile<Multiply, kRows, kGroups>(runs, pixels, weights, sums);
+  }
+}
+
+struct Places {
+  const std::uint8_t* input[kMostRows];
+  const std::uint8_t* addend[kMostRows];
+  std::uint8_t* output[kMostRows];
+};
+
+/// Goes through output pixels in order and knows where each one's first tap, addend and output lie.
+class Walk {
+ public:
+  Walk(const Convolution& of, std::size_t pixel, const std::uint8_t* input,
+       const std::uint8_t* addend, std::uint8_t* output)
+      : of_(of), input_(input), addend_(addend), output_(output) {
+    column_ = pixel % of.columns;
+    row_ = pixel / of.columns % of.rows;
+    batch_ = pixel / of.columns / of.rows;
+    go();
+  }
+  /// Sets the places of the next `count` pixels.
+  HWY_INLINE void take(std::size_t count, Places& places) {
+    std::size_t done = 0;
+    while (done < count) {
+      const std::size_t here = HWY_MIN(count - done, of_.columns - column_);
+      step(here, of_.input.pixel, at_input_, places.input + done);
+      step(here, of_.output.pixel, at_output_, places.output + done);
+      if (of_.addend.pixel != 0) step(here, of_.addend.pixel, at_addend_, places.addend + done);
+      done += here;
+      column_ += here;
+      if (column_ == of_.columns) next_row();
+    }
+  }
+
+ private:
+  template <typename Pointer>
+  HWY_INLINE static void step(std::size_t count, std::ptrdiff_t by, Pointer& at, Pointer* places) {
+    Pointer here = at;
+    for (std::size_t i = 0; i < count; ++i, here += by) places[i] = here;
+    at = here;
+  }
+  void next_row() {
+    column_ = 0;
+    if (++row_ == of_.rows) {
+      row_ = 0;
+      ++batch_;
+    }
+    go();
+  }
+  void go() {
+    at_input_ = input_ + of_.input.at(batch_, row_, column_);
+    at_addend_ = addend_ + of_.addend.at(batch_, row_, column_);
+    at_output_ = output_ + of_.output.at(batch_, row_, column_);
+  }
+
+  const Convolution& of_;
+  const std::uint8_t *input_, *addend_, *at_input_, *at_addend_;
+  std::uint8_t *output_, *at_output_;
+  std::size_t column_, row_, batch_;
+};
+
+template <class Multiply, std::size_t kGroups>
+void convolve_panel(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
+                    std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t channel,
+                    const std::uint8_t* weights) {
+  constexpr std::size_t kRows = rows_at_once(kGroups);
+  alignas(64) hn::TFromD<typename Multiply::D> sums[kRows * kGroups * 16];
+  const std::ptrdiff_t output_size = static_cast<std::ptrdiff_t>(size_of(of.epilogue.output));
+  const std::ptrdiff_t addend_size = static_cast<std::ptrdiff_t>(size_of(of.epilogue.addend));
+  const auto first = static_cast<std::ptrdiff_t>(channel);
+  Walk walk(of, begin, input, addend + first * addend_size, output + first * output_size);
+  Places places;
+  for (std::size_t pixel = begin; pixel < end; pixel += kRows) {
+    const std::size_t rows = std::min(kRows, end - pixel);
+    walk.take(rows, places);
+    for (std::size_t row = rows; row < kRows; ++row) places.input[row] = places.input[0];
+    sum_rows<Multiply, kGroups>(rows, of.runs, places.input, weights, sums);
+    finish(of.epilogue, sums, kGroups * 16, kGroups * 16, channel, {rows, places.addend, places.output});
+  }
+}
+
+template <class Multiply>
+void convolve_all(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
+                  std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
+                  std::size_t last) {
+  std::size_t units = 0;
+  for (const Run& run : of.runs) units += run.units;
+  const Panels panels(of.channels, kGroupsAtOnce);
+  for (std::size_t panel = first; panel < last; ++panel) {
+    const std::size_t channel = panels.begin(panel) * 16;
+    const std::uint8_t* weights = of.weights.data() + channel * units * 4;
+    const std::size_t groups = panels.begin(panel + 1) - panels.begin(panel);
+    const auto work = [&](auto constant) {
+      convolve_panel<Multiply, constant>(of, input, addend, output, begin, end, channel, weights);
+    };
+    if (groups == 1) work(std::integral_constant<std::size_t, 1>());
+    if constexpr (kGroupsAtOnce > 1) {
+      if (groups == 2) work(std::integral_constant<std::size_t, 2>());
+      if (groups == 3) work(std::integral_constant<std::size_t, 3>());
+      if (groups == 4) work(std::integral_constant<std::size_t, 4>());
+    }
+  }
+}
+
+void convolve(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
+              std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
+              std::size_t last) {
+  if (of.operand == Operand::kFloat32) {
+    convolve_all<Float32>(of, input, addend, output, begin, end, first, last);
+  } else if (of.operand == Operand::kBFloat16) {
+    convolve_all<BFloat16>(of, input, addend, output, begin, end, first, last);
+  } else {
+    convolve_all<Int8>(of, input, addend, output, begin, end, first, last);
+  }
+}
+
+std::size_t groups_at_once() { return kGroupsAtOnce; }
+
+}  // namespace
+HWY_AFTER_NAMESPACE();

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "aligned.h"
+#include "epilogue.h"
+#include "place.h"
+
+// Convolutions of every size, and matrix products, as one loop: every output pixel is a row of a
+// product whose other side is the packed weights; where its inputs lie follows from the pixel's
+// address and a short list of runs, so nothing is copied ("indirect convolution": Dukhan, 2019).
+namespace slipstream::kernels {
+
+/// What a convolution multiplies. Each is taken in units of four bytes.
+enum class Operand : std::uint8_t {
+  kFloat32,  ///< one float32 by one float32
+  kBFloat16, ///< two bfloat16 by two bfloat16, summed in float32
+  kInt8,     ///< four uint8 by four int8, summed in int32
+};
+
+/// Bytes of one pixel's input that lie one after another.
+struct Run {
+  std::ptrdiff_t offset;  ///< from the first tap of the pixel, bytes
+  std::size_t units;      ///< of four bytes
+};
+
+struct Convolution {
+  Operand operand = Operand::kFloat32;
+  std::size_t batch = 1, rows = 1, columns = 1;  ///< of the output
+  std::size_t channels = 0;                      ///< of the output
+  Pitch input;       ///< from one output pixel's first tap to the next one's
+  Pitch output;
+  Pitch addend;      ///< of what the epilogue adds
+  std::vector<Run> runs;
+  Aligned<std::uint8_t> weights;  ///< as pack() leaves them
+  Epilogue epilogue;
+
+  [[nodiscard]] std::size_t pixels() const { return batch * rows * columns; }
+};
+
+/// How groups of 16 channels are shared out to panels, of which each is computed at once: as few
+/// panels as the CPU's registers allow, as even as possible.
+struct Panels {
+  std::size_t groups, count;
+
+  Panels(std::size_t channels, std::size_t at_once)
+      : groups((channels + 15) / 16), count((groups + at_once - 1) / at_once) {}
+  /// The first group of a panel.
+  [[nodiscard]] std::size_t begin(std::size_t panel) const { return panel * groups / count; }
+};
+
+/// Groups that are computed at once on this CPU.
+std::size_t groups_at_once();
+
+/// Units of four bytes where they lie: unit u of channel c at data + c channel_step + u unit_step.
+struct Matrix {
+  const std::uint8_t* data;
+  std::ptrdiff_t channel_step, unit_step;
+  std::size_t channels, units;
+};
+
+/// Panels of [unit][column][4 bytes], the last one padded with zeros to 16 columns.
+Aligned<std::uint8_t> pack(const Matrix& matrix);
+/// The same into memory of (channels rounded up to 16) * units * 4 bytes.
+void pack_into(const Matrix& matrix, std::uint8_t* packed);
+
+/// Computes the output pixels [begin, end) of the panels [first, last).
+void convolve(const Convolution& convolution, const std::uint8_t* input, const std::uint8_t* addend,
+              std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
+              std::size_t last);
+
+}  // namespace slipstream::kernels

@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "steps.h"
+
+namespace slipstream::kernels {
+namespace {
+
+std::size_t padded(std::size_t channels) { return (channels + 15) / 16 * 16; }
+
+/// From one output pixel's first tap to the next one's.
+Pitch strided(const Tensor& input, const Window& window) {
+  return {input.pitch.batch, input.pitch.row * static_cast<std::ptrdiff_t>(window.row_stride),
+          input.pitch.pixel * static_cast<std::ptrdiff_t>(window.column_stride)};
+}
+
+std::ptrdiff_t tap(const Tensor& input, const Window& window, std::size_t row, std::size_t column) {
+  const auto down = static_cast<std::ptrdiff_t>(row * window.row_dilation) -
+                    static_cast<std::ptrdiff_t>(window.above);
+  const auto right = static_cast<std::ptrdiff_t>(column * window.column_dilation) -
+                     static_cast<std::ptrdiff_t>(window.left);
+  return down * input.pitch.row + right * input.pitch.pixel;
+}
+
+/// The taps of a kernel's row are one run where nothing lies between the pixels.
+std::vector<Run> runs_of(const Tensor& input, const Window& window, std::size_t bytes) {
+  const bool merged = input.pitch.pixel == static_cast<std::ptrdiff_t>(bytes) &&
+                      window.column_dilation == 1;
+  std::vector<Run> runs;
+  for (std::size_t row = 0; row < window.rows; ++row) {
+    if (merged) {
+      runs.push_back({tap(input, window, row, 0), (window.columns * bytes + 3) / 4});
+      continue;
+    }
+    for (std::size_t column = 0; column < window.columns; ++column) {
+      runs.push_back({tap(input, window, row, column), (bytes + 3) / 4});
+    }
+  }
+  return runs;
+}
+
+/// The weights of each output channel run by run, each run padded to whole units.
+Aligned<std::uint8_t> by_runs(const std::uint8_t* weights, std::size_t channels, std::size_t bytes,
+                              const std::vector<Run>& runs) {
+  std::size_t units = 0;
+  for (const Run& run : runs) units += run.units;
+  const std::size_t run_bytes = bytes / runs.size();
+  Aligned<std::uint8_t> matrix(channels * units * 4);
+  for (std::size_t channel = 0; channel < channels; ++channel) {
+    std::uint8_t* to = matrix.data() + channel * units * 4;
+    for (std::size_t run = 0; run < runs.size(); ++run, to += runs[run - 1].units * 4) {
+      std::memcpy(to, weights + channel * bytes + run * run_bytes, run_bytes);
+    }
+  }
+  return matrix;
+}
+
+/// Cuts `count` into parts of whole `multiple`s, a few for each thread.
+struct Cut {
+  std::size_t parts, size;
+  Cut(std::size_t count, std::size_t multiple, std::size_t threads) {
+    const std::size_t wanted = threads == 1 ? 1 : threads * 4;
+    size = ((count + wanted - 1) / wanted + multiple - 1) / multiple * multiple;
+    parts = (count + size - 1) / size;
+  }
+};
+
+/// Rows that follow each other without a gap are one row.
+void flatten(Convolution& of) {
+  const auto gapless = [&](const Pitch& pitch) {
+    return pitch.row == pitch.pixel * static_cast<std::ptrdiff_t>(of.columns);
+  };
+  if (!gapless(of.input) || !gapless(of.output)) return;
+  if (of.epilogue.adds != Epilogue::Adds::kNothing && !gapless(of.addend)) return;
+  of.columns *= of.rows;
+  of.rows = 1;
+}
+
+void run_convolution(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
+                     std::uint8_t* output, Workers& workers) {
+  constexpr std::size_t kRows = 48;  // whole tiles of every height but nine
+  const std::size_t panels = Panels(of.channels, groups_at_once()).count;
+  const Cut pixels(of.pixels(), kRows, workers.threads());
+  const Cut columns(panels, 1, pixels.parts >= workers.threads() * 2 ? 1 : workers.threads());
+  workers.share(pixels.parts * columns.parts, [&](std::size_t part) {
+    const std::size_t first = part / pixels.parts * columns.size;
+    const std::size_t begin = part % pixels.parts * pixels.size;
+    convolve(of, input, addend, output, begin, std::min(begin + pixels.size, of.pixels()), first,
+             std::min(first + columns.size, panels));
+  });
+}
+
+}  // namespace
+
+Step convolution(const Tensor& input, const Tensor& output, const std::optional<Tensor>& addend,
+                 const Window& window, const void* weights, Epilogue epilogue) {
+  const std::size_t size = size_of(input.number);
+  const std::size_t bytes = input.channels * size;
+  auto of = std::make_shared<Convolution>();
+  of->operand = size == 1 ? Operand::kInt8 : size == 2 ? Operand::kBFloat16 : Operand::kFloat32;
+  of->batch = output.batch;
+  of->rows = output.rows;
+  of->columns = output.columns;
+  of->channels = output.channels;
+  of->input = strided(input, window);
+  of->output = output.pitch;
+  if (addend) of->addend = addend->pitch;
+  of->epilogue = std::move(epilogue);
+  of->runs = runs_of(input, window, bytes);
+  flatten(*of);
+  std::size_t units = 0;
+  for (const Run& run : of->runs) units += run.units;
+  const auto matrix =
+      by_runs(static_cast<const std::uint8_t*>(weights), output.channels,
+              bytes * window.rows * window.columns, of->runs);
+  of->weights = pack({matrix.data(), static_cast<std::ptrdiff_t>(units * 4), 4, output.channels, units});
+  return {"convolution", [of, input, output, addend](const Memory& memory, Workers& workers) {
+            run_convolution(*of, memory.at(input), addend ? memory.at(*addend) : nullptr,
+                            memory.at(output), workers);
+          }};
+}
+
+Step depthwise(const Tensor& input, const Tensor& output, const std::optional<Tensor>& addend,
+               const Window& window, const float* weights, bool whole, Epilogue epilogue) {
+  auto of = std::make_shared<Depthwise>();
+  of->number = input.number;
+  of->batch = output.batch;
+  of->rows = output.rows;
+  of->columns = output.columns;
+  of->channels = output.channels;
+  of->kernel_rows = window.rows;
+  of->kernel_columns = window.columns;
+  of->row_step = input.pitch.row * static_cast<std::ptrdiff_t>(window.row_dilation);
+  of->column_step = input.pitch.pixel * static_cast<std::ptrdiff_t>(window.column_dilation);
+  of->input = strided(input, window);
+  of->output = output.pitch;
+  if (addend) of->addend = addend->pitch;
+  const std::size_t taps = window.rows * window.columns;
+  of->weights.resize(taps * padded(output.channels));
+  for (std::size_t at = 0; at < taps; ++at) {
+    std::copy_n(weights + at * output.channels, output.channels,
+                of->weights.data() + at * padded(output.channels));
+  }
+  const bool quads = whole && has_quads() && input.number == Number::kUInt8 && taps > 1 &&
+                     window.column_dilation == 1;
+  if (quads) of->quads = pack_quads(*of, window.column_stride);
+  of->epilogue = std::move(epilogue);
+  const std::ptrdiff_t first = tap(input, window, 0, 0);
+  return {"depthwise", [of, input, output, addend, first](const Memory& memory, Workers& workers) {
+            const Cut lines(of->lines(), 1, workers.threads());
+            workers.share(lines.parts, [&](std::size_t part) {
+              const std::size_t begin = part * lines.size;
+              convolve(*of, memory.at(input) + first, addend ? memory.at(*addend) : nullptr,
+                       memory.at(output), begin, std::min(begin + lines.size, of->lines()));
+            });
+          }};
+}
+
+Step border(const Tensor& inner, std::size_t above, std::size_t left, std::size_t below,
+            std::size_t right, std::uint8_t byte) {
+  return {"border", [=](const Memory& memory, Workers& /*workers*/) {
+            const auto pixel = static_cast<std::size_t>(inner.pitch.pixel);
+            const std::size_t wide = (left + inner.columns + right) * pixel;
+            for (std::size_t batch = 0; batch < inner.batch; ++batch) {
+              std::uint8_t* row = memory.at(inner) + inner.pitch.at(batch, 0, 0) -
+                                  static_cast<std::ptrdiff_t>(above) * inner.pitch.row -
+                                  static_cast<std::ptrdiff_t>(left * pixel);
+              for (std::size_t y = 0; y < above + inner.rows + below; ++y, row += inner.pitch.row) {
+                if (y < above || y >= above + inner.rows) {
+                  std::memset(row, byte, wide);
+                } else {
+                  std::memset(row, byte, left * pixel);
+                  std::memset(row + (left + inner.columns) * pixel, byte, right * pixel);
+                }
+              }
+            }
+          }};
+}
+
+}  // namespace slipstream::kernels

@@ -1,0 +1,240 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "steps.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "steps_text.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "epilogue-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace slipstream::kernels::HWY_NAMESPACE {
+
+HWY_INLINE float sum_of(hn::Vec<Lane> value) {
+  const Lane d;
+  alignas(64) float lanes[16];
+  hn::Store(value, d, lanes);
+  float sum = 0.0F;
+  for (std::size_t lane = 0; lane < hn::Lanes(d); ++lane) sum += lanes[lane];
+  return sum;
+}
+
+HWY_INLINE float greatest_of(hn::Vec<Lane> value) {
+  const Lane d;
+  alignas(64) float lanes[16];
+  hn::Store(value, d, lanes);
+  return *std::max_element(lanes, lanes + hn::Lanes(d));
+}
+
+/// Normalises one pixel into `row`, which has room for whole vectors.
+void normalise(const float* x, std::size_t channels, float epsilon, float* row) {
+  const Lane d;
+  const std::size_t whole = channels / hn::Lanes(d) * hn::Lanes(d);
+  const auto count = static_cast<float>(channels);
+  auto sums = hn::Zero(d);
+  for (std::size_t i = 0; i < whole; i += hn::Lanes(d)) sums = hn::Add(sums, hn::LoadU(d, x + i));
+  float sum = sum_of(sums);
+  for (std::size_t i = whole; i < channels; ++i) sum += x[i];
+  const float mean = sum / count;
+  auto squares = hn::Zero(d);
+  for (std::size_t i = 0; i < whole; i += hn::Lanes(d)) {
+    const auto away = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean));
+    squares = hn::MulAdd(away, away, squares);
+  }
+  float square = sum_of(squares);
+  for (std::size_t i = whole; i < channels; ++i) square += (x[i] - mean) * (x[i] - mean);
+  const float factor = 1.0F / std::sqrt(square / count + epsilon);
+  for (std::size_t i = 0; i < channels; i += hn::Lanes(d)) {
+    const auto away = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean));
+    hn::Store(hn::Mul(away, hn::Set(d, factor)), d, row + i);
+  }
+}
+
+void normalise_pixel(const Epilogue& epilogue, const float* x, std::size_t channels, float epsilon,
+                     float* row, std::uint8_t* to) {
+  normalise(x, channels, epsilon, row);
+  const std::size_t padded = (channels + 15) / 16 * 16;
+  finish(epilogue, row, padded, padded, 0, {1, nullptr, &to});
+}
+
+/// In place, over the first `count` numbers of a row; what follows up to a whole vector becomes 0.
+void softmax_row(float* row, std::size_t count, float scale, const float* mask) {
+  const Lane d;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t end = (count + lanes - 1) / lanes * lanes;
+  for (std::size_t i = count; i < end; ++i) row[i] = std::numeric_limits<float>::lowest();
+  auto highest = hn::Set(d, std::numeric_limits<float>::lowest());
+  for (std::size_t i = 0; i < end; i += lanes) {
+    auto value = hn::Mul(hn::LoadU(d, row + i), hn::Set(d, scale));
+    if (mask != nullptr && i + lanes <= count) value = hn::Add(value, hn::LoadU(d, mask + i));
+    if (mask != nullptr && i + lanes > count) {
+      alignas(64) float rest[16] = {};
+      std::copy(mask + i, mask + count, rest);
+      value = hn::Add(value, hn::Load(d, rest));
+    }
+    hn::StoreU(value, d, row + i);
+    highest = hn::Max(highest, value);
+  }
+  const auto top = hn::Set(d, greatest_of(highest));
+  auto sums = hn::Zero(d);
+  for (std::size_t i = 0; i < end; i += lanes) {
+    const auto value = exponential(d, hn::Sub(hn::LoadU(d, row + i), top));
+    hn::StoreU(value, d, row + i);
+    if (i + lanes <= count) sums = hn::Add(sums, value);
+  }
+  float sum = sum_of(sums);
+  for (std::size_t i = count / lanes * lanes; i < count; ++i) sum += row[i];
+  for (std::size_t i = 0; i < end; i += lanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, row + i), hn::Set(d, 1.0F / sum)), d, row + i);
+  }
+  for (std::size_t i = count; i < end; ++i) row[i] = 0.0F;
+}
+
+}  // namespace slipstream::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace slipstream::kernels {
+
+HWY_EXPORT(normalise_pixel);
+HWY_EXPORT(softmax_row);
+
+namespace {
+
+std::size_t padded(std::size_t channels) { return (channels + 15) / 16 * 16; }
+
+void for_pixels(const Tensor& tensor, Workers& workers,
+                const std::function<void(std::size_t, std::size_t, std::size_t)>& work) {
+  const std::size_t parts = std::min(tensor.pixels(), workers.threads() == 1 ? 1 : std::size_t{16});
+  workers.share(parts, [&](std::size_t part) {
+    const std::size_t end = tensor.pixels() * (part + 1) / parts;
+    for (std::size_t pixel = tensor.pixels() * part / parts; pixel < end; ++pixel) {
+      const std::size_t line = pixel / tensor.columns;
+      work(line / tensor.rows, line % tensor.rows, pixel % tensor.columns);
+    }
+  });
+}
+
+Epilogue plain(std::size_t channels) {
+  Epilogue epilogue;
+  epilogue.scale.assign(padded(channels), 1.0F);
+  epilogue.bias.assign(padded(channels), 0.0F);
+  return epilogue;
+}
+
+/// One head of one picture of the batch: two products, around a softmax.
+class Head {
+ public:
+  Head(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& output, std::size_t heads)
+      : size_(q.channels / heads), queries_(q.columns), keys_(k.columns) {
+    by_key_ = shape(queries_, keys_, size_);
+    by_key_.input = q.pitch;
+    by_key_.output.pixel = static_cast<std::ptrdiff_t>(padded(keys_) * 4);
+    by_value_ = shape(queries_, v.channels / heads, keys_);
+    by_value_.input = by_key_.output;
+    by_value_.output = output.pitch;
+    key_step_ = k.pitch.pixel;
+    value_step_ = v.pitch.pixel;
+  }
+
+  void run(const std::uint8_t* q, const std::uint8_t* k, const std::uint8_t* v,
+           const std::uint8_t* mask, std::ptrdiff_t mask_step, float scale,
+           std::uint8_t* output) const {
+    thread_local Aligned<float> scores;
+    thread_local Convolution product;
+    scores.resize(queries_ * padded(keys_) + 16);
+    auto* sums = reinterpret_cast<std::uint8_t*>(scores.data());
+    multiply(product, by_key_, {k, key_step_, 4, keys_, size_}, q, sums);
+    for (std::size_t query = 0; query < queries_; ++query) {
+      const std::uint8_t* row = mask;
+      if (mask != nullptr) row += static_cast<std::ptrdiff_t>(query) * mask_step;
+      HWY_DYNAMIC_DISPATCH(softmax_row)
+      (scores.data() + query * padded(keys_), keys_, scale, reinterpret_cast<const float*>(row));
+    }
+    multiply(product, by_value_, {v, 4, value_step_, by_value_.channels, keys_}, sums, output);
+  }
+
+ private:
+  static Convolution shape(std::size_t pixels, std::size_t channels, std::size_t units) {
+    Convolution of;
+    of.columns = pixels;
+    of.channels = channels;
+    of.runs = {{0, units}};
+    of.epilogue = plain(channels);
+    return of;
+  }
+  static void multiply(Convolution& product, const Convolution& of, const Matrix& matrix,
+                       const std::uint8_t* input, std::uint8_t* output) {
+    product.columns = of.columns;
+    product.channels = of.channels;
+    product.runs = of.runs;
+    product.input = of.input;
+    product.output = of.output;
+    product.epilogue = of.epilogue;
+    product.weights.resize(padded(matrix.channels) * matrix.units * 4);
+    pack_into(matrix, product.weights.data());
+    const std::size_t panels = Panels(of.channels, groups_at_once()).count;
+    convolve(product, input, input, output, 0, of.columns, 0, panels);
+  }
+
+  std::size_t size_, queries_, keys_;
+  Convolution by_key_, by_value_;
+  std::ptrdiff_t key_step_ = 0, value_step_ = 0;
+};
+
+}  // namespace
+
+Step layer_norm(const Tensor& input, const Tensor& output, float epsilon, Epilogue epilogue) {
+  auto end = std::make_shared<Epilogue>(std::move(epilogue));
+  return {"layer norm", [=](const Memory& memory, Workers& workers) {
+            for_pixels(input, workers, [&](std::size_t batch, std::size_t row, std::size_t column) {
+              thread_local Aligned<float> normal;
+              normal.resize(padded(input.channels));
+              const std::uint8_t* from = memory.at(input) + input.pitch.at(batch, row, column);
+              HWY_DYNAMIC_DISPATCH(normalise_pixel)
+              (*end, reinterpret_cast<const float*>(from), input.channels, epsilon, normal.data(),
+               memory.at(output) + output.pitch.at(batch, row, column));
+            });
+          }};
+}
+
+Step softmax(const Tensor& input, const Tensor& output) {
+  return {"softmax", [=](const Memory& memory, Workers& workers) {
+            for_pixels(input, workers, [&](std::size_t batch, std::size_t row, std::size_t column) {
+              const std::uint8_t* from = memory.at(input) + input.pitch.at(batch, row, column);
+              auto* to = reinterpret_cast<float*>(memory.at(output) +
+                                                  output.pitch.at(batch, row, column));
+              if (reinterpret_cast<const std::uint8_t*>(to) != from) {
+                std::copy_n(reinterpret_cast<const float*>(from), input.channels, to);
+              }
+              HWY_DYNAMIC_DISPATCH(softmax_row)(to, input.channels, 1.0F, nullptr);
+            });
+          }};
+}
+
+Step attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
+               const Tensor& output, std::size_t heads, float scale) {
+  auto head = std::make_shared<Head>(q, k, v, output, heads);
+  return {"attention", [=](const Memory& memory, Workers& workers) {
+            workers.share(q.batch * heads, [&](std::size_t part) {
+              const std::size_t batch = part / heads, which = part % heads;
+              const auto at = [&](const Tensor& tensor) {
+                return memory.at(tensor) + tensor.pitch.at(batch, 0, 0) +
+                       which * (tensor.channels / heads) * 4;
+              };
+              const std::uint8_t* row = nullptr;
+              if (mask) row = memory.at(*mask) + mask->pitch.at(batch, 0, 0);
+              const std::ptrdiff_t step = mask && mask->columns > 1 ? mask->pitch.pixel : 0;
+              head->run(at(q), at(k), at(v), row, step, scale, at(output));
+            });
+          }};
+}
+
+}  // namespace slipstream::kernels
+#endif

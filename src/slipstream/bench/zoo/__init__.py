@@ -1,0 +1,67 @@
+"""The eight networks that `slipstream bench infer` measures, with random weights.
+
+They are written from their papers in plain PyTorch, sample by sample (batch 1), and without what
+does nothing in inference (dropout). `torch.onnx.export(..., dynamo=False, opset_version=17)`
+exports each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from slipstream.bench.zoo import bert, detector, mobile, resnet, stylegan, vit
+from slipstream.bench.zoo.layers import PICTURE_SIZE, picture
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ZooModel:
+    """A network and its inputs.
+
+    Args:
+        name: on the command line and in tables.
+        build: makes the network in eval mode; the weights are the same each time.
+        inputs: returns a seed's inputs by name, in the order that the network takes them.
+        outputs: their names, in the order that the network returns them.
+    """
+
+    name: str
+    build: Callable[[], torch.nn.Module]
+    inputs: Callable[[int], Mapping[str, NDArray[Any]]]
+    outputs: tuple[str, ...]
+
+
+def _images(size: int) -> Callable[[int], Mapping[str, NDArray[Any]]]:
+    return lambda seed: {"image": picture(seed, size)}
+
+
+def _classifier(name: str, build: Callable[[], torch.nn.Module]) -> ZooModel:
+    return ZooModel(name=name, build=build, inputs=_images(PICTURE_SIZE), outputs=("logits",))
+
+
+_MODELS = (
+    _classifier("resnet50", resnet.resnet50),
+    _classifier("resnet26d", resnet.resnet26d),
+    _classifier("vit_small", vit.vit_small),
+    _classifier("mobilenetv3_large", mobile.mobilenetv3_large),
+    _classifier("efficientnet_b0", mobile.efficientnet_b0),
+    ZooModel(
+        name="bert_base",
+        build=bert.bert_base,
+        inputs=bert.sentence,
+        outputs=("last_hidden_state", "pooled"),
+    ),
+    ZooModel(
+        name="detector",
+        build=detector.detector,
+        inputs=_images(detector.SIZE),
+        outputs=("boxes",),
+    ),
+    ZooModel(name="stylegan", build=stylegan.stylegan, inputs=stylegan.latent, outputs=("image",)),
+)
+
+ZOO: Mapping[str, ZooModel] = {model.name: model for model in _MODELS}

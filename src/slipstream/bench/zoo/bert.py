@@ -1,0 +1,132 @@
+"""The encoder BERT-base, with attention written out in products and softmax.
+
+Shapes: b batch, n tokens, d 768, h heads.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from slipstream.bench.zoo.layers import settle
+
+VOCABULARY = 30522
+LENGTH = 128
+LONGEST = 512
+WIDTH = 768
+NUM_HEADS = 12
+NUM_LAYERS = 12
+EPSILON = 1e-12
+QUERY_GAIN = 3.0
+OUTPUT_GAIN = 0.3
+
+
+class Embedding(nn.Module):
+    """Sums the vectors of symbol, place and first segment, and normalises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.symbols = nn.Embedding(VOCABULARY, WIDTH)
+        self.places = nn.Embedding(LONGEST, WIDTH)
+        self.segments = nn.Embedding(2, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Maps int64 [b, n] to float32 [b, n, d]."""
+        places = self.places.weight[: input_ids.shape[1]]
+        return self.norm(self.symbols(input_ids) + places + self.segments.weight[0])
+
+
+class Attention(nn.Module):
+    """Self-attention of several heads, with one matrix each for queries, keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(WIDTH, WIDTH)
+        self.key = nn.Linear(WIDTH, WIDTH)
+        self.value = nn.Linear(WIDTH, WIDTH)
+        self.output = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x_bnd: Tensor, mask: Tensor) -> Tensor:
+        """Maps float32 [b, n, d], with a mask [b, 1, 1, n] added to the scores, to [b, n, d]."""
+        query, key, value = (
+            _split(projected)
+            for projected in (self.query(x_bnd), self.key(x_bnd), self.value(x_bnd))
+        )
+        scores_bhnn = query @ key.transpose(-1, -2) / math.sqrt(WIDTH / NUM_HEADS)
+        mixed = (scores_bhnn + mask).softmax(dim=-1) @ value
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class Layer(nn.Module):
+    """Attention, then a network of two layers with GELU, each added and normalised after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention()
+        self.attention_norm = nn.LayerNorm(WIDTH, eps=EPSILON)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
+        )
+        self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
+
+    def forward(self, x_bnd: Tensor, mask: Tensor) -> Tensor:
+        """Maps float32 [b, n, d] to the same shape; mask as in `Attention`."""
+        x_bnd = self.attention_norm(x_bnd + self.attention(x_bnd, mask))
+        return self.norm(x_bnd + self.feed_forward(x_bnd))
+
+
+class Bert(nn.Module):
+    """Embedding, twelve layers, and a pooler over the first token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = Embedding()
+        self.layers = nn.ModuleList(Layer() for _ in range(NUM_LAYERS))
+        self.pooler = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps two int64 [b, n] to the last hidden state float32 [b, n, d] and pooled [b, d]."""
+        lowest = torch.finfo(torch.float32).min
+        mask = (1.0 - attention_mask[:, None, None, :].float()) * lowest
+        x_bnd = self.embedding(input_ids)
+        for layer in self.layers:
+            x_bnd = layer(x_bnd, mask)
+        return x_bnd, torch.tanh(self.pooler(x_bnd[:, 0]))
+
+
+def bert_base() -> nn.Module:
+    """Returns BERT-base: int64 input_ids and attention_mask [1, 128] to hidden state and pooled.
+
+    The hidden state is float32 [1, 128, 768], pooled is [1, 768]. 109,482,240 parameters, 11.17
+    GMAC. Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language
+    Understanding" (2018).
+
+    Queries are long and attention's outputs short, as training makes them: with plain random ones,
+    tokens are all alike after a few layers (Dong et al., "Attention is Not All You Need", 2021).
+    """
+    model = settle(Bert)
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.query.weight *= QUERY_GAIN
+            module.output.weight *= OUTPUT_GAIN
+    return model
+
+
+def sentence(seed: int) -> dict[str, NDArray[np.int64]]:
+    """Returns random symbols, of which the mask leaves out up to half, at the end: [1, 128]."""
+    random = np.random.default_rng(seed)
+    num_present = random.integers(LENGTH // 2, LENGTH, endpoint=True)
+    return {
+        "input_ids": random.integers(VOCABULARY, size=(1, LENGTH), dtype=np.int64),
+        "attention_mask": (np.arange(LENGTH) < num_present).astype(np.int64)[np.newaxis],
+    }
+
+
+def _split(x_bnd: Tensor) -> Tensor:
+    """Returns [b, h, n, d/h]."""
+    return x_bnd.reshape(-1, x_bnd.shape[1], NUM_HEADS, WIDTH // NUM_HEADS).transpose(1, 2)

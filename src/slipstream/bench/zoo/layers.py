@@ -1,0 +1,122 @@
+"""What the networks of the zoo share: normalised convolutions, random weights, random pictures.
+
+Weights are random, and yet no activation vanishes or explodes: convolutions start as He et al.
+(2015) propose, and the running statistics of batch normalisation are those of one pass of random
+pictures. Channels differ in range as they do in trained networks.
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+NUM_CLASSES = 1000
+PICTURE_SIZE = 224  # of the classifiers
+SEED = 20
+NUM_CALIBRATION_PICTURES = 4
+
+
+def conv_norm(
+    in_channels: int,
+    out_channels: int,
+    kernel: int,
+    stride: int = 1,
+    *,
+    groups: int = 1,
+    activation: type[nn.Module] | None = None,
+) -> nn.Sequential:
+    """Returns a convolution without bias, batch normalisation and, if given, an activation.
+
+    Maps float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride] where the
+    stride divides both.
+    """
+    padding = (kernel - 1) // 2
+    layers: list[nn.Module] = [
+        nn.Conv2d(in_channels, out_channels, kernel, stride, padding, groups=groups, bias=False),
+        nn.BatchNorm2d(out_channels),
+    ]
+    if activation is not None:
+        layers.append(activation())
+    return nn.Sequential(*layers)
+
+
+def settle(make: Callable[[], nn.Module], calibration: Tensor | None = None) -> nn.Module:
+    """Returns a network with the same random weights each time, ready for inference.
+
+    PyTorch's own random state is left as it was.
+
+    Args:
+        make: constructs the network; parameters that are no layer's are drawn here.
+        calibration: input of the pass that sets batch normalisation's running statistics; float32
+            [batch, ...], default none, for networks without batch normalisation.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(SEED)
+        model = make()
+        for module in model.modules():
+            _draw(module)
+        if calibration is not None:
+            model.train()
+            model(calibration)
+    return model.eval().requires_grad_(False)
+
+
+def settle_classifier(make: Callable[[], nn.Module]) -> nn.Module:
+    """Returns a settled network whose logits are 0 in the mean of the calibration's pictures.
+
+    Without that, a random network answers nearly the same to each picture, and what computes it
+    wrongly errs little beside that answer.
+
+    Args:
+        make: constructs a network of float32 [batch, 3, 224, 224] to logits [batch, 1000]; its last
+            layer is linear.
+    """
+    pictures = calibration_pictures(PICTURE_SIZE)
+    model = settle(make, pictures)
+    *_, head = (module for module in model.modules() if isinstance(module, nn.Linear))
+    with torch.no_grad():
+        head.bias -= model(pictures).mean(0)
+    return model
+
+
+def picture(seed: int, size: int) -> NDArray[np.float32]:
+    """Returns noise with the spectrum of photographs, 1/f (Field 1987): float32 [1, 3, size, size].
+
+    Each channel has mean 0 and standard deviation 1.
+    """
+    noise = np.random.default_rng(seed).standard_normal((1, 3, size, size))
+    rows = np.fft.fftfreq(size)[:, np.newaxis]
+    frequency = np.maximum(np.hypot(rows, np.fft.rfftfreq(size)), 1 / size)
+    shaped = np.fft.irfft2(np.fft.rfft2(noise) / frequency, s=(size, size))
+    shaped -= shaped.mean(axis=(2, 3), keepdims=True)
+    return (shaped / shaped.std(axis=(2, 3), keepdims=True)).astype(np.float32)
+
+
+def calibration_pictures(size: int) -> Tensor:
+    """Returns a batch of pictures for `settle`: float32 [4, 3, size, size]."""
+    pictures = [picture(SEED + number, size) for number in range(NUM_CALIBRATION_PICTURES)]
+    return torch.from_numpy(np.concatenate(pictures))
+
+
+def _draw(module: nn.Module) -> None:
+    if isinstance(module, (nn.Conv2d, nn.Linear)):
+        gain = 2.0 if isinstance(module, nn.Conv2d) else 1.0
+        nn.init.normal_(module.weight, std=math.sqrt(gain / module.weight[0].numel()))
+        bias: Any = module.bias  # declared a Tensor, and None without
+        if bias is not None:
+            nn.init.normal_(bias, std=0.1)
+    elif isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
+        nn.init.uniform_(module.weight, 0.5, 1.5)
+        nn.init.normal_(module.bias, std=0.3 if isinstance(module, nn.BatchNorm2d) else 0.1)
+    if isinstance(module, nn.BatchNorm2d):
+        module.momentum = None  # the mean of all passes: with one, that pass's statistics

@@ -1,0 +1,66 @@
+"""How numbers of a tensor stand for reals: floats as they are, bytes by a scale and a zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from slipstream.infer.graph import Array
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """real = scale * (byte - zero); scale > 0, zero in [0, 255]."""
+
+    scale: float
+    zero: int
+
+    @staticmethod
+    def of_range(low: float, high: float) -> Bytes:
+        """The format that covers [low, high] and has 0 as one of its numbers, so padding is exact."""
+        low, high = min(low, 0.0), max(high, 0.0)
+        scale = (high - low) / 255 or 1.0
+        return Bytes(scale, round(-low / scale))
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the greatest real."""
+        return -self.zero * self.scale, (255 - self.zero) * self.scale
+
+
+@dataclass(frozen=True)
+class BFloat16:
+    """The upper half of a float32."""
+
+    @staticmethod
+    def round(real: Array) -> Array:
+        """Nearest, ties to even, as uint16."""
+        bits = np.ascontiguousarray(real, np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+Format: TypeAlias = "Bytes | BFloat16 | None"  # None: float32
+
+
+def size_of(format_: Format) -> int:
+    """Bytes of one number."""
+    return {Bytes: 1, BFloat16: 2}.get(type(format_), 4)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """int8 weights, one scale per output channel (the first axis): real = scale * number."""
+
+    numbers: Array
+    scale: Array
+
+    @staticmethod
+    def quantise(real: Array) -> Weights:
+        """Symmetric, to the greatest of each channel."""
+        greatest = np.abs(real).reshape(len(real), -1).max(axis=1).astype(np.float32)
+        scale = np.where(greatest > 0, greatest / 127, 1).astype(np.float32)
+        shape = (-1,) + (1,) * (real.ndim - 1)
+        numbers = np.clip(np.rint(real / scale.reshape(shape)), -127, 127).astype(np.int8)
+        return Weights(numbers, scale)

@@ -1,0 +1,288 @@
+"""From a graph and its formats to a program of our kernels.
+
+Every operation first says what memory it needs; then all of it is arranged; then the steps are made.
+Operations that have no kernel raise UnsupportedError, which names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slipstream import _kernels as kernels
+from slipstream.errors import UnsupportedError
+from slipstream.infer.graph import Array, Graph, Node
+from slipstream.infer.native.formats import BFloat16, Bytes, Format
+from slipstream.infer.native.places import Border, Need, Place, arrange
+from slipstream.infer.native.stages import Stage, Tail, stages_of
+
+Emit = Callable[["Lowering"], None]
+ONE = kernels.Window((1, 1), (1, 1), (1, 1), (0, 0))
+HIGHEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program, and what it reads and writes: names of the graph's inputs and outputs in the order
+    of its buffers. Arrays are float32 in the graph's own layout, but for inputs given as bytes."""
+
+    program: kernels.Program
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    steps: tuple[str, ...]  # the value that each step computes, for profiles
+    bytes: int
+
+
+@dataclass
+class Lowering:
+    """The state of one lowering."""
+
+    graph: Graph
+    formats: Mapping[str, Format]
+    needs: dict[str, Need] = field(default_factory=dict[str, Need])
+    views: dict[str, tuple[str, Callable[[Place], Place]]] = field(
+        default_factory=dict[str, "tuple[str, Callable[[Place], Place]]"]
+    )
+    emits: list[tuple[str, Emit]] = field(default_factory=list["tuple[str, Emit]"])
+    places: dict[str, Place] = field(default_factory=dict[str, Place])
+    program: kernels.Program = field(init=False)
+    steps: list[str] = field(default_factory=list[str])
+
+    # ---- what memory is needed -------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """The number of the operation that is being planned."""
+        return len(self.emits)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a value of the graph; UnsupportedError where it is not known."""
+        if name in self.needs:
+            return self.needs[name].shape
+        shape = self.graph.shape(name)
+        if shape is None:
+            raise UnsupportedError(f"the shape of {name} is not fixed: {self.graph.value(name)}")
+        return shape
+
+    def format(self, name: str) -> Format:
+        """How a value is stored; None: float32."""
+        base = self.views[name][0] if name in self.views else name
+        return self.needs[base].format if base in self.needs else self.formats.get(name)
+
+    def write(self, name: str, shape: Sequence[int] | None = None, *, floats: bool = False) -> str:
+        """The operation being planned gives `name`."""
+        format_ = None if floats else self.formats.get(name)
+        whole = tuple(self.shape(name) if shape is None else shape)
+        self.needs[name] = Need(whole, format_, self.now, self.now)
+        return name
+
+    def read(self, name: str, border: Border | None = None) -> str:
+        """The operation being planned reads `name`, and as much of a border as given."""
+        base = name
+        while base in self.views:
+            base = self.views[base][0]
+        if base not in self.needs:
+            raise UnsupportedError(f"our kernels compute on values, and {name} is a constant")
+        need = self.needs[base]
+        need.last = max(need.last, self.now)
+        if border is not None:
+            need.border = need.border.union(border)
+        return name
+
+    def view(self, name: str, base: str, how: Callable[[Place], Place]) -> None:
+        """`name` lies where `base` lies: no step is needed."""
+        self.views[name] = (base, how)
+
+    def then(self, name: str, emit: Emit) -> None:
+        """The plan of the operation is complete: `emit` makes its steps, for the value `name`."""
+        self.emits.append((name, emit))
+
+    # ---- while steps are made --------------------------------------------------------------
+
+    def place(self, name: str) -> Place:
+        """Where a value lies."""
+        if name in self.views:
+            base, how = self.views[name]
+            return how(self.place(base))
+        return self.places[name]
+
+    def tensor(self, place: Place | str) -> kernels.Tensor:
+        """A place as kernels take it."""
+        at = self.place(place) if isinstance(place, str) else place
+        return kernels.Tensor(number_of(at.format), at.buffer, at.offset, at.sizes, at.pitch)
+
+
+def number_of(format_: Format) -> kernels.Number:
+    """A format's kind, as kernels name it."""
+    kinds = {Bytes: kernels.Number.UINT8, BFloat16: kernels.Number.BFLOAT16}
+    return kinds.get(type(format_), kernels.Number.FLOAT32)
+
+
+def lower(
+    graph: Graph, formats: Mapping[str, Format], operations: Mapping[str, Callable[..., None]]
+) -> Compiled:
+    """The program of a graph whose values in `formats` are stored as bytes, others as float32.
+
+    `operations` plans each operator: called with the lowering and a stage.
+    """
+    lowering = Lowering(graph, formats)
+    stages = stages_of(graph)
+    missing = sorted({stage.node.op for stage in stages} - operations.keys())
+    if missing:
+        raise UnsupportedError(f"our kernels have no {', '.join(missing)}")
+    for index, name in enumerate(graph.inputs):
+        _take_input(lowering, name, index + 1)
+    for stage in stages:
+        operations[stage.node.op](lowering, stage)
+    first_output = len(graph.inputs) + 1
+    for index, name in enumerate(graph.outputs):
+        _give_output(lowering, name, first_output + index)
+    lowering.places, total = arrange(lowering.needs.items())
+    lowering.program = kernels.Program(total)
+    for name, emit in lowering.emits:
+        emit(lowering)
+        made = len(lowering.program.names) - len(lowering.steps)
+        lowering.steps.extend([name] * made)
+    return Compiled(
+        lowering.program, tuple(graph.inputs), tuple(graph.outputs), tuple(lowering.steps), total
+    )
+
+
+def _take_input(lowering: Lowering, name: str, buffer: int) -> None:
+    shape = lowering.shape(name)
+    lowering.write(name)
+
+    def emit(at: Lowering) -> None:
+        outside, place = _outside(shape, buffer), at.place(name)
+        convert(at, outside, place)
+
+    lowering.then(name, emit)
+
+
+def _give_output(lowering: Lowering, name: str, buffer: int) -> None:
+    shape = lowering.shape(name)
+    lowering.read(name)
+
+    def emit(at: Lowering) -> None:
+        outside, place = _outside(shape, buffer), at.place(name)
+        convert(at, place, outside)
+
+    lowering.then(name, emit)
+
+
+@dataclass(frozen=True)
+class _Outside(Place):
+    """A caller's array: float32, row-major in the graph's own order."""
+
+    def strides(self) -> tuple[int, ...]:
+        sizes = np.cumprod((1, *self.shape[:0:-1]))[::-1]
+        return tuple(int(size) * 4 for size in sizes)
+
+
+def _outside(shape: tuple[int, ...], buffer: int) -> _Outside:
+    return _Outside(buffer, 0, (1, 1, 1, int(np.prod(shape))), (0, 0, 0), None, shape)
+
+
+def _copy(
+    lowering: Lowering,
+    source: Place,
+    target: Place,
+    sizes: Sequence[int],
+    source_strides: Sequence[int],
+    target_strides: Sequence[int],
+    change: tuple[float, float] = (1.0, 0.0),
+) -> None:
+    """A strided copy, dimensions that lie alike merged and the densest one innermost."""
+    dims = [
+        dim for dim in zip(sizes, source_strides, target_strides, strict=True) if dim[0] != 1
+    ] or [(1, source.size, target.size)]
+    dims.sort(key=lambda dim: (-dim[2], -dim[1]))
+    merged = [dims[0]]
+    for size, from_, to in dims[1:]:
+        outer = merged[-1]
+        if outer[1] == size * from_ and outer[2] == size * to:
+            merged[-1] = (outer[0] * size, from_, to)
+        else:
+            merged.append((size, from_, to))
+    lowering.program.copy(
+        lowering.tensor(source),
+        lowering.tensor(target),
+        [dim[0] for dim in merged],
+        [dim[1] for dim in merged],
+        [dim[2] for dim in merged],
+        *change,
+    )
+
+
+def convert(
+    lowering: Lowering,
+    source: Place,
+    target: Place,
+    source_strides: Sequence[int] | None = None,
+    sizes: Sequence[int] | None = None,
+    target_strides: Sequence[int] | None = None,
+) -> None:
+    """Copy with the change of format that the places ask for; strides as given, or the places' own."""
+    scale, shift = 1.0, 0.0
+    if source.format != target.format:
+        if isinstance(source.format, Bytes):
+            scale, shift = source.format.scale, -source.format.zero * source.format.scale
+        if isinstance(target.format, Bytes):
+            scale, shift = scale / target.format.scale, shift / target.format.scale
+            shift += target.format.zero
+    _copy(
+        lowering,
+        source,
+        target,
+        source.shape if sizes is None else sizes,
+        source.strides() if source_strides is None else source_strides,
+        target.strides() if target_strides is None else target_strides,
+        (scale, shift),
+    )
+
+
+def epilogue(
+    tail: Tail, scale: Array, bias: Array, output: Format, addend: Format
+) -> kernels.Epilogue:
+    """What the kernel does with sums: real = sum * scale + bias, then the tail, then the format.
+
+    Scales and zeros of bytes fold into the numbers that the kernel multiplies and adds anyway.
+    """
+    stretch, shift = 1.0, 0.0
+    if isinstance(output, Bytes):
+        stretch, shift = 1 / output.scale, float(output.zero)
+    weight, offset = 1.0, 0.0
+    if isinstance(addend, Bytes):
+        weight, offset = addend.scale, -addend.scale * addend.zero
+    if tail.addend is None:
+        offset = 0.0
+    active = tail.activation != "NONE"
+    if tail.after and active:
+        shift += offset * stretch
+    else:
+        bias = bias + offset
+    if not active:
+        scale, bias, weight = scale * stretch, bias * stretch + shift, weight * stretch
+    made = kernels.Epilogue(
+        np.ascontiguousarray(scale, np.float32), np.ascontiguousarray(bias, np.float32)
+    )
+    made.activation = getattr(kernels.Activation, tail.activation)
+    made.alpha, made.beta = tail.alpha, tail.beta
+    made.stretch, made.shift = (stretch, shift) if active else (1.0, 0.0)
+    made.addend_weight = weight
+    if tail.addend is not None:
+        made.adds = kernels.Adds.AFTER if tail.after else kernels.Adds.BEFORE
+        made.addend = number_of(addend)
+    made.low, made.high = _clip(tail, output)
+    made.output = number_of(output)
+    return made
+
+
+def _clip(tail: Tail, output: Format) -> tuple[float, float]:
+    if not isinstance(output, Bytes):
+        return max(tail.low, -HIGHEST), min(tail.high, HIGHEST)
+    low = tail.low / output.scale + output.zero
+    high = tail.high / output.scale + output.zero
+    return float(np.clip(low, 0, 255)), float(np.clip(high, 0, 255))

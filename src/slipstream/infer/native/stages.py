@@ -1,0 +1,133 @@
+"""What our kernels compute in one go: an operation, and what becomes of its result before it is
+written: an addition, an activation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slipstream.infer.graph import SLIPSTREAM, Graph, Node
+
+ACTIVATIONS = {
+    "Silu": "SILU",
+    "HardSwish": "HARD_SWISH",
+    "Sigmoid": "SIGMOID",
+    "HardSigmoid": "HARD_SIGMOID",
+    "Gelu": "GELU",
+    "Tanh": "TANH",
+    "LeakyRelu": "LEAKY_RELU",
+}
+CLIPS = ("Relu", "Clip")
+# Operations whose kernels end in what Tail describes.
+WITH_TAIL = ("Conv", "Linear", "Gemm", "LayerNormalization", "Add", *ACTIVATIONS, *CLIPS)
+
+
+@dataclass
+class Tail:
+    """activation(value [+ addend]) [+ addend], then cut to [low, high]."""
+
+    addend: str | None = None
+    after: bool = False
+    activation: str = "NONE"
+    alpha: float = 0.0
+    beta: float = 0.0
+    low: float = -np.inf
+    high: float = np.inf
+
+    @property
+    def cuts(self) -> bool:
+        """True where it ends in a clip."""
+        return np.isfinite(self.low) or np.isfinite(self.high)
+
+
+@dataclass
+class Stage:
+    """One node and those that its kernel takes along; the last of them gives `output`."""
+
+    node: Node
+    output: str
+    tail: Tail = field(default_factory=Tail)
+
+    def reads(self) -> Iterator[str]:
+        """Values that it reads, constants too."""
+        yield from (name for name in self.node.inputs if name)
+        if self.tail.addend is not None:
+            yield self.tail.addend
+
+
+def stages_of(graph: Graph) -> list[Stage]:
+    """All nodes of the graph as stages, in an order in which they can run."""
+    uses = graph.uses()
+    taken: set[int] = set()
+    at = {id(node): index for index, node in enumerate(graph.nodes)}
+    found: list[tuple[int, Stage]] = []
+    for node in graph.nodes:
+        if id(node) in taken:
+            continue
+        stage, last = Stage(node, node.output), node
+        taken.add(id(node))
+        if node.op in WITH_TAIL and len(node.outputs) == 1:
+            _begin(graph, node, stage.tail)
+            while (following := _only_reader(graph, uses, stage.output)) is not None:
+                if id(following) in taken or not _take(graph, following, stage):
+                    break
+                taken.add(id(following))
+                stage.output, last = following.output, following
+        found.append((at[id(last)], stage))
+    return [stage for _, stage in sorted(found, key=lambda item: item[0])]
+
+
+def _only_reader(graph: Graph, uses: dict[str, list[Node]], value: str) -> Node | None:
+    readers = uses.get(value, [])
+    return readers[0] if len(readers) == 1 and value not in graph.outputs else None
+
+
+def _begin(graph: Graph, node: Node, tail: Tail) -> None:
+    """What a node's own kernel is, where that is nothing but a tail."""
+    if node.op == "Add" and not any(name in graph.constants for name in node.inputs):
+        tail.addend = node.inputs[1]
+    elif node.op in ACTIVATIONS or node.op in CLIPS:
+        _activate(graph, node, tail)
+
+
+def _take(graph: Graph, node: Node, stage: Stage) -> bool:
+    """Let the stage's kernel do `node` too, if it can; its tail says so then."""
+    tail = stage.tail
+    if node.op == "Add" and tail.addend is None and not tail.cuts:
+        other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
+        if other in graph.constants or graph.shape(other) != graph.shape(stage.output):
+            return False
+        tail.addend, tail.after = other, tail.activation != "NONE"
+        return True
+    if tail.cuts or (tail.activation != "NONE" and node.op not in CLIPS):
+        return False
+    if node.op in ACTIVATIONS or node.op in CLIPS:
+        return _activate(graph, node, tail)
+    return False
+
+
+def _activate(graph: Graph, node: Node, tail: Tail) -> bool:
+    if node.op == "Relu":
+        tail.low = 0.0
+    elif node.op == "Clip":
+        bounds = [graph.constants.get(name) if name else None for name in node.inputs[1:]]
+        if len(bounds) > 0 and bounds[0] is not None:
+            tail.low = float(bounds[0])
+        if len(bounds) > 1 and bounds[1] is not None:
+            tail.high = float(bounds[1])
+    else:
+        if node.op == "Gelu" and node.get("approximate", "none") != "none":
+            return False
+        tail.activation = ACTIVATIONS[node.op]
+        tail.alpha = float(
+            node.get("alpha", {"HardSigmoid": 0.2, "LeakyRelu": 0.01}.get(node.op, 0))
+        )
+        tail.beta = float(node.get("beta", 0.5))
+    return True
+
+
+def is_ours(node: Node, op: str) -> bool:
+    """True where it is the operator `op` of ours."""
+    return node.domain == SLIPSTREAM and node.op == op

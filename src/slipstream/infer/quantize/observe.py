@@ -1,0 +1,147 @@
+"""What values a graph computes on sample inputs: their ranges, by four methods.
+
+The graph is run by ONNX Runtime with every floating-point value as an output, once for the least and
+greatest values and once more for histograms between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import onnxruntime
+
+from slipstream.errors import UsageError
+from slipstream.infer import onnx_file
+from slipstream.infer.graph import Array, Graph
+from slipstream.infer.rewrites.expand import expand
+
+Method = Literal["min-max", "percentile", "entropy", "error"]
+METHODS: tuple[Method, ...] = ("min-max", "percentile", "entropy", "error")
+BINS = 2048
+PERCENTILE = 99.99
+
+
+@dataclass
+class Histogram:
+    """How often values fell into each of BINS equal bins from low to high."""
+
+    low: float = np.inf
+    high: float = -np.inf
+    counts: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
+
+    def widen(self, values: Array) -> None:
+        """Make room for these values."""
+        self.low = min(self.low, float(values.min()))
+        self.high = max(self.high, float(values.max()))
+
+    def count(self, values: Array) -> None:
+        """Count values that it has room for."""
+        self.counts += np.histogram(values, BINS, (self.low, max(self.high, self.low + 1e-12)))[0]
+
+    def range(self, method: Method) -> tuple[float, float]:
+        """The range that bytes should cover."""
+        if method == "min-max" or self.high <= self.low:
+            return self.low, self.high
+        return _RANGES[method](self)
+
+    @property
+    def edges(self) -> Array:
+        """The BINS + 1 edges of the bins."""
+        return np.linspace(self.low, self.high, BINS + 1)
+
+
+def observe(
+    graph: Graph, samples: Sequence[Mapping[str, Array]], names: Iterable[str]
+) -> dict[str, Histogram]:
+    """Histograms of the values `names` over the samples; UsageError where there is no sample."""
+    if not samples:
+        raise UsageError("quantisation needs sample inputs, and there is none")
+    wanted = list(names)
+    run = _runner(graph, wanted)
+    found = {name: Histogram() for name in wanted}
+    for sample in samples:
+        for name, values in zip(wanted, run(sample), strict=True):
+            found[name].widen(values)
+    for sample in samples:
+        for name, values in zip(wanted, run(sample), strict=True):
+            found[name].count(values)
+    return found
+
+
+def _runner(graph: Graph, names: Sequence[str]) -> Callable[[Mapping[str, Array]], list[Array]]:
+    inner = [name for name in names if name not in graph.inputs]
+    whole = expand(graph)
+    whole.outputs = inner
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        onnx_file.to_model(whole).SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+    def run(sample: Mapping[str, Array]) -> list[Array]:
+        given = dict(zip(inner, session.run(inner, dict(sample)), strict=True))
+        return [sample[name] if name in graph.inputs else given[name] for name in names]
+
+    return run
+
+
+def _percentile(histogram: Histogram) -> tuple[float, float]:
+    share = np.cumsum(histogram.counts) / histogram.counts.sum()
+    rest = (1 - PERCENTILE / 100) / 2
+    edges = histogram.edges
+    low = edges[np.searchsorted(share, rest)]
+    high = edges[min(np.searchsorted(share, 1 - rest) + 1, BINS)]
+    return float(low), float(high)
+
+
+def _candidates(histogram: Histogram) -> list[tuple[float, float]]:
+    """Ranges that leave out a little more at the ends each, down to a fifth of the whole."""
+    shares = np.linspace(1.0, 0.2, 65)
+    return [(histogram.low * share, histogram.high * share) for share in shares]
+
+
+def _entropy(histogram: Histogram) -> tuple[float, float]:
+    """The range whose 256 levels keep the distribution's shape best (Migacz, GTC 2017: KL)."""
+
+    def divergence(low: float, high: float) -> float:
+        centres = (histogram.edges[:-1] + histogram.edges[1:]) / 2
+        inside = np.clip(centres, low, high)
+        real = np.histogram(inside, BINS, (low, high), weights=histogram.counts)[0]
+        levels = real.reshape(256, -1)
+        filled = levels > 0
+        mean = levels.sum(1) / np.maximum(filled.sum(1), 1)
+        coarse = (filled * mean[:, None]).ravel()
+        kept = np.histogram(
+            centres[(centres >= low) & (centres <= high)],
+            BINS,
+            (low, high),
+            weights=histogram.counts[(centres >= low) & (centres <= high)],
+        )[0]
+        p, q = real / real.sum(), coarse * (kept.sum() / max(coarse.sum(), 1)) / kept.sum()
+        used = (p > 0) & (q > 0)
+        return float((p[used] * np.log(p[used] / q[used])).sum() + p[~used].sum())
+
+    return min(_candidates(histogram), key=lambda ends: divergence(*ends))
+
+
+def _error(histogram: Histogram) -> tuple[float, float]:
+    """The range of the least mean squared error of rounding and cutting."""
+    centres = (histogram.edges[:-1] + histogram.edges[1:]) / 2
+
+    def loss(low: float, high: float) -> float:
+        step = (max(high, 0) - min(low, 0)) / 255
+        cut = centres - np.clip(centres, low, high)
+        inside = (cut == 0) * step**2 / 12
+        return float((histogram.counts * (cut**2 + inside)).sum())
+
+    return min(_candidates(histogram), key=lambda ends: loss(*ends))
+
+
+_RANGES: dict[str, Callable[[Histogram], tuple[float, float]]] = {
+    "percentile": _percentile,
+    "entropy": _entropy,
+    "error": _error,
+}

@@ -1,0 +1,125 @@
+"""Rewrites of a graph that leave what it computes the same, up to rounding, and cost less to run.
+
+Each can be switched off by its name. What they make of several operators is one of ONNX's where
+there is one, or of the domain `slipstream`, which `expand` writes in ONNX's again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from slipstream.errors import UsageError
+from slipstream.infer.graph import Graph
+from slipstream.infer.onnx_file import infer_shapes
+from slipstream.infer.rewrites import (
+    activations,
+    affine,
+    attention,
+    cleanup,
+    constants,
+    modulation,
+    norm,
+    squeeze_excite,
+)
+from slipstream.infer.rewrites.editor import Rewrite as Rewrite
+from slipstream.infer.rewrites.expand import expand as expand
+
+OLDEST_OPSET = 13  # before, axes and the like were attributes
+
+EARLY_REWRITES = (
+    *constants.REWRITES,
+    *cleanup.REWRITES,
+    *affine.REWRITES,
+    *activations.REWRITES,
+    *norm.REWRITES,
+    *squeeze_excite.REWRITES,
+    *attention.REWRITES,
+    *modulation.REWRITES,
+)
+
+REWRITES: tuple[Rewrite, ...] = (*EARLY_REWRITES, *affine.LATE_REWRITES)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What one rewrite did to a graph, in all rounds together.
+
+    Args:
+        name: of the rewrite.
+        matches: how many it rewrote.
+        nodes_before: of the graph when the rewrite first saw it.
+        nodes_after: the same, less the nodes that it saved.
+    """
+
+    name: str
+    matches: int
+    nodes_before: int
+    nodes_after: int
+
+
+def optimise(graph: Graph, *, without: Collection[str] = ()) -> tuple[Graph, tuple[Applied, ...]]:
+    """A copy of the graph to which all rewrites were applied until none finds a match.
+
+    Args:
+        graph: of ONNX's operators from version 13 on; stays as it is, and shares its arrays.
+        without: names of rewrites to leave out, default none.
+
+    Returns: the graph, and what each rewrite did, in the order of `REWRITES`.
+
+    Raises UsageError for names that no rewrite has and for graphs of older operators.
+    """
+    chosen = _chosen(without)
+    if graph.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
+        raise UsageError(
+            f"the model uses version {graph.opsets['']} of ONNX's operators, rewrites need"
+            f" {OLDEST_OPSET} or later; export it again, or use onnx.version_converter"
+        )
+    course = _Course(graph.copy())
+    course.run([item for item in chosen if item in EARLY_REWRITES])
+    course.run(chosen)
+    return _tidied(course.graph), tuple(course.applied[item.name] for item in chosen)
+
+
+class _Course:
+    """A graph and what was done to it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.applied: dict[str, Applied] = {}
+
+    def run(self, rewrites: Sequence[Rewrite]) -> None:
+        """Apply rewrites in turn until none finds a match."""
+        while sum(self._apply(item) for item in rewrites):
+            self.graph = infer_shapes(self.graph)
+
+    def _apply(self, item: Rewrite) -> int:
+        before = len(self.graph.nodes)
+        count = item.apply(self.graph)
+        old = self.applied.get(item.name, Applied(item.name, 0, before, before))
+        self.applied[item.name] = replace(
+            old,
+            matches=old.matches + count,
+            nodes_after=old.nodes_after + len(self.graph.nodes) - before,
+        )
+        return count
+
+
+def _chosen(without: Collection[str]) -> list[Rewrite]:
+    names = [item.name for item in REWRITES]
+    unknown = [name for name in without if name not in names]
+    if unknown:
+        raise UsageError(
+            f"no rewrite is called {', '.join(map(repr, unknown))};"
+            f" those that can be left out are {', '.join(names)}"
+        )
+    return [item for item in REWRITES if item.name not in without]
+
+
+def _tidied(graph: Graph) -> Graph:
+    """The graph without constants and knowledge of values that no node has any more."""
+    read = {name for node in graph.nodes for name in node.reads()} | set(graph.outputs)
+    given = {output for node in graph.nodes for output in node.outputs}
+    graph.constants = {name: array for name, array in graph.constants.items() if name in read}
+    graph.values = {name: value for name, value in graph.values.items() if name in given}
+    return graph

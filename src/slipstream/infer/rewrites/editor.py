@@ -1,0 +1,233 @@
+"""What every rewrite is made of: rules that look at one node and say what stands in its place.
+
+A rule sees the graph through an `Editor`, which knows who gives and who reads each value and keeps
+that knowledge up to date. What a rule returns takes the node's place and gives the node's outputs;
+whatever was read by that node only disappears with it. So a rule cannot take away a value that
+another node, or the caller of the graph, reads.
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from slipstream.infer.graph import Array, Graph, Node, Subgraph, Value
+
+Replacement: TypeAlias = Sequence[Node] | str | None
+"""Nodes in the node's place, the value that its output equals, or None: the node stays."""
+
+Rule: TypeAlias = "Callable[[Editor, Node], Replacement]"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A change of graphs that leaves what they compute the same, up to rounding.
+
+    Args:
+        name: switches it off, and names it in reports.
+        what: the pattern and what it saves, in a sentence.
+        apply: changes a graph in place; returns how many matches it rewrote.
+    """
+
+    name: str
+    what: str
+    apply: Callable[[Graph], int]
+
+
+def rewrite(name: str, what: str, rule: Rule, *kinds: str) -> Rewrite:
+    """The rewrite that tries a rule on each node of some kinds, or on every node."""
+
+    def apply(graph: Graph) -> int:
+        editor = Editor(graph)
+        count = 0
+        for node in list(graph.nodes):
+            if (not kinds or kind(node) in kinds) and editor.has(node):
+                count += editor.put(rule(editor, node), instead_of=node)
+        editor.close()
+        return count
+
+    return Rewrite(name, what, apply)
+
+
+def kind(node: Node) -> str:
+    """The operator with its domain: `Conv`, `slipstream.Linear`."""
+    return f"{node.domain}.{node.op}" if node.domain else node.op
+
+
+class Editor:
+    """A graph while a rewrite goes through it; `close` makes the changes part of the graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._producers = graph.producers()
+        self._readers = graph.uses()
+        self._outputs = frozenset(graph.outputs)
+        self._fixed_names = self._outputs | frozenset(_subgraph_reads(graph.nodes))
+        self._taken = self._producers.keys() | graph.inputs.keys() | graph.constants.keys()
+        self._placed: dict[int, Sequence[Node]] = {}
+        self._gone: dict[int, Node] = {}
+
+    # ---- looking ---------------------------------------------------------------------------
+
+    def has(self, node: Node) -> bool:
+        """Whether no change has removed the node."""
+        return id(node) not in self._gone
+
+    def producer(self, name: str, *kinds: str) -> Node | None:
+        """The node that gives a value, if it is of one of these kinds."""
+        node = self._producers.get(name)
+        return node if node is not None and (not kinds or kind(node) in kinds) else None
+
+    def only(self, name: str, *kinds: str) -> Node | None:
+        """The same, if the value is read once and is no output of the graph."""
+        return self.producer(name, *kinds) if self.is_private(name) else None
+
+    def is_private(self, name: str) -> bool:
+        """Whether the value is read once and is no output of the graph."""
+        return len(self._readers.get(name, ())) == 1 and name not in self._outputs
+
+    def is_output(self, name: str) -> bool:
+        """Whether the value is an output of the graph."""
+        return name in self._outputs
+
+    def is_read(self, name: str) -> bool:
+        """Whether anybody reads the value."""
+        return name in self._outputs or bool(self._readers.get(name))
+
+    def constant(self, name: str) -> Array | None:
+        """The elements of a value that is a constant."""
+        return self.graph.constants.get(name)
+
+    def scalar(self, name: str) -> float | None:
+        """The number that a constant of one element is; one of rank above 1 is none."""
+        array = self.graph.constants.get(name)
+        if array is None or array.size != 1 or array.ndim > 1 or array.dtype.kind not in "fiu":
+            return None
+        return float(array.reshape(())[()])
+
+    def value(self, name: str) -> Value:
+        """What is known of a value."""
+        return self.graph.value(name)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a value, where every dimension is known."""
+        return self.graph.shape(name)
+
+    def rank(self, name: str) -> int | None:
+        """The number of dimensions of a value, where it is known."""
+        shape = self.graph.value(name).shape
+        return None if shape is None else len(shape)
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's operators that the graph uses."""
+        return self.graph.opsets.get("", 17)
+
+    # ---- changing --------------------------------------------------------------------------
+
+    def name(self, stem: str) -> str:
+        """A new value's name."""
+        name, number = stem, 0
+        while name in self._taken:
+            number += 1
+            name = f"{stem}_{number}"
+        self._taken.add(name)
+        return name
+
+    def add_constant(self, stem: str, array: Array) -> str:
+        """A new constant's name."""
+        name = self.name(stem)
+        self.graph.constants[name] = array
+        return name
+
+    def put(self, replacement: Replacement, *, instead_of: Node) -> bool:
+        """Carry out what a rule says of a node; whether that changed the graph."""
+        if replacement is None:
+            return False
+        if isinstance(replacement, str):
+            return self._bypass(instead_of, replacement)
+        self._enter(replacement)
+        self._placed[id(instead_of)] = replacement
+        self._remove(instead_of)
+        return True
+
+    def merge(self, node: Node, other: Node) -> bool:
+        """Let `other`, an earlier node that computes the same, stand for `node` too."""
+        if any(output in self._fixed_names for output in node.outputs):
+            return False
+        for old, new in zip(node.outputs, other.outputs, strict=True):
+            self._redirect(old, new)
+        self._remove(node)
+        return True
+
+    def close(self) -> None:
+        """Bring the graph's nodes up to date."""
+        self.graph.nodes = list(self._current(self.graph.nodes))
+
+    def _current(self, nodes: Iterable[Node]) -> Iterable[Node]:
+        for node in nodes:
+            if id(node) not in self._gone:
+                yield node
+            yield from self._current(self._placed.get(id(node), ()))
+
+    def _enter(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            for output in node.outputs:
+                self._producers[output] = node
+            for name in node.reads():
+                self._readers.setdefault(name, []).append(node)
+
+    def _remove(self, node: Node) -> None:
+        waiting = [node]
+        while waiting:
+            node = waiting.pop()
+            self._gone[id(node)] = node
+            for output in node.outputs:
+                if self._producers.get(output) is node:
+                    del self._producers[output]
+            for name in node.reads():
+                _discard(self._readers[name], node)
+                source = self._producers.get(name)
+                if source is not None and not self._is_needed(source):
+                    waiting.append(source)
+
+    def _is_needed(self, node: Node) -> bool:
+        return not self.has(node) or any(self.is_read(output) for output in node.outputs)
+
+    def _bypass(self, node: Node, value: str) -> bool:
+        if node.output not in self._fixed_names:
+            self._redirect(node.output, value)
+            self._remove(node)
+            return True
+        source = self._producers.get(value)
+        if source is None or value in self._fixed_names:
+            return False
+        self._redirect(value, node.output)
+        self._remove(node)
+        source.outputs = [node.output if name == value else name for name in source.outputs]
+        self._producers[node.output] = source
+        self._producers.pop(value, None)
+        return True
+
+    def _redirect(self, old: str, new: str) -> None:
+        readers = self._readers.pop(old, [])
+        for node in readers:
+            node.inputs = [new if name == old else name for name in node.inputs]
+        self._readers.setdefault(new, []).extend(readers)
+
+
+def _discard(nodes: list[Node], node: Node) -> None:
+    at = next(at for at, other in enumerate(nodes) if other is node)
+    del nodes[at]
+
+
+def _subgraph_reads(nodes: Iterable[Node]) -> Iterable[str]:
+    for node in nodes:
+        for attribute in node.attributes.values():
+            if isinstance(attribute, Subgraph):
+                yield from attribute.reads

@@ -1,0 +1,210 @@
+"""Modulated convolutions with constant weights (Karras et al. 2020, StyleGAN2, section 2.2).
+
+A convolution whose weights W[o, i] are multiplied by a style s[i], and perhaps by d[o] =
+1 / sqrt(sum((W s)^2) + epsilon), is a convolution by W of x s, times d; and d follows from s^2 by a
+matrix of W's squares. So for one sample the weights need not be computed again for each input.
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from slipstream.infer.graph import Array, Node
+from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
+from slipstream.infer.rewrites.patterns import (
+    RESHAPES,
+    axes,
+    inverse_root,
+    plus_epsilon,
+    reshaped,
+    squared,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Modulated:
+    """Weights that are a constant times a style, and perhaps normalised per output channel."""
+
+    weight: Array
+    style: str  # one number per input channel
+    style_axis: int  # of the weight
+    epsilon: float | None  # None: not normalised
+    shape: tuple[int, ...]  # before what the layout's operators do
+    demodulated_axis: int = 0  # of the weight that is normalised, which sums leave
+
+
+def _modulated_conv(editor: Editor, node: Node) -> Replacement:
+    """Conv or ConvTranspose of one group, and the weights before it."""
+    bias = None if len(node.inputs) < 3 else editor.constant(node.inputs[2])
+    if (len(node.inputs) > 2 and bias is None) or node.get("group", 1) != 1:
+        return None
+    layout, product = _layout(editor, node.inputs[1])
+    found = _weights(editor, product)
+    if found is None:
+        return None
+    weight = _laid_out(editor, found.weight, found.shape, layout)
+    channels = _axis(editor, found, found.style_axis, layout)
+    outputs = _axis(editor, found, found.demodulated_axis, layout)
+    inputs_at, outputs_at = (1, 0) if node.op == "Conv" else (0, 1)
+    is_picture = weight.ndim == editor.rank(node.inputs[0])
+    if not is_picture or channels != inputs_at:
+        return None
+    if found.epsilon is not None and outputs != outputs_at:
+        return None
+    return _scaled_conv(editor, node, found, np.ascontiguousarray(weight))
+
+
+def _layout(editor: Editor, name: str) -> tuple[list[Node], str]:
+    """The operators, last first, that only lay out the elements of a value anew; and the value."""
+    node = editor.only(name, "Transpose", *RESHAPES)
+    if node is None or editor.shape(name) is None:
+        return [], name
+    rest, inner = _layout(editor, node.inputs[0])
+    return [node, *rest], inner
+
+
+def _laid_out(editor: Editor, array: Array, shape: tuple[int, ...], layout: list[Node]) -> Array:
+    """What the operators make of an array that broadcasts to the shape of their input."""
+    array = np.broadcast_to(array, shape)
+    for node in reversed(layout):
+        if node.op == "Transpose":
+            array = array.transpose(node.get("perm"))
+        else:
+            array = array.reshape(editor.shape(node.output) or ())
+    return array
+
+
+def _axis(editor: Editor, found: Modulated, axis: int, layout: list[Node]) -> int | None:
+    """Where an axis of the weights ends up."""
+    size = found.shape[axis]
+    places = np.arange(size).reshape(-1, *[1] * (len(found.shape) - axis - 1))
+    result = _laid_out(editor, places, found.shape, layout)
+    for at, length in enumerate(result.shape):
+        line = np.arange(size).reshape(-1, *[1] * (result.ndim - at - 1))
+        if length == size > 1 and (result == line).all():
+            return at
+    return None
+
+
+def _weights(editor: Editor, name: str) -> Modulated | None:
+    """W s, or W s / sqrt(sum((W s)^2) + epsilon)."""
+    node = editor.only(name, "Mul")
+    plain = None if node is None else _styled(editor, node)
+    if node is None or plain is not None:
+        return plain
+    for product, factor in (node.inputs, node.inputs[::-1]):
+        inner = editor.producer(product, "Mul")
+        found = None if inner is None else _styled(editor, inner)
+        norm = None if found is None else _norm(editor, reshaped(editor, factor), product)
+        if found is None or norm is None:
+            continue
+        epsilon, axis = norm
+        if _long_axis(editor.shape(factor), len(found.shape)) == axis:
+            return replace(found, epsilon=epsilon, demodulated_axis=axis)
+    return None
+
+
+def _styled(editor: Editor, node: Node) -> Modulated | None:
+    """A constant times one number per element of one axis."""
+    shape = editor.shape(node.output)
+    for constant, style in (node.inputs, node.inputs[::-1]):
+        weight = editor.constant(constant)
+        if weight is None or shape is None or weight.dtype != np.float32:
+            continue
+        axis = _long_axis(editor.shape(style), len(shape))
+        if axis is not None and weight.size == np.prod(shape):
+            return Modulated(weight, style, axis, None, shape)
+    return None
+
+
+def _long_axis(shape: tuple[int, ...] | None, rank: int) -> int | None:
+    """The only axis that is longer than 1, after alignment to a rank."""
+    long = [axis for axis, size in enumerate(shape or ()) if size > 1]
+    return long[0] + rank - len(shape) if shape is not None and len(long) == 1 else None
+
+
+def _norm(editor: Editor, name: str, product: str) -> tuple[float, int] | None:
+    """The epsilon with which a value is 1 / sqrt(sum(product^2) + epsilon), and the axis left."""
+    inner = inverse_root(editor, name)
+    found = None if inner is None else plus_epsilon(editor, inner)
+    total = None if found is None else editor.only(reshaped(editor, found[0]), "ReduceSum")
+    if found is None or total is None or squared(editor, total.inputs[0]) != product:
+        return None
+    over, shape = axes(editor, total), editor.shape(product)
+    if over is None or shape is None:
+        return None
+    left = [axis for axis, size in enumerate(shape) if axis not in over and size > 1]
+    return (found[1], left[0]) if len(left) == 1 else None
+
+
+def _scaled_conv(editor: Editor, node: Node, found: Modulated, weight: Array) -> Replacement:
+    """x s, the convolution by the constant, and times d."""
+    rank = weight.ndim
+    is_conv = node.op == "Conv"
+    num_inputs, num_outputs = weight.shape[:2][::-1] if is_conv else weight.shape[:2]
+    stem = node.output
+    style, x = (editor.name(f"{stem}_{what}") for what in ("style", "styled"))
+    nodes = [
+        _reshape(editor, found.style, style, (1, num_inputs, *[1] * (rank - 2))),
+        Node("Mul", [node.inputs[0], style], [x]),
+    ]
+    name = editor.add_constant(f"{stem}_weight", weight)
+    attributes, bias = dict(node.attributes), node.inputs[2:]
+    if found.epsilon is None:
+        return [*nodes, Node(node.op, [x, name, *bias], node.outputs, attributes, name=node.name)]
+    squares = np.square(weight, dtype=np.float64).sum(axis=tuple(range(2, rank)))
+    lengths = (squares.T if is_conv else squares).astype(np.float32)
+    names = ("plain", "scale", "scale_channels")
+    plain, scale, channels = (editor.name(f"{stem}_{what}") for what in names)
+    nodes += [
+        Node(node.op, [x, name], [plain], attributes, name=node.name),
+        *_demodulation(editor, found, np.ascontiguousarray(lengths), scale),
+        _reshape(editor, scale, channels, (1, num_outputs, *[1] * (rank - 2))),
+    ]
+    if not bias:
+        return [*nodes, Node("Mul", [plain, channels], node.outputs)]
+    shift = editor.graph.constants[bias[0]].reshape(-1, *[1] * (rank - 2))
+    scaled = editor.name(f"{stem}_scaled")
+    return [
+        *nodes,
+        Node("Mul", [plain, channels], [scaled]),
+        Node("Add", [scaled, editor.add_constant(f"{stem}_bias", shift)], node.outputs),
+    ]
+
+
+def _demodulation(editor: Editor, found: Modulated, lengths: Array, scale: str) -> list[Node]:
+    """d[1, outputs] from s and from the squares' sums [inputs, outputs]."""
+    names = [editor.name(f"{scale}_{what}") for what in ("style", "squares", "sums", "sum", "root")]
+    matrix = editor.add_constant(f"{scale}_matrix", lengths)
+    epsilon = editor.add_constant(f"{scale}_epsilon", np.array(found.epsilon, np.float32))
+    one = editor.add_constant(f"{scale}_one", np.ones((), np.float32))
+    style, squares, sums, total, root = names
+    return [
+        _reshape(editor, found.style, style, (1, lengths.shape[0])),
+        Node("Mul", [style, style], [squares]),
+        Node("MatMul", [squares, matrix], [sums]),
+        Node("Add", [sums, epsilon], [total]),
+        Node("Sqrt", [total], [root]),
+        Node("Div", [one, root], [scale]),
+    ]
+
+
+def _reshape(editor: Editor, name: str, output: str, shape: tuple[int, ...]) -> Node:
+    sizes = editor.add_constant(f"{output}_shape", np.array(shape, np.int64))
+    return Node("Reshape", [name, sizes], [output])
+
+
+REWRITES = (
+    rewrite(
+        "modulated-conv",
+        "weights times a style are constants, and the style scales inputs and outputs",
+        _modulated_conv,
+        *("Conv", "ConvTranspose"),
+    ),
+)

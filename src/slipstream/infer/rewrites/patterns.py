@@ -1,0 +1,154 @@
+"""What patterns have in common: operands, products, axes, shapes."""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.infer.graph import Array, Node, Value
+from slipstream.infer.rewrites.editor import Editor
+
+CLOSE = 1e-5  # relative: constants of patterns are written with at least six digits
+
+RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Those of a binary operator of which one is a constant."""
+
+    value: str
+    constant: Array
+    constant_first: bool
+
+
+def operands(editor: Editor, node: Node) -> Operands | None:
+    """The operands of a binary operator, if exactly one is a constant."""
+    first, second = node.inputs
+    constants = editor.constant(first), editor.constant(second)
+    if constants[0] is not None and constants[1] is None:
+        return Operands(second, constants[0], True)
+    if constants[1] is not None and constants[0] is None:
+        return Operands(first, constants[1], False)
+    return None
+
+
+def is_close(number: float | None, expected: float) -> bool:
+    """Whether a constant is the one that a pattern has, whatever rounded it."""
+    return number is not None and math.isclose(number, expected, rel_tol=CLOSE)
+
+
+def plus(editor: Editor, name: str, expected: float) -> str | None:
+    """What a scalar constant is added to, to give a value that nobody else reads."""
+    node = editor.only(name, "Add")
+    for one, other in _orders(node):
+        if is_close(editor.scalar(other), expected):
+            return one
+    return None
+
+
+def _orders(node: Node | None) -> list[tuple[str, str]]:
+    if node is None:
+        return []
+    first, second = node.inputs
+    return [(first, second), (second, first)]
+
+
+def factors(editor: Editor, name: str) -> tuple[float, list[str]]:
+    """The scalar and the other factors of a product, through products that nobody else reads."""
+    node = editor.only(name, "Mul", "Div")
+    return (1.0, [name]) if node is None else factors_of(editor, node)
+
+
+def factors_of(editor: Editor, node: Node) -> tuple[float, list[str]]:
+    """The same of the product that a Mul, or a Div by a scalar, gives."""
+    first, second = node.inputs
+    if node.op == "Div":
+        divisor = editor.scalar(second)
+        if not divisor:
+            return 1.0, [node.output]
+        scale, others = factors(editor, first)
+        return scale / divisor, others
+    scale, others = 1.0, list[str]()
+    for name in (first, second):
+        number = editor.scalar(name)
+        if number is None:
+            number, found = factors(editor, name)
+            others += found
+        scale *= number
+    return scale, others
+
+
+def squared(editor: Editor, name: str) -> str | None:
+    """What a value that nobody else reads is the square of."""
+    node = editor.only(name, "Mul", "Pow")
+    if node is None:
+        return None
+    first, second = node.inputs
+    is_square = first == second if node.op == "Mul" else is_close(editor.scalar(second), 2)
+    return first if is_square else None
+
+
+def inverse_root(editor: Editor, name: str) -> str | None:
+    """What a value that nobody else reads is 1/sqrt of."""
+    node = editor.only(name, "Div", "Reciprocal")
+    if node is None or (node.op == "Div" and not is_close(editor.scalar(node.inputs[0]), 1)):
+        return None
+    root = editor.only(node.inputs[-1], "Sqrt")
+    return None if root is None else root.inputs[0]
+
+
+def plus_epsilon(editor: Editor, name: str) -> tuple[str, float] | None:
+    """What a small constant is added to, to give a value that nobody else reads; that constant."""
+    node = editor.only(name, "Add")
+    for one, other in _orders(node):
+        epsilon = editor.scalar(other)
+        if epsilon is not None and 0 <= epsilon < 1:
+            return one, epsilon
+    return None
+
+
+def axes(editor: Editor, node: Node) -> list[int] | None:
+    """The axes of a reduction, of Squeeze or Unsqueeze, where the graph says them; 0 or above."""
+    given = node.get("axes")
+    if given is None and len(node.inputs) > 1:
+        array = editor.constant(node.inputs[1])
+        given = None if array is None else array.reshape(-1).tolist()
+    rank = editor.rank(node.inputs[0] if node.op != "Unsqueeze" else node.output)
+    if given is None or rank is None:
+        return None
+    return sorted(axis % rank for axis in given)
+
+
+def is_same(one: int | str | None, other: int | str | None) -> bool:
+    """Whether two dimensions are known to be equal."""
+    return one is not None and one == other
+
+
+def reshaped(editor: Editor, name: str) -> str:
+    """The value at the other end of a chain of operators that keep the order of the elements."""
+    node = editor.only(name, *RESHAPES)
+    return name if node is None else reshaped(editor, node.inputs[0])
+
+
+def target(old: Value, new: Value) -> Array | None:
+    """What Reshape's second input must be, to make a value of one shape one of another."""
+    if old.shape is None or new.shape is None:
+        return None
+    sizes: list[int] = []
+    for at, size in enumerate(new.shape):
+        if isinstance(size, int):
+            sizes.append(size)
+        else:
+            is_kept = at < len(old.shape) and is_same(old.shape[at], size)
+            sizes.append(0 if is_kept else -1)
+    # A dimension that is 0 would be taken for one to copy.
+    if sizes.count(-1) > 1 or 0 in new.shape:
+        return None
+    return np.array(sizes, np.int64)
