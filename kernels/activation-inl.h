@@ -87,8 +87,8 @@ HWY_INLINE V activate(D d, V x, float alpha, float beta) {
   return x;
 }
 
-/// How a value that is written as a byte may be activated: by straight lines, closer than a byte can
-/// tell. Both SiLU and GELU are max(x, 0) + rest(|x|), and the rest is 0 beyond `Curve::reach`.
+/// How a value that is written as a byte may be activated: by straight lines, closer than a byte
+/// can tell. Both SiLU and GELU are max(x, 0) + rest(|x|), and the rest is 0 beyond `Curve::reach`.
 template <Activation kActivation, Number kOutput>
 struct Activator {
   explicit HWY_INLINE Activator(const Epilogue& epilogue)

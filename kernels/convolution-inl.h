@@ -1,4 +1,5 @@
-// The convolution, for one SIMD target and level; see levels.h. Included once for each, so no guard.
+// The convolution, for one SIMD target and level; see levels.h. Included once for each, so no
+// guard.
 #if KERNELS_LEVEL == 2
 HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni,avx512bf16")
 namespace slipstream::kernels::N_AVX3_BF16 {
@@ -13,7 +14,6 @@ using namespace HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the sam
 HWY_BEFORE_NAMESPACE();
 namespace slipstream::kernels::HWY_NAMESPACE {
 #endif
-
 
 using F32 = hn::CappedTag<float, 16>;
 using I32 = hn::RebindToSigned<F32>;
@@ -50,7 +50,8 @@ struct Int8 {
   }
   HWY_INLINE static hn::Vec<I32> add(hn::Vec<I32> sum, hn::Vec<I32> unit, hn::Vec<I32> weight) {
 #if KERNELS_LEVEL >= 1
-    // As an instruction, because gcc 12 copies the sums of the intrinsic to other registers and back.
+    // As an instruction, because gcc 12 copies the sums of the intrinsic to other registers and
+    // back.
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(unit.raw), "v"(weight.raw));
     return sum;
 #elif HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
@@ -246,7 +247,8 @@ void convolve_panel(const Convolution& of, const std::uint8_t* input, const std:
     walk.take(rows, places);
     for (std::size_t row = rows; row < kRows; ++row) places.input[row] = places.input[0];
     sum_rows<Multiply, kGroups>(rows, of.runs, places.input, weights, sums);
-    finish(of.epilogue, sums, kGroups * 16, kGroups * 16, channel, {rows, places.addend, places.output});
+    finish(of.epilogue, sums, kGroups * 16, kGroups * 16, channel,
+           {rows, places.addend, places.output});
   }
 }
 
@@ -273,9 +275,9 @@ void convolve_all(const Convolution& of, const std::uint8_t* input, const std::u
   }
 }
 
-void convolve(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
-              std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
-              std::size_t last) {
+inline void convolve(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
+                     std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
+                     std::size_t last) {
   if (of.operand == Operand::kFloat32) {
     convolve_all<Float32>(of, input, addend, output, begin, end, first, last);
   } else if (of.operand == Operand::kBFloat16) {
@@ -285,7 +287,7 @@ void convolve(const Convolution& of, const std::uint8_t* input, const std::uint8
   }
 }
 
-std::size_t groups_at_once() { return kGroupsAtOnce; }
+inline std::size_t groups_at_once() { return kGroupsAtOnce; }
 
 }  // namespace
 HWY_AFTER_NAMESPACE();

@@ -23,7 +23,6 @@
 #undef KERNELS_LEVEL
 #endif
 
-
 #if HWY_ONCE
 namespace slipstream::kernels {
 

@@ -15,9 +15,9 @@ namespace slipstream::kernels {
 
 /// What a convolution multiplies. Each is taken in units of four bytes.
 enum class Operand : std::uint8_t {
-  kFloat32,  ///< one float32 by one float32
-  kBFloat16, ///< two bfloat16 by two bfloat16, summed in float32
-  kInt8,     ///< four uint8 by four int8, summed in int32
+  kFloat32,   ///< one float32 by one float32
+  kBFloat16,  ///< two bfloat16 by two bfloat16, summed in float32
+  kInt8,      ///< four uint8 by four int8, summed in int32
 };
 
 /// Bytes of one pixel's input that lie one after another.
@@ -30,9 +30,9 @@ struct Convolution {
   Operand operand = Operand::kFloat32;
   std::size_t batch = 1, rows = 1, columns = 1;  ///< of the output
   std::size_t channels = 0;                      ///< of the output
-  Pitch input;       ///< from one output pixel's first tap to the next one's
+  Pitch input;  ///< from one output pixel's first tap to the next one's
   Pitch output;
-  Pitch addend;      ///< of what the epilogue adds
+  Pitch addend;  ///< of what the epilogue adds
   std::vector<Run> runs;
   Aligned<std::uint8_t> weights;  ///< as pack() leaves them
   Epilogue epilogue;

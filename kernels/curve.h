@@ -7,7 +7,7 @@ namespace slipstream::kernels {
 /// An even function as straight lines, each around a whole multiple of reach / kSegments.
 struct Curve {
   static constexpr int kSegments = 31;
-  float reach;                ///< the function counts as 0 from here on
+  float reach;  ///< the function counts as 0 from here on
   float slope[kSegments + 1];
   float height[kSegments + 1];
 };

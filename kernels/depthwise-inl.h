@@ -11,7 +11,8 @@ namespace slipstream::kernels::HWY_NAMESPACE {
 
 #if KERNELS_LEVEL == 1
 
-/// Four neighbouring pixels of 64 channels, turned so that the four bytes of a channel are one lane.
+/// Four neighbouring pixels of 64 channels, turned so that the four bytes of a channel are one
+/// lane.
 struct Quads {
   __m512i lanes[4];
 
@@ -43,12 +44,14 @@ HWY_INLINE void store_in_order(const __m512i* sums, std::int32_t* out) {
 
 /// As an instruction, because gcc 12 copies the sums of the intrinsic to other registers and back.
 HWY_INLINE void add_products(__m512i& sums, __m512i units, const std::int8_t* weights) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(units), "m"(*reinterpret_cast<const __m512i*>(weights)));
+  asm("vpdpbusd %2, %1, %0"
+      : "+v"(sums)
+      : "v"(units), "m"(*reinterpret_cast<const __m512i*>(weights)));
 }
 
 /// The sums of two neighbouring output pixels and 64 channels.
-HWY_INLINE void sum_two(const Depthwise& of, std::size_t quads, const std::uint8_t* input,
-                        const std::int8_t* HWY_RESTRICT weights, std::int32_t* HWY_RESTRICT out) {
+HWY_NOINLINE void sum_two(const Depthwise& of, std::size_t quads, const std::uint8_t* input,
+                          const std::int8_t* HWY_RESTRICT weights, std::int32_t* HWY_RESTRICT out) {
   __m512i first[4] = {}, second[4] = {};
   for (std::size_t row = 0; row < of.kernel_rows; ++row) {
     const std::uint8_t* at = input + static_cast<std::ptrdiff_t>(row) * of.row_step;
@@ -64,8 +67,9 @@ HWY_INLINE void sum_two(const Depthwise& of, std::size_t quads, const std::uint8
   store_in_order(second, out + 64);
 }
 
-void convolve_quads(const Depthwise& of, const std::uint8_t* input, const std::uint8_t* addend,
-                    std::uint8_t* output, std::size_t begin, std::size_t end) {
+inline void convolve_quads(const Depthwise& of, const std::uint8_t* input,
+                           const std::uint8_t* addend, std::uint8_t* output, std::size_t begin,
+                           std::size_t end) {
   const std::size_t padded = (of.channels + 15) / 16 * 16;
   const std::size_t blocks = (padded + 63) / 64;
   const std::size_t block_bytes = of.quads.size() / blocks;
@@ -115,13 +119,14 @@ HWY_INLINE void sum_pixels(const Depthwise& of, const std::uint8_t* input,
     for (auto& sum : sums) sum = hn::Zero(d);
     const float* weight = weights + lane;
     for (std::size_t row = 0; row < of.kernel_rows; ++row) {
-      const std::uint8_t* at = input + static_cast<std::ptrdiff_t>(row) * of.row_step +
-                               lane * size_of(kNumber);
+      const std::uint8_t* at =
+          input + static_cast<std::ptrdiff_t>(row) * of.row_step + lane * size_of(kNumber);
       for (std::size_t tap = 0; tap < of.kernel_columns; ++tap, at += of.column_step) {
         const auto factor = hn::Load(d, weight);
         weight += channels;
         for (std::size_t pixel = 0; pixel < kPixels; ++pixel) {
-          const auto value = read<kNumber>(at + static_cast<std::ptrdiff_t>(pixel) * of.input.pixel);
+          const auto value =
+              read<kNumber>(at + static_cast<std::ptrdiff_t>(pixel) * of.input.pixel);
           sums[pixel] = hn::MulAdd(value, factor, sums[pixel]);
         }
       }
@@ -164,8 +169,9 @@ void convolve_lines(const Depthwise& of, const std::uint8_t* input, const std::u
   }
 }
 
-void convolve_floats(const Depthwise& of, const std::uint8_t* input, const std::uint8_t* addend,
-                     std::uint8_t* output, std::size_t begin, std::size_t end) {
+inline void convolve_floats(const Depthwise& of, const std::uint8_t* input,
+                            const std::uint8_t* addend, std::uint8_t* output, std::size_t begin,
+                            std::size_t end) {
   with_number(of.number, [&](auto number) {
     convolve_lines<number()>(of, input, addend, output, begin, end);
   });

@@ -19,8 +19,8 @@ struct Depthwise {
   std::ptrdiff_t row_step = 0, column_step = 0;  ///< from one tap to the next, bytes
   Pitch input;  ///< from one output pixel's first tap to the next one's
   Pitch output, addend;
-  Aligned<float> weights;        ///< [tap][channel], channels padded to a multiple of 16
-  Aligned<std::int8_t> quads;    ///< the same for the dot products of bytes: see pack_quads
+  Aligned<float> weights;      ///< [tap][channel], channels padded to a multiple of 16
+  Aligned<std::int8_t> quads;  ///< the same for the dot products of bytes: see pack_quads
   Epilogue epilogue;
 
   [[nodiscard]] std::size_t lines() const { return batch * rows; }
@@ -30,8 +30,9 @@ struct Depthwise {
 /// worth packing for it.
 bool has_quads();
 
-/// `weights` is [tap][channel padded to 16], whole numbers in [-128, 127]. Gives, for 64 channels at
-/// a time, what turns four neighbouring pixels into two neighbouring outputs `stride` pixels apart.
+/// `weights` is [tap][channel padded to 16], whole numbers in [-128, 127]. Gives, for 64 channels
+/// at a time, what turns four neighbouring pixels into two neighbouring outputs `stride` pixels
+/// apart.
 Aligned<std::int8_t> pack_quads(const Depthwise& depthwise, std::size_t stride);
 
 /// Computes the output lines [begin, end): line = batch * rows + row.

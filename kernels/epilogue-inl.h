@@ -30,19 +30,24 @@ HWY_INLINE hn::Vec<Lane> read(const std::uint8_t* at) {
   }
 }
 
+/// The upper halves, rounded to nearest, ties to even.
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, Lane>> halves_of(hn::Vec<Lane> value) {
+  const hn::RebindToUnsigned<Lane> du;
+  const auto bits = hn::BitCast(du, value);
+  const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  const auto half = hn::ShiftRight<16>(hn::Add(bits, hn::Add(even, hn::Set(du, 0x7FFF))));
+  return hn::DemoteTo(hn::Rebind<std::uint16_t, Lane>(),
+                      hn::BitCast(hn::RebindToSigned<Lane>(), half));
+}
+
 /// Rounded to nearest, ties to even. Bytes take values in [0, 255]; larger ones become 255.
 template <Number kNumber>
 HWY_INLINE void write(hn::Vec<Lane> value, std::uint8_t* at) {
   if constexpr (kNumber == Number::kFloat32) {
     hn::StoreU(value, Lane(), reinterpret_cast<float*>(at));
   } else if constexpr (kNumber == Number::kBFloat16) {
-    const hn::RebindToUnsigned<Lane> du;
-    const hn::RebindToSigned<Lane> di;
-    const hn::Rebind<std::uint16_t, Lane> d16;
-    const auto bits = hn::BitCast(du, value);
-    const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-    const auto half = hn::ShiftRight<16>(hn::Add(bits, hn::Add(even, hn::Set(du, 0x7FFF))));
-    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, half)), d16, reinterpret_cast<std::uint16_t*>(at));
+    hn::StoreU(halves_of(value), hn::Rebind<std::uint16_t, Lane>(),
+               reinterpret_cast<std::uint16_t*>(at));
   } else {
 #if HWY_TARGET == HWY_AVX3
     const __m512i whole = _mm512_cvtps_epi32(value.raw);
@@ -81,9 +86,8 @@ struct Rows {
 
 template <Activation kActivation, Number kOutput, Epilogue::Adds kAdds, Number kAddend,
           typename Sum>
-HWY_INLINE void finish_as(const Epilogue& epilogue, const Sum* HWY_RESTRICT sums,
-                          std::size_t pitch, std::size_t columns, std::size_t channel,
-                          const Rows rows) {
+HWY_INLINE void finish_as(const Epilogue& epilogue, const Sum* HWY_RESTRICT sums, std::size_t pitch,
+                          std::size_t columns, std::size_t channel, const Rows rows) {
   const Lane d;
   const auto low = hn::Set(d, epilogue.low), high = hn::Set(d, epilogue.high);
   const auto stretch = hn::Set(d, epilogue.stretch), shift = hn::Set(d, epilogue.shift);
@@ -117,25 +121,31 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Sum* HWY_RESTRICT sums
 /// Writes rows of `columns` sums, the first of which is that of `channel`; each row of sums begins
 /// `pitch` sums after the one before.
 template <typename Sum>
-HWY_INLINE void finish(const Epilogue& epilogue, const Sum* sums, std::size_t pitch,
-                       std::size_t columns, std::size_t channel, const Rows& rows) {
+HWY_NOINLINE void finish(const Epilogue& epilogue, const Sum* sums, std::size_t pitch,
+                         std::size_t columns, std::size_t channel, const Rows& rows) {
   using Adds = Epilogue::Adds;
   with_activation(epilogue.activation, [&](auto constant) HWY_ATTR {
     constexpr Activation kActivation = decltype(constant)::value;
     const auto add = [&](auto output, auto adds, auto addend) HWY_ATTR {
-      finish_as<kActivation, output(), adds(), addend()>(epilogue, sums, pitch, columns, channel, rows);
+      finish_as<kActivation, output(), adds(), addend()>(epilogue, sums, pitch, columns, channel,
+                                                         rows);
     };
     with_number(epilogue.output, [&](auto output) HWY_ATTR {
       using Nothing = std::integral_constant<Adds, Adds::kNothing>;
       using Before = std::integral_constant<Adds, Adds::kBefore>;
       using After = std::integral_constant<Adds, Adds::kAfter>;
       using Float = std::integral_constant<Number, Number::kFloat32>;
-      const bool floats = epilogue.addend == Number::kFloat32;
       if (epilogue.adds == Adds::kNothing) return add(output, Nothing(), Float());
-      if (epilogue.adds == Adds::kBefore) {
-        return floats ? add(output, Before(), Float()) : add(output, Before(), output);
+      const bool before = epilogue.adds == Adds::kBefore;
+      if constexpr (output() == Number::kFloat32) {
+        with_number(epilogue.addend, [&](auto addend) HWY_ATTR {
+          before ? add(output, Before(), addend) : add(output, After(), addend);
+        });
+      } else if (epilogue.addend == Number::kFloat32) {
+        before ? add(output, Before(), Float()) : add(output, After(), Float());
+      } else {
+        before ? add(output, Before(), output) : add(output, After(), output);
       }
-      return floats ? add(output, After(), Float()) : add(output, After(), output);
     });
   });
 }

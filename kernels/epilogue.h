@@ -10,13 +10,13 @@ namespace slipstream::kernels {
 
 enum class Activation : std::uint8_t {
   kNone,
-  kSilu,         ///< x sigmoid(x)
-  kHardSwish,    ///< x clip(x / 6 + 1 / 2, 0, 1)
+  kSilu,       ///< x sigmoid(x)
+  kHardSwish,  ///< x clip(x / 6 + 1 / 2, 0, 1)
   kSigmoid,
   kHardSigmoid,  ///< clip(alpha x + beta, 0, 1)
   kGelu,         ///< x (1 + erf(x / sqrt 2)) / 2
   kTanh,
-  kLeakyRelu,    ///< x, or alpha x below zero
+  kLeakyRelu,  ///< x, or alpha x below zero
 };
 
 enum class Number : std::uint8_t { kFloat32, kUInt8, kBFloat16 };
@@ -40,7 +40,7 @@ struct Epilogue {
   float high = std::numeric_limits<float>::max();
   Number output = Number::kFloat32;
   enum class Adds : std::uint8_t { kNothing, kBefore, kAfter } adds = Adds::kNothing;
-  Number addend = Number::kFloat32;  ///< this, or what the output is
+  Number addend = Number::kFloat32;  ///< this, or what the output is; any if that is float32
   float addend_weight = 1.0F;
 };
 

@@ -9,8 +9,8 @@
 #include "depthwise.h"
 #include "program.h"
 
-// What a program is made of. Each function decides once where everything lies and packs weights; the
-// step that it returns only runs. Tensors of steps have channels padded to a multiple of 16 in
+// What a program is made of. Each function decides once where everything lies and packs weights;
+// the step that it returns only runs. Tensors of steps have channels padded to a multiple of 16 in
 // memory, whatever their number of channels, unless a step says otherwise.
 namespace slipstream::kernels {
 
@@ -69,8 +69,8 @@ Step layer_norm(const Tensor& input, const Tensor& output, float epsilon, Epilog
 /// Softmax over the channels of each pixel, float32.
 Step softmax(const Tensor& input, const Tensor& output);
 
-/// softmax(q k^T scale + mask) v for every head, float32; the channels of q, k, v and the output are
-/// [head][size of a head], the mask's are [key], one pixel per query or one for all of a batch.
+/// softmax(q k^T scale + mask) v for every head, float32; the channels of q, k, v and the output
+/// are [head][size of a head], the mask's are [key], one pixel per query or one for all of a batch.
 Step attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
                const Tensor& output, std::size_t heads, float scale);
 

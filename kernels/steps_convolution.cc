@@ -26,8 +26,8 @@ std::ptrdiff_t tap(const Tensor& input, const Window& window, std::size_t row, s
 
 /// The taps of a kernel's row are one run where nothing lies between the pixels.
 std::vector<Run> runs_of(const Tensor& input, const Window& window, std::size_t bytes) {
-  const bool merged = input.pitch.pixel == static_cast<std::ptrdiff_t>(bytes) &&
-                      window.column_dilation == 1;
+  const bool merged =
+      input.pitch.pixel == static_cast<std::ptrdiff_t>(bytes) && window.column_dilation == 1;
   std::vector<Run> runs;
   for (std::size_t row = 0; row < window.rows; ++row) {
     if (merged) {
@@ -112,10 +112,10 @@ Step convolution(const Tensor& input, const Tensor& output, const std::optional<
   flatten(*of);
   std::size_t units = 0;
   for (const Run& run : of->runs) units += run.units;
-  const auto matrix =
-      by_runs(static_cast<const std::uint8_t*>(weights), output.channels,
-              bytes * window.rows * window.columns, of->runs);
-  of->weights = pack({matrix.data(), static_cast<std::ptrdiff_t>(units * 4), 4, output.channels, units});
+  const auto matrix = by_runs(static_cast<const std::uint8_t*>(weights), output.channels,
+                              bytes * window.rows * window.columns, of->runs);
+  of->weights =
+      pack({matrix.data(), static_cast<std::ptrdiff_t>(units * 4), 4, output.channels, units});
   return {"convolution", [of, input, output, addend](const Memory& memory, Workers& workers) {
             run_convolution(*of, memory.at(input), addend ? memory.at(*addend) : nullptr,
                             memory.at(output), workers);

@@ -42,13 +42,12 @@ void pool_line(const Tensor& input, const Tensor& output, const Window& window, 
     const auto share = hn::Set(d, 1.0F / static_cast<float>(count));
     std::uint8_t* at = to + output.pitch.at(batch, row, column);
     for (std::size_t channel = 0; channel < output.channels; channel += hn::Lanes(d)) {
-      auto value = kPooling == Pooling::kMax
-                       ? hn::Set(d, std::numeric_limits<float>::lowest())
-                       : hn::Zero(d);
+      auto value = kPooling == Pooling::kMax ? hn::Set(d, std::numeric_limits<float>::lowest())
+                                             : hn::Zero(d);
       for (std::size_t y = down.begin; y < down.end; ++y) {
         for (std::size_t x = right.begin; x < right.end; ++x) {
-          const auto tap = read<kNumber>(from + input.pitch.at(batch, y, x) +
-                                         channel * size_of(kNumber));
+          const auto tap =
+              read<kNumber>(from + input.pitch.at(batch, y, x) + channel * size_of(kNumber));
           value = kPooling == Pooling::kMax ? hn::Max(value, tap) : hn::Add(value, tap);
         }
       }
@@ -186,6 +185,10 @@ void interleave(const Copy& how, const std::uint8_t* from, std::uint8_t* to) {
     const auto red = read_at(0, column), green = read_at(1, column), blue = read_at(2, column);
     if constexpr (kTo == Number::kFloat32) {
       hn::StoreInterleaved3(red, green, blue, d, reinterpret_cast<float*>(to) + 3 * column);
+    } else if constexpr (kTo == Number::kBFloat16) {
+      const hn::Rebind<std::uint16_t, Lane> d16;
+      hn::StoreInterleaved3(halves_of(red), halves_of(green), halves_of(blue), d16,
+                            reinterpret_cast<std::uint16_t*>(to) + 3 * column);
     } else {
       const hn::Rebind<std::uint8_t, Lane> d8;
       const auto zero = hn::Zero(d);
@@ -203,14 +206,12 @@ void interleave(const Copy& how, const std::uint8_t* from, std::uint8_t* to) {
 bool is_interleave(Number from, Number to, const Copy& how) {
   const std::size_t last = how.sizes.size() - 1;
   const auto size = static_cast<std::ptrdiff_t>(size_of(to));
-  return to != Number::kBFloat16 && last > 0 && how.sizes[last] == 3 && from == Number::kFloat32 && how.from[last - 1] == 4 &&
+  return last > 0 && how.sizes[last] == 3 && from == Number::kFloat32 && how.from[last - 1] == 4 &&
          how.to[last] == size && how.to[last - 1] == 3 * size;
 }
 
 void copy_plane(Number to_number, const Copy& how, const std::uint8_t* from, std::uint8_t* to) {
-  const auto work = to_number == Number::kUInt8 ? interleave<Number::kUInt8>
-                                                : interleave<Number::kFloat32>;
-  work(how, from, to);
+  with_number(to_number, [&](auto target) { interleave<target()>(how, from, to); });
 }
 
 void copy_row(Number from_number, Number to_number, const Copy& how, const std::uint8_t* from,

@@ -60,7 +60,8 @@ void normalise_pixel(const Epilogue& epilogue, const float* x, std::size_t chann
                      float* row, std::uint8_t* to) {
   normalise(x, channels, epsilon, row);
   const std::size_t padded = (channels + 15) / 16 * 16;
-  finish(epilogue, row, padded, padded, 0, {1, nullptr, &to});
+  const std::uint8_t* nothing = to;  // nothing is added
+  finish(epilogue, row, padded, padded, 0, {1, &nothing, &to});
 }
 
 /// In place, over the first `count` numbers of a row; what follows up to a whole vector becomes 0.
@@ -208,8 +209,8 @@ Step softmax(const Tensor& input, const Tensor& output) {
   return {"softmax", [=](const Memory& memory, Workers& workers) {
             for_pixels(input, workers, [&](std::size_t batch, std::size_t row, std::size_t column) {
               const std::uint8_t* from = memory.at(input) + input.pitch.at(batch, row, column);
-              auto* to = reinterpret_cast<float*>(memory.at(output) +
-                                                  output.pitch.at(batch, row, column));
+              auto* to =
+                  reinterpret_cast<float*>(memory.at(output) + output.pitch.at(batch, row, column));
               if (reinterpret_cast<const std::uint8_t*>(to) != from) {
                 std::copy_n(reinterpret_cast<const float*>(from), input.channels, to);
               }

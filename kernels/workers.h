@@ -33,8 +33,8 @@ class Workers {
   const std::function<void(std::size_t)>* work_ = nullptr;
   std::size_t parts_ = 0;
   std::atomic<std::size_t> next_{0};
-  std::atomic<std::size_t> busy_{0};        // threads that have not finished this piece
-  std::atomic<std::uint64_t> piece_{0};     // counts pieces of work; odd ends of spinning wait on it
+  std::atomic<std::size_t> busy_{0};     // threads that have not finished this piece
+  std::atomic<std::uint64_t> piece_{0};  // counts pieces of work; odd ends of spinning wait on it
   std::atomic<bool> closing_{false};
   std::mutex mutex_;
   std::condition_variable called_;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "tidy"
-FOLDERS = ("core", "bindings")
+FOLDERS = ("core", "bindings", "kernels")
 TESTS = (ROOT / "core" / "test", ROOT / "core" / "bench")
 
 

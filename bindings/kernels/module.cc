@@ -125,9 +125,8 @@ void bind_steps(nb::class_<Program>& program) {
       .def(
           "pooling",
           [](Program& self, const Tensor& input, const Tensor& output, const Window& window,
-             Pooling kind, bool count_outside) {
-            self.add(pooling(input, output, window, kind, count_outside));
-          },
+             Pooling kind,
+             bool count_outside) { self.add(pooling(input, output, window, kind, count_outside)); },
           "input"_a, "output"_a, "window"_a, "kind"_a, "count_outside"_a)
       .def(
           "global_mean",
@@ -146,9 +145,8 @@ void bind_steps(nb::class_<Program>& program) {
           "copy",
           [](Program& self, const Tensor& input, const Tensor& output,
              const std::vector<std::size_t>& sizes, const std::vector<std::ptrdiff_t>& from,
-             const std::vector<std::ptrdiff_t>& to, float scale, float shift) {
-            self.add(copy(input, output, {sizes, from, to, scale, shift}));
-          },
+             const std::vector<std::ptrdiff_t>& to, float scale,
+             float shift) { self.add(copy(input, output, {sizes, from, to, scale, shift})); },
           "input"_a, "output"_a, "sizes"_a, "source"_a, "target"_a, "scale"_a, "shift"_a)
       .def(
           "layer_norm",

@@ -1,5 +1,9 @@
 """How numbers of a tensor stand for reals: floats as they are, bytes by a scale and a zero."""
 
+# NumPy is typed but for its element types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -19,7 +23,7 @@ class Bytes:
 
     @staticmethod
     def of_range(low: float, high: float) -> Bytes:
-        """The format that covers [low, high] and has 0 as one of its numbers, so padding is exact."""
+        """The format that covers [low, high] and has an exact 0, as padding needs."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = (high - low) / 255 or 1.0
         return Bytes(scale, round(-low / scale))
@@ -46,7 +50,9 @@ Format: TypeAlias = "Bytes | BFloat16 | None"  # None: float32
 
 def size_of(format_: Format) -> int:
     """Bytes of one number."""
-    return {Bytes: 1, BFloat16: 2}.get(type(format_), 4)
+    if isinstance(format_, Bytes):
+        return 1
+    return 2 if isinstance(format_, BFloat16) else 4
 
 
 @dataclass(frozen=True)

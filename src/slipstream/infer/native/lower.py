@@ -1,8 +1,12 @@
 """From a graph and its formats to a program of our kernels.
 
-Every operation first says what memory it needs; then all of it is arranged; then the steps are made.
-Operations that have no kernel raise UnsupportedError, which names them.
+Every operation first says what memory it needs; then all of it is arranged; then the steps are
+made. Operations that have no kernel raise NotOursError, which names them.
 """
+
+# NumPy is typed but for its element types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Array, Graph, Node
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
-from slipstream.infer.native.places import Border, Need, Place, arrange
+from slipstream.infer.native.places import Border, Need, Place, arrange, pixels
 from slipstream.infer.native.stages import Stage, Tail, stages_of
 
 Emit = Callable[["Lowering"], None]
@@ -25,14 +29,23 @@ HIGHEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program, and what it reads and writes: names of the graph's inputs and outputs in the order
-    of its buffers. Arrays are float32 in the graph's own layout, but for inputs given as bytes."""
+    """A program, and its buffers in their order: the graph's inputs, its outputs, constants that
+    are not weights. All are float32, row-major, in the graph's own layout."""
 
     program: kernels.Program
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    constants: tuple[Array, ...]
     steps: tuple[str, ...]  # the value that each step computes, for profiles
     bytes: int
+
+
+class NotOursError(UnsupportedError):
+    """Our kernels cannot do one node."""
+
+    def __init__(self, node: Node, why: str) -> None:
+        super().__init__(f"{node.op} {node.name or node.output}: {why}")
+        self.node = node
 
 
 @dataclass
@@ -47,6 +60,7 @@ class Lowering:
     )
     emits: list[tuple[str, Emit]] = field(default_factory=list["tuple[str, Emit]"])
     places: dict[str, Place] = field(default_factory=dict[str, Place])
+    constants: list[Array] = field(default_factory=list[Array])
     program: kernels.Program = field(init=False)
     steps: list[str] = field(default_factory=list[str])
 
@@ -75,6 +89,10 @@ class Lowering:
         """The operation being planned gives `name`."""
         format_ = None if floats else self.formats.get(name)
         whole = tuple(self.shape(name) if shape is None else shape)
+        pixels(whole)
+        dtype = self.graph.value(name).dtype
+        if dtype is not None and dtype != np.float32:
+            raise UnsupportedError(f"our kernels compute float32, and {name} is {dtype}")
         self.needs[name] = Need(whole, format_, self.now, self.now)
         return name
 
@@ -84,12 +102,22 @@ class Lowering:
         while base in self.views:
             base = self.views[base][0]
         if base not in self.needs:
-            raise UnsupportedError(f"our kernels compute on values, and {name} is a constant")
+            self._take_constant(base)
         need = self.needs[base]
         need.last = max(need.last, self.now)
         if border is not None:
             need.border = need.border.union(border)
         return name
+
+    def _take_constant(self, name: str) -> None:
+        """Copy a constant to where kernels can read it."""
+        if name not in self.graph.constants:
+            raise UnsupportedError(f"{name} is computed by no kernel of ours")
+        array = np.array(self.graph.constants[name], np.float32)
+        buffer = 1 + len(self.graph.inputs) + len(self.graph.outputs) + len(self.constants)
+        self.constants.append(array)
+        self.write(name, array.shape)
+        self.then(name, lambda at: convert(at, _outside(array.shape, buffer), at.place(name)))
 
     def view(self, name: str, base: str, how: Callable[[Place], Place]) -> None:
         """`name` lies where `base` lies: no step is needed."""
@@ -116,29 +144,43 @@ class Lowering:
 
 def number_of(format_: Format) -> kernels.Number:
     """A format's kind, as kernels name it."""
-    kinds = {Bytes: kernels.Number.UINT8, BFloat16: kernels.Number.BFLOAT16}
-    return kinds.get(type(format_), kernels.Number.FLOAT32)
+    if isinstance(format_, Bytes):
+        return kernels.Number.UINT8
+    return kernels.Number.BFLOAT16 if isinstance(format_, BFloat16) else kernels.Number.FLOAT32
 
 
-def lower(
-    graph: Graph, formats: Mapping[str, Format], operations: Mapping[str, Callable[..., None]]
-) -> Compiled:
-    """The program of a graph whose values in `formats` are stored as bytes, others as float32.
-
-    `operations` plans each operator: called with the lowering and a stage.
-    """
+def plan(
+    graph: Graph,
+    formats: Mapping[str, Format],
+    operations: Mapping[str, Callable[[Lowering, Stage], None]],
+) -> Lowering:
+    """What memory and steps a graph needs; NotOursError names the first node without a kernel."""
     lowering = Lowering(graph, formats)
-    stages = stages_of(graph)
-    missing = sorted({stage.node.op for stage in stages} - operations.keys())
-    if missing:
-        raise UnsupportedError(f"our kernels have no {', '.join(missing)}")
     for index, name in enumerate(graph.inputs):
         _take_input(lowering, name, index + 1)
-    for stage in stages:
-        operations[stage.node.op](lowering, stage)
+    for stage in stages_of(graph):
+        if stage.node.op not in operations:
+            raise NotOursError(stage.node, "our kernels have none")
+        try:
+            operations[stage.node.op](lowering, stage)
+        except UnsupportedError as error:
+            raise NotOursError(stage.node, str(error)) from error
     first_output = len(graph.inputs) + 1
     for index, name in enumerate(graph.outputs):
         _give_output(lowering, name, first_output + index)
+    return lowering
+
+
+def lower(
+    graph: Graph,
+    formats: Mapping[str, Format],
+    operations: Mapping[str, Callable[[Lowering, Stage], None]],
+) -> Compiled:
+    """The program of a graph whose values in `formats` are stored so, others as float32.
+
+    `operations` plans each operator: called with the lowering and a stage.
+    """
+    lowering = plan(graph, formats, operations)
     lowering.places, total = arrange(lowering.needs.items())
     lowering.program = kernels.Program(total)
     for name, emit in lowering.emits:
@@ -146,7 +188,12 @@ def lower(
         made = len(lowering.program.names) - len(lowering.steps)
         lowering.steps.extend([name] * made)
     return Compiled(
-        lowering.program, tuple(graph.inputs), tuple(graph.outputs), tuple(lowering.steps), total
+        lowering.program,
+        tuple(graph.inputs),
+        tuple(graph.outputs),
+        tuple(lowering.constants),
+        tuple(lowering.steps),
+        total,
     )
 
 
@@ -224,7 +271,7 @@ def convert(
     sizes: Sequence[int] | None = None,
     target_strides: Sequence[int] | None = None,
 ) -> None:
-    """Copy with the change of format that the places ask for; strides as given, or the places' own."""
+    """Copy, with the change of format that the places ask for; strides as given, or their own."""
     scale, shift = 1.0, 0.0
     if source.format != target.format:
         if isinstance(source.format, Bytes):

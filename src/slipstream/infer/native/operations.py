@@ -1,5 +1,9 @@
 """How each operator becomes steps of our kernels: what memory it needs, and which step it is."""
 
+# NumPy is typed but for its element types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -119,8 +123,13 @@ def _depthwise(
 def pointwise(lowering: Lowering, stage: Stage) -> None:
     """Activations, clips, additions: a depthwise convolution with one tap, all in its tail."""
     node = stage.node
-    source, factor, bias = node.inputs[0], np.float32(1), np.float32(0)
-    if node.op in ("Add", "Mul") and stage.tail.addend is None:
+    source = node.inputs[0]
+    factor, bias = np.ones(1, np.float32), np.zeros(1, np.float32)
+    whole = _whole_constant(lowering, node)
+    if whole is not None and stage.tail.addend is None:
+        source = next(name for name in node.inputs if name != whole)
+        stage.tail.addend = whole
+    elif node.op in ("Add", "Mul") and stage.tail.addend is None:
         source, constant = _constant_operand(lowering, node)
         factor, bias = (constant, bias) if node.op == "Mul" else (factor, constant)
     elif node.op == "Add" and lowering.shape(node.inputs[0]) != lowering.shape(node.inputs[1]):
@@ -402,7 +411,11 @@ def resize(lowering: Lowering, stage: Stage) -> None:
     node = stage.node
     before, after = lowering.shape(node.inputs[0]), lowering.shape(stage.output)
     kinds = node.get("mode", "nearest"), node.get("coordinate_transformation_mode", "asymmetric")
-    if len(before) != 4 or kinds[0] != "nearest" or any(b % a for a, b in zip(before, after)):
+    if (
+        len(before) != 4
+        or kinds[0] != "nearest"
+        or any(b % a for a, b in zip(before, after, strict=True))
+    ):
         raise UnsupportedError(f"our kernels have no Resize {kinds} from {before} to {after}")
     down, right = after[2] // before[2], after[3] // before[3]
     source, output = lowering.read(node.inputs[0]), lowering.write(stage.output)
@@ -445,27 +458,31 @@ def attention(lowering: Lowering, stage: Stage) -> None:
     node = stage.node
     heads = int(node.attributes["heads"])  # type: ignore[arg-type]
     names = [lowering.read(name) for name in node.inputs if name]
+    if len(names) > 3 and lowering.shape(names[3])[1:-2] not in ((), (1,)):
+        raise UnsupportedError(f"our kernels have no mask {lowering.shape(names[3])} of Attention")
     shape = lowering.shape(stage.output)
     if any(lowering.format(name) is not None for name in names) or shape[-1] // heads % 16:
         raise UnsupportedError("Attention of our kernels has float32 and heads of 16 n channels")
-    output = lowering.write(stage.output, floats=lowering.formats.get(stage.output) is None)
-    if lowering.format(output) is not None:
-        raise UnsupportedError("Attention of our kernels gives float32")
+    output = lowering.write(stage.output, floats=True)
     scale = float(node.attributes["scale"])  # type: ignore[arg-type]
 
     def emit(at: Lowering) -> None:
-        tensors = [at.tensor(name) for name in names[:3]]
+        q, k, v = (at.tensor(name) for name in names[:3])
         mask = at.tensor(_rows(at.place(names[3]))) if len(names) > 3 else None
-        at.program.attention(*tensors, mask, at.tensor(output), heads, scale)
+        at.program.attention(q, k, v, mask, at.tensor(output), heads, scale)
 
     lowering.then(output, emit)
 
 
 def _rows(mask: Place) -> Place:
-    """A mask (batch, 1, queries, keys) as one pixel of keys per query."""
-    if len(mask.shape) != 4:
+    """A mask (batch, 1, queries, keys), or (batch, queries, keys), as one pixel of keys a query."""
+    if len(mask.shape) == 3:
         return mask
-    raise UnsupportedError(f"our kernels take masks of three dimensions, not {mask.shape}")
+    if len(mask.shape) == 4 and mask.shape[1] == 1:
+        batch, row, _ = mask.pitch
+        sizes = (mask.shape[0], 1, mask.shape[2], mask.shape[3])
+        return Place(mask.buffer, mask.offset, sizes, (batch, 0, row), None, mask.shape)
+    raise UnsupportedError(f"our kernels have no mask {mask.shape} of Attention")
 
 
 def softmax(lowering: Lowering, stage: Stage) -> None:
@@ -512,6 +529,16 @@ def _constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
     if any(size != 1 and at != axis for at, size in enumerate(sizes)):
         raise UnsupportedError(f"our kernels have no {node.op} of {shape} and {constant.shape}")
     return source, constant.ravel()
+
+
+def _whole_constant(lowering: Lowering, node: Node) -> str | None:
+    """A constant that is added number by number."""
+    shape = lowering.shape(node.output)
+    for name in node.inputs:
+        constant = lowering.graph.constants.get(name)
+        if node.op == "Add" and constant is not None and constant.shape == shape and len(shape) > 1:
+            return name
+    return None
 
 
 def _addend(lowering: Lowering, tail: Tail) -> Format:

@@ -2,10 +2,14 @@
 
 Kernels see pixels with all their channels one after another. A picture (batch, channels, rows,
 columns) lies as (batch, rows, columns, channels); the tokens of a text (batch, tokens, channels) as
-one row of pixels; a matrix (batch, channels) as one pixel. Pixels are 16 channels apart or a multiple
-of it, because kernels write whole vectors; around a picture there may be a border for windows that
-reach beyond it.
+one row of pixels; a matrix (batch, channels) as one pixel. Pixels are 16 channels apart or a
+multiple of it, because kernels write whole vectors; around a picture there may be a border for
+windows that reach beyond it.
 """
+
+# NumPy is typed but for its element types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 

@@ -1,17 +1,21 @@
 """What values a graph computes on sample inputs: their ranges, by four methods.
 
-The graph is run by ONNX Runtime with every floating-point value as an output, once for the least and
-greatest values and once more for histograms between them.
+The graph is run by ONNX Runtime with every value that is asked for as an output, once for the least
+and greatest values and once more for histograms between them.
 """
+
+# NumPy is typed but for its element types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
-import onnxruntime
+import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 
 from slipstream.errors import UsageError
 from slipstream.infer import onnx_file
@@ -82,7 +86,8 @@ def _runner(graph: Graph, names: Sequence[str]) -> Callable[[Mapping[str, Array]
     )
 
     def run(sample: Mapping[str, Array]) -> list[Array]:
-        given = dict(zip(inner, session.run(inner, dict(sample)), strict=True))
+        found = cast("list[Array]", session.run(inner, dict(sample)))
+        given = dict(zip(inner, found, strict=True))
         return [sample[name] if name in graph.inputs else given[name] for name in names]
 
     return run

@@ -1,0 +1,157 @@
+from collections.abc import Sequence
+import enum
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+class Number(enum.Enum):
+    FLOAT32 = 0
+
+    UINT8 = 1
+
+    BFLOAT16 = 2
+
+class Activation(enum.Enum):
+    NONE = 0
+
+    SILU = 1
+
+    HARD_SWISH = 2
+
+    SIGMOID = 3
+
+    HARD_SIGMOID = 4
+
+    GELU = 5
+
+    TANH = 6
+
+    LEAKY_RELU = 7
+
+class Adds(enum.Enum):
+    NOTHING = 0
+
+    BEFORE = 1
+
+    AFTER = 2
+
+class Pooling(enum.Enum):
+    MAX = 0
+
+    MEAN = 1
+
+class Tensor:
+    def __init__(self, number: Number, buffer: int, offset: int, sizes: Sequence[int], pitch: Sequence[int]) -> None: ...
+
+class Window:
+    def __init__(self, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int], before: Sequence[int]) -> None: ...
+
+class Epilogue:
+    def __init__(self, scale: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None: ...
+
+    @property
+    def activation(self) -> Activation: ...
+
+    @activation.setter
+    def activation(self, arg: Activation, /) -> None: ...
+
+    @property
+    def alpha(self) -> float: ...
+
+    @alpha.setter
+    def alpha(self, arg: float, /) -> None: ...
+
+    @property
+    def beta(self) -> float: ...
+
+    @beta.setter
+    def beta(self, arg: float, /) -> None: ...
+
+    @property
+    def stretch(self) -> float: ...
+
+    @stretch.setter
+    def stretch(self, arg: float, /) -> None: ...
+
+    @property
+    def shift(self) -> float: ...
+
+    @shift.setter
+    def shift(self, arg: float, /) -> None: ...
+
+    @property
+    def low(self) -> float: ...
+
+    @low.setter
+    def low(self, arg: float, /) -> None: ...
+
+    @property
+    def high(self) -> float: ...
+
+    @high.setter
+    def high(self, arg: float, /) -> None: ...
+
+    @property
+    def output(self) -> Number: ...
+
+    @output.setter
+    def output(self, arg: Number, /) -> None: ...
+
+    @property
+    def adds(self) -> Adds: ...
+
+    @adds.setter
+    def adds(self, arg: Adds, /) -> None: ...
+
+    @property
+    def addend(self) -> Number: ...
+
+    @addend.setter
+    def addend(self, arg: Number, /) -> None: ...
+
+    @property
+    def addend_weight(self) -> float: ...
+
+    @addend_weight.setter
+    def addend_weight(self, arg: float, /) -> None: ...
+
+def level() -> int:
+    """What this CPU multiplies: 0 float32, 1 bytes too, 2 bfloat16 too."""
+
+class Workers:
+    def __init__(self, threads: int) -> None: ...
+
+    @property
+    def threads(self) -> int: ...
+
+class Program:
+    def __init__(self, bytes: int) -> None: ...
+
+    @property
+    def names(self) -> list[str]: ...
+
+    def run(self, buffers: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], workers: Workers) -> None: ...
+
+    def profile(self, buffers: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], workers: Workers) -> list[float]: ...
+
+    def convolution(self, input: Tensor, output: Tensor, addend: Tensor | None, window: Window, weights: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], epilogue: Epilogue) -> None: ...
+
+    def depthwise(self, input: Tensor, output: Tensor, addend: Tensor | None, window: Window, weights: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], whole: bool, epilogue: Epilogue) -> None: ...
+
+    def border(self, inner: Tensor, around: Sequence[int], byte: int) -> None: ...
+
+    def pooling(self, input: Tensor, output: Tensor, window: Window, kind: Pooling, count_outside: bool) -> None: ...
+
+    def global_mean(self, input: Tensor, output: Tensor, scale: float, zero: float) -> None: ...
+
+    def gate(self, input: Tensor, factors: Tensor, output: Tensor, offset: float, scale: float, shift: float, low: float, high: float) -> None: ...
+
+    def copy(self, input: Tensor, output: Tensor, sizes: Sequence[int], source: Sequence[int], target: Sequence[int], scale: float, shift: float) -> None: ...
+
+    def layer_norm(self, input: Tensor, output: Tensor, epsilon: float, epilogue: Epilogue) -> None: ...
+
+    def softmax(self, input: Tensor, output: Tensor) -> None: ...
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, output: Tensor, heads: int, scale: float) -> None: ...
