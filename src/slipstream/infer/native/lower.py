@@ -89,7 +89,8 @@ class Lowering:
         """The operation being planned gives `name`."""
         format_ = None if floats else self.formats.get(name)
         whole = tuple(self.shape(name) if shape is None else shape)
-        pixels(whole)
+        if pixels(whole)[3] % 2 and isinstance(format_, BFloat16):
+            format_ = None  # products of bfloat16 take numbers two by two
         dtype = self.graph.value(name).dtype
         if dtype is not None and dtype != np.float32:
             raise UnsupportedError(f"our kernels compute float32, and {name} is {dtype}")
@@ -200,6 +201,8 @@ def lower(
 def _take_input(lowering: Lowering, name: str, buffer: int) -> None:
     shape = lowering.shape(name)
     lowering.write(name)
+    # The taps of a picture of few colours are one run in each row.
+    lowering.needs[name].dense = pixels(shape)[3] <= 4
 
     def emit(at: Lowering) -> None:
         outside, place = _outside(shape, buffer), at.place(name)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from slipstream.infer.graph import Array, Node
 from slipstream.infer.native.formats import BFloat16, Bytes, Format, Weights
 from slipstream.infer.native.lower import HIGHEST, ONE, Lowering, convert, epilogue
 from slipstream.infer.native.places import Border, Place
-from slipstream.infer.native.stages import Stage, Tail
+from slipstream.infer.native.stages import Stage, Tail, is_ours
 
 
 def convolution(lowering: Lowering, stage: Stage) -> None:
@@ -46,6 +47,8 @@ def linear(lowering: Lowering, stage: Stage) -> None:
         if node.get("transA", 0) or node.get("alpha", 1.0) != 1 or node.get("beta", 1.0) != 1:
             raise UnsupportedError(f"our kernels have no Gemm with {sorted(node.attributes)}")
         weights = weights.T if node.get("transB", 0) else weights
+    if len(lowering.shape(node.inputs[0])) > 3:
+        raise UnsupportedError("Linear of our kernels reads up to three dimensions")
     matrix = np.ascontiguousarray(weights.T)
     bias = _bias(lowering, node, 2, len(matrix))
     source = lowering.read(node.inputs[0])
@@ -129,11 +132,15 @@ def pointwise(lowering: Lowering, stage: Stage) -> None:
     if whole is not None and stage.tail.addend is None:
         source = next(name for name in node.inputs if name != whole)
         stage.tail.addend = whole
-    elif node.op in ("Add", "Mul") and stage.tail.addend is None:
+    elif node.op in ("Add", "Mul") and any(n in lowering.graph.constants for n in node.inputs):
         source, constant = _constant_operand(lowering, node)
         factor, bias = (constant, bias) if node.op == "Mul" else (factor, constant)
     elif node.op == "Add" and lowering.shape(node.inputs[0]) != lowering.shape(node.inputs[1]):
         raise UnsupportedError("our kernels add tensors of one shape")
+    elif node.op == "Clip" and (node.attributes or not _bounds_are_constant(lowering, node)):
+        raise UnsupportedError("our kernels have Clip with constant bounds only")
+    elif node.op == "Gelu" and node.get("approximate", "none") != "none":
+        raise UnsupportedError("our kernels have Gelu without approximation only")
     _scaled(lowering, stage, source, factor, bias)
 
 
@@ -277,6 +284,8 @@ def global_mean(lowering: Lowering, stage: Stage) -> None:
             axes = _constant(lowering, node, 1).tolist()
         if len(lowering.shape(node.inputs[0])) != 4 or sorted(a % 4 for a in axes or ()) != [2, 3]:
             raise UnsupportedError(f"our kernels have no ReduceMean over {axes}")
+    if len(lowering.shape(node.inputs[0])) != 4:
+        raise UnsupportedError(f"{node.op} of our kernels reads pictures")
     shape = lowering.shape(stage.output)
     if lowering.formats.get(stage.output) is None:
         _mean(lowering, node.inputs[0], stage.output, shape)
@@ -300,12 +309,17 @@ def pooling(lowering: Lowering, stage: Stage) -> None:
     node = stage.node
     if node.get("ceil_mode", 0) or len(node.outputs) > 1:
         raise UnsupportedError(f"our kernels have no {node.op} with ceil_mode or indices")
-    window, _ = _window(lowering, node, node.get("kernel_shape"))
-    source, output = lowering.read(node.inputs[0]), lowering.write(stage.output)
-    if lowering.format(source) != lowering.format(output):
-        raise UnsupportedError(f"{node.op} of our kernels keeps the format of its input")
+    if len(node.get("kernel_shape")) != 2 or set(node.get("dilations", [1])) != {1}:
+        raise UnsupportedError(f"our kernels have no {node.op} of {node.attributes}")
+    window, border = _window(lowering, node, node.get("kernel_shape"))
+    source = lowering.read(node.inputs[0])
+    format_ = lowering.format(source)
+    outside = node.op == "AveragePool" and bool(node.get("count_include_pad", 0))
+    if outside and isinstance(format_, Bytes) and format_.zero and border != Border():
+        raise UnsupportedError("AveragePool of our kernels counts no pixels outside as bytes")
+    output = lowering.write(stage.output)
+    lowering.needs[output].format = format_
     kind = kernels.Pooling.MAX if node.op == "MaxPool" else kernels.Pooling.MEAN
-    outside = bool(node.get("count_include_pad", 0))
 
     def emit(at: Lowering) -> None:
         at.program.pooling(at.tensor(source), at.tensor(output), window, kind, outside)
@@ -406,15 +420,31 @@ def _refined(shape: Sequence[int], strides: Sequence[int], sizes: Sequence[int])
     return found[::-1]
 
 
+# Forms of Resize that repeat each pixel, where the factors are whole.
+REPEATS = {
+    ("nearest", "asymmetric", "floor"),
+    *(
+        ("nearest", where, rounding)
+        for where in ("half_pixel", "pytorch_half_pixel")
+        for rounding in ("round_prefer_floor", "round_prefer_ceil")
+    ),
+}
+
+
 def resize(lowering: Lowering, stage: Stage) -> None:
     """Resize to a whole multiple by repeating the nearest pixel."""
     node = stage.node
     before, after = lowering.shape(node.inputs[0]), lowering.shape(stage.output)
-    kinds = node.get("mode", "nearest"), node.get("coordinate_transformation_mode", "asymmetric")
+    kinds = (
+        node.get("mode", "nearest"),
+        node.get("coordinate_transformation_mode", "half_pixel"),
+        node.get("nearest_mode", "round_prefer_floor"),
+    )
     if (
         len(before) != 4
-        or kinds[0] != "nearest"
+        or kinds not in REPEATS
         or any(b % a for a, b in zip(before, after, strict=True))
+        or before[:2] != after[:2]
     ):
         raise UnsupportedError(f"our kernels have no Resize {kinds} from {before} to {after}")
     down, right = after[2] // before[2], after[3] // before[3]
@@ -454,35 +484,46 @@ def layer_norm(lowering: Lowering, stage: Stage) -> None:
 
 
 def attention(lowering: Lowering, stage: Stage) -> None:
-    """Attention (q, k, v[, mask]), tokens in the middle, heads side by side."""
+    """Attention (q, k, v[, mask]) of ours: tokens in the middle, heads side by side."""
     node = stage.node
-    heads = int(node.attributes["heads"])  # type: ignore[arg-type]
-    names = [lowering.read(name) for name in node.inputs if name]
-    if len(names) > 3 and lowering.shape(names[3])[1:-2] not in ((), (1,)):
-        raise UnsupportedError(f"our kernels have no mask {lowering.shape(names[3])} of Attention")
+    if not is_ours(node, "Attention"):
+        raise UnsupportedError("our kernels have the Attention that rewrites make, not ONNX's")
+    heads, scale = int(node.get("heads")), float(node.get("scale"))
+    names = [lowering.read(name) for name in node.inputs[:3]]
     shape = lowering.shape(stage.output)
     if any(lowering.format(name) is not None for name in names) or shape[-1] // heads % 16:
         raise UnsupportedError("Attention of our kernels has float32 and heads of 16 n channels")
+    mask = _mask(lowering, stage) if len(node.inputs) > 3 and node.inputs[3] else None
+    for name in names:  # they are read after the mask was made
+        lowering.read(name)
     output = lowering.write(stage.output, floats=True)
-    scale = float(node.attributes["scale"])  # type: ignore[arg-type]
 
     def emit(at: Lowering) -> None:
-        q, k, v = (at.tensor(name) for name in names[:3])
-        mask = at.tensor(_rows(at.place(names[3]))) if len(names) > 3 else None
-        at.program.attention(q, k, v, mask, at.tensor(output), heads, scale)
+        q, k, v = (at.tensor(name) for name in names)
+        place = None if mask is None else at.place(mask)
+        if place is not None and place.sizes[0] == 1:  # one for all pictures
+            place = replace(place, pitch=(0, *place.pitch[1:]))
+        more = None if place is None else at.tensor(place)
+        at.program.attention(q, k, v, more, at.tensor(output), heads, scale)
 
     lowering.then(output, emit)
 
 
-def _rows(mask: Place) -> Place:
-    """A mask (batch, 1, queries, keys), or (batch, queries, keys), as one pixel of keys a query."""
-    if len(mask.shape) == 3:
-        return mask
-    if len(mask.shape) == 4 and mask.shape[1] == 1:
-        batch, row, _ = mask.pitch
-        sizes = (mask.shape[0], 1, mask.shape[2], mask.shape[3])
-        return Place(mask.buffer, mask.offset, sizes, (batch, 0, row), None, mask.shape)
-    raise UnsupportedError(f"our kernels have no mask {mask.shape} of Attention")
+def _mask(lowering: Lowering, stage: Stage) -> str:
+    """A mask for all heads as (pictures or 1, queries or 1, keys)."""
+    source = lowering.read(stage.node.inputs[3])
+    shape = (1,) * (4 - len(lowering.shape(source))) + lowering.shape(source)
+    if len(shape) != 4 or shape[1] != 1 or lowering.format(source) is not None:
+        raise UnsupportedError(f"our kernels have no mask {shape} of Attention")
+    output = lowering.write(f"{stage.output}:mask", (shape[0], *shape[2:]), floats=True)
+
+    def emit(at: Lowering) -> None:
+        from_, to = at.place(source), at.place(output)
+        strides = ((0,) * (4 - len(from_.shape)) + from_.strides())[-4:]
+        convert(at, from_, to, (strides[0], *strides[2:]), to.shape, to.strides())
+
+    lowering.then(output, emit)
+    return lowering.read(output)
 
 
 def softmax(lowering: Lowering, stage: Stage) -> None:
@@ -514,7 +555,10 @@ def _constant(lowering: Lowering, node: Node, index: int) -> Array:
 def _bias(lowering: Lowering, node: Node, index: int, channels: int) -> Array:
     if len(node.inputs) <= index or not node.inputs[index]:
         return np.zeros(channels, np.float32)
-    return np.broadcast_to(_constant(lowering, node, index).ravel(), channels).astype(np.float32)
+    bias = _constant(lowering, node, index)
+    if bias.size not in (1, channels) or (bias.ndim and bias.shape[-1] != bias.size):
+        raise UnsupportedError(f"our kernels have no {node.op} with a bias {bias.shape}")
+    return np.broadcast_to(bias.ravel(), channels).astype(np.float32)
 
 
 def _constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
@@ -526,9 +570,15 @@ def _constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
     shape = lowering.shape(source)
     axis = 1 if len(shape) == 4 else len(shape) - 1
     sizes = (1,) * (len(shape) - constant.ndim) + constant.shape
-    if any(size != 1 and at != axis for at, size in enumerate(sizes)):
+    if len(sizes) > len(shape) or any(
+        size != 1 and (at != axis or size != shape[at]) for at, size in enumerate(sizes)
+    ):
         raise UnsupportedError(f"our kernels have no {node.op} of {shape} and {constant.shape}")
     return source, constant.ravel()
+
+
+def _bounds_are_constant(lowering: Lowering, node: Node) -> bool:
+    return all(not name or name in lowering.graph.constants for name in node.inputs[1:])
 
 
 def _whole_constant(lowering: Lowering, node: Node) -> str | None:
@@ -550,6 +600,8 @@ def _addend(lowering: Lowering, tail: Tail) -> Format:
 def _fill(lowering: Lowering, source: str, border: Border) -> None:
     if border == Border():
         return
+    while source in lowering.views:
+        source = lowering.views[source][0]
     format_ = lowering.format(source)
     around = (border.above, border.left, border.below, border.right)
     lowering.program.border(

@@ -103,6 +103,7 @@ class Need:
     first: int
     last: int
     border: Border = Border()
+    dense: bool = False  # no room between pixels: only copies may write it
     bytes: int = field(init=False, default=0)
 
     def place(self, offset: int = 0) -> Place:
@@ -110,7 +111,7 @@ class Need:
         batch, rows, columns, channels = pixels(self.shape)
         size = size_of(self.format)
         pixel = -(-channels // 16) * 16 * size
-        if channels <= 4:  # a picture of few colours: taps of a row are one run
+        if self.dense:
             pixel = channels * size
         row = (self.border.left + columns + self.border.right) * pixel
         whole = (self.border.above + rows + self.border.below) * row

@@ -1,0 +1,270 @@
+"""Small graphs, what our kernels compute of them, and what ONNX Runtime does without optimising."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import ArrayLike, NDArray
+
+from slipstream import _kernels as kernels
+from slipstream.errors import UnsupportedError
+from slipstream.infer.graph import SLIPSTREAM, Attribute, Graph, Node, Value
+from slipstream.infer.native.formats import BFloat16, Format
+from slipstream.infer.native.lower import Compiled, lower
+from slipstream.infer.native.operations import OPERATIONS
+from slipstream.infer.native.precision import formats_of, storable
+from slipstream.infer.onnx_file import infer_shapes, to_model
+from slipstream.infer.rewrites.expand import EXPANSIONS, expand
+
+Floats = NDArray[np.float32]
+Values = dict[str, Floats]
+SLACK = 4096  # bytes beyond its memory that a program allocates
+# What is in memory before a program runs: no numbers, in any format. But test_operations_memory.py
+# has what becomes of bfloat16 then, so elsewhere they are numbers.
+GARBAGE = {"float32": 0xFFFFFFFF, "bfloat16": 0x40404040, "bytes": 0xFFFFFFFF}
+# Of the standard deviation of the result plus half of the number itself.
+TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
+SIGNAL_TO_NOISE = 30.0  # of bytes, dB
+FEW = 4  # channels, up to which pixels lie without a gap
+
+
+class Sketch:
+    """A graph in the making: inputs, weights and nodes; all of their numbers are random."""
+
+    def __init__(self, seed: int = 5) -> None:
+        self.random = np.random.default_rng(seed)
+        self.graph = Graph({}, [], [], {}, opsets={"": 17, SLIPSTREAM: 1})
+
+    def input(self, *shape: int) -> str:
+        name = f"in{len(self.graph.inputs)}"
+        self.graph.inputs[name] = Value(np.dtype(np.float32), shape)
+        return name
+
+    def constant(self, value: ArrayLike) -> str:
+        array = np.asarray(value)
+        plain = array.astype(np.float32) if array.dtype == np.float64 else array
+        return self.graph.constant("constant", plain)
+
+    def weights(self, *shape: int) -> str:
+        """Numbers of which a product of two matrices is about as great as its input."""
+        fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
+        return self.constant(self.random.standard_normal(shape) / np.sqrt(max(fan_in, 1)))
+
+    def vector(self, *shape: int) -> str:
+        return self.constant(self.random.standard_normal(shape))
+
+    def __call__(self, op: str, *inputs: str, outputs: int = 1, **attributes: Attribute) -> str:
+        """Add a node; its output, or its first one, by name: others end in 1, 2 ..."""
+        stem = f"v{len(self.graph.nodes)}"
+        names = [stem, *(f"{stem}_{index}" for index in range(1, outputs))]
+        domain = SLIPSTREAM if op in EXPANSIONS else ""
+        node = Node(op, list(inputs), names, dict(attributes), domain)
+        self.graph.nodes.append(node)
+        return stem
+
+    def conv(
+        self,
+        x: str,
+        into: int,
+        kernel: int | tuple[int, int] = 3,
+        group: int = 1,
+        **more: Attribute,
+    ) -> str:
+        """Conv with a bias; padded as to keep the size, unless `more` says otherwise."""
+        size = (kernel, kernel) if isinstance(kernel, int) else kernel
+        channels = (self.shape(x) or (0, 0))[1]
+        if "pads" not in more and "auto_pad" not in more:
+            dilations = more.get("dilations", [1, 1])
+            pads = [d * (k - 1) // 2 for d, k in zip(dilations, size, strict=True)]
+            more = {**more, "pads": pads * 2}
+        weights = self.weights(into, channels // group, *size)
+        return self("Conv", x, weights, self.vector(into), group=group, **more)
+
+    def linear(self, x: str, into: int, *, bias: bool = True) -> str:
+        """Linear, with a bias or without."""
+        inputs = [x, self.weights((self.shape(x) or (0,))[-1], into)]
+        return self("Linear", *inputs, *([self.vector(into)] if bias else []))
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        return self.done(name).shape(name)
+
+    def done(self, *outputs: str) -> Graph:
+        """The graph that gives `outputs`, shapes known."""
+        self.graph.outputs = list(outputs)
+        return infer_shapes(self.graph)
+
+
+@pytest.fixture(params=["float32", "bfloat16", "bytes"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """How values are stored where they may be."""
+    return str(request.param)
+
+
+@pytest.fixture
+def sketch() -> Sketch:
+    """An empty one."""
+    return Sketch()
+
+
+@pytest.fixture(scope="session")
+def sketches() -> Callable[[int], Sketch]:
+    """Makes an empty one whose numbers come from a seed."""
+    return Sketch
+
+
+def feeds_of(graph: Graph, seed: int = 7) -> Values:
+    """Random numbers for the inputs of a graph."""
+    random = np.random.default_rng(seed)
+    return {
+        name: random.standard_normal(value.fixed or ()).astype(np.float32)
+        for name, value in graph.inputs.items()
+    }
+
+
+def reference(graph: Graph, feeds: Values, names: Sequence[str] | None = None) -> Values:
+    """What ONNX Runtime gives, for the outputs or the values of the graph in `names`."""
+    wanted = list(graph.outputs if names is None else names)
+    shown = expand(graph)
+    shown.outputs = [name for name in wanted if name not in feeds] or list(graph.outputs)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    model = to_model(shown).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    used = {item.name for item in session.get_inputs()}
+    given = {name: array for name, array in feeds.items() if name in used}
+    found = dict(zip(shown.outputs, session.run(None, given), strict=True))
+    return {name: array for name, array in {**feeds, **found}.items() if name in wanted}
+
+
+def formats(graph: Graph, kind: str, feeds: Values) -> Mapping[str, Format]:
+    """The formats of a graph at a precision: float32, bfloat16 or bytes."""
+    names = storable(graph)
+    if kind == "float32":
+        return {}
+    if kind == "bfloat16":
+        return dict.fromkeys(names, BFloat16())
+    values = reference(graph, feeds, names)
+    return formats_of(graph, {name: (v.min(), v.max()) for name, v in values.items()})
+
+
+def spoil(num_bytes: int, garbage: int) -> None:
+    """Fill this thread's block of memory."""
+    size = num_bytes // 4 + SLACK // 4
+    number = kernels.Number.FLOAT32
+    inside, outside = (
+        kernels.Tensor(number, buffer, 0, (1, 1, 1, size), (0, 0, 0)) for buffer in (0, 1)
+    )
+    program = kernels.Program(4 * size)
+    program.copy(outside, inside, [size], [4], [4], 1.0, 0.0)
+    program.run([np.full(size, garbage, np.uint32)], kernels.Workers(1))
+
+
+def execute(
+    compiled: Compiled,
+    graph: Graph,
+    feeds: Values,
+    workers: kernels.Workers,
+    garbage: int = GARBAGE["float32"],
+) -> Values:
+    """One run of a program, in memory where `garbage` was before."""
+    spoil(compiled.bytes, garbage)
+    results = {
+        name: np.full(graph.shape(name) or (), np.nan, np.float32) for name in compiled.outputs
+    }
+    given = [np.ascontiguousarray(feeds[name]) for name in compiled.inputs]
+    compiled.program.run([*given, *results.values(), *compiled.constants], workers)
+    return results
+
+
+def apart(answer: Floats, expected: Floats, kind: str, room: float) -> str:
+    """How the answer differs from what is expected; empty where it is close enough."""
+    if answer.shape != expected.shape or not np.isfinite(answer).all():
+        return f"{answer.shape} for {expected.shape}, {np.sum(~np.isfinite(answer))} not finite"
+    away = np.abs(answer.astype(np.float64) - expected)
+    if kind in TOLERANCE:
+        away /= max(float(expected.std()), 1e-2) + np.abs(expected) / 2
+        where = tuple(int(index) for index in np.unravel_index(away.argmax(), away.shape))
+        worst = float(away[where])
+        return f"{worst:.2g} away at {where}" if worst > TOLERANCE[kind] * room else ""
+    ratio = 10 * np.log10(max(float(np.mean(expected**2)), 1e-12) / max(np.mean(away**2), 1e-15))
+    return (
+        f"signal to noise {ratio:.1f} dB" if ratio < SIGNAL_TO_NOISE - 10 * np.log10(room) else ""
+    )
+
+
+def threads_for(graph: Graph) -> tuple[int, ...]:
+    """One and three; one only where several would write over each other's pixels.
+
+    test_operations_memory.py has what becomes of those.
+    """
+    names = [*graph.inputs, *(output for node in graph.nodes for output in node.outputs)]
+    shapes = [graph.shape(name) or () for name in names]
+    squeezes = [
+        graph.constants[node.inputs[1]].shape for node in graph.nodes if node.op == "SqueezeExcite"
+    ]
+    channels = [shape[1] if len(shape) == 4 else shape[-1] for shape in [*shapes, *squeezes]]
+    return (1,) if min(channels) <= FEW else (1, 3)
+
+
+Check = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def teams() -> Callable[[int], kernels.Workers]:
+    """Workers by their number, made once."""
+    made: dict[int, kernels.Workers] = {}
+    return lambda threads: made.setdefault(threads, kernels.Workers(threads))
+
+
+@pytest.fixture
+def check(teams: Callable[[int], kernels.Workers]) -> Check:
+    """Fails unless our kernels compute of a graph what ONNX Runtime does."""
+
+    def compare(
+        graph: Graph,
+        kind: str,
+        *,
+        threads: Sequence[int] = (),
+        feeds: Values | None = None,
+        garbage: int = 0,
+        room: float = 1.0,
+        or_refused: bool = False,
+    ) -> None:
+        """
+        Args:
+            room: how many times farther away the result may be than that of one operation.
+            or_refused: our kernels may do without this form of an operation.
+        """
+        feeds = feeds_of(graph) if feeds is None else feeds
+        try:
+            compiled = lower(graph, formats(graph, kind, feeds), OPERATIONS)
+        except UnsupportedError:
+            if or_refused:
+                return
+            raise
+        expected = reference(graph, feeds)
+        problems: list[str] = []
+        for count in threads or threads_for(graph):
+            answers = execute(compiled, graph, feeds, teams(count), garbage or GARBAGE[kind])
+            for name, answer in answers.items():
+                away = apart(answer, expected[name], kind, room)
+                problems += [f"{count} threads, {name}: {away}"] if away else []
+        assert not problems, "\n".join(problems)
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def runs() -> Callable[[Graph, str], Callable[[int, kernels.Workers], Values]]:
+    """Compiles a graph; the result computes it for the inputs of a seed."""
+
+    def compiled(graph: Graph, kind: str) -> Callable[[int, kernels.Workers], Values]:
+        program = lower(graph, formats(graph, kind, feeds_of(graph)), OPERATIONS)
+        return lambda seed, workers: execute(program, graph, feeds_of(graph, seed), workers)
+
+    return compiled

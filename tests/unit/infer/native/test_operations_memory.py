@@ -1,0 +1,54 @@
+"""What lies around the numbers of a value must not count: memory that other values left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+NO_NUMBER = 0xFFFFFFFF  # in any format
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("channels", [1, 3, 5, 17])
+def test_conv_of_an_odd_number_of_channels(check, sketch, channels, kernel):
+    graph = sketch.done(sketch.conv(sketch.input(1, channels, 5, 5), 16, kernel))
+    check(graph, "bfloat16", garbage=NO_NUMBER)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 17])
+def test_linear_of_an_odd_number_of_channels(check, sketch, channels):
+    graph = sketch.done(sketch.linear(sketch.input(3, channels), 16))
+    check(graph, "bfloat16", garbage=NO_NUMBER)
+
+
+def test_conv_of_an_odd_number_of_joined_channels(check, sketch):
+    inputs = [sketch("Tanh", sketch.input(1, channels, 5, 5)) for channels in (16, 5)]
+    graph = sketch.done(sketch.conv(sketch("Concat", *inputs, axis=1), 16))
+    check(graph, "bfloat16", garbage=NO_NUMBER)
+
+
+def test_conv_of_what_a_kernel_wrote(check, sketch):
+    """Kernels write zeros, or at least numbers, up to the next multiple of 16 channels."""
+    graph = sketch.done(sketch.conv(sketch.conv(sketch.input(1, 16, 5, 5), 21), 16))
+    check(graph, "bfloat16", garbage=NO_NUMBER, room=2)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize(
+    "op", ["depthwise", "conv", "Tanh", "MaxPool", "GlobalAveragePool", "Mul", "Softmax", "norm"]
+)
+def test_few_channels_by_several_threads(check, kind, sketch, channels, op):
+    if op in ("Softmax", "norm"):
+        x = sketch.input(3, 40, channels)
+        more = [] if op == "Softmax" else [sketch.vector(channels), sketch.vector(channels)]
+        y = sketch("Softmax" if op == "Softmax" else "LayerNormalization", x, *more, axis=-1)
+    elif op in ("conv", "depthwise"):
+        y = sketch.conv(
+            sketch.input(3, channels, 20, 21), channels, 3, channels if op != "conv" else 1
+        )
+    else:
+        x = sketch.input(30, channels, 20, 3)
+        more = {"kernel_shape": [1, 1]} if op == "MaxPool" else {}
+        gate = [sketch("Sigmoid", sketch.input(30, channels, 1, 1))] if op == "Mul" else []
+        y = sketch(op, x, *gate, **more)
+    for _ in range(10):
+        check(sketch.done(y), kind, threads=[4])

@@ -1,0 +1,85 @@
+"""Means, pools and gates of pictures."""
+
+from __future__ import annotations
+
+import pytest
+
+CHANNELS = (1, 3, 5, 16, 17, 24, 40, 64, 100)
+
+
+@pytest.mark.parametrize("hidden", [1, 3, 8, 17])
+@pytest.mark.parametrize("channels", [3, 16, 40])
+@pytest.mark.parametrize(
+    ("activation", "gate"),
+    [
+        ("Relu", "Sigmoid"),
+        ("Silu", "Sigmoid"),
+        ("HardSwish", "HardSigmoid"),
+        ("Relu", "HardSigmoid"),
+    ],
+)
+def test_squeeze_excite(check, kind, sketch, channels, hidden, activation, gate):
+    x = sketch.input(3, channels, 5, 4)
+    weights = [
+        sketch.weights(channels, hidden),
+        sketch.vector(hidden),
+        sketch.weights(hidden, channels),
+        sketch.vector(channels),
+    ]
+    y = sketch("SqueezeExcite", x, *weights, activation=activation, gate=gate)
+    check(sketch.done(sketch.conv(y, 8, 1)), kind)
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("keep", [0, 1])
+def test_mean_of_pictures(check, kind, sketch, channels, keep):
+    x = sketch.input(3, channels, 5, 3)
+    means = [sketch("GlobalAveragePool", x), sketch("ReduceMean", x, axes=[2, 3], keepdims=keep)]
+    check(sketch.done(*means), kind)
+
+
+@pytest.mark.parametrize("axes", [[-1, -2], [3, 2]])
+def test_mean_over_named_axes(check, kind, sketch, axes):
+    x = sketch.input(2, 24, 5, 3)
+    y = sketch("ReduceMean", x, axes=axes, keepdims=0)
+    check(sketch.done(sketch.linear(y, 10)), kind)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("channels", [3, 16, 17, 100])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [3, 3], "pads": [1, 0, 2, 1]},
+        {"kernel_shape": [1, 5], "strides": [1, 3], "pads": [0, 2, 0, 2]},
+        {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"kernel_shape": [2, 2], "auto_pad": "SAME_LOWER"},
+        {"kernel_shape": [2, 2], "auto_pad": "VALID"},
+        {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("outside", [0, 1])
+def test_pooling(check, kind, sketch, op, channels, more, outside):
+    padded = "pads" in more or str(more.get("auto_pad")).startswith("SAME")
+    uncounted = kind == "bytes" and op == "AveragePool" and outside and padded
+    x = sketch.input(2, channels, 7, 8)
+    y = sketch("Tanh", x)
+    extra = {"count_include_pad": outside} if op == "AveragePool" else {}
+    pooled = sketch(op, y, **more, **extra)
+    check(sketch.done(sketch.conv(pooled, 16, 1)), kind, or_refused=uncounted)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bytes", "bfloat16"])
+def test_pooling_that_is_given_and_read(check, sketch, kind):
+    x = sketch.conv(sketch.input(1, 16, 6, 6), 24)
+    pooled = sketch("MaxPool", x, kernel_shape=[2, 2])
+    check(sketch.done(pooled, sketch.conv(pooled, 16)), kind)
+
+
+def test_dilated_pooling(check, kind, sketch):
+    x = sketch.input(2, 16, 9, 9)
+    pooled = sketch("MaxPool", x, kernel_shape=[2, 2], dilations=[2, 2])
+    check(sketch.done(sketch.conv(pooled, 16, 1)), kind, or_refused=True)

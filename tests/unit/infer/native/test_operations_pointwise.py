@@ -1,0 +1,138 @@
+"""Operations on single numbers, by themselves and at the end of others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+CHANNELS = (1, 3, 5, 16, 17, 24, 40, 64, 100)
+ACTIVATIONS = [
+    ("Relu", {}),
+    ("Silu", {}),
+    ("HardSwish", {}),
+    ("Sigmoid", {}),
+    ("HardSigmoid", {}),
+    ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    ("Gelu", {}),
+    ("Tanh", {}),
+    ("LeakyRelu", {}),
+    ("LeakyRelu", {"alpha": 0.3}),
+]
+
+
+def activated(sketch, x, op, attributes):
+    """An activation, or Clip to [-0.5, 1.5]."""
+    if op == "Clip":
+        return sketch("Clip", x, sketch.constant(-0.5), sketch.constant(1.5))
+    return sketch(op, x, **attributes)
+
+
+@pytest.mark.parametrize("shape", [(2, 24, 5, 7), (1, 3, 4, 4), (2, 9, 40), (3, 17), (20,)])
+@pytest.mark.parametrize(("op", "attributes"), [*ACTIVATIONS, ("Clip", {})], ids=str)
+def test_activations(check, kind, sketch, op, attributes, shape):
+    x = sketch.input(*shape)
+    check(sketch.done(activated(sketch, x, op, attributes)), kind)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("op", "attributes"), [*ACTIVATIONS, ("Clip", {})], ids=str)
+def test_activations_of_great_numbers(check, kind, sketch, op, attributes):
+    """The result is stored, as a product reads it."""
+    x = sketch.input(1, 16, 4, 4)
+    numbers = np.geomspace(1e-3, 1e4, 128, dtype=np.float32)
+    feeds = {x: np.concatenate([-numbers, numbers]).reshape(1, 16, 4, 4)}
+    y = activated(sketch, x, op, attributes)
+    same = sketch("Conv", y, sketch.constant(np.ones((16, 1, 1, 1))), group=16)
+    check(sketch.done(same), kind, feeds=feeds)
+
+
+FORMS = ["plain", "add", "act", "add act", "act add", "add relu", "act add relu", "act add clip"]
+
+
+def finished(sketch, x, other, form, op, attributes):
+    """`x` followed by what `form` says, `other` being what is added."""
+    for word in form.split():
+        if word == "add":
+            x = sketch("Add", x, other)
+        elif word == "act":
+            x = activated(sketch, x, op, attributes)
+        elif word in ("relu", "clip"):
+            x = activated(sketch, x, word.capitalize(), {})
+    return x
+
+
+@pytest.mark.parametrize("of", ["conv", "depthwise", "linear"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("op", "attributes"), [*ACTIVATIONS, ("Clip", {})], ids=str)
+def test_tails(check, kind, sketch, form, of, op, attributes):
+    shape = (2, 9, 40) if of == "linear" else (1, 40, 4, 5)
+    x, other = sketch.input(*shape), sketch.input(*shape)
+    if of == "linear":
+        y = sketch.linear(x, 40)
+    else:
+        y = sketch.conv(x, 40, 3, 40 if of == "depthwise" else 1)
+    check(sketch.done(finished(sketch, y, other, form, op, attributes)), kind)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tails_before_another_product(check, kind, sketch, form):
+    """The result of the tail is stored, not given."""
+    x, other = sketch.input(2, 24, 6, 5), sketch.input(2, 24, 6, 5)
+    y = finished(sketch, sketch.conv(x, 24), other, form, "Silu", {})
+    check(sketch.done(sketch.conv(y, 8, 1)), kind)
+
+
+def test_addend_of_another_format(check, kind, sketch):
+    """What is added is float32, as no product reads it."""
+    x, other = sketch.input(1, 24, 6, 5), sketch.input(1, 24, 6, 5)
+    bent = sketch("Tanh", other)
+    y = sketch("Add", sketch.conv(x, 24), bent)
+    check(sketch.done(sketch.conv(y, 16, 1), bent), kind)
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+@pytest.mark.parametrize("shape", [(2, 24, 5, 7), (1, 3, 4, 4), (2, 9, 40), (3, 17)])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_constant_operand(check, kind, sketch, op, shape, first, whole):
+    x = sketch.input(*shape)
+    channels = (shape[1], 1, 1) if len(shape) == 4 else shape[-1:]
+    constant = sketch.vector(*(() if whole else channels))
+    check(sketch.done(sketch(op, *((constant, x) if first else (x, constant)))), kind)
+
+
+@pytest.mark.parametrize("shape", [(2, 24, 5, 7), (2, 9, 40), (3, 17)])
+def test_constant_of_the_whole_shape(check, kind, sketch, shape):
+    x = sketch.input(*shape)
+    check(sketch.done(sketch("Add", x, sketch.vector(*shape))), kind)
+
+
+@pytest.mark.parametrize(
+    ("shape", "constant"),
+    [((2, 24, 5, 7), (1, 24, 1, 1)), ((2, 9, 40), (40,)), ((1, 40), (1, 40)), ((2, 9, 40), ())],
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_constant_operand_before_an_addition(check, kind, sketch, shape, constant, first):
+    x, other, add = sketch.input(*shape), sketch.input(*shape), sketch.vector(*constant)
+    y = sketch("Add", *((add, x) if first else (x, add)))
+    check(sketch.done(sketch("Add", y, other)), kind)
+
+
+@pytest.mark.parametrize("shape", [(2, 24, 5, 7), (2, 9, 40), (3, 17)])
+def test_addition(check, kind, sketch, shape):
+    x, other = sketch.input(*shape), sketch.input(*shape)
+    check(sketch.done(sketch("Add", x, other)), kind)
+
+
+def test_addition_of_a_value_to_itself(check, kind, sketch):
+    x = sketch.input(1, 24, 4, 4)
+    y = sketch.conv(x, 24)
+    check(sketch.done(sketch("Add", y, y)), kind)
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("first", [False, True])
+def test_gate(check, kind, sketch, channels, first):
+    x = sketch.input(3, channels, 5, 4)
+    gate = sketch("Sigmoid", sketch("GlobalAveragePool", x))
+    check(sketch.done(sketch("Mul", *((gate, x) if first else (x, gate)))), kind)
