@@ -25,7 +25,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export CMAKE_GENERATOR := Ninja
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-CXX_SOURCES := $(shell find core bindings -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
+CXX_SOURCES := $(shell find core bindings kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
 SANITIZED_RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .PHONY: all demo demo-lab test test-cxx test-python sanitize check format golden bench bench-core wheel docs clean

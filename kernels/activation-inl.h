@@ -130,6 +130,23 @@ struct Activator<kActivation, Number::kUInt8> {
  private:
   __m512 slope_[2], height_[2], reach_, per_segment_;
 };
+
+/// x sigmoid(x) to 2^-12, which is closer than bfloat16 can tell.
+template <>
+struct Activator<Activation::kSilu, Number::kBFloat16> {
+  explicit HWY_INLINE Activator(const Epilogue& /*epilogue*/) {}
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V operator()(D /*d*/, V x) const {
+    const __m512 power = _mm512_mul_ps(x.raw, _mm512_set1_ps(-1.44269504F));
+    const __m512 whole = _mm512_roundscale_ps(power, _MM_FROUND_TO_NEAREST_INT);
+    const __m512 rest = _mm512_sub_ps(power, whole);
+    __m512 sum = _mm512_fmadd_ps(rest, _mm512_set1_ps(0.055171676F), _mm512_set1_ps(0.24261113F));
+    sum = _mm512_fmadd_ps(rest, sum, _mm512_set1_ps(0.69326097F));
+    sum = _mm512_fmadd_ps(rest, sum, _mm512_set1_ps(0.99992806F));
+    const __m512 below = _mm512_add_ps(_mm512_scalef_ps(sum, whole), _mm512_set1_ps(1.0F));
+    return V{_mm512_mul_ps(x.raw, _mm512_rcp14_ps(below))};
+  }
+};
 #endif
 
 /// Calls `work` with the activation as a compile-time constant: work(std::integral_constant<...>).

@@ -6,6 +6,13 @@ namespace slipstream::kernels {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(200);
+constexpr int kSpinsBeforeYield = 2000;
+
+constexpr std::uint64_t kOpen = std::uint64_t{1} << 31;
+constexpr std::uint64_t kJoined = kOpen - 1;
+constexpr std::uint32_t piece_of(std::uint64_t state) {
+  return static_cast<std::uint32_t>(state >> 32);
+}
 
 void pause() {
 #if defined(__x86_64__)
@@ -22,8 +29,7 @@ Workers::Workers(std::size_t threads) {
 Workers::~Workers() {
   {
     const std::scoped_lock lock(mutex_);
-    closing_ = true;
-    piece_.fetch_add(1);
+    closing_.store(true);
   }
   called_.notify_all();
   for (std::thread& thread : threads_) thread.join();
@@ -37,14 +43,23 @@ void Workers::share(std::size_t parts, const std::function<void(std::size_t)>& w
   work_ = &work;
   parts_ = parts;
   next_.store(0, std::memory_order_relaxed);
-  busy_.store(threads_.size(), std::memory_order_relaxed);
-  {
-    const std::scoped_lock lock(mutex_);
-    piece_.fetch_add(1, std::memory_order_release);
+  const std::uint64_t piece = piece_of(state_.load(std::memory_order_relaxed)) + std::uint64_t{1};
+  state_.store(piece << 32 | kOpen);
+  if (asleep_.load() > 0) {
+    {
+      const std::scoped_lock lock(mutex_);
+    }  // whoever is about to sleep has looked, or will
+    called_.notify_all();
   }
-  called_.notify_all();
   take_parts();
-  while (busy_.load(std::memory_order_acquire) != 0) pause();
+  state_.fetch_and(~kOpen);
+  for (int spins = 0; (state_.load(std::memory_order_acquire) & kJoined) != 0; ++spins) {
+    if (spins < kSpinsBeforeYield) {
+      pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
 }
 
 void Workers::take_parts() {
@@ -54,22 +69,38 @@ void Workers::take_parts() {
 }
 
 void Workers::serve() {
-  std::uint64_t seen = 0;
-  while (true) {
-    const auto until = std::chrono::steady_clock::now() + kSpin;
-    while (piece_.load(std::memory_order_acquire) == seen &&
-           std::chrono::steady_clock::now() < until) {
-      for (int i = 0; i < 32 && piece_.load(std::memory_order_acquire) == seen; ++i) pause();
+  std::uint32_t seen = 0;
+  while (!closing_.load(std::memory_order_relaxed)) {
+    const std::uint64_t state = state_.load(std::memory_order_acquire);
+    if (piece_of(state) == seen) {
+      wait_for(seen);
+      continue;
     }
-    if (piece_.load(std::memory_order_acquire) == seen) {
-      std::unique_lock lock(mutex_);
-      called_.wait(lock, [&] { return piece_.load(std::memory_order_acquire) != seen; });
-    }
-    seen = piece_.load(std::memory_order_acquire);
-    if (closing_) return;
-    take_parts();
-    busy_.fetch_sub(1, std::memory_order_release);
+    if ((state & kOpen) != 0 && !join(state)) continue;  // it changed meanwhile
+    seen = piece_of(state);
   }
+}
+
+bool Workers::join(std::uint64_t state) {
+  if (!state_.compare_exchange_strong(state, state + 1)) return false;
+  take_parts();
+  state_.fetch_sub(1, std::memory_order_release);
+  return true;
+}
+
+void Workers::wait_for(std::uint32_t seen) {
+  const auto called = [&] { return piece_of(state_.load()) != seen || closing_.load(); };
+  const auto until = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (called()) return;
+      pause();
+    }
+  } while (std::chrono::steady_clock::now() < until);
+  std::unique_lock lock(mutex_);
+  ++asleep_;
+  called_.wait(lock, called);
+  --asleep_;
 }
 
 }  // namespace slipstream::kernels

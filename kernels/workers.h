@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -10,8 +11,9 @@
 
 namespace slipstream::kernels {
 
-/// Threads that share out the parts of one piece of work after another. The caller is one of them.
-/// Between pieces they spin for a while, then sleep.
+/// Threads that share out the parts of one piece of work after another. The caller is one of them,
+/// and never waits for a thread that has not begun: on a busy machine it does all parts itself.
+/// Between pieces threads spin for a while, then sleep.
 class Workers {
  public:
   explicit Workers(std::size_t threads);
@@ -28,13 +30,15 @@ class Workers {
  private:
   void serve();
   void take_parts();
+  void wait_for(std::uint32_t seen);
+  bool join(std::uint64_t state);
 
   std::vector<std::thread> threads_;
-  const std::function<void(std::size_t)>* work_ = nullptr;
-  std::size_t parts_ = 0;
+  const std::function<void(std::size_t)>* work_ = nullptr;  // changes only while nobody has joined
+  std::size_t parts_ = 0;                                   // likewise
   std::atomic<std::size_t> next_{0};
-  std::atomic<std::size_t> busy_{0};     // threads that have not finished this piece
-  std::atomic<std::uint64_t> piece_{0};  // counts pieces of work; odd ends of spinning wait on it
+  std::atomic<std::uint64_t> state_{0};  // number of the piece, whether it is open, who has joined
+  std::atomic<std::size_t> asleep_{0};
   std::atomic<bool> closing_{false};
   std::mutex mutex_;
   std::condition_variable called_;

@@ -1,8 +1,9 @@
-"""Holds the #include lines of core/ and bindings/ against the arrows between the layers.
+"""Holds the #include lines of core/, kernels/ and bindings/ against the arrows between the layers.
 
     base <- {topology, transport, codec} <- collective <- engine <- negotiation <- runtime
     runtime -> {tcp, shm, fake}
     bindings -> public headers and runtime
+    kernels, which know nothing of core/ <- bindings/kernels
 
 The CMake targets hold the same arrows at link time; headers alone can cross them unseen.
 """
@@ -28,9 +29,13 @@ ALLOWED: dict[str, set[str]] = {
     "negotiation": INTERFACES | {"collective", "engine", "negotiation"},
     "runtime": INTERFACES | {"collective", "engine", "negotiation", "runtime"} | CONCRETE,
     "bindings": {"public", "bindings"},
+    "kernels": {"kernels", "hwy"},
+    "bindings/kernels": {"kernels"},
     **{layer: FOUNDATION | {"transport", layer} for layer in CONCRETE},
 }
-# Tests and benchmarks see everything of core/.
+# The layer of includes without a folder, where the runtime's is not meant.
+PLAIN = {"bindings": "bindings", "kernels": "kernels", "bindings/kernels": "kernels"}
+# Tests and benchmarks see everything beside them.
 UNCHECKED = {"test", "bench", "fuzz"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
@@ -60,24 +65,27 @@ def included_layers(source: Path) -> list[tuple[int, str, str]]:
 def violations(root: Path) -> list[str]:
     """One line per include that goes against the arrows, or from a folder that has none."""
     problems: list[str] = []
-    for folder in (root / "core", root / "bindings"):
-        for source in sorted([*folder.rglob("*.cc"), *folder.rglob("*.h")]):
-            relative = source.relative_to(folder)
-            layer = "bindings" if folder.name == "bindings" else layer_of(relative)
+    for folder in ("core", "kernels", "bindings"):
+        top = root / folder
+        for source in sorted([*top.rglob("*.cc"), *top.rglob("*.h")]):
+            relative = source.relative_to(top)
             if relative.parts[0] in UNCHECKED:
                 continue
-            problems += check_source(source, layer, is_binding=folder.name == "bindings")
+            layer = layer_of(relative) if folder == "core" else folder
+            if folder == "bindings" and relative.parts[0] == "kernels":
+                layer = "bindings/kernels"
+            problems += check_source(source, layer)
     return problems
 
 
-def check_source(source: Path, layer: str, *, is_binding: bool) -> list[str]:
+def check_source(source: Path, layer: str) -> list[str]:
     """The violations of one file."""
     if layer not in ALLOWED:
         return [f"{source}: folder {layer!r} is no layer; layers are {sorted(ALLOWED)}"]
     problems: list[str] = []
     for number, target, target_layer in included_layers(source):
-        if is_binding and "/" not in target:
-            target_layer = "bindings"
+        if "/" not in target:
+            target_layer = PLAIN.get(layer, target_layer)
         if target_layer not in ALLOWED[layer]:
             problems.append(
                 f"{source}:{number}: {layer} includes {target} ({target_layer}); "

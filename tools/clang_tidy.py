@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "tidy"
 FOLDERS = ("core", "bindings", "kernels")
-TESTS = (ROOT / "core" / "test", ROOT / "core" / "bench")
+TESTS = tuple(ROOT / name for name in ("core/test", "core/bench", "kernels/test"))
 
 
 def headers() -> list[Path]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -21,11 +22,11 @@ def output_of(*command: str) -> str:
     ).stdout
 
 
-def stub() -> str:
-    """The type stub of the native module."""
+def stub(module: str) -> str:
+    """The type stub of a native module."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "_core.pyi"
-        output_of("-m", "nanobind.stubgen", "-q", "-m", "slipstream._core", "-o", str(file))
+        file = Path(folder) / "stub.pyi"
+        output_of("-m", "nanobind.stubgen", "-q", "-m", module, "-o", str(file))
         return file.read_text(encoding="utf-8")
 
 
@@ -35,7 +36,8 @@ def settings_page() -> str:
 
 
 GOLDEN: dict[str, Callable[[], str]] = {
-    "src/slipstream/_core.pyi": stub,
+    "src/slipstream/_core.pyi": partial(stub, "slipstream._core"),
+    "src/slipstream/_kernels.pyi": partial(stub, "slipstream._kernels"),
     "docs/settings.md": settings_page,
 }
 

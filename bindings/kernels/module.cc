@@ -105,7 +105,10 @@ void bind_steps(nb::class_<Program>& program) {
              const Epilogue& epilogue) {
             self.add(convolution(input, output, addend, window, weights.data(), epilogue));
           },
-          "input"_a, "output"_a, "addend"_a.none(), "window"_a, "weights"_a, "epilogue"_a)
+          "input"_a, "output"_a, "addend"_a.none(), "window"_a, "weights"_a, "epilogue"_a,
+          nb::sig("def convolution(self, input: Tensor, output: Tensor, addend: Tensor | None, "
+                  "window: Window, weights: numpy.typing.NDArray[typing.Any], epilogue: Epilogue)"
+                  " -> None"))
       .def(
           "depthwise",
           [](Program& self, const Tensor& input, const Tensor& output,
@@ -187,7 +190,10 @@ void bind_program(nb::module_& m) {
             const nb::gil_scoped_release release;
             self.run(all, workers);
           },
-          "buffers"_a, "workers"_a)
+          "buffers"_a, "workers"_a,
+          nb::sig(
+              "def run(self, buffers: collections.abc.Sequence[numpy.typing.NDArray[typing.Any]],"
+              " workers: Workers) -> None"))
       .def(
           "profile",
           [](const Program& self, const std::vector<Buffer>& buffers, Workers& workers) {
@@ -195,7 +201,10 @@ void bind_program(nb::module_& m) {
             const nb::gil_scoped_release release;
             return self.profile(all, workers);
           },
-          "buffers"_a, "workers"_a);
+          "buffers"_a, "workers"_a,
+          nb::sig("def profile(self, buffers: "
+                  "collections.abc.Sequence[numpy.typing.NDArray[typing.Any]],"
+                  " workers: Workers) -> list[float]"));
   bind_steps(program);
 }
 

@@ -27,6 +27,9 @@ def tree_with(root: Path, path: str, include: str) -> list[str]:
         ("core/surprise/file.cc", "base/clock.h"),
         ("core/include/slipstream/runtime.h", "engine/engine.h"),
         ("bindings/engine_py.cc", "engine/engine.h"),
+        ("kernels/program.cc", "base/clock.h"),
+        ("kernels/program.cc", "slipstream/error.h"),
+        ("bindings/kernels/module.cc", "slipstream/error.h"),
     ],
 )
 def test_include_against_the_arrows_is_reported(tmp_path: Path, path: str, include: str) -> None:
@@ -47,6 +50,10 @@ def test_include_against_the_arrows_is_reported(tmp_path: Path, path: str, inclu
         ("core/base/memory.cc", "slipstream/error.h"),
         ("bindings/engine_py.cc", "slipstream/runtime.h"),
         ("bindings/module.cc", "buffer_py.h"),
+        ("kernels/program.cc", "workers.h"),
+        ("kernels/convolution.cc", "hwy/highway.h"),
+        ("kernels/test/program_test.cc", "gtest/gtest.h"),
+        ("bindings/kernels/module.cc", "steps.h"),
     ],
 )
 def test_include_along_the_arrows_passes(tmp_path: Path, path: str, include: str) -> None:

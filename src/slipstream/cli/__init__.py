@@ -8,6 +8,7 @@ import sys
 import typer
 
 from slipstream.cli import bench, doctor, lab, run
+from slipstream.cli import compile as compile_command
 from slipstream.errors import ConfigError, SlipstreamError, UsageError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ run.add_to(app)
 doctor.add_to(app)
 lab.add_to(app)
 bench.add_to(app)
+compile_command.add_to(app)
 
 
 def main() -> None:

@@ -64,7 +64,7 @@ def from_model(model: ModelProto) -> Graph:
 
 
 def to_model(graph: Graph) -> ModelProto:
-    """The ONNX model of a graph; InternalError if an operator of ours is left in it."""
+    """The ONNX model of a graph; operators of ours stay in their domain, which no engine knows."""
     nodes = [
         helper.make_node(
             node.op, node.inputs, node.outputs, name=node.name or None, domain=node.domain or None

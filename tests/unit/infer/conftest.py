@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 from onnx import numpy_helper
 
+from slipstream.infer.compiler import compile_model
 from slipstream.infer.graph import Graph, Node
 from slipstream.infer.onnx_file import from_model, to_model
 from slipstream.infer.rewrites import expand, optimise
@@ -52,7 +54,7 @@ def random() -> np.random.Generator:
     return np.random.default_rng(5)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def build() -> Build:
     """Makes a graph of ONNX's text form, "(float[2] x) => (float[2] y) { y = Relu(x) }"."""
 
@@ -67,6 +69,31 @@ def build() -> Build:
         return from_model(model)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def net(build: Build) -> Graph:
+    """A small classifier: image float32 (1, 3, 8, 8) to logits (1, 5)."""
+    random = np.random.default_rng(3)
+    return build(
+        """(float[1,3,8,8] image) => (float[1,5] logits) {
+            a = Conv <kernel_shape=[3,3], pads=[1,1,1,1]> (image, w, b) s = Sigmoid(a)
+            m = Mul(a, s) p = GlobalAveragePool(m) f = Flatten(p) logits = Gemm(f, v, c)
+        }""",
+        w=random.standard_normal((64, 3, 3, 3)) / 5,
+        b=random.standard_normal(64),
+        v=random.standard_normal((64, 5)) / 8,
+        c=random.standard_normal(5),
+    )
+
+
+@pytest.fixture(scope="session")
+def compiled(net: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package of the small classifier, run by ONNX Runtime in float32. Not to be changed."""
+    path = tmp_path_factory.mktemp("compiled") / "model.slip"
+    model = to_model(net).SerializeToString()
+    compile_model(model, path, seconds=1, threads=1, engines=("onnxruntime",))
+    return path
 
 
 @pytest.fixture

@@ -125,7 +125,9 @@ def _entropy(histogram: Histogram) -> tuple[float, float]:
             (low, high),
             weights=histogram.counts[(centres >= low) & (centres <= high)],
         )[0]
-        p, q = real / real.sum(), coarse * (kept.sum() / max(coarse.sum(), 1)) / kept.sum()
+        if kept.sum() == 0:
+            return np.inf
+        p, q = real / real.sum(), coarse / max(coarse.sum(), 1)
         used = (p > 0) & (q > 0)
         return float((p[used] * np.log(p[used] / q[used])).sum() + p[~used].sum())
 

@@ -22,13 +22,10 @@ from slipstream.infer.rewrites.expand import EXPANSIONS, expand
 Floats = NDArray[np.float32]
 Values = dict[str, Floats]
 SLACK = 4096  # bytes beyond its memory that a program allocates
-# What is in memory before a program runs: no numbers, in any format. But test_operations_memory.py
-# has what becomes of bfloat16 then, so elsewhere they are numbers.
-GARBAGE = {"float32": 0xFFFFFFFF, "bfloat16": 0x40404040, "bytes": 0xFFFFFFFF}
+NO_NUMBER = 0xFFFFFFFF  # in any format: what is in memory before a program runs
 # Of the standard deviation of the result plus half of the number itself.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 SIGNAL_TO_NOISE = 30.0  # of bytes, dB
-FEW = 4  # channels, up to which pixels lie without a gap
 
 
 class Sketch:
@@ -152,8 +149,8 @@ def formats(graph: Graph, kind: str, feeds: Values) -> Mapping[str, Format]:
     return formats_of(graph, {name: (v.min(), v.max()) for name, v in values.items()})
 
 
-def spoil(num_bytes: int, garbage: int) -> None:
-    """Fill this thread's block of memory."""
+def spoil(num_bytes: int) -> None:
+    """Fill this thread's block of memory with what is no number."""
     size = num_bytes // 4 + SLACK // 4
     number = kernels.Number.FLOAT32
     inside, outside = (
@@ -161,18 +158,12 @@ def spoil(num_bytes: int, garbage: int) -> None:
     )
     program = kernels.Program(4 * size)
     program.copy(outside, inside, [size], [4], [4], 1.0, 0.0)
-    program.run([np.full(size, garbage, np.uint32)], kernels.Workers(1))
+    program.run([np.full(size, NO_NUMBER, np.uint32)], kernels.Workers(1))
 
 
-def execute(
-    compiled: Compiled,
-    graph: Graph,
-    feeds: Values,
-    workers: kernels.Workers,
-    garbage: int = GARBAGE["float32"],
-) -> Values:
-    """One run of a program, in memory where `garbage` was before."""
-    spoil(compiled.bytes, garbage)
+def execute(compiled: Compiled, graph: Graph, feeds: Values, workers: kernels.Workers) -> Values:
+    """One run of a program, in memory that others have left."""
+    spoil(compiled.bytes)
     results = {
         name: np.full(graph.shape(name) or (), np.nan, np.float32) for name in compiled.outputs
     }
@@ -197,20 +188,6 @@ def apart(answer: Floats, expected: Floats, kind: str, room: float) -> str:
     )
 
 
-def threads_for(graph: Graph) -> tuple[int, ...]:
-    """One and three; one only where several would write over each other's pixels.
-
-    test_operations_memory.py has what becomes of those.
-    """
-    names = [*graph.inputs, *(output for node in graph.nodes for output in node.outputs)]
-    shapes = [graph.shape(name) or () for name in names]
-    squeezes = [
-        graph.constants[node.inputs[1]].shape for node in graph.nodes if node.op == "SqueezeExcite"
-    ]
-    channels = [shape[1] if len(shape) == 4 else shape[-1] for shape in [*shapes, *squeezes]]
-    return (1,) if min(channels) <= FEW else (1, 3)
-
-
 Check = Callable[..., None]
 
 
@@ -229,9 +206,8 @@ def check(teams: Callable[[int], kernels.Workers]) -> Check:
         graph: Graph,
         kind: str,
         *,
-        threads: Sequence[int] = (),
+        threads: Sequence[int] = (1, 3),
         feeds: Values | None = None,
-        garbage: int = 0,
         room: float = 1.0,
         or_refused: bool = False,
     ) -> None:
@@ -249,8 +225,8 @@ def check(teams: Callable[[int], kernels.Workers]) -> Check:
             raise
         expected = reference(graph, feeds)
         problems: list[str] = []
-        for count in threads or threads_for(graph):
-            answers = execute(compiled, graph, feeds, teams(count), garbage or GARBAGE[kind])
+        for count in threads:
+            answers = execute(compiled, graph, feeds, teams(count))
             for name, answer in answers.items():
                 away = apart(answer, expected[name], kind, room)
                 problems += [f"{count} threads, {name}: {away}"] if away else []

@@ -1,0 +1,194 @@
+"""`slipstream compile`: a model to the fastest form on this machine that is accurate enough."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from slipstream import infer
+from slipstream.errors import UsageError
+from slipstream.lab.display import make_console, stderr_console
+
+EXAMPLES = """\b
+[bold]Examples[/bold]
+  slipstream compile model.onnx -o model.slip
+  slipstream compile model.onnx -o model.slip --data pictures/ --budget 0.3%
+  slipstream compile package.module:make -o model.slip --shape image=1,3,224,224
+  slipstream compile model.onnx -o model.slip --data package.module:loader --snr 30
+  slipstream compile model.onnx -o model.slip --target throughput --threads 4 --time 10m
+  slipstream compile --list
+
+\b
+MODEL is an ONNX file, a .pt2 file of torch.export, or the factory of a PyTorch module:
+package.module:function, which returns the module or (module, its example inputs).
+Without --data there is no int8: it stays in floating point.
+Load the result with slipstream.infer.load("model.slip").
+[bold]Exit code[/bold]: 1 where no candidate keeps to the budget, 2 for wrong usage.
+"""
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+NORMALISED = "One number, or one per channel; default ImageNet's."
+
+
+class TargetChoice(str, Enum):
+    """What is to be least."""
+
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+    MEMORY = "memory"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a sub-command of `app`."""
+    app.command("compile", epilog=EXAMPLES)(compile_model)
+
+
+def show_list(wanted: bool) -> None:
+    """Print engines and rewrites, and end, where that is wanted."""
+    if not wanted:
+        return
+    _ = infer.compile  # says what is not installed
+    from slipstream.infer.engines import ENGINES
+    from slipstream.infer.rewrites import REWRITES
+
+    console = make_console(sys.stdout)
+    console.print("engines (--engine)", style="bold")
+    for engine in ENGINES.values():
+        reason = engine.available()
+        console.print(f"  {engine.name:14}{reason or ', '.join(engine.precisions())}", markup=False)
+    console.print("rewrites (--without)", style="bold")
+    for rewrite in REWRITES:
+        console.print(f"  {rewrite.name:20}{rewrite.what}", markup=False)
+    raise typer.Exit
+
+
+def compile_model(
+    model: Annotated[str, typer.Argument(help="ONNX or .pt2 file, or package.module:factory.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path(
+        "model.slip"
+    ),
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of pictures, .npy or .npz files; an .npz file; package.module:loader."
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(help="Points of top-1 that may be lost where the data has labels.")
+    ] = "0.3%",
+    snr: Annotated[
+        float | None,
+        typer.Option(help="Least signal to noise in dB; default 20 where there are no labels."),
+    ] = None,
+    target: Annotated[TargetChoice, typer.Option(help="What is to be least, or most.")] = (
+        TargetChoice.LATENCY
+    ),
+    time: Annotated[str, typer.Option(help="To search for: 90s, 5m, 1h.")] = "5m",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Default: every core that there is.")
+    ] = None,
+    engine: Annotated[
+        list[str] | None, typer.Option(help="Only this one; may be given more than once.")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Rewrite to leave out; more than once.")
+    ] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="NAME=1,3,224,224 of an input whose shape is open.")
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Pictures: pixels of the shorter side before the cut.")
+    ] = None,
+    mean: Annotated[str | None, typer.Option(help=f"Pictures: {NORMALISED}")] = None,
+    std: Annotated[str | None, typer.Option(help=f"Pictures: {NORMALISED}")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="File for the report.")] = None,
+    list_: Annotated[
+        bool,
+        typer.Option("--list", is_eager=True, callback=show_list, help="Engines and rewrites."),
+    ] = False,
+) -> None:
+    """Compile a model: every engine and precision is tried, the fastest that is right wins."""
+    del list_
+    compiling = infer.compile  # first: it says what is not installed
+    from slipstream.infer.importers.shapes import parse_shape
+    from slipstream.infer.report import candidates_table, summary
+
+    with _progress() as tell:
+        report = compiling(
+            model,
+            output,
+            shapes=dict(parse_shape(text) for text in shape or ()),
+            data=data,
+            pictures=_pictures(size, mean, std),
+            budget=parse_points(budget),
+            snr_db=snr,
+            target=target.value,
+            seconds=parse_seconds(time),
+            threads=threads,
+            engines=tuple(engine or ()),
+            without=tuple(without or ()),
+            tell=tell,
+        )
+    console = make_console(sys.stdout)
+    console.print(candidates_table(report))
+    console.print(summary(report))
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(report.model_dump_json(indent=1) + "\n")
+    stderr_console().print(f"{output}: {output.stat().st_size / 1e6:.1f} MB", markup=False)
+
+
+def parse_seconds(text: str) -> float:
+    """`90`, `90s`, `5m` or `1h` in seconds; UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if found is None:
+        raise UsageError(f"the time is {text!r}; allowed: 90s, 5m, 1h")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def parse_points(text: str) -> float:
+    """`0.3%` or `0.3` as percentage points; UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
+    if found is None:
+        raise UsageError(f"the budget is {text!r}; allowed: percentage points such as 0.3%")
+    return float(found[1])
+
+
+def _pictures(size: int | None, mean: str | None, std: str | None) -> infer.PictureOptions:
+    default = infer.PictureOptions()
+    return infer.PictureOptions(
+        size=size,
+        mean=default.mean if mean is None else _numbers("--mean", mean),
+        std=default.std if std is None else _numbers("--std", std),
+    )
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"{option} is {text!r}; allowed: 0.5 or 0.485,0.456,0.406") from error
+
+
+@contextmanager
+def _progress() -> Generator[Callable[[str, float], None]]:
+    """Yield what shows, on a terminal, what is done and how much of the time has passed."""
+    columns = (
+        SpinnerColumn(),
+        BarColumn(24),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    console = stderr_console()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda text, share: bar.update(task, description=text, completed=share)

@@ -1,0 +1,184 @@
+"""From a model to a package: import, rewrite, search, write."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import UsageError
+from slipstream.infer.data import Sample, Samples, load_data, synthetic
+from slipstream.infer.engines import ENGINES
+from slipstream.infer.goal import TARGETS, Goal, Target
+from slipstream.infer.importers import Imported, load_model
+from slipstream.infer.machine import this_machine, usable_cores
+from slipstream.infer.package import Accuracy, Check, Manifest, Package, tensors, write
+from slipstream.infer.pictures import PictureOptions
+from slipstream.infer.report import Candidate, Report, Rewritten, State
+from slipstream.infer.search import Found, Tell, search
+
+
+def compile_model(
+    model: Any,
+    output: str | Path,
+    *,
+    example_inputs: object = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    data: Any = None,
+    pictures: PictureOptions | None = None,
+    budget: float = 0.3,
+    snr_db: float | None = None,
+    target: Target = "latency",
+    seconds: float = 300.0,
+    threads: int | None = None,
+    engines: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
+    tell: Tell = lambda text, share: None,
+) -> Report:
+    """Compile a model to the fastest form on this machine that is accurate enough.
+
+    Args:
+        model: an ONNX file or its bytes, a PyTorch module or exported program, a .pt2 file, or the
+            name of a factory, "package.module:function".
+        output: the file to write, model.slip by custom. An existing one is replaced.
+        example_inputs: of a module: arrays in the order of its arguments, or by name.
+        shapes: by name, of inputs whose dimensions the model leaves open.
+        data: samples, which int8 needs: a folder, an .npz file, "package.module:loader" or an
+            iterable; see `slipstream.infer.data.load_data`.
+        pictures: how a folder of pictures is read.
+        budget: percentage points of top-1 accuracy that may be lost where the data has labels.
+        snr_db: least signal to noise of the outputs in dB; default 20 where there are no labels.
+        target: "latency" of one call, "throughput" of as many as there are threads, or "memory".
+        seconds: to search for, default 300; what has begun is finished.
+        threads: default all cores that this process may use.
+        engines: those to try, by name; default all whose results a package can hold.
+        without: rewrites to leave out, by name.
+        tell: called with what is being done, and the share of `seconds` that has passed, 0 to 1.
+
+    Returns: what was tried and why this was chosen; it is in the package as well.
+
+    Raises UsageError for a model, data or option that is not right; UnsupportedError where no
+    candidate keeps to the budget. Blocks. On a machine with other work the choice may be wrong.
+    """
+    begin = time.monotonic()
+    goal = _goal(target, budget, snr_db, seconds, threads, engines, without)
+    path = Path(output)
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
+    tell("the model is imported", 0.0)
+    imported = load_model(model, example_inputs, shapes=shapes)
+    samples = None if data is None else load_data(data, imported.graph, pictures)
+    found = search(imported, goal, samples, tell)
+    report = _report(imported, goal, found, time.monotonic() - begin)
+    tell("the package is written", 1.0)
+    write(path, _package(imported, goal, found, report, samples))
+    return report
+
+
+def _goal(
+    target: Target,
+    budget: float,
+    snr_db: float | None,
+    seconds: float,
+    threads: int | None,
+    engines: tuple[str, ...],
+    without: tuple[str, ...],
+) -> Goal:
+    if target not in TARGETS:
+        raise UsageError(f"the target is {target!r}; allowed: {', '.join(TARGETS)}")
+    if seconds <= 0 or budget < 0 or (threads is not None and threads < 1):
+        raise UsageError(
+            f"seconds is {seconds}, budget {budget}, threads {threads}; allowed: more than 0, 0 and"
+            " more, 1 and more"
+        )
+    return Goal(
+        target=target,
+        budget=budget,
+        snr_db=snr_db,
+        seconds=seconds,
+        threads=threads or usable_cores(),
+        engines=engines,
+        without=without,
+    )
+
+
+def _report(imported: Imported, goal: Goal, found: Found, seconds: float) -> Report:
+    return Report(
+        origin=imported.origin,
+        machine=this_machine(),
+        threads=goal.threads,
+        target=goal.target,
+        allowed=goal.allowed(found.comparison.labelled > 0),
+        data=found.data,
+        notes=(*imported.notes, *found.notes),
+        nodes_before=len(imported.graph.nodes),
+        nodes_after=len(found.rewritten.nodes),
+        rewrites=tuple(
+            Rewritten(
+                name=item.name,
+                matches=item.matches,
+                nodes_saved=item.nodes_before - item.nodes_after,
+            )
+            for item in found.applied
+            if item.matches
+        ),
+        candidates=found.candidates,
+        choice=choice_of(found.candidates, goal),
+        seconds=seconds,
+    )
+
+
+def choice_of(candidates: tuple[Candidate, ...], goal: Goal) -> str:
+    """Why the first of the candidates was chosen, in a sentence."""
+    chosen = candidates[0]
+    assert chosen.median_ms is not None
+    graph = "the rewritten graph" if chosen.rewrites else "the graph as imported"
+    text = f"{chosen.title} on {graph}: {chosen.median_ms:.3f} ms"
+    if goal.target == "memory":
+        text += f" and {(chosen.weights_bytes or 0) / 1e6:.1f} MB of weights, the least of all"
+    others = [
+        (item.median_ms, item)
+        for item in candidates[1:]
+        if item.median_ms is not None
+        and item.state is State.MEASURED
+        and (item.engine != chosen.engine or item.precision != chosen.precision)
+    ]
+    if not others:
+        return f"{text}; nothing else could be chosen."
+    time_ms, other = min(others, key=lambda pair: pair[0])
+    ratio = time_ms / chosen.median_ms
+    return f"{text}; next is {other.title} with {time_ms:.3f} ms, {ratio:.2f} times that."
+
+
+def _package(
+    imported: Imported, goal: Goal, found: Found, report: Report, samples: Samples | None
+) -> Package:
+    """The package: what was chosen is made ready once more, for the files that it keeps."""
+    first: Sample = (synthetic(imported.graph, 1) if samples is None else samples)[0]
+    with tempfile.TemporaryDirectory(prefix="slipstream-infer-") as name:
+        folder = Path(name)
+        engine = ENGINES[found.recipe.engine]
+        executable = engine.prepare(found.graph, found.recipe, goal.threads, folder)
+        outputs = executable.run(first.inputs)
+        executable.close()
+        blobs = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+    comparison = found.comparison
+    manifest = Manifest(
+        graph="model.onnx" if found.recipe.rewrites else "source.onnx",
+        inputs=tensors(found.graph, list(found.graph.inputs)),
+        outputs=tensors(found.graph, found.graph.outputs),
+        recipe=found.recipe,
+        threads=goal.threads,
+        accuracy=Accuracy(
+            snr_db=comparison.snr_db,
+            top1_loss=comparison.top1_loss,
+            samples=comparison.samples,
+            labelled=comparison.labelled,
+            data=report.data,
+        ),
+        machine=report.machine,
+    )
+    check = Check(first.inputs, {name: outputs[name] for name in found.graph.outputs})
+    return Package(manifest, found.graph, report, check, blobs)

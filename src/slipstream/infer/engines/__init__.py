@@ -1,0 +1,27 @@
+"""The engines that can run a graph, behind one protocol."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from slipstream.errors import UsageError
+from slipstream.infer.engines.inductor import Inductor
+from slipstream.infer.engines.native import Native
+from slipstream.infer.engines.onnxruntime import OnnxRuntime
+from slipstream.infer.engines.openvino import OpenVino
+from slipstream.infer.engines.protocol import PRECISIONS as PRECISIONS
+from slipstream.infer.engines.protocol import Engine as Engine
+from slipstream.infer.engines.protocol import Executable as Executable
+from slipstream.infer.engines.protocol import Precision as Precision
+from slipstream.infer.engines.protocol import Recipe as Recipe
+
+ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
+    {engine.name: engine for engine in (OnnxRuntime(), OpenVino(), Native(), Inductor())}
+)
+
+
+def engine_of(name: str) -> Engine:
+    """The engine of this name; UsageError where there is none."""
+    if name not in ENGINES:
+        raise UsageError(f"no engine is called {name!r}; there are {', '.join(ENGINES)}")
+    return ENGINES[name]

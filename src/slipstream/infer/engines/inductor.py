@@ -1,0 +1,92 @@
+"""PyTorch's compiler Inductor, over the module that a graph was imported from."""
+
+# The types of torch are open in places.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import UnsupportedError
+from slipstream.infer.engines.modules import missing
+from slipstream.infer.engines.protocol import Executable, Precision, Recipe
+from slipstream.infer.graph import Array, Graph
+
+
+@dataclass(frozen=True)
+class Inductor:
+    """Measured beside the others. A package cannot hold what it makes: that is code.
+
+    Args:
+        module: a torch.nn.Module that takes the graph's inputs in their order and returns its
+            outputs, or None where the graph came from elsewhere.
+    """
+
+    module: Any = None
+
+    name = "inductor"
+
+    def available(self) -> str | None:
+        """None, or what it lacks: torch, or a module."""
+        reason = missing("torch", "pip install torch")
+        if reason is None and self.module is None:
+            return "Inductor compiles PyTorch modules, and the model is none"
+        return reason
+
+    def precisions(self) -> tuple[Precision, ...]:
+        """Those that it is measured in."""
+        return ("fp32",)
+
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
+        """See `Engine`; compiles for about a minute. The graph tells only names and shapes."""
+        del cache
+        reason = self.available()
+        if reason is not None:
+            raise UnsupportedError(reason)
+        if recipe.rewrites:
+            raise UnsupportedError("Inductor runs the module itself: it takes no rewritten graph")
+        return _Module(self.module, graph, threads)
+
+
+class _Module:
+    """A compiled module. Calls wait for one another: its threads are those of all of torch."""
+
+    def __init__(self, module: Any, graph: Graph, threads: int) -> None:
+        import torch
+        import torch._inductor.config as config
+
+        self._graph = graph
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._frozen = config.patch(freezing=True)
+        self._call: Any = torch.compile(module.eval())
+        sample = {
+            name: np.zeros(value.fixed or (), value.dtype) for name, value in graph.inputs.items()
+        }
+        try:
+            with self._frozen:
+                self.run(sample)
+        except Exception as error:  # of the compiler, of the C++ compiler, of the module
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UnsupportedError(f"Inductor cannot compile the module: {first}") from error
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        import torch
+
+        with self._lock, torch.no_grad():
+            torch.set_num_threads(self._threads)
+            given = (torch.from_numpy(inputs[name]) for name in self._graph.inputs)
+            found = self._call(*given)
+            several = found if isinstance(found, (tuple, list)) else (found,)
+            arrays = [tensor.numpy().copy() for tensor in several]
+        return dict(zip(self._graph.outputs, arrays, strict=True))
+
+    def close(self) -> None:
+        self._call = None

@@ -1,0 +1,87 @@
+"""Our own kernels, and ONNX Runtime for what they have not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slipstream.errors import UnsupportedError
+from slipstream.infer.engines.modules import missing
+from slipstream.infer.engines.pool import Pool
+from slipstream.infer.engines.protocol import Executable, Precision, Recipe
+from slipstream.infer.graph import Array, Graph
+from slipstream.infer.native.formats import BFloat16, Format
+from slipstream.infer.native.precision import formats_of, storable
+from slipstream.infer.native.stages import stages_of
+
+if TYPE_CHECKING:
+    from slipstream.infer.native.runner import Runner
+
+
+class Native:
+    """Kernels of `kernels/`, for graphs whose products they have."""
+
+    name = "native"
+
+    def available(self) -> str | None:
+        """None, or what it lacks: the kernels, or ONNX Runtime."""
+        try:
+            from slipstream import _kernels  # noqa: F401  # pyright: ignore
+        except ImportError as error:
+            return f"this build of Slipstream has no kernels ({error}); build it anew"
+        return missing("onnxruntime")
+
+    def precisions(self) -> tuple[Precision, ...]:
+        """What this processor multiplies."""
+        from slipstream import _kernels  # pyright: ignore
+
+        level: int = _kernels.level()  # pyright: ignore
+        return ("fp32", "int8", "bf16")[: level + 1]
+
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
+        """See `Engine`. Nothing is cached: laying a graph out takes no longer than reading."""
+        del cache
+        if not recipe.rewrites:
+            raise UnsupportedError("our kernels run rewritten graphs only")
+        return _Program(graph, recipe, max(threads // recipe.streams, 1))
+
+
+def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
+    """How values are stored: as bytes or bfloat16, if no node reads them that stays in float."""
+    if recipe.precision == "fp32":
+        return {}
+    floats = {
+        name
+        for stage in stages_of(body)
+        if stage.node.output in recipe.floats
+        for name in stage.reads()
+    }
+    names = [name for name in storable(body) if name not in floats]
+    if recipe.precision == "bf16":
+        return dict.fromkeys(names, BFloat16())
+    ranges = {name: recipe.ranges[name] for name in names if name in recipe.ranges}
+    if not ranges:
+        raise UnsupportedError("there is no value that our kernels could store as bytes")
+    return {**formats_of(body, ranges)}
+
+
+class _Program:
+    """Each call takes a runner of its own; there are as many as calls at a time."""
+
+    def __init__(self, graph: Graph, recipe: Recipe, threads: int) -> None:
+        from slipstream.infer.native.operations import OPERATIONS
+        from slipstream.infer.native.partition import partition
+        from slipstream.infer.native.runner import Runner
+
+        formats = _formats(partition(graph, OPERATIONS).body, recipe)
+        self._runners: Pool[Runner] = Pool(lambda: Runner(graph, formats, threads))
+        with self._runners.taken():  # what cannot be done is said now
+            pass
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        with self._runners.taken() as runner:
+            return runner.run(inputs)
+
+    def close(self) -> None:
+        self._runners.clear()

@@ -1,0 +1,76 @@
+"""ONNX Runtime on the CPU."""
+
+# The stubs of onnxruntime leave its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import UnsupportedError
+from slipstream.infer.engines.modules import missing
+from slipstream.infer.engines.protocol import Executable, Precision, Recipe
+from slipstream.infer.engines.standard import onnx_bytes
+from slipstream.infer.graph import Array, Graph
+
+FATAL = 4  # ONNX Runtime's severity: what it has to say arrives as exceptions
+
+
+class OnnxRuntime:
+    """Runs ONNX models; bf16 has no kernels on CPUs."""
+
+    name = "onnxruntime"
+
+    def available(self) -> str | None:
+        """None, or that it is not installed."""
+        return missing("onnxruntime")
+
+    def precisions(self) -> tuple[Precision, ...]:
+        """What its CPU kernels know."""
+        return ("fp32", "int8", "int8-weights")
+
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
+        """See `Engine`. Nothing is cached: loading what was optimised is hardly faster."""
+        del cache
+        return _Session(onnx_bytes(graph, recipe), max(threads // recipe.streams, 1))
+
+
+def plain_session(model: bytes, threads: int) -> Executable:
+    """The model as it is written, without the engine's own optimisations: for reference."""
+    return _Session(model, threads, optimise=False)
+
+
+class _Session:
+    """A session is safe to run from several threads as it is."""
+
+    def __init__(self, model: bytes, threads: int, *, optimise: bool = True) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = FATAL
+        # Its threads would spin on while somebody else is measured.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        levels = onnxruntime.GraphOptimizationLevel
+        options.graph_optimization_level = (
+            levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
+        )
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its exceptions have no base of their own
+            raise UnsupportedError(f"ONNX Runtime cannot load the graph: {error}") from error
+        self._names = [output.name for output in self._session.get_outputs()]
+        # Inputs that no node reads do not exist for it.
+        self._inputs = {value.name for value in self._session.get_inputs()}
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        given = {name: array for name, array in inputs.items() if name in self._inputs}
+        return dict(zip(self._names, self._session.run(self._names, given), strict=True))
+
+    def close(self) -> None:
+        self._session = None

@@ -1,0 +1,90 @@
+"""What an engine is: it takes a graph and a recipe, and makes something that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from slipstream.infer.graph import Array, Graph
+
+Precision = Literal["fp32", "bf16", "int8", "int8-weights"]
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "int8", "int8-weights")
+
+
+class Recipe(BaseModel):
+    """How a graph is to be run: all that an engine has to know beside it. Plain JSON.
+
+    Args:
+        engine: one of `ENGINES`.
+        precision: of products; int8 is of activations and weights, int8-weights of weights only.
+        rewrites: the graph went through our rewrites; False: it is as it was imported.
+        streams: calls that run at a time, each on its share of the threads; 1 gives the least
+            latency.
+        ranges: for int8, the least and greatest real number that the bytes of a value stand for.
+            Values that have none stay float32.
+        floats: for int8, nodes that stay in floating point, by the name of their first output.
+        options: what one engine alone understands.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: str
+    precision: Precision = "fp32"
+    rewrites: bool = True
+    streams: int = Field(default=1, ge=1, le=1024)
+    ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    floats: tuple[str, ...] = ()
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+
+
+class Executable(Protocol):
+    """A graph made ready by an engine."""
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Every output by its name, in arrays that belong to the caller.
+
+        `inputs` has every input of the graph in its dtype and shape, C-contiguous: nothing is
+        checked. Any number of threads may call at a time: each call takes what it needs to run for
+        itself from a pool (workers, requests), so none waits for another. Blocks; lets other
+        threads of Python run.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give threads and memory back; no call may be under way. Closing twice does nothing."""
+        ...
+
+
+class Engine(Protocol):
+    """Something that runs graphs."""
+
+    @property
+    def name(self) -> str:
+        """In recipes and on the command line."""
+        ...
+
+    def available(self) -> str | None:
+        """None where it can be used here, else why not and what to do."""
+        ...
+
+    def precisions(self) -> tuple[Precision, ...]:
+        """Those for which this machine has instructions. Only of an available engine."""
+        ...
+
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
+        """Make a graph ready to run.
+
+        Args:
+            graph: all shapes fixed; rewritten if and only if the recipe says so.
+            recipe: for this engine.
+            threads: of all streams together, 1 or more.
+            cache: an existing folder for files that make the next start faster, or None. What is
+                in it and does not fit is ignored.
+
+        Raises UnsupportedError for what the engine cannot do with this graph: another engine or
+        precision can.
+        """
+        ...

@@ -1,0 +1,95 @@
+"""A graph as engines that read ONNX take it, in the precision that a recipe asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from slipstream.errors import UnsupportedError
+from slipstream.infer import onnx_file
+from slipstream.infer.engines.protocol import Recipe
+from slipstream.infer.graph import Array, Graph, Node
+from slipstream.infer.native.formats import Weights
+from slipstream.infer.quantize.qdq import insert
+from slipstream.infer.rewrites.expand import expand
+
+SMALLEST_MATRIX = 1024  # elements: bytes in place of floats save nothing below
+
+
+def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
+    """The ONNX model of the graph: operators of ours expanded, quantised as the recipe says.
+
+    Raises UnsupportedError where this precision cannot be written in ONNX.
+    """
+    whole = expand(graph) if recipe.rewrites else graph
+    if recipe.precision == "int8":
+        whole = insert(whole, recipe.ranges, _kept(whole, recipe.floats))
+    elif recipe.precision == "int8-weights":
+        whole = compress_weights(whole, _kept(whole, recipe.floats))
+    try:
+        return onnx_file.to_model(whole).SerializeToString()
+    except ValueError as error:  # protobuf has a limit of 2 GiB
+        raise UnsupportedError(f"the graph makes no ONNX model in one piece: {error}") from error
+
+
+def compress_weights(graph: Graph, floats: Collection[str] = ()) -> Graph:
+    """The graph with the weights of its products as int8 and a scale per output channel.
+
+    Nodes whose first output is in `floats` stay as they are. UnsupportedError where no product has
+    a constant matrix that is large enough.
+    """
+    result = graph.copy()
+    made: dict[tuple[str, int], str] = {}
+    nodes: list[Node] = []
+    for node in graph.copy().nodes:
+        axis = None if node.output in floats else _output_axis(graph, node)
+        if axis is not None:
+            key = node.inputs[1], axis
+            if key not in made:
+                nodes.append(_compressed(result, *key))
+                made[key] = nodes[-1].output
+            node.inputs[1] = made[key]
+        nodes.append(node)
+    if not made:
+        raise UnsupportedError("no product of the graph has large constant weights")
+    result.nodes = nodes
+    result.constants = _read_constants(result)
+    return result
+
+
+def _kept(graph: Graph, floats: Collection[str]) -> set[str]:
+    """Outputs of the nodes that stay in floating point: `expand` makes several of one, and names
+    them after it."""
+    stems = tuple(f"{name}/" for name in floats)
+    outputs = {output for node in graph.nodes for output in node.outputs}
+    return {name for name in outputs if name in floats or name.startswith(stems)}
+
+
+def _output_axis(graph: Graph, node: Node) -> int | None:
+    """The axis of output channels of a product's weights, where they are large and constant."""
+    if node.domain or node.op not in ("Conv", "Gemm", "MatMul"):
+        return None
+    weights = graph.constants.get(node.inputs[1])
+    if weights is None or weights.dtype != np.float32 or weights.size < SMALLEST_MATRIX:
+        return None
+    if node.op == "Conv" or (node.op == "Gemm" and node.get("transB", 0)):
+        return 0
+    return 1 if weights.ndim == 2 else None
+
+
+def _compressed(graph: Graph, name: str, axis: int) -> Node:
+    """A node that gives the weights as float32 again; adds its constants to the graph."""
+    real = graph.constants[name]
+    weights = Weights.quantise(np.moveaxis(real, axis, 0))
+    numbers: Array = np.ascontiguousarray(np.moveaxis(weights.numbers, 0, axis))
+    inputs = [
+        graph.constant(f"{name}/int8", numbers),
+        graph.constant(f"{name}/scale", weights.scale),
+    ]
+    return Node("DequantizeLinear", inputs, [graph.fresh(f"{name}/float")], {"axis": axis})
+
+
+def _read_constants(graph: Graph) -> dict[str, Array]:
+    read = {name for node in graph.nodes for name in node.reads()} | set(graph.outputs)
+    return {name: array for name, array in graph.constants.items() if name in read}

@@ -1,0 +1,61 @@
+"""What a compilation looks for, and what it lets pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.infer.accuracy import Comparison
+from slipstream.infer.engines.protocol import Recipe
+
+Target = Literal["latency", "throughput", "memory"]
+TARGETS: tuple[Target, ...] = ("latency", "throughput", "memory")
+
+FAITHFUL_DB = 60.0  # float32 that differs more computes something else: rounding leaves 90 and more
+DEFAULT_DB = 20.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goal:
+    """What is looked for.
+
+    Args:
+        target: latency: least time of one call; throughput: least time per call when as many run
+            as there are threads; memory: least bytes of weights, then time.
+        budget: percentage points of right answers that may be lost, where there are labels.
+        snr_db: least signal to noise in dB; default 20, or none where there are labels.
+        seconds: that the search may take; what has begun is finished.
+        threads: of every candidate.
+        engines: names of those to try; default all whose results a package can hold.
+        without: names of rewrites to leave out.
+    """
+
+    target: Target = "latency"
+    budget: float = 0.3
+    snr_db: float | None = None
+    seconds: float = 300.0
+    threads: int = 1
+    engines: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+    def allowed(self, has_labels: bool) -> str:
+        """The budget in words."""
+        if not has_labels:
+            return f"a signal to noise of {self._least_db(False):g} dB or more"
+        more = "" if self.snr_db is None else f", and {self.snr_db:g} dB or more"
+        return f"{self.budget:g} percentage points of top-1 lost{more}"
+
+    def objection(self, recipe: Recipe, comparison: Comparison) -> str:
+        """Why results are not good enough; "" where they are."""
+        found, loss = comparison.snr_db, comparison.top1_loss
+        if recipe.precision == "fp32" and found < FAITHFUL_DB:
+            return f"its float32 is wrong: {found:.1f} dB, and rounding leaves {FAITHFUL_DB:g}"
+        if loss is not None and loss > self.budget:
+            return f"it loses {loss:.2f} points of top-1, and {self.budget:g} are allowed"
+        least = self._least_db(loss is not None)
+        if least is not None and found < least:
+            return f"{found:.1f} dB, and {least:g} is the least"
+        return ""
+
+    def _least_db(self, has_labels: bool) -> float | None:
+        return DEFAULT_DB if self.snr_db is None and not has_labels else self.snr_db

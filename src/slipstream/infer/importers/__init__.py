@@ -1,0 +1,129 @@
+"""Models of several kinds, as graphs whose shapes are fixed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import UsageError
+from slipstream.infer.engines.modules import missing
+from slipstream.infer.graph import Graph
+from slipstream.infer.importers.onnx_models import read_onnx
+from slipstream.infer.importers.shapes import fix_shapes
+from slipstream.infer.importers.shapes import parse_shape as parse_shape
+from slipstream.infer.importers.torch_modules import Exported, export, is_torch, read_program
+
+SUPPORTED = (
+    "an ONNX model (a .onnx file, or its bytes), a torch.nn.Module or torch.export.ExportedProgram,"
+    " a .pt2 file, or package.module:factory that returns a module or (module, inputs)"
+)
+FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model that was imported.
+
+    Args:
+        graph: with every input's shape known, as the importer gave it: not rewritten.
+        module: of PyTorch, that takes the graph's inputs in their order; None for other models.
+        origin: where it came from, for people.
+        notes: what was assumed or measured on the way, each a sentence for people.
+    """
+
+    graph: Graph
+    module: Any
+    origin: str
+    notes: tuple[str, ...] = ()
+
+
+def load_model(
+    source: Any,
+    example_inputs: object = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Imported:
+    """Import a model.
+
+    Args:
+        source: ONNX, as a path or bytes; a PyTorch module or exported program, as an object, as the
+            path of a .pt2 file, or as the name of its factory, "package.module:function". A factory
+            takes no arguments; it may return the module and its example inputs.
+        example_inputs: for modules: an array, a sequence in the order of the arguments, or a
+            dictionary by argument.
+        shapes: of inputs that the model leaves open, by name.
+
+    Raises UsageError for what cannot be imported, and says why, operator by operator.
+    """
+    chosen = dict(shapes or {})
+    if isinstance(source, (str, Path)) and not _is_factory(str(source)):
+        path = Path(source)
+        if path.suffix == ".pt2":
+            _need_torch()
+            return _of_torch(read_program(path), example_inputs, chosen, str(path))
+        if path.suffix != ".onnx":
+            raise UsageError(f"{path}: this kind of model is not known; it may be {SUPPORTED}")
+        return _of_graph(read_onnx(path), chosen, str(path))
+    if isinstance(source, bytes):
+        return _of_graph(read_onnx(source), chosen, f"{len(source)} bytes of ONNX")
+    origin = f"the {type(source).__name__}"
+    if isinstance(source, (str, Path)):
+        origin = str(source)
+        source, example_inputs = _made(origin, example_inputs)
+    if not is_torch(source):
+        raise UsageError(f"{origin} is no model that is known; it may be {SUPPORTED}")
+    return _of_torch(source, example_inputs, chosen, origin)
+
+
+def resolve(name: str) -> Any:
+    """What `package.module:attribute` names; UsageError where there is no such thing.
+
+    Modules are looked for beside the program and in the current folder.
+    """
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{name}: {error}; say package.module:name") from error
+    finally:
+        if added:
+            sys.path.remove(here)
+
+
+def _is_factory(text: str) -> bool:
+    return FACTORY.fullmatch(text) is not None
+
+
+def _made(name: str, example_inputs: object) -> tuple[Any, object]:
+    made: Any = resolve(name)()
+    if not isinstance(made, tuple):
+        return made, example_inputs
+    module, inputs = made if len(made) == 2 else (None, None)  # pyright: ignore
+    return module, inputs if example_inputs is None else example_inputs  # pyright: ignore
+
+
+def _need_torch() -> None:
+    reason = missing("torch", "pip install torch")
+    if reason is not None:
+        raise UsageError(reason)
+
+
+def _of_torch(source: Any, example: object, shapes: Mapping[str, Any], origin: str) -> Imported:
+    exported: Exported = export(source, example, shapes)
+    note = f"the exported graph is the module's to {exported.snr_db:.0f} dB"
+    graph, notes = fix_shapes(exported.graph, {})
+    return Imported(graph, exported.module, origin, (note, *notes))
+
+
+def _of_graph(graph: Graph, shapes: Mapping[str, Any], origin: str) -> Imported:
+    fixed, notes = fix_shapes(graph, shapes)
+    return Imported(fixed, None, origin, notes)

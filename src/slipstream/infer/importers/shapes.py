@@ -1,0 +1,94 @@
+"""Dimensions that a model leaves open, fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slipstream.errors import UsageError
+from slipstream.infer.graph import Graph, Value
+from slipstream.infer.onnx_file import infer_shapes
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """`image=1,3,224,224` as a name and its dimensions; UsageError for anything else."""
+    name, is_given, sizes = text.rpartition("=")
+    parts = sizes.split(",") if sizes else []
+    if not is_given or not name or not parts or not all(part.strip().isdecimal() for part in parts):
+        raise UsageError(f"the shape is {text!r}; say name=1,3,224,224")
+    return name, tuple(int(part) for part in parts)
+
+
+def fix_shapes(graph: Graph, shapes: Shapes) -> tuple[Graph, tuple[str, ...]]:
+    """The graph with every dimension of its inputs known, and what was assumed for that.
+
+    Args:
+        graph: stays as it is.
+        shapes: of inputs, by name. A dimension that they give a name's size counts for all
+            dimensions of that name. Of those still open the first of an input becomes 1: a batch.
+
+    Raises UsageError for inputs that do not exist, shapes that contradict the model, and dimensions
+    that remain open.
+    """
+    sizes = _named_sizes(graph, shapes)
+    result = graph.copy()
+    notes: list[str] = []
+    for name, value in graph.inputs.items():
+        known = shapes.get(name) or _filled(name, value, sizes, notes)
+        result.inputs[name] = Value(value.dtype, known)
+    if all(value.fixed is not None for value in graph.inputs.values()) and not shapes:
+        return result, ()
+    result.values = {}
+    kinds = {name: Value(graph.value(name).dtype, None) for name in graph.outputs}
+    result.values = {name: kind for name, kind in kinds.items() if name not in result.inputs}
+    return infer_shapes(result), tuple(notes)
+
+
+def _named_sizes(graph: Graph, shapes: Shapes) -> dict[str, int]:
+    """Sizes of named dimensions that the shapes imply; checks the shapes on the way."""
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in graph.inputs:
+            raise UsageError(f"the model has no input {name!r}; it has {', '.join(graph.inputs)}")
+        declared = graph.inputs[name].shape
+        if declared is None:
+            continue
+        fits = len(declared) == len(shape) and all(
+            not isinstance(size, int) or size == given
+            for size, given in zip(declared, shape, strict=True)
+        )
+        if not fits:
+            raise UsageError(
+                f"input {name!r} has the shape {_text(declared)}, not {_text(shape)};"
+                " only dimensions that the model leaves open can be chosen"
+            )
+        sizes.update(
+            {
+                size: given
+                for size, given in zip(declared, shape, strict=True)
+                if isinstance(size, str)
+            }
+        )
+    return sizes
+
+
+def _filled(name: str, value: Value, sizes: Mapping[str, int], notes: list[str]) -> tuple[int, ...]:
+    if value.shape is None:
+        raise UsageError(f"the model does not say the shape of {name!r}; say --shape {name}=1,...")
+    found = [sizes.get(size, size) if isinstance(size, str) else size for size in value.shape]
+    if found and not isinstance(found[0], int):
+        found[0] = 1
+        notes.append(f"the batch of {name!r} is open; it is compiled for 1 (--shape chooses)")
+    known = tuple(size for size in found if isinstance(size, int))
+    if len(known) != len(found):
+        example = ",".join(str(size) if isinstance(size, int) else "224" for size in found)
+        raise UsageError(
+            f"input {name!r} has the shape {_text(value.shape)}, and every dimension has to be"
+            f" known; say --shape {name}={example}"
+        )
+    return known
+
+
+def _text(shape: tuple[int | str | None, ...]) -> str:
+    return "(" + ", ".join("?" if size is None else str(size) for size in shape) + ")"

@@ -1,0 +1,62 @@
+"""What is measured on: a machine and the versions of what runs on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PACKAGES = ("slipstream", "numpy", "onnx", "onnxruntime", "openvino", "torch")
+
+
+class Machine(BaseModel):
+    """A machine as measurements name it.
+
+    Args:
+        processor: its model, as the system calls it.
+        cores: that this process may use.
+        system: kernel and architecture.
+        versions: of Python and packages that measurements depend on.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    processor: str
+    cores: int
+    system: str
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+def this_machine() -> Machine:
+    """The machine that this runs on."""
+    versions = {name: found for name in PACKAGES if (found := _version(name)) is not None}
+    return Machine(
+        processor=_processor(),
+        cores=usable_cores(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        versions={"python": platform.python_version(), **versions},
+    )
+
+
+def usable_cores() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

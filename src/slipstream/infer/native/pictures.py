@@ -1,0 +1,139 @@
+"""What looks at whole pictures, or at windows of them, without weights."""
+
+# NumPy is typed but for its element types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from slipstream import _kernels as kernels
+from slipstream.errors import UnsupportedError
+from slipstream.infer.graph import Array, Node
+from slipstream.infer.native.formats import Bytes
+from slipstream.infer.native.lower import ONE, Lowering, convert, epilogue
+from slipstream.infer.native.operands import constant_of, window_of
+from slipstream.infer.native.places import Border
+from slipstream.infer.native.pointwise import gate_by
+from slipstream.infer.native.stages import Stage, Tail
+
+
+def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
+    """x times a factor per channel: two small matrices after the mean of x."""
+    node = stage.node
+    source, output = node.inputs[0], stage.output
+    batch, channels = lowering.shape(source)[:2]
+    mean = _mean(lowering, source, f"{output}:mean", (batch, channels))
+    hidden = f"{output}:hidden"
+    squeeze, excite = (constant_of(lowering, node, i).astype(np.float32) for i in (1, 3))
+    _small(lowering, mean, hidden, squeeze, constant_of(lowering, node, 2), node, "activation")
+    _small(lowering, hidden, f"{output}:gate", excite, constant_of(lowering, node, 4), node, "gate")
+    gate_by(lowering, source, f"{output}:gate", output)
+
+
+def _small(
+    lowering: Lowering, source: str, output: str, matrix: Array, bias: Array, node: Node, which: str
+) -> None:
+    batch = lowering.shape(source)[0]
+    lowering.read(source)
+    lowering.write(output, (batch, matrix.shape[1]), floats=True)
+    end = epilogue(
+        _gate_tail(node, which), np.ones(matrix.shape[1], np.float32), bias.ravel(), None, None
+    )
+    rows = np.ascontiguousarray(matrix.T).reshape(matrix.shape[1], 1, 1, -1)
+
+    def emit(at: Lowering) -> None:
+        at.program.convolution(at.tensor(source), at.tensor(output), None, ONE, rows, end)
+
+    lowering.then(output, emit)
+
+
+def _gate_tail(node: Node, which: str) -> Tail:
+    names = {
+        "silu": "SILU",
+        "sigmoid": "SIGMOID",
+        "hardsigmoid": "HARD_SIGMOID",
+        "hardswish": "HARD_SWISH",
+        "gelu": "GELU",
+        "tanh": "TANH",
+    }
+    kind = str(node.get(which, "none")).lower()
+    if kind == "relu":
+        return Tail(low=0.0)
+    if kind not in names:
+        raise UnsupportedError(f"our kernels have no SqueezeExcite with {which} {kind!r}")
+    return Tail(
+        activation=names[kind],
+        alpha=float(node.get(f"{which}_alpha", 1 / 6)),
+        beta=float(node.get(f"{which}_beta", 0.5)),
+    )
+
+
+def _mean(lowering: Lowering, source: str, output: str, shape: Sequence[int]) -> str:
+    lowering.read(source)
+    lowering.write(output, shape, floats=True)
+    format_ = lowering.format(source)
+    scale, zero = 1.0, 0.0
+    if isinstance(format_, Bytes):
+        scale, zero = format_.scale, float(format_.zero)
+
+    def emit(at: Lowering) -> None:
+        at.program.global_mean(at.tensor(source), at.tensor(output), scale, zero)
+
+    lowering.then(output, emit)
+    return output
+
+
+def global_mean(lowering: Lowering, stage: Stage) -> None:
+    """GlobalAveragePool, and ReduceMean over rows and columns."""
+    node = stage.node
+    if node.op == "ReduceMean":
+        axes = node.get("axes")
+        if axes is None and len(node.inputs) > 1:
+            axes = constant_of(lowering, node, 1).tolist()
+        if len(lowering.shape(node.inputs[0])) != 4 or sorted(a % 4 for a in axes or ()) != [2, 3]:
+            raise UnsupportedError(f"our kernels have no ReduceMean over {axes}")
+    if len(lowering.shape(node.inputs[0])) != 4:
+        raise UnsupportedError(f"{node.op} of our kernels reads pictures")
+    shape = lowering.shape(stage.output)
+    if lowering.formats.get(stage.output) is None:
+        _mean(lowering, node.inputs[0], stage.output, shape)
+        return
+    mean = _mean(lowering, node.inputs[0], f"{stage.output}:float", shape)
+    _converted(lowering, mean, stage.output)
+
+
+def _converted(lowering: Lowering, source: str, output: str) -> None:
+    lowering.read(source)
+    lowering.write(output)
+
+    def emit(at: Lowering) -> None:
+        convert(at, at.place(source), at.place(output))
+
+    lowering.then(output, emit)
+
+
+def pooling(lowering: Lowering, stage: Stage) -> None:
+    """MaxPool, AveragePool."""
+    node = stage.node
+    if node.get("ceil_mode", 0) or len(node.outputs) > 1:
+        raise UnsupportedError(f"our kernels have no {node.op} with ceil_mode or indices")
+    if len(node.get("kernel_shape")) != 2 or set(node.get("dilations", [1])) != {1}:
+        raise UnsupportedError(f"our kernels have no {node.op} of {node.attributes}")
+    window, border = window_of(lowering, node, node.get("kernel_shape"))
+    source = lowering.read(node.inputs[0])
+    format_ = lowering.format(source)
+    outside = node.op == "AveragePool" and bool(node.get("count_include_pad", 0))
+    if outside and isinstance(format_, Bytes) and format_.zero and border != Border():
+        raise UnsupportedError("AveragePool of our kernels counts no pixels outside as bytes")
+    output = lowering.write(stage.output)
+    lowering.needs[output].format = format_
+    kind = kernels.Pooling.MAX if node.op == "MaxPool" else kernels.Pooling.MEAN
+
+    def emit(at: Lowering) -> None:
+        at.program.pooling(at.tensor(source), at.tensor(output), window, kind, outside)
+
+    lowering.then(output, emit)

@@ -1,0 +1,116 @@
+"""Operations on single numbers: a depthwise convolution with one tap, or a factor per channel."""
+
+# NumPy is typed but for its element types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream.errors import UnsupportedError
+from slipstream.infer.graph import Array, Node
+from slipstream.infer.native.formats import Bytes
+from slipstream.infer.native.lower import HIGHEST, ONE, Lowering, epilogue
+from slipstream.infer.native.operands import constant_operand, format_of_addend
+from slipstream.infer.native.stages import Stage
+
+
+def pointwise(lowering: Lowering, stage: Stage) -> None:
+    """Activations, clips, additions: a depthwise convolution with one tap, all in its tail."""
+    node = stage.node
+    source = node.inputs[0]
+    factor, bias = np.ones(1, np.float32), np.zeros(1, np.float32)
+    whole = _whole_constant(lowering, node)
+    if whole is not None and stage.tail.addend is None:
+        source = next(name for name in node.inputs if name != whole)
+        stage.tail.addend = whole
+    elif node.op in ("Add", "Mul") and any(n in lowering.graph.constants for n in node.inputs):
+        source, constant = constant_operand(lowering, node)
+        factor, bias = (constant, bias) if node.op == "Mul" else (factor, constant)
+    elif node.op == "Add" and lowering.shape(node.inputs[0]) != lowering.shape(node.inputs[1]):
+        raise UnsupportedError("our kernels add tensors of one shape")
+    elif node.op == "Clip" and (node.attributes or not _bounds_are_constant(lowering, node)):
+        raise UnsupportedError("our kernels have Clip with constant bounds only")
+    elif node.op == "Gelu" and node.get("approximate", "none") != "none":
+        raise UnsupportedError("our kernels have Gelu without approximation only")
+    _scaled(lowering, stage, source, factor, bias)
+
+
+def _scaled(lowering: Lowering, stage: Stage, source: str, factor: Array, bias: Array) -> None:
+    source = lowering.read(source)
+    format_ = lowering.format(source)
+    shape = lowering.shape(source)
+    channels = shape[1] if len(shape) == 4 else shape[-1]
+    scale = np.broadcast_to(factor, channels).astype(np.float32)
+    add = np.broadcast_to(bias, channels).astype(np.float32)
+    if isinstance(format_, Bytes):
+        scale, add = scale * format_.scale, add - scale * format_.scale * format_.zero
+    addend = format_of_addend(lowering, stage.tail)
+    output = lowering.write(stage.output)
+    end = epilogue(stage.tail, scale, add, lowering.format(output), addend)
+    taps = np.ones((1, channels), np.float32)
+
+    def emit(at: Lowering) -> None:
+        more = None if stage.tail.addend is None else at.tensor(stage.tail.addend)
+        at.program.depthwise(at.tensor(source), at.tensor(output), more, ONE, taps, True, end)
+
+    lowering.then(output, emit)
+
+
+def _bounds_are_constant(lowering: Lowering, node: Node) -> bool:
+    return all(not name or name in lowering.graph.constants for name in node.inputs[1:])
+
+
+def _whole_constant(lowering: Lowering, node: Node) -> str | None:
+    """A constant that is added number by number."""
+    shape = lowering.shape(node.output)
+    for name in node.inputs:
+        constant = lowering.graph.constants.get(name)
+        if node.op == "Add" and constant is not None and constant.shape == shape and len(shape) > 1:
+            return name
+    return None
+
+
+def multiply(lowering: Lowering, stage: Stage) -> None:
+    """Mul by a constant per channel, or by a tensor that has one number per channel."""
+    node = stage.node
+    if any(name in lowering.graph.constants for name in node.inputs):
+        return pointwise(lowering, stage)
+    first, second = node.inputs
+    if int(np.prod(lowering.shape(first)[2:])) == 1 and len(lowering.shape(first)) == 4:
+        first, second = second, first
+    shape, factors = lowering.shape(first), lowering.shape(second)
+    if len(shape) != 4 or factors != (*shape[:2], 1, 1):
+        raise UnsupportedError(f"our kernels have no Mul of {shape} by {factors}")
+    if lowering.format(second) is not None:
+        raise UnsupportedError("factors of Mul are float32 in our kernels")
+    gate_by(lowering, first, second, stage.output)
+    return None
+
+
+def gate_by(lowering: Lowering, source: str, factors: str, output: str) -> None:
+    lowering.read(source)
+    lowering.read(factors)
+    lowering.write(output)
+    from_, to = lowering.format(source), lowering.format(output)
+    offset, scale = 0.0, 1.0
+    if isinstance(from_, Bytes):
+        offset, scale = -float(from_.zero), from_.scale
+    shift, low, high = 0.0, -HIGHEST, HIGHEST
+    if isinstance(to, Bytes):
+        scale, shift, low, high = scale / to.scale, float(to.zero), 0.0, 255.0
+
+    def emit(at: Lowering) -> None:
+        at.program.gate(
+            at.tensor(source),
+            at.tensor(factors),
+            at.tensor(output),
+            offset,
+            scale,
+            shift,
+            low,
+            high,
+        )
+
+    lowering.then(output, emit)

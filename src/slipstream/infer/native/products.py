@@ -1,0 +1,127 @@
+"""Products with weights: convolutions and matrices."""
+
+# NumPy is typed but for its element types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream import _kernels as kernels
+from slipstream.errors import UnsupportedError
+from slipstream.infer.graph import Array
+from slipstream.infer.native.formats import BFloat16, Bytes, Weights
+from slipstream.infer.native.lower import ONE, Lowering, epilogue
+from slipstream.infer.native.operands import (
+    bias_of,
+    constant_of,
+    fill_border,
+    format_of_addend,
+    window_of,
+)
+from slipstream.infer.native.places import Border
+from slipstream.infer.native.stages import Stage
+
+
+def convolution(lowering: Lowering, stage: Stage) -> None:
+    """Conv: of all channels, of each by itself, or of groups of channels."""
+    node = stage.node
+    weights = constant_of(lowering, node, 1)
+    if weights.ndim == 3:
+        raise UnsupportedError("our kernels have no Conv over one dimension")
+    groups = int(node.get("group", 1))
+    bias = bias_of(lowering, node, 2, len(weights))
+    window, border = window_of(lowering, node, weights.shape[2:])
+    source = lowering.read(node.inputs[0], border)
+    if groups > 1 and groups == len(weights) == lowering.shape(source)[1]:
+        _depthwise(lowering, stage, source, window, weights, bias, border)
+    elif groups == 1:
+        matrix = np.ascontiguousarray(weights.transpose(0, 2, 3, 1))
+        _dense(lowering, stage, source, window, matrix, bias, border)
+    else:
+        raise UnsupportedError(f"our kernels have no Conv with {groups} groups")
+
+
+def linear(lowering: Lowering, stage: Stage) -> None:
+    """Linear (x, weight[K, N], bias) and Gemm with a constant matrix."""
+    node = stage.node
+    weights = constant_of(lowering, node, 1)
+    if node.op == "Gemm":
+        if node.get("transA", 0) or node.get("alpha", 1.0) != 1 or node.get("beta", 1.0) != 1:
+            raise UnsupportedError(f"our kernels have no Gemm with {sorted(node.attributes)}")
+        weights = weights.T if node.get("transB", 0) else weights
+    if len(lowering.shape(node.inputs[0])) > 3:
+        raise UnsupportedError("Linear of our kernels reads up to three dimensions")
+    matrix = np.ascontiguousarray(weights.T)
+    bias = bias_of(lowering, node, 2, len(matrix))
+    source = lowering.read(node.inputs[0])
+    _dense(lowering, stage, source, ONE, matrix.reshape(len(matrix), 1, 1, -1), bias, Border())
+
+
+def _dense(
+    lowering: Lowering,
+    stage: Stage,
+    source: str,
+    window: kernels.Window,
+    matrix: Array,
+    bias: Array,
+    border: Border,
+) -> None:
+    """`matrix` is (output channels, kernel rows, kernel columns, input channels)."""
+    format_ = lowering.format(source)
+    scale = np.ones(len(matrix), np.float32)
+    if isinstance(format_, BFloat16):
+        matrix = BFloat16.round(matrix)
+    elif isinstance(format_, Bytes):
+        weights = Weights.quantise(matrix)
+        scale = weights.scale * format_.scale
+        sums = weights.numbers.reshape(len(matrix), -1).sum(axis=1, dtype=np.int64)
+        bias, matrix = bias - scale * format_.zero * sums, weights.numbers
+    addend = format_of_addend(lowering, stage.tail)
+    output = lowering.write(stage.output)
+    end = epilogue(stage.tail, scale, bias, lowering.format(output), addend)
+
+    def emit(at: Lowering) -> None:
+        fill_border(at, source, border)
+        more = None if stage.tail.addend is None else at.tensor(stage.tail.addend)
+        at.program.convolution(at.tensor(source), at.tensor(output), more, window, matrix, end)
+
+    lowering.then(output, emit)
+
+
+def _depthwise(
+    lowering: Lowering,
+    stage: Stage,
+    source: str,
+    window: kernels.Window,
+    weights: Array,
+    bias: Array,
+    border: Border,
+) -> None:
+    format_ = lowering.format(source)
+    scale = np.ones(len(weights), np.float32)
+    if isinstance(format_, Bytes):
+        whole = Weights.quantise(weights)
+        scale = whole.scale * format_.scale
+        sums = whole.numbers.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
+        bias, weights = bias - scale * format_.zero * sums, whole.numbers
+    taps = np.ascontiguousarray(weights.reshape(len(weights), -1).T, np.float32)
+    addend = format_of_addend(lowering, stage.tail)
+    output = lowering.write(stage.output)
+    end = epilogue(stage.tail, scale, bias, lowering.format(output), addend)
+
+    def emit(at: Lowering) -> None:
+        fill_border(at, source, border)
+        more = None if stage.tail.addend is None else at.tensor(stage.tail.addend)
+        at.program.depthwise(
+            at.tensor(source),
+            at.tensor(output),
+            more,
+            window,
+            taps,
+            isinstance(format_, Bytes),
+            end,
+        )
+
+    lowering.then(output, emit)

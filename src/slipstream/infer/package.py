@@ -1,0 +1,334 @@
+"""model.slip: a plain zip of a graph, the recipe to run it by, and how both were found.
+
+    manifest.json   what it is, what it takes and gives, the recipe, and every other member with its
+                    size and SHA-256
+    model.onnx      the graph that the recipe runs, after the rewrites (operators of ours are of the
+                    domain "slipstream"); or source.onnx, the graph as it was imported
+    check.npz       one input and the results for it, to see at load that they are the same here
+    report.json     what was tried, and why this was chosen
+    blobs/...       what an engine keeps to start faster; it is made anew where it does not fit
+
+Members are stored as they are, so any tool for zip and ONNX reads them. Nothing of it is executed
+or unpickled, and nothing is believed: whoever reads one checks all of it first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from slipstream.errors import UsageError
+from slipstream.infer.engines.protocol import Recipe
+from slipstream.infer.graph import Array, Graph
+from slipstream.infer.machine import Machine
+from slipstream.infer.report import Report
+from slipstream.infer.stored_graph import graph_bytes, read_graph
+
+FORMAT = 1
+MANIFEST, REPORT, CHECK, BLOBS = "manifest.json", "report.json", "check.npz", "blobs/"
+LARGEST_MANIFEST = 64 * 2**20
+NAME = re.compile(r"(blobs/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,200}")
+AGAIN = "compile the model again, or copy the file again"
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content makes the same file
+
+
+class Tensor(BaseModel):
+    """An input or output: its name, NumPy's name of its dtype, and its shape."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Member(BaseModel):
+    """A file of the package."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: int = Field(ge=0)
+    sha256: str
+
+
+class Accuracy(BaseModel):
+    """How far results are from those of the imported model in float32.
+
+    Args:
+        snr_db: signal to noise in dB, 200 where they are equal.
+        top1_loss: percentage points of right answers lost; None without labels.
+        samples: that this was measured on.
+        labelled: labels among them.
+        data: what they were, in words.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    snr_db: float
+    top1_loss: float | None
+    samples: int
+    labelled: int
+    data: str
+
+
+class Manifest(BaseModel):
+    """What a package says about itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    slipstream: str = Field(default_factory=lambda: version("slipstream"))
+    graph: Literal["model.onnx", "source.onnx"]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    recipe: Recipe
+    threads: int = Field(ge=1)
+    accuracy: Accuracy
+    machine: Machine
+    members: dict[str, Member] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One input, and what the model gave for it when it was compiled."""
+
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package in memory.
+
+    Args:
+        manifest: its members are filled in by `write`.
+        graph: what the recipe runs.
+        report: of the compilation.
+        check: an input and its results.
+        blobs: files of the engine's cache by name, without folders.
+    """
+
+    manifest: Manifest
+    graph: Graph
+    report: Report
+    check: Check
+    blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+
+
+def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, ...]:
+    """What a package says of values of a graph whose shapes are fixed."""
+    found = [(name, graph.value(name)) for name in names]
+    return tuple(
+        Tensor(name=name, dtype=str(value.dtype or np.dtype(np.float32)), shape=value.fixed or ())
+        for name, value in found
+    )
+
+
+# ---- writing -----------------------------------------------------------------------------------
+
+
+def write(path: Path, package: Package) -> None:
+    """Write a package; what was at `path` is replaced at once, or stays if anything fails.
+
+    Raises UsageError where the file cannot be written.
+    """
+    contents = {
+        package.manifest.graph: graph_bytes(package.graph),
+        CHECK: _check_bytes(package.check),
+        REPORT: package.report.model_dump_json(indent=1).encode(),
+        **{BLOBS + name: data for name, data in package.blobs.items()},
+    }
+    members = {
+        name: Member(size=len(data), sha256=_sha256(data)) for name, data in contents.items()
+    }
+    manifest = package.manifest.model_copy(update={"members": members})
+    contents = {MANIFEST: manifest.model_dump_json(indent=1).encode(), **contents}
+    part = path.with_name(path.name + ".part")
+    try:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
+            for name, data in contents.items():
+                archive.writestr(zipfile.ZipInfo(name, EPOCH), data)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {error}") from error
+
+
+def _check_bytes(check: Check) -> bytes:
+    file = io.BytesIO()
+    arrays = {f"input:{name}": array for name, array in check.inputs.items()}
+    arrays |= {f"output:{name}": array for name, array in check.outputs.items()}
+    # Values may have names that are no file's: they are numbered, and the names come along.
+    names = np.array(json.dumps(list(arrays)))
+    np.savez(file, names=names, **{str(at): array for at, array in enumerate(arrays.values())})  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+# ---- reading -----------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Package:
+    """Read a package, every byte of it checked against its manifest.
+
+    Raises UsageError for whatever is not as it should be: no such file, no zip, a format newer than
+    this version knows, a member that is missing, too many, of the wrong size or content.
+    """
+    contents = _contents(path)
+    manifest = _manifest(path, contents.pop(MANIFEST))
+    _verify(path, manifest, contents)
+    graph = read_graph(contents[manifest.graph], f"{path}: {manifest.graph}")
+    if (tensors(graph, list(graph.inputs)), tensors(graph, graph.outputs)) != (
+        manifest.inputs,
+        manifest.outputs,
+    ):
+        raise _wrong(path, f"{MANIFEST} and {manifest.graph} differ in inputs or outputs")
+    return Package(
+        manifest=manifest,
+        graph=graph,
+        report=_report(path, contents[REPORT]),
+        check=_check(path, contents[CHECK], manifest),
+        blobs={
+            name.removeprefix(BLOBS): data
+            for name, data in contents.items()
+            if name.startswith(BLOBS)
+        },
+    )
+
+
+def read_manifest(path: Path) -> Manifest:
+    """What a package says about itself; its other members are checked as `read` does."""
+    contents = _contents(path)
+    manifest = _manifest(path, contents.pop(MANIFEST))
+    _verify(path, manifest, contents)
+    return manifest
+
+
+def _contents(path: Path) -> dict[str, bytes]:
+    """Every member by name."""
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            size = path.stat().st_size
+            for info in archive.infolist():
+                _inspect(path, info, size)
+            names = archive.namelist()
+            if len(set(names)) != len(names):
+                raise _wrong(path, "two members have the same name")
+            if MANIFEST not in names:
+                raise UsageError(
+                    f"{path} is a zip, and no package of Slipstream: it has no {MANIFEST};"
+                    " make one with slipstream compile"
+                )
+            return {name: archive.read(name) for name in names}
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} does not exist; make it with slipstream compile") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    except zipfile.BadZipFile as error:
+        raise UsageError(
+            f"{path} is no package of Slipstream, or damaged: {error}; {AGAIN}"
+        ) from error
+    except (EOFError, KeyError, NotImplementedError, RuntimeError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise _wrong(path, str(error) or type(error).__name__) from error
+
+
+def _inspect(path: Path, info: zipfile.ZipInfo, file_size: int) -> None:
+    """What the zip's directory says of a member, before anything of it is read."""
+    if NAME.fullmatch(info.filename) is None:
+        raise _wrong(path, f"a member is called {info.filename!r}, as none of a package is")
+    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+        raise _wrong(path, f"{info.filename} is compressed or encrypted, as none of a package is")
+    if info.file_size != info.compress_size or info.file_size > file_size:
+        raise _wrong(path, f"{info.filename} claims {info.file_size} bytes, and the file has fewer")
+    if info.filename == MANIFEST and info.file_size > LARGEST_MANIFEST:
+        raise _wrong(path, f"{MANIFEST} has {info.file_size} bytes")
+
+
+def _manifest(path: Path, data: bytes) -> Manifest:
+    try:
+        found = json.loads(data)
+        number = found["format"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _wrong(path, f"{MANIFEST} says no format: {error}") from error
+    if not isinstance(number, int) or number < 1:
+        raise _wrong(path, f"{MANIFEST} says format {number!r}")
+    if number > FORMAT:
+        raise UsageError(
+            f"{path} has format {number}, and slipstream {version('slipstream')} reads up to"
+            f" {FORMAT}; it was made by a newer version: install that, or compile the model again"
+        )
+    try:
+        return Manifest.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise _wrong(path, f"{MANIFEST}: {place}: {first['msg']}") from error
+
+
+def _verify(path: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> None:
+    """The members are those of the manifest, byte by byte."""
+    missing = sorted({*manifest.members, manifest.graph, REPORT, CHECK} - contents.keys())
+    if missing:
+        raise _wrong(path, f"it lacks {', '.join(missing)}")
+    strange = sorted(contents.keys() - manifest.members.keys())
+    if strange:
+        raise _wrong(path, f"its manifest does not name {', '.join(strange)}")
+    for name, member in manifest.members.items():
+        if len(contents[name]) != member.size:
+            size = len(contents[name])
+            raise _wrong(path, f"{name} has {size} bytes, and should have {member.size}")
+    with ThreadPoolExecutor() as threads:  # hashing lets other threads run
+        hashes = threads.map(_sha256, (contents[name] for name in manifest.members))
+        for (name, member), found in zip(manifest.members.items(), hashes, strict=True):
+            if found != member.sha256:
+                raise _wrong(path, f"{name} has another SHA-256 than its manifest says")
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _report(path: Path, data: bytes) -> Report:
+    try:
+        return Report.model_validate_json(data)
+    except ValidationError as error:
+        raise _wrong(path, f"{REPORT}: {error.errors()[0]['msg']}") from error
+
+
+def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            names: list[str] = json.loads(str(file["names"]))
+            arrays = {name: file[str(at)] for at, name in enumerate(names)}
+        inputs = {
+            item.name: _checked(arrays[f"input:{item.name}"], item) for item in manifest.inputs
+        }
+        outputs = {
+            item.name: _checked(arrays[f"output:{item.name}"], item) for item in manifest.outputs
+        }
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise _wrong(path, f"{CHECK}: {error}") from error
+    return Check(inputs, outputs)
+
+
+def _checked(array: Array, tensor: Tensor) -> Array:
+    if str(array.dtype) != tensor.dtype or array.shape != tensor.shape:
+        raise ValueError(f"{tensor.name} is {array.dtype} {array.shape}")
+    return np.ascontiguousarray(array)
+
+
+def _wrong(path: Path, what: str) -> UsageError:
+    return UsageError(f"{path} is damaged, or was made by something else: {what}; {AGAIN}")

@@ -1,0 +1,186 @@
+"""What a compilation tried, what it chose and why: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict, Field
+from rich.table import Table
+from rich.text import Text
+
+from slipstream.infer.engines.protocol import Precision
+from slipstream.infer.machine import Machine
+
+
+class State(str, Enum):
+    """What became of a candidate."""
+
+    CHOSEN = "chosen"
+    MEASURED = "measured"  # right, and slower or larger
+    COMPARED = "compared"  # measured, and not to be chosen: a package cannot hold it
+    REJECTED = "rejected"  # its results are too far from the reference's
+    FAILED = "failed"  # the engine cannot do it
+    UNTRIED = "untried"
+
+
+class Candidate(BaseModel):
+    """One way to run the model.
+
+    Args:
+        engine: its name.
+        precision: None where the engine as a whole was not tried.
+        rewrites: it ran the rewritten graph, not the one imported.
+        streams: calls at a time.
+        method: for int8, how ranges were found.
+        state: what became of it.
+        reason: why it was not measured, rejected or failed; "" otherwise.
+        snr_db: signal to noise of its results beside the reference's, in dB, 200 if equal.
+        top1_loss: percentage points of right answers lost, where there are labels.
+        median_ms, low_ms, high_ms: of one input, and the quartiles; with several streams, the time
+            of a round divided by them.
+        rounds: how often it was timed.
+        weights_bytes: of its constants.
+        prepare_seconds: to make it ready.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    engine: str
+    precision: Precision | None = None
+    rewrites: bool = True
+    streams: int = 1
+    method: str | None = None
+    state: State
+    reason: str = ""
+    snr_db: float | None = None
+    top1_loss: float | None = None
+    median_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    rounds: int = 0
+    weights_bytes: int | None = None
+    prepare_seconds: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        words = [self.engine, *([self.precision] if self.precision else [])]
+        if self.streams > 1:
+            words.append(f"x{self.streams}")
+        return " ".join(words)
+
+
+class Rewritten(BaseModel):
+    """How often a rewrite found something, and the nodes it saved."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    matches: int
+    nodes_saved: int
+
+
+class Report(BaseModel):
+    """A compilation.
+
+    Args:
+        origin: where the model came from.
+        machine: on which it was measured.
+        threads: that every candidate had.
+        target: latency, throughput or memory.
+        allowed: the accuracy budget in words.
+        data: what results were compared on, in words.
+        notes: what was assumed or left out, a sentence each.
+        nodes_before, nodes_after: of the graph as imported, and as rewritten.
+        rewrites: those that found something.
+        candidates: all that were considered, the chosen one first, then by time.
+        choice: why it was chosen, in a sentence.
+        seconds: that all took.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    origin: str
+    machine: Machine
+    threads: int
+    target: str
+    allowed: str
+    data: str
+    notes: tuple[str, ...] = ()
+    nodes_before: int
+    nodes_after: int
+    rewrites: tuple[Rewritten, ...] = ()
+    candidates: tuple[Candidate, ...]
+    choice: str
+    seconds: float = Field(ge=0)
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate that was chosen."""
+        return next(item for item in self.candidates if item.state is State.CHOSEN)
+
+
+_STYLES = {
+    State.CHOSEN: "bold green",
+    State.COMPARED: "dim",
+    State.REJECTED: "yellow",
+    State.FAILED: "dim",
+    State.UNTRIED: "dim",
+}
+
+
+def candidates_table(report: Report) -> Table:
+    """Every candidate in a row; engines that were not tried at all are in `summary`."""
+    title = f"{report.origin}: {report.threads} thread{'s' if report.threads > 1 else ''}"
+    table = Table(title=f"{title} of {report.machine.processor}", title_justify="left")
+    for name in ("candidate", "graph"):
+        table.add_column(name, no_wrap=True)
+    for name in ("ms", "quartiles", "SNR dB", "weights"):
+        table.add_column(name, justify="right", no_wrap=True)
+    has_labels = any(item.top1_loss is not None for item in report.candidates)
+    if has_labels:
+        table.add_column("top-1 lost", justify="right")
+    table.add_column("outcome", overflow="fold")
+    for item in (each for each in report.candidates if each.precision is not None):
+        table.add_row(*_cells(item, has_labels), style=_STYLES.get(item.state))
+    return table
+
+
+def summary(report: Report) -> Text:
+    """The choice, what it rests on, and the rewrites."""
+    lines = [Text(report.choice, style="bold")]
+    lines.append(Text(f"Judged on {report.data}; allowed: {report.allowed}."))
+    lines.extend(Text(f"Note: {note}.") for note in report.notes)
+    untried = (item for item in report.candidates if item.precision is None)
+    lines.extend(Text(f"Not tried: {item.engine}: {item.reason}.") for item in untried)
+    lines.append(Text(_rewrites_line(report.rewrites, report.nodes_before, report.nodes_after)))
+    return Text("\n").join(lines)
+
+
+def _cells(item: Candidate, has_labels: bool) -> list[str]:
+    quartiles = "" if item.low_ms is None else f"{item.low_ms:.3g}-{item.high_ms:.3g}"
+    loss = [_number(item.top1_loss, "+.2f")] if has_labels else []
+    words = [item.state.value, *([item.reason] if item.reason else [])]
+    method = f"; ranges by {item.method}" if item.method else ""
+    return [
+        item.title,
+        "rewritten" if item.rewrites else "as imported",
+        _number(item.median_ms, ".3f"),
+        quartiles,
+        _number(item.snr_db, ".1f"),
+        "" if item.weights_bytes is None else f"{item.weights_bytes / 1e6:.1f} MB",
+        *loss,
+        ": ".join(words) + method,
+    ]
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _rewrites_line(rewrites: Sequence[Rewritten], before: int, after: int) -> str:
+    if not rewrites:
+        return f"No rewrite found anything in the graph of {before} nodes."
+    found = ", ".join(f"{item.name} {item.matches}" for item in rewrites)
+    return f"Rewrites made {after} nodes of {before}: {found}."

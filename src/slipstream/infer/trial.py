@@ -1,0 +1,151 @@
+"""Candidates under way: made ready, judged, timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from slipstream.errors import SlipstreamError, UnsupportedError, UsageError
+from slipstream.infer.accuracy import Comparison
+from slipstream.infer.data import Sample, Samples
+from slipstream.infer.engines.onnxruntime import plain_session
+from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
+from slipstream.infer.engines.standard import SMALLEST_MATRIX, onnx_bytes
+from slipstream.infer.graph import Array, Graph
+from slipstream.infer.measure import Timing
+from slipstream.infer.quantize.observe import Method
+from slipstream.infer.report import Candidate, State
+
+BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2, "int8": 1, "int8-weights": 1}
+
+
+@dataclass(eq=False)
+class Trial:
+    """One candidate.
+
+    Args:
+        recipe: how it runs.
+        method: by which ranges of int8 were found.
+        executable: until it is closed.
+        comparison: of its results with the reference's.
+        timing: of rounds, each of as many calls as the recipe has streams.
+    """
+
+    recipe: Recipe
+    method: Method | None = None
+    executable: Executable | None = None
+    prepare_seconds: float | None = None
+    state: State = State.MEASURED
+    reason: str = ""
+    comparison: Comparison = field(default_factory=Comparison)
+    timing: Timing | None = None
+    weights_bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Median time of one call; only of a trial that was timed."""
+        assert self.timing is not None
+        return self.timing.median / self.recipe.streams
+
+    def prepare(
+        self, engine: Engine, graph: Graph, threads: int, inputs: Mapping[str, Array]
+    ) -> None:
+        """Make it ready and run it once; what goes wrong ends it, and is its reason."""
+        self.weights_bytes = weights_bytes(graph, self.recipe.precision)
+        begin = time.perf_counter()
+        try:
+            self.executable = engine.prepare(graph, self.recipe, threads, None)
+            self.executable.run(inputs)
+        except (SlipstreamError, RuntimeError, ValueError, MemoryError) as error:
+            lines = str(error).splitlines() or [type(error).__name__]
+            self.end(State.FAILED, lines[0])
+        self.prepare_seconds = time.perf_counter() - begin
+
+    def round(
+        self, inputs: Mapping[str, Array], callers: ThreadPoolExecutor
+    ) -> Callable[[], object]:
+        """What is timed: as many calls at a time as there are streams."""
+        executable = self.executable
+        assert executable is not None
+        if self.recipe.streams == 1:
+            return lambda: executable.run(inputs)
+        several = [inputs] * self.recipe.streams
+        return lambda: list(callers.map(executable.run, several))
+
+    def end(self, state: State, reason: str) -> None:
+        """It is out."""
+        self.state, self.reason = state, reason
+        self.close()
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        if self.executable is not None:
+            self.executable.close()
+        self.executable = None
+
+    def candidate(self) -> Candidate:
+        """It, as the report has it."""
+        timing, share = self.timing, 1e3 / self.recipe.streams
+        judged = self.comparison.samples > 0
+        return Candidate(
+            engine=self.recipe.engine,
+            precision=self.recipe.precision,
+            rewrites=self.recipe.rewrites,
+            streams=self.recipe.streams,
+            method=self.method,
+            state=self.state,
+            reason=self.reason,
+            snr_db=self.comparison.snr_db if judged else None,
+            top1_loss=self.comparison.top1_loss if judged else None,
+            median_ms=None if timing is None else timing.median * share,
+            low_ms=None if timing is None else timing.low * share,
+            high_ms=None if timing is None else timing.high * share,
+            rounds=0 if timing is None else timing.rounds,
+            weights_bytes=self.weights_bytes,
+            prepare_seconds=self.prepare_seconds,
+        )
+
+
+class Reference:
+    """The graph as imported, run by ONNX Runtime in float32 without its optimisations."""
+
+    def __init__(self, graph: Graph, threads: int, origin: str) -> None:
+        """Raises UsageError where it cannot be run."""
+        recipe = Recipe(engine="onnxruntime", rewrites=False)
+        try:
+            self._executable = plain_session(onnx_bytes(graph, recipe), threads)
+        except UnsupportedError as error:
+            raise UsageError(f"{origin} cannot be run: {error}") from error
+
+    def compare(
+        self,
+        trials: Sequence[Trial],
+        samples: Samples | Sequence[Sample],
+        go_on: Callable[[int], bool] = lambda index: True,
+    ) -> None:
+        """Add to the comparisons of trials, sample by sample, all of them or until `go_on` of the
+        next one's number is false. The first is compared in any case."""
+        for index in range(len(samples)):
+            if not go_on(index) and index:
+                break
+            sample = samples[index]
+            right = self._executable.run(sample.inputs)
+            for trial in trials:
+                assert trial.executable is not None
+                found = trial.executable.run(sample.inputs)
+                trial.comparison.add(found, right, sample.labels)
+
+    def close(self) -> None:
+        """Give its memory back."""
+        self._executable.close()
+
+
+def weights_bytes(graph: Graph, precision: Precision) -> int:
+    """Bytes of the graph's constants when products are in this precision."""
+    total = 0
+    for array in graph.constants.values():
+        is_matrix = array.ndim > 1 and array.size >= SMALLEST_MATRIX and array.itemsize == 4
+        total += array.size * BYTES[precision] if is_matrix else array.nbytes
+    return total

@@ -1,0 +1,202 @@
+"""Sample inputs from folders, files, loaders and iterables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from slipstream.errors import UsageError
+from slipstream.infer.data import load_data, synthetic
+from slipstream.infer.pictures import MEAN, STD, PictureOptions
+
+PLAIN = PictureOptions(size=8, mean=(0.0,), std=(1.0,))
+
+
+@pytest.fixture
+def batch(build):
+    """A classifier of two pictures at a time."""
+    return build("(float[2,3,8,8] image) => (float[2,3,8,8] y) { y = Relu(image) }")
+
+
+@pytest.fixture
+def two(build):
+    return build(
+        "(float[1,3] a, int64[1,2] b) => (float[1,3] y, int64[1,2] z) { y = Relu(a) z = Neg(b) }"
+    )
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of pictures in one colour each, by label."""
+
+    def make(*labels, count=2, size=(12, 10)):
+        for label in labels:
+            folder = tmp_path / "pictures" / label
+            folder.mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", size, (number * 50, 255, 0)).save(folder / f"{number}.png")
+        return tmp_path / "pictures"
+
+    return make
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+
+
+def test_pictures_are_scaled_to_one_in_the_models_layout(net, pictures):
+    samples = load_data(pictures("cat"), net, PLAIN)
+    image = samples[1].inputs["image"]
+    assert (image.shape, image.dtype) == ((1, 3, 8, 8), np.float32)
+    np.testing.assert_allclose(image[0, :, 0, 0], [50 / 255, 1, 0], atol=1e-6)
+
+
+def test_by_default_they_are_normalised_as_for_imagenet(net, pictures):
+    image = load_data(pictures("cat"), net)[0].inputs["image"]
+    expected = (np.array([0, 1, 0]) - MEAN) / STD
+    np.testing.assert_allclose(image[0, :, 4, 4], expected, atol=1e-5)
+
+
+def test_models_that_read_bytes_get_bytes(build, pictures):
+    graph = build("(uint8[1,8,8,3] x) => (uint8[1,8,8,3] y) { y = Identity(x) }")
+    image = load_data(pictures("cat"), graph)[1].inputs["x"]
+    assert (image.shape, image.dtype) == ((1, 8, 8, 3), np.uint8)
+    assert image[0, 0, 0].tolist() == [50, 255, 0]
+
+
+def test_models_of_one_channel_get_grey(build, pictures):
+    graph = build("(float[1,1,8,8] x) => (float[1,1,8,8] y) { y = Relu(x) }")
+    assert load_data(pictures("cat"), graph)[0].inputs["x"].shape == (1, 1, 8, 8)
+
+
+@pytest.mark.parametrize("size", [(8, 100), (100, 8), (3, 3), (300, 200)])
+def test_pictures_of_any_size_fill_the_input(net, pictures, size):
+    image = load_data(pictures("cat", size=size), net, PLAIN)[0].inputs["image"]
+    np.testing.assert_allclose(image[0, 1], np.ones((8, 8)), atol=1e-6)
+
+
+def test_folders_are_labels_in_their_order_and_by_turns(net, pictures):
+    samples = load_data(pictures("dog", "cat", "ant"), net)
+    assert len(samples) == 6
+    assert [samples[index].labels.tolist() for index in range(6)] == [[0], [1], [2]] * 2
+
+
+def test_folders_that_are_numbers_are_those_labels(net, pictures):
+    samples = load_data(pictures("10", "9"), net)
+    assert [samples[index].labels[0] for index in range(2)] == [9, 10]
+
+
+def test_pictures_without_folders_have_no_labels(net, pictures):
+    samples = load_data(pictures("cat") / "cat", net)
+    assert samples[0].labels is None
+
+
+def test_a_batch_takes_several_and_leaves_the_rest_out(batch, pictures):
+    samples = load_data(pictures("0", count=5), batch)
+    assert len(samples) == 2
+    assert samples[0].inputs["image"].shape == (2, 3, 8, 8)
+    assert samples[0].labels.tolist() == [0, 0]
+
+
+def test_a_file_that_is_no_picture_is_named(net, pictures):
+    folder = pictures("cat")
+    (folder / "cat" / "9.png").write_bytes(b"no picture")
+    samples = load_data(folder, net)
+    with pytest.raises(UsageError, match=r"9\.png: Pillow cannot read"):
+        samples[2]
+
+
+# ---- arrays --------------------------------------------------------------------------------------
+
+
+def test_npy_files_are_samples_in_the_order_of_their_names(net, tmp_path):
+    for number in (1, 0):
+        np.save(tmp_path / f"{number}.npy", np.full((3, 8, 8), number, np.float32))
+    samples = load_data(tmp_path, net)
+    assert [samples[index].inputs["image"][0, 0, 0, 0] for index in range(2)] == [0, 1]
+
+
+def test_npz_files_name_the_inputs_and_the_label(two, tmp_path):
+    np.savez(tmp_path / "0.npz", a=np.ones((1, 3), "f4"), b=np.zeros((1, 2), int), label=7)
+    sample = load_data(tmp_path, two)[0]
+    assert (sample.inputs["a"].shape, sample.inputs["b"].dtype) == ((1, 3), np.int64)
+    assert sample.labels.tolist() == [7]
+
+
+def test_an_npz_file_has_a_sample_per_row(two, tmp_path):
+    path = tmp_path / "all.npz"
+    np.savez(path, a=np.ones((5, 3)), b=np.zeros((5, 2), np.int32), labels=np.arange(5))
+    samples = load_data(path, two)
+    assert len(samples) == 5
+    assert samples[3].labels.tolist() == [3]
+    assert {str(array.dtype) for array in samples[3].inputs.values()} == {"float32", "int64"}
+
+
+def test_iterables_give_arrays_dictionaries_and_pairs(net):
+    array = np.zeros((3, 8, 8), np.float32)
+    items = [array, {"image": array}, (array, 4), {"image": array[None], "label": 2}]
+    samples = load_data(items, net)
+    assert len(samples) == 4
+    assert [sample.labels for sample in (samples[0], samples[1])] == [None, None]
+    assert [samples[index].labels.tolist() for index in (2, 3)] == [[4], [2]]
+
+
+def test_a_loader_is_found_by_its_name(net, tmp_path, monkeypatch):
+    (tmp_path / "a_loader.py").write_text(
+        "import numpy as np\n"
+        "def load():\n"
+        "    for number in range(3):\n"
+        "        yield np.full((1, 3, 8, 8), number, np.float32), number\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    samples = load_data("a_loader:load", net)
+    assert [samples[index].labels[0] for index in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([], "there is no sample"),
+        ([np.zeros((4, 4), "f4")], r"shape \(1, 3, 8, 8\), and a sample has \(4, 4\)"),
+        ([np.zeros((3, 8, 8), int)], "is float32, and a sample is int64"),
+        ([{"picture": np.zeros(3), "more": 1}], "has picture, more, and lacks the input 'image'"),
+        (3, "is no iterable, but a int"),
+        ("no_such_module:load", "no_such_module"),
+        ("/no/such/folder", "this is none of them"),
+    ],
+)
+def test_data_that_does_not_suit_is_refused(net, source, message):
+    with pytest.raises(UsageError, match=message):
+        load_data(source, net)[0]
+
+
+def test_broken_and_pickled_arrays_are_refused(net, tmp_path):
+    (tmp_path / "a.npy").write_bytes(b"no array")
+    with pytest.raises(UsageError, match=r"a\.npy: NumPy cannot read"):
+        load_data(tmp_path, net)
+    np.save(tmp_path / "a.npy", np.array([{}], dtype=object))
+    with pytest.raises(UsageError, match="allow_pickle"):
+        load_data(tmp_path, net)
+
+
+def test_a_folder_of_nothing_is_refused(net, tmp_path):
+    with pytest.raises(UsageError, match="there are no pictures"):
+        load_data(tmp_path, net)
+
+
+# ---- random inputs -------------------------------------------------------------------------------
+
+
+def test_random_inputs_are_the_same_each_time_and_differ_from_one_another(net):
+    first, second = synthetic(net, 2)[0].inputs["image"], synthetic(net, 2)[1].inputs["image"]
+    np.testing.assert_array_equal(first, synthetic(net, 2)[0].inputs["image"])
+    assert (first != second).any()
+
+
+def test_random_indices_stay_inside_their_table(build, random):
+    graph = build(
+        "(int64[1,200] ids) => (float[1,200,4] y) { y = Gather(table, ids) }",
+        table=random.standard_normal((7, 4)),
+    )
+    ids = synthetic(graph, 1)[0].inputs["ids"]
+    assert set(ids.ravel()) == set(range(7))

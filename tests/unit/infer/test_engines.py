@@ -1,0 +1,168 @@
+"""Every engine computes what the reference does, from any thread."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.infer.accuracy import Comparison
+from slipstream.infer.data import synthetic
+from slipstream.infer.engines import ENGINES, Recipe, engine_of
+from slipstream.infer.engines.onnxruntime import plain_session
+from slipstream.infer.engines.standard import compress_weights, onnx_bytes
+from slipstream.infer.native.precision import storable
+from slipstream.infer.quantize.observe import observe
+from slipstream.infer.rewrites import optimise
+
+LEAST_DB = {"fp32": 90, "bf16": 30, "int8": 25, "int8-weights": 30}
+CASES = [
+    (engine.name, precision)
+    for engine in ENGINES.values()
+    if engine.available() is None
+    for precision in engine.precisions()
+]
+
+
+@pytest.fixture(scope="module")
+def rewritten_net(net):
+    return optimise(net)[0]
+
+
+@pytest.fixture(scope="module")
+def ranges(rewritten_net):
+    inputs = [synthetic(rewritten_net, 8)[index].inputs for index in range(8)]
+    found = observe(rewritten_net, inputs, storable(rewritten_net))
+    return {name: histogram.range("min-max") for name, histogram in found.items()}
+
+
+@pytest.fixture
+def recipe(ranges):
+    def make(engine, precision="fp32", **more):
+        chosen = ranges if precision == "int8" else {}
+        return Recipe(engine=engine, precision=precision, ranges=chosen, **more)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def right(net):
+    session = plain_session(onnx_bytes(net, Recipe(engine="onnxruntime", rewrites=False)), 1)
+    samples = [synthetic(net, 6)[index].inputs for index in range(6)]
+    return [(inputs, session.run(inputs)) for inputs in samples]
+
+
+def snr(outputs, expected):
+    comparison = Comparison()
+    comparison.add(outputs, expected)
+    return comparison.snr_db
+
+
+def test_the_engines_that_tests_need_are_there():
+    assert {"onnxruntime", "openvino", "native"} <= {name for name, _ in CASES}
+
+
+@pytest.mark.parametrize(("engine", "precision"), CASES)
+@pytest.mark.parametrize("streams", [1, 2])
+def test_results_are_those_of_the_reference(
+    engine, precision, streams, rewritten_net, recipe, right
+):
+    chosen = recipe(engine, precision, streams=streams)
+    executable = ENGINES[engine].prepare(rewritten_net, chosen, 2, None)
+    with ThreadPoolExecutor(4) as callers:
+        found = list(callers.map(executable.run, [inputs for inputs, _ in right] * 4))
+    for outputs, (_, expected) in zip(found, right * 4, strict=True):
+        assert snr(outputs, expected) > LEAST_DB[precision]
+    executable.close()
+    executable.close()
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_the_graph_as_imported_runs_too(engine, net, right):
+    executable = ENGINES[engine].prepare(net, Recipe(engine=engine, rewrites=False), 1, None)
+    inputs, expected = right[0]
+    assert snr(executable.run(inputs), expected) > LEAST_DB["fp32"]
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "native"])
+def test_results_belong_to_the_caller(engine, rewritten_net, recipe, right):
+    executable = ENGINES[engine].prepare(rewritten_net, recipe(engine), 1, None)
+    first = executable.run(right[0][0])["logits"]
+    kept = first.copy()
+    executable.run(right[1][0])
+    np.testing.assert_array_equal(first, kept)
+    first[:] = 0
+
+
+def test_openvino_starts_from_its_cache(rewritten_net, recipe, right, tmp_path):
+    engine, chosen = ENGINES["openvino"], recipe("openvino")
+    engine.prepare(rewritten_net, chosen, 1, tmp_path).close()
+    (blob,) = tmp_path.iterdir()
+    again = engine.prepare(rewritten_net, chosen, 1, tmp_path)
+    assert snr(again.run(right[0][0]), right[0][1]) > LEAST_DB["fp32"]
+    blob.write_bytes(b"no blob at all" * 100)
+    anew = engine.prepare(rewritten_net, chosen, 1, tmp_path)
+    assert snr(anew.run(right[0][0]), right[0][1]) > LEAST_DB["fp32"]
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_operators_that_an_engine_has_not_are_named(engine, build):
+    graph = build("(float[2] x) => (float[2] y) { y = Relu(x) }")
+    graph.nodes[0].op, graph.nodes[0].domain = "Unheard", "of.somebody"
+    graph.opsets["of.somebody"] = 1
+    with pytest.raises(UnsupportedError, match="Unheard"):
+        ENGINES[engine].prepare(graph, Recipe(engine=engine, rewrites=False), 1, None)
+
+
+def test_our_kernels_take_rewritten_graphs_only(net):
+    with pytest.raises(UnsupportedError, match="rewritten"):
+        ENGINES["native"].prepare(net, Recipe(engine="native", rewrites=False), 1, None)
+
+
+def test_inductor_says_that_there_is_no_module(net):
+    reason = ENGINES["inductor"].available()
+    assert reason is not None
+    with pytest.raises(UnsupportedError):
+        ENGINES["inductor"].prepare(net, Recipe(engine="inductor", rewrites=False), 1, None)
+
+
+def test_unknown_engines_are_refused_with_those_that_there_are():
+    with pytest.raises(UsageError, match=r"'tensorflow'.*onnxruntime, openvino"):
+        engine_of("tensorflow")
+
+
+def test_a_recipe_is_plain_json(recipe):
+    made = recipe("native", "int8", floats=("a",), options={"tile": 4})
+    assert Recipe.model_validate_json(made.model_dump_json()) == made
+
+
+# ---- weights as bytes ----------------------------------------------------------------------------
+
+
+def test_weights_become_bytes_once_though_two_products_read_them(build, random):
+    graph = build(
+        "(float[2,64] x) => (float[2,64] y) { a = MatMul(x, w) y = MatMul(a, w) }",
+        w=random.standard_normal((64, 64)),
+    )
+    result = compress_weights(graph)
+    assert [node.op for node in result.nodes] == ["DequantizeLinear", "MatMul", "MatMul"]
+    assert sorted(str(array.dtype) for array in result.constants.values()) == ["float32", "int8"]
+    assert [node.op for node in graph.nodes] == ["MatMul", "MatMul"]
+
+
+def test_nodes_that_are_to_stay_in_float_stay(build, random):
+    graph = build(
+        "(float[2,64] x) => (float[2,64] y) { a = MatMul(x, w) y = MatMul(a, v) }",
+        w=random.standard_normal((64, 64)),
+        v=random.standard_normal((64, 64)),
+    )
+    result = compress_weights(graph, ("a",))
+    assert [node.op for node in result.nodes] == ["MatMul", "DequantizeLinear", "MatMul"]
+
+
+def test_graphs_without_large_weights_have_no_such_form(build):
+    graph = build("(float[2] x) => (float[2] y) { y = Relu(x) }")
+    with pytest.raises(UnsupportedError, match="large"):
+        compress_weights(graph)

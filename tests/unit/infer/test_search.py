@@ -1,0 +1,192 @@
+"""The search: what it tries, what it rejects, what it chooses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.infer.accuracy import Comparison
+from slipstream.infer.data import load_data
+from slipstream.infer.engines import ENGINES, Recipe
+from slipstream.infer.goal import Goal
+from slipstream.infer.importers import Imported, load_model
+from slipstream.infer.report import State
+from slipstream.infer.search import search
+from slipstream.infer.trial import weights_bytes
+
+FLOATS = {"fp32", "bf16"}
+
+
+@pytest.fixture(scope="module")
+def imported(net):
+    return Imported(net, None, "the net")
+
+
+@pytest.fixture(scope="module")
+def images():
+    random = np.random.default_rng(11)
+    return random.standard_normal((40, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def samples(net, images):
+    return load_data(list(images), net)
+
+
+@pytest.fixture(scope="module")
+def found(imported, samples):
+    return search(imported, Goal(seconds=5, snr_db=20), samples)
+
+
+def goal(**more):
+    return Goal(**{"seconds": 2, **more})
+
+
+def titles(found, *states):
+    return {item.title for item in found.candidates if item.state in states}
+
+
+def comparison(snr_db=100.0, lost=None):
+    right = np.ones(100)
+    made = Comparison()
+    made.add({"y": right * (1 + 10 ** (-snr_db / 20))}, {"y": right})
+    if lost is not None:
+        made.labelled, made.reference_right, made.right = 1000, 900, 900 - lost
+    return made
+
+
+def test_every_engine_is_tried_in_every_precision_it_has(found):
+    for engine in ENGINES.values():
+        if engine.available() is None:
+            tried = {item.precision for item in found.candidates if item.engine == engine.name}
+            assert tried == set(engine.precisions())
+
+
+def test_floating_point_is_tried_on_both_graphs(found):
+    routes = {(item.engine, item.rewrites) for item in found.candidates if item.precision == "fp32"}
+    assert routes >= {
+        ("onnxruntime", True),
+        ("onnxruntime", False),
+        ("openvino", True),
+        ("openvino", False),
+        ("native", True),
+    }
+
+
+def test_the_chosen_one_comes_first_and_is_the_fastest(found):
+    chosen = found.candidates[0]
+    assert chosen.state is State.CHOSEN
+    assert found.recipe.engine == chosen.engine
+    for item in found.candidates[1:]:
+        assert item.median_ms is None or item.median_ms >= chosen.median_ms
+
+
+def test_every_measured_candidate_keeps_to_the_budget(found):
+    measured = [item for item in found.candidates if item.median_ms is not None]
+    assert all(item.snr_db >= 20 for item in measured)
+    assert all(item.snr_db > 60 for item in measured if item.precision == "fp32")
+    assert all(item.rounds > 0 and item.prepare_seconds > 0 for item in measured)
+
+
+def test_candidates_of_bytes_say_how_they_were_calibrated(found):
+    methods = {item.method for item in found.candidates if item.precision == "int8"}
+    assert len(methods) == 1
+    assert methods <= {"min-max", "percentile", "entropy", "error"}
+
+
+def test_engines_that_cannot_run_are_named_with_the_reason(found):
+    (inductor,) = (item for item in found.candidates if item.engine == "inductor")
+    assert (inductor.state, inductor.reason != "") == (State.UNTRIED, True)
+
+
+def test_samples_that_judge_are_not_those_that_calibrate(found):
+    assert found.data == "30 samples; 10 others calibrated int8"
+
+
+def test_without_data_it_stays_in_floating_point_and_says_so(imported):
+    found = search(imported, goal())
+    assert {item.precision for item in found.candidates} - {None} <= FLOATS
+    assert "int8 was not tried" in found.notes[0]
+    assert "random inputs" in found.data
+
+
+def test_labels_make_the_budget_one_of_answers(imported, images, net):
+    data = load_data([(image, 2) for image in images], net)
+    found = search(imported, goal(budget=100.0, engines=("onnxruntime",)), data)
+    assert found.comparison.labelled == 30
+    assert all(item.top1_loss is not None for item in found.candidates if item.snr_db is not None)
+
+
+def test_only_the_engines_that_are_wanted_are_tried(imported):
+    found = search(imported, goal(engines=("native",)))
+    assert {item.engine for item in found.candidates} == {"native"}
+    assert found.recipe.rewrites
+
+
+def test_no_candidate_that_is_good_enough_is_an_error_with_reasons(imported, samples):
+    with pytest.raises(UnsupportedError, match=r"no candidate.*openvino int8: .* dB, and 199"):
+        search(imported, goal(snr_db=199.0, engines=("openvino",)), samples)
+
+
+def test_wrong_names_are_refused(imported):
+    with pytest.raises(UsageError, match=r"no engine is called turbo; there are onnxruntime"):
+        search(imported, goal(engines=("turbo",)))
+    with pytest.raises(UsageError, match=r"no rewrite is called 'magic'"):
+        search(imported, goal(without=("magic",)))
+
+
+def test_memory_prefers_the_least_weights(imported, samples, net):
+    found = search(imported, goal(target="memory"), samples)
+    assert found.recipe.precision in ("int8", "int8-weights")
+    assert found.candidates[0].weights_bytes < weights_bytes(net, "fp32") / 2
+
+
+def test_throughput_runs_as_many_calls_as_threads(imported):
+    found = search(imported, goal(target="throughput", threads=2, engines=("native",)))
+    assert {item.streams for item in found.candidates} == {1, 2}
+
+
+def test_progress_is_told(imported):
+    told = []
+    search(imported, goal(engines=("native",)), tell=lambda text, share: told.append((text, share)))
+    assert all(0 <= share <= 1 for _, share in told)
+    assert "candidates are timed" in told[-1][0]
+
+
+def test_a_graph_that_nobody_can_run_is_an_error(build):
+    graph = build("(float[2] x) => (float[2] y) { y = Relu(x) }")
+    graph.nodes[0].attributes["unheard"] = 1
+    with pytest.raises(UsageError, match="cannot be run"):
+        search(Imported(graph, None, "it"), goal())
+
+
+def test_inductor_is_measured_beside_and_never_chosen():
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    found = search(load_model(module, torch.ones(1, 4)), goal(engines=("onnxruntime",)))
+    assert found.recipe.engine == "onnxruntime"
+    plain = search(load_model(module, torch.ones(1, 4)), goal())
+    (inductor,) = (item for item in plain.candidates if item.engine == "inductor")
+    assert (inductor.state, "cannot hold" in inductor.reason) == (State.UNTRIED, True)
+
+
+# ---- the budget ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "precision", "judged", "objection"),
+    [
+        ({}, "int8", comparison(20.5), ""),
+        ({}, "int8", comparison(19.5), "19.5 dB, and 20 is the least"),
+        ({"snr_db": 30.0}, "int8", comparison(29), "30 is the least"),
+        ({"snr_db": 5.0}, "fp32", comparison(50), "float32 is wrong"),
+        ({}, "int8", comparison(5, lost=3), ""),
+        ({}, "int8", comparison(50, lost=4), "loses 0.40 points"),
+        ({"snr_db": 10.0}, "int8", comparison(5, lost=0), "10 is the least"),
+    ],
+)
+def test_what_the_budget_lets_pass(limits, precision, judged, objection):
+    found = Goal(**limits).objection(Recipe(engine="native", precision=precision), judged)
+    assert objection in found
+    assert bool(objection) == bool(found)

@@ -1,0 +1,168 @@
+"""Compiled models: called in every way, from every thread, with inputs that are checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from slipstream import infer
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.infer.compiler import compile_model
+from slipstream.infer.onnx_file import to_model
+from slipstream.infer.package import Check, read, write
+
+
+@pytest.fixture
+def model(compiled):
+    with infer.load(compiled) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def image(random):
+    return random.standard_normal((1, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def pair(build, tmp_path_factory):
+    """A model of two inputs and two outputs."""
+    graph = build(
+        """(float[2,3] a, int64[2,3] b) => (float[2,3] sum, float[2,3] product) {
+            c = Cast <to=1> (b) sum = Add(a, c) product = Mul(a, c)
+        }"""
+    )
+    path = tmp_path_factory.mktemp("pair") / "pair.slip"
+    data = to_model(graph).SerializeToString()
+    compile_model(data, path, seconds=1, threads=1, engines=("onnxruntime",))
+    with infer.load(path) as loaded:
+        yield loaded
+
+
+class Tensor:
+    """An array of another library."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_one_output_is_an_array(model, image):
+    logits = model(image)
+    assert (logits.shape, logits.dtype) == ((1, 5), np.float32)
+
+
+def test_every_way_to_call_gives_the_same(model, image):
+    expected = model(image)
+    for found in (
+        model({"image": image}),
+        model(image=image),
+        model(image[0]),
+        model(np.asfortranarray(image)),
+        model(Tensor(image)),
+        model.submit(image).result(),
+        *model.batch([image, (image,), {"image": image}]),
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_several_outputs_have_names(pair):
+    a, b = np.full((2, 3), 2, np.float32), np.full((2, 3), 3)
+    for found in (pair(a, b), pair({"a": a, "b": b}), pair(a, b=b), *pair.batch([(a, b)])):
+        assert list(found) == ["sum", "product"]
+        np.testing.assert_array_equal(found["sum"], np.full((2, 3), 5))
+        np.testing.assert_array_equal(found["product"], np.full((2, 3), 6))
+
+
+def test_threads_do_not_disturb_each_other(model, random):
+    images = random.standard_normal((40, 1, 3, 8, 8)).astype(np.float32)
+    expected = [model(image) for image in images]
+    with ThreadPoolExecutor(8) as callers:
+        for found, right in zip(callers.map(model, images), expected, strict=True):
+            np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ((), "input 'image' is missing"),
+        (({"picture": 0},), "input 'image' is missing, there is no input 'picture'"),
+        ((np.zeros((1, 3, 8, 8)),), r"is float64, and has to be float32.*astype\('float32'\)"),
+        ((np.zeros((2, 3, 8, 8), "f4"),), r"shape \(2, 3, 8, 8\), and has to have \(1, 3, 8, 8\)"),
+        ((np.zeros((8, 8), "f4"),), r"shape \(8, 8\)"),
+        (([1.0, 2.0],), "is a builtins.list; give a NumPy array, or one with __dlpack__"),
+        ((None,), "NoneType"),
+        ((1, 2), "2 inputs are given; the model has image"),
+    ],
+)
+def test_inputs_that_are_wrong_are_said_to_be(model, inputs, message):
+    with pytest.raises(UsageError, match=message):
+        model(*inputs)
+    with pytest.raises(UsageError, match=message):
+        model.submit(*inputs)
+
+
+def test_an_input_is_not_given_twice(model, image):
+    with pytest.raises(UsageError, match="given twice"):
+        model(image, image=image)
+
+
+def test_closed_models_say_so(compiled, image):
+    model = infer.load(compiled)
+    model.close()
+    model.close()
+    with pytest.raises(UsageError, match="closed"):
+        model(image)
+
+
+def test_it_knows_what_it_is(model):
+    assert "image float32 (1, 3, 8, 8) by onnxruntime in fp32" in repr(model)
+    assert model.report.chosen.engine == "onnxruntime"
+
+
+def test_threads_are_one_or_more(compiled):
+    with pytest.raises(UsageError, match="threads is 0"):
+        infer.load(compiled, threads=0)
+    infer.load(compiled, threads=2).close()
+
+
+def test_results_that_are_others_here_are_noticed(compiled, tmp_path):
+    package = read(compiled)
+    wrong = {name: -array for name, array in package.check.outputs.items()}
+    write(tmp_path / "wrong.slip", replace(package, check=Check(package.check.inputs, wrong)))
+    with pytest.raises(UnsupportedError, match="not those at compile time"):
+        infer.load(tmp_path / "wrong.slip")
+    infer.load(tmp_path / "wrong.slip", check=False).close()
+
+
+def test_an_engine_that_is_not_known_is_named(compiled, tmp_path):
+    with zipfile.ZipFile(compiled) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(members["manifest.json"])
+    manifest["recipe"]["engine"] = "turbo"
+    members["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(tmp_path / "turbo.slip", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    with pytest.raises(UsageError, match="no engine is called 'turbo'"):
+        infer.load(tmp_path / "turbo.slip")
+
+
+def test_importing_slipstream_brings_no_engine():
+    code = (
+        "import sys, slipstream, slipstream.infer, slipstream.cli;"
+        "print([m for m in ('onnx', 'onnxruntime', 'openvino', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
