@@ -16,6 +16,7 @@ from slipstream.infer.native.formats import BFloat16, Format
 from slipstream.infer.native.lower import Compiled, lower
 from slipstream.infer.native.operations import OPERATIONS
 from slipstream.infer.native.precision import formats_of, storable
+from slipstream.infer.native.runner import Runner
 from slipstream.infer.onnx_file import infer_shapes, to_model
 from slipstream.infer.rewrites.expand import EXPANSIONS, expand
 
@@ -244,3 +245,18 @@ def runs() -> Callable[[Graph, str], Callable[[int, kernels.Workers], Values]]:
         return lambda seed, workers: execute(program, graph, feeds_of(graph, seed), workers)
 
     return compiled
+
+
+@pytest.fixture
+def computes() -> Callable[..., None]:
+    """Fails unless a runner computes of a graph what ONNX Runtime does."""
+
+    def compare(graph: Graph, given: Values | None = None, kind: str = "float32") -> None:
+        feeds = {**feeds_of(graph), **(given or {})}
+        runner = Runner(graph, formats(graph, kind, feeds), threads=2)
+        answers, expected = runner.run(feeds), reference(graph, feeds)
+        assert list(answers) == list(graph.outputs)
+        away = [apart(answers[name], expected[name], kind, 1) for name in answers]
+        assert not any(away), away
+
+    return compare
