@@ -12,7 +12,7 @@ struct Curve {
   float height[kSegments + 1];
 };
 
-/// activation(x) - max(x, 0), for SiLU (to 0.003) and GELU (to 0.001).
+/// activation(x) - max(x, 0), for SiLU (to 0.0031) and GELU (to 0.001).
 const Curve& curve_of(Activation activation);
 
 }  // namespace slipstream::kernels

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -17,7 +18,7 @@ class WorkersTest : public testing::TestWithParam<std::size_t> {};
 TEST_P(WorkersTest, DoEveryPartOnce) {
   Workers workers(GetParam());
   EXPECT_EQ(workers.threads(), GetParam());
-  for (std::size_t piece = 0; piece < 300; ++piece) {
+  for (std::size_t piece = 0; piece < 2000; ++piece) {
     std::vector<int> done(piece % 37, 0);
     workers.share(done.size(), [&](std::size_t part) { ++done[part]; });
     for (const int times : done) ASSERT_EQ(times, 1) << piece;
@@ -26,15 +27,14 @@ TEST_P(WorkersTest, DoEveryPartOnce) {
 
 TEST_P(WorkersTest, FinishOnePieceBeforeTheNext) {
   Workers workers(GetParam());
-  std::vector<std::size_t> numbers(64, 0);
-  for (std::size_t piece = 0; piece < 300; ++piece) {
-    workers.share(numbers.size(), [&](std::size_t part) {
-      // What another thread wrote in the piece before.
-      if (numbers[numbers.size() - 1 - part] >= piece) ++numbers[part];
+  std::vector<std::size_t> before(64, 0), after(64, 0);
+  for (std::size_t piece = 0; piece < 2000; ++piece) {
+    workers.share(64, [&](std::size_t part) {
+      after[part] = before[63 - part] + 1;  // what another thread wrote in the piece before
     });
-    workers.share(numbers.size(), [&](std::size_t part) { numbers[part] = piece + 1; });
+    std::swap(before, after);
   }
-  for (const std::size_t number : numbers) EXPECT_EQ(number, 300U);
+  EXPECT_EQ(before, std::vector<std::size_t>(64, 2000));
 }
 
 TEST_P(WorkersTest, EndAtAnyMoment) {

@@ -13,6 +13,7 @@ import numpy as np
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Graph, Node
+from slipstream.infer.native.formats import Format
 from slipstream.infer.native.lower import Lowering, NotOursError, plan
 from slipstream.infer.native.stages import Stage
 
@@ -28,8 +29,13 @@ class Parts:
     tail: Graph | None
 
 
-def partition(graph: Graph, operations: Mapping[str, Callable[[Lowering, Stage], None]]) -> Parts:
-    """Cut a graph so that our kernels have every product of the middle part.
+def partition(
+    graph: Graph,
+    operations: Mapping[str, Callable[[Lowering, Stage], None]],
+    formats: Mapping[str, Format] | None = None,
+) -> Parts:
+    """Cut a graph so that our kernels have every product of the middle part, values in `formats`
+    stored so.
 
     Raises UnsupportedError, with the operator in the way, where no product would be left.
     """
@@ -42,7 +48,7 @@ def partition(graph: Graph, operations: Mapping[str, Callable[[Lowering, Stage],
         try:
             for name in [*middle.inputs, *middle.outputs]:
                 _check(graph, links, {id(node) for node in body}, name)
-            plan(middle, {}, operations)
+            plan(middle, formats or {}, operations)
         except NotOursError as error:
             _put_aside(links, error.node, before, after)
             if not any(n.op in PRODUCTS for n in body if id(n) not in before | after):
@@ -61,7 +67,7 @@ def _check(graph: Graph, links: _Links, inside: set[int], name: str) -> None:
     if (node := links.producers.get(name)) is None or id(node) not in inside:
         node = next((reader for reader in links.uses[name] if id(reader) in inside), None)
     if node is None or (
-        value.fixed is not None and len(value.fixed) <= 4 and value.dtype == np.float32
+        value.fixed is not None and 1 <= len(value.fixed) <= 4 and value.dtype == np.float32
     ):
         return
     raise NotOursError(node, f"our kernels cannot pass on {value}")

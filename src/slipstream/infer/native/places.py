@@ -20,6 +20,9 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.native.formats import Format, size_of
 
 LINE = 64  # bytes
+# Pixels beyond the last that depthwise kernels may read: they compute up to three more than there
+# are, up to four apart, and what they read for these goes nowhere.
+AHEAD = 12
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Need:
             pixel = channels * size
         row = (self.border.left + columns + self.border.right) * pixel
         whole = (self.border.above + rows + self.border.below) * row
-        self.bytes = -(-(batch * whole + LINE) // LINE) * LINE
+        self.bytes = -(-(batch * whole + AHEAD * pixel + LINE) // LINE) * LINE
         inner = offset + self.border.above * row + self.border.left * pixel
         return Place(
             0, inner, (batch, rows, columns, channels), (whole, row, pixel), self.format, self.shape

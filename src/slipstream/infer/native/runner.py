@@ -26,7 +26,7 @@ class Runner:
     """A compiled graph. One call at a time: its workers are one team."""
 
     def __init__(self, graph: Graph, formats: Mapping[str, Format], threads: int) -> None:
-        parts = partition(graph, OPERATIONS)
+        parts = partition(graph, OPERATIONS, formats)
         self._outputs = list(graph.outputs)
         self._body = parts.body
         self.compiled = lower(parts.body, formats, OPERATIONS)

@@ -68,3 +68,13 @@ def test_pixels(shape, expected):
 def test_other_dimensions(shape):
     with pytest.raises(UnsupportedError, match="1 to 4 dimensions"):
         pixels(shape)
+
+
+@pytest.mark.parametrize("shape", [(1, 1152, 7, 7), (2, 24, 5, 7)])
+def test_there_is_room_for_what_depthwise_kernels_read_ahead(shape):
+    need = Need(shape, None, 0, 0)
+    place = need.place()
+    _, rows, columns, _ = place.sizes
+    last = place.offset + place.sizes[0] * place.pitch[0]
+    assert place.pitch[0] == rows * columns * place.pitch[2]
+    assert need.bytes >= last + 12 * place.pitch[2]
