@@ -264,10 +264,20 @@ class LabRun:
                 _signal_group(rank.process.pid, number)
 
     def _kill_leftovers(self) -> None:
-        for namespace in {rank.plan.namespace for rank in self._ranks}:
-            for pid in processes(namespace):
-                if self._key in _environment(pid):
-                    _signal_process(pid)
+        """Kill what ranks have left behind, and wait until it is gone."""
+        until = time.monotonic() + GRACE_SECONDS
+        while (left := self._leftovers()) and time.monotonic() < until:
+            for pid in left:
+                _signal_process(pid)
+            time.sleep(0.01)
+
+    def _leftovers(self) -> list[int]:
+        return [
+            pid
+            for namespace in {rank.plan.namespace for rank in self._ranks}
+            for pid in processes(namespace)
+            if self._key in _environment(pid)
+        ]
 
     def _close(self) -> None:
         for rank in self._ranks:
