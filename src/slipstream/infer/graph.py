@@ -9,7 +9,7 @@ has (`infer.rewrites.expand`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -155,16 +155,6 @@ class Graph:
         """Insert `nodes` where `before` is, ahead of it."""
         at = self._position(before)
         self.nodes[at:at] = nodes
-
-    def swap(self, old: Node, new: Sequence[Node]) -> None:
-        """Put `new` in the place of `old`."""
-        at = self._position(old)
-        self.nodes[at : at + 1] = new
-
-    def drop(self, nodes: Iterable[Node]) -> None:
-        """Remove nodes whose outputs nobody reads any more."""
-        gone = {id(node) for node in nodes}
-        self.nodes = [node for node in self.nodes if id(node) not in gone]
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Let everything that reads an old name read the new one instead.

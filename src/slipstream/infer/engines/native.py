@@ -11,8 +11,8 @@ from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe
 from slipstream.infer.graph import Array, Graph
-from slipstream.infer.native.formats import BFloat16, Format
-from slipstream.infer.native.precision import formats_of, storable
+from slipstream.infer.native.formats import BFloat16, Bytes, Format
+from slipstream.infer.native.precision import storable
 from slipstream.infer.native.stages import stages_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
     ranges = {name: recipe.ranges[name] for name in names if name in recipe.ranges}
     if not ranges:
         raise UnsupportedError("there is no value that our kernels could store as bytes")
-    return {**formats_of(body, ranges)}
+    return {name: Bytes.of_range(*ends) for name, ends in ranges.items()}
 
 
 class _Program:

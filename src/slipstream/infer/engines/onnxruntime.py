@@ -17,6 +17,7 @@ from slipstream.infer.engines.standard import onnx_bytes
 from slipstream.infer.graph import Array, Graph
 
 FATAL = 4  # ONNX Runtime's severity: what it has to say arrives as exceptions
+ALL_CORES = 0  # as many threads as ONNX Runtime thinks right
 
 
 class OnnxRuntime:

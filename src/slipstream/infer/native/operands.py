@@ -60,6 +60,11 @@ def format_of_addend(lowering: Lowering, tail: Tail) -> Format:
     return lowering.format(lowering.read(tail.addend))
 
 
+def addend_of(lowering: Lowering, tail: Tail) -> kernels.Tensor | None:
+    """What the tail adds, as kernels take it."""
+    return None if tail.addend is None else lowering.tensor(tail.addend)
+
+
 def fill_border(lowering: Lowering, source: str, border: Border) -> None:
     """Make the step that fills the border of a value with its zero."""
     if border == Border():

@@ -18,7 +18,7 @@ from slipstream.infer.native.lower import ONE, Lowering, convert, epilogue
 from slipstream.infer.native.operands import constant_of, window_of
 from slipstream.infer.native.places import Border
 from slipstream.infer.native.pointwise import gate_by
-from slipstream.infer.native.stages import Stage, Tail
+from slipstream.infer.native.stages import ACTIVATIONS, Stage, Tail
 
 
 def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
@@ -52,24 +52,13 @@ def _small(
 
 
 def _gate_tail(node: Node, which: str) -> Tail:
-    names = {
-        "silu": "SILU",
-        "sigmoid": "SIGMOID",
-        "hardsigmoid": "HARD_SIGMOID",
-        "hardswish": "HARD_SWISH",
-        "gelu": "GELU",
-        "tanh": "TANH",
-    }
-    kind = str(node.get(which, "none")).lower()
-    if kind == "relu":
+    """The rewrite that makes these nodes takes HardSigmoid of x / 6 + 1 / 2 only."""
+    kind = str(node.get(which))
+    if kind == "Relu":
         return Tail(low=0.0)
-    if kind not in names:
+    if kind not in ACTIVATIONS:
         raise UnsupportedError(f"our kernels have no SqueezeExcite with {which} {kind!r}")
-    return Tail(
-        activation=names[kind],
-        alpha=float(node.get(f"{which}_alpha", 1 / 6)),
-        beta=float(node.get(f"{which}_beta", 0.5)),
-    )
+    return Tail(activation=ACTIVATIONS[kind], alpha=1 / 6, beta=0.5)
 
 
 def _mean(lowering: Lowering, source: str, output: str, shape: Sequence[int]) -> str:
@@ -90,14 +79,14 @@ def _mean(lowering: Lowering, source: str, output: str, shape: Sequence[int]) ->
 def global_mean(lowering: Lowering, stage: Stage) -> None:
     """GlobalAveragePool, and ReduceMean over rows and columns."""
     node = stage.node
+    if len(lowering.shape(node.inputs[0])) != 4:
+        raise UnsupportedError(f"{node.op} of our kernels reads pictures")
     if node.op == "ReduceMean":
         axes = node.get("axes")
         if axes is None and len(node.inputs) > 1:
             axes = constant_of(lowering, node, 1).tolist()
-        if len(lowering.shape(node.inputs[0])) != 4 or sorted(a % 4 for a in axes or ()) != [2, 3]:
+        if sorted(axis % 4 for axis in axes or ()) != [2, 3]:
             raise UnsupportedError(f"our kernels have no ReduceMean over {axes}")
-    if len(lowering.shape(node.inputs[0])) != 4:
-        raise UnsupportedError(f"{node.op} of our kernels reads pictures")
     shape = lowering.shape(stage.output)
     if lowering.formats.get(stage.output) is None:
         _mean(lowering, node.inputs[0], stage.output, shape)

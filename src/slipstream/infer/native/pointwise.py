@@ -12,7 +12,7 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Array, Node
 from slipstream.infer.native.formats import Bytes
 from slipstream.infer.native.lower import HIGHEST, ONE, Lowering, epilogue
-from slipstream.infer.native.operands import constant_operand, format_of_addend
+from slipstream.infer.native.operands import addend_of, constant_operand, format_of_addend
 from slipstream.infer.native.stages import Stage
 
 
@@ -52,7 +52,7 @@ def _scaled(lowering: Lowering, stage: Stage, source: str, factor: Array, bias: 
     taps = np.ones((1, channels), np.float32)
 
     def emit(at: Lowering) -> None:
-        more = None if stage.tail.addend is None else at.tensor(stage.tail.addend)
+        more = addend_of(at, stage.tail)
         at.program.depthwise(at.tensor(source), at.tensor(output), more, ONE, taps, True, end)
 
     lowering.then(output, emit)

@@ -1,4 +1,4 @@
-"""Which values our kernels may store as bytes, and how.
+"""Which values our kernels may store as bytes.
 
 A value is worth it where a product reads it. Values pass through operations that only move or
 compare numbers in the format that they came in; some operations read or give float32 only.
@@ -6,30 +6,12 @@ compare numbers in the format that they came in; some operations read or give fl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-
 from slipstream.infer.graph import Graph
-from slipstream.infer.native.formats import Bytes
 from slipstream.infer.native.stages import Stage, stages_of
 
 PRODUCTS = frozenset({"Conv", "Linear", "Gemm"})
-MOVES = frozenset(
-    {
-        "MaxPool",
-        "AveragePool",
-        "Concat",
-        "Split",
-        "Resize",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-    }
-)
 FLOATS_IN = frozenset({"LayerNormalization", "Attention", "Softmax"})
 FLOATS_OUT = frozenset({"Attention", "Softmax"})
-SAME_FORMAT = frozenset({"MaxPool", "AveragePool", "Split"})
 
 
 def storable(graph: Graph) -> list[str]:
@@ -45,17 +27,12 @@ def storable(graph: Graph) -> list[str]:
         if stage.node.op == "Mul":
             barred.update(name for name in stage.node.inputs if _is_gate(graph, name))
     for stage in reversed(stages):
-        moves = stage.node.op in MOVES and wanted.intersection(stage.node.outputs)
-        if stage.node.op in PRODUCTS or moves or _joins(stage, wanted):
+        passes = stage.node.op not in FLOATS_IN and not wanted.isdisjoint(_gives(stage))
+        if stage.node.op in PRODUCTS or passes:
             wanted.update(name for name in stage.reads() if name not in graph.constants)
     order = [*graph.inputs, *(name for stage in stages for name in _gives(stage))]
     floats = {name for name in order if _kind(graph, name) == "f"}
     return [name for name in order if name in wanted and name in floats and name not in barred]
-
-
-def _joins(stage: Stage, wanted: Collection[str]) -> bool:
-    """An operation on single numbers whose result is bytes reads bytes too."""
-    return stage.output in wanted and stage.node.op not in FLOATS_IN | PRODUCTS
 
 
 def _gives(stage: Stage) -> list[str]:
@@ -70,18 +47,3 @@ def _kind(graph: Graph, name: str) -> str:
 def _is_gate(graph: Graph, name: str) -> bool:
     shape = graph.shape(name)
     return shape is not None and len(shape) == 4 and shape[2:] == (1, 1)
-
-
-def formats_of(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> dict[str, Bytes]:
-    """The formats of the values in `ranges`; what an operation must keep alike gets one format."""
-    formats = {name: Bytes.of_range(*ends) for name, ends in ranges.items()}
-    for stage in stages_of(graph):
-        if stage.node.op not in SAME_FORMAT:
-            continue
-        source = formats.get(stage.node.inputs[0])
-        for output in _gives(stage):
-            if source is None:
-                formats.pop(output, None)
-            else:
-                formats[output] = source
-    return formats

@@ -11,9 +11,10 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Array
-from slipstream.infer.native.formats import BFloat16, Bytes, Weights
+from slipstream.infer.native.formats import BFloat16, Bytes, Format, Weights
 from slipstream.infer.native.lower import ONE, Lowering, epilogue
 from slipstream.infer.native.operands import (
+    addend_of,
     bias_of,
     constant_of,
     fill_border,
@@ -70,21 +71,16 @@ def _dense(
 ) -> None:
     """`matrix` is (output channels, kernel rows, kernel columns, input channels)."""
     format_ = lowering.format(source)
-    scale = np.ones(len(matrix), np.float32)
+    matrix, scale, bias = _for_bytes(format_, matrix, bias)
     if isinstance(format_, BFloat16):
         matrix = BFloat16.round(matrix)
-    elif isinstance(format_, Bytes):
-        weights = Weights.quantise(matrix)
-        scale = weights.scale * format_.scale
-        sums = weights.numbers.reshape(len(matrix), -1).sum(axis=1, dtype=np.int64)
-        bias, matrix = bias - scale * format_.zero * sums, weights.numbers
     addend = format_of_addend(lowering, stage.tail)
     output = lowering.write(stage.output)
     end = epilogue(stage.tail, scale, bias, lowering.format(output), addend)
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, border)
-        more = None if stage.tail.addend is None else at.tensor(stage.tail.addend)
+        more = addend_of(at, stage.tail)
         at.program.convolution(at.tensor(source), at.tensor(output), more, window, matrix, end)
 
     lowering.then(output, emit)
@@ -100,12 +96,7 @@ def _depthwise(
     border: Border,
 ) -> None:
     format_ = lowering.format(source)
-    scale = np.ones(len(weights), np.float32)
-    if isinstance(format_, Bytes):
-        whole = Weights.quantise(weights)
-        scale = whole.scale * format_.scale
-        sums = whole.numbers.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
-        bias, weights = bias - scale * format_.zero * sums, whole.numbers
+    weights, scale, bias = _for_bytes(format_, weights, bias)
     taps = np.ascontiguousarray(weights.reshape(len(weights), -1).T, np.float32)
     addend = format_of_addend(lowering, stage.tail)
     output = lowering.write(stage.output)
@@ -113,7 +104,7 @@ def _depthwise(
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, border)
-        more = None if stage.tail.addend is None else at.tensor(stage.tail.addend)
+        more = addend_of(at, stage.tail)
         at.program.depthwise(
             at.tensor(source),
             at.tensor(output),
@@ -125,3 +116,14 @@ def _depthwise(
         )
 
     lowering.then(output, emit)
+
+
+def _for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:
+    """Weights, what a sum of products is worth per output channel, and the bias; whole numbers
+    where the input is bytes, whose zero counts in every sum."""
+    if not isinstance(format_, Bytes):
+        return weights, np.ones(len(weights), np.float32), bias
+    whole = Weights.quantise(weights)
+    scale = whole.scale * format_.scale
+    sums = whole.numbers.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
+    return whole.numbers, scale, bias - scale * format_.zero * sums

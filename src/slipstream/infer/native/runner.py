@@ -7,19 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 import numpy as np
-import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 
 from slipstream import _kernels as kernels
-from slipstream.infer import onnx_file
+from slipstream.infer.engines.onnxruntime import OnnxRuntime
+from slipstream.infer.engines.protocol import Executable, Recipe
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.native.formats import Format
 from slipstream.infer.native.lower import lower
 from slipstream.infer.native.operations import OPERATIONS
 from slipstream.infer.native.partition import partition
-from slipstream.infer.rewrites.expand import expand
 
 
 class Runner:
@@ -31,33 +29,29 @@ class Runner:
         self._body = parts.body
         self.compiled = lower(parts.body, formats, OPERATIONS)
         self._workers = kernels.Workers(threads)
-        self._head = _session(parts.head, threads)
-        self._tail = _session(parts.tail, threads)
+        self._head = _elsewhere(parts.head, threads)
+        self._tail = _elsewhere(parts.tail, threads)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs of the graph, by name; arrays are new."""
-        values = dict(inputs)
-        if self._head is not None:
-            values.update(_call(self._head, values))
-        values.update(self._compute(values))
+        values = self._given(inputs)
+        buffers, outputs = self._buffers(values)
+        self.compiled.program.run(buffers, self._workers)
+        values.update(outputs)
         if self._tail is not None:
-            values.update(_call(self._tail, values))
+            values.update(self._tail.run(values))
         return {name: values[name] for name in self._outputs}
 
     def profile(self, inputs: Mapping[str, Array]) -> list[tuple[str, str, float]]:
         """(kernel, value, seconds) of every step of our part."""
-        values = dict(inputs)
-        if self._head is not None:
-            values.update(_call(self._head, values))
-        buffers, _ = self._buffers(values)
+        buffers, _ = self._buffers(self._given(inputs))
         seconds = self.compiled.program.profile(buffers, self._workers)
         names = self.compiled.program.names
         return list(zip(names, self.compiled.steps, seconds, strict=True))
 
-    def _compute(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        buffers, outputs = self._buffers(values)
-        self.compiled.program.run(buffers, self._workers)
-        return outputs
+    def _given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The inputs, and what is computed before our part."""
+        return {**inputs, **({} if self._head is None else self._head.run(inputs))}
 
     def _buffers(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
         given = [np.ascontiguousarray(values[n], np.float32) for n in self.compiled.inputs]
@@ -68,18 +62,8 @@ class Runner:
         return [*given, *outputs.values(), *self.compiled.constants], outputs
 
 
-def _session(graph: Graph | None, threads: int) -> onnxruntime.InferenceSession | None:
+def _elsewhere(graph: Graph | None, threads: int) -> Executable | None:
     if graph is None:
         return None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    model = onnx_file.to_model(expand(graph)).SerializeToString()
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def _call(session: onnxruntime.InferenceSession, values: Mapping[str, Array]) -> dict[str, Array]:
-    names = [item.name for item in session.get_outputs()]
-    given = {item.name: values[item.name] for item in session.get_inputs()}
-    found = cast("list[Array]", session.run(names, given))
-    return dict(zip(names, found, strict=True))
+    recipe = Recipe(engine=OnnxRuntime.name, precision="fp32")
+    return OnnxRuntime().prepare(graph, recipe, threads, None)

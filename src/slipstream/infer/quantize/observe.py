@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
-import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 
 from slipstream.errors import UsageError
 from slipstream.infer import onnx_file
+from slipstream.infer.engines.onnxruntime import ALL_CORES, plain_session
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.rewrites.expand import expand
 
@@ -79,15 +79,10 @@ def _runner(graph: Graph, names: Sequence[str]) -> Callable[[Mapping[str, Array]
     inner = [name for name in names if name not in graph.inputs]
     whole = expand(graph)
     whole.outputs = inner
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        onnx_file.to_model(whole).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = plain_session(onnx_file.to_model(whole).SerializeToString(), ALL_CORES)
 
     def run(sample: Mapping[str, Array]) -> list[Array]:
-        found = cast("list[Array]", session.run(inner, dict(sample)))
-        given = dict(zip(inner, found, strict=True))
+        given = session.run(sample)
         return [sample[name] if name in graph.inputs else given[name] for name in names]
 
     return run

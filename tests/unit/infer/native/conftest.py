@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import SLIPSTREAM, Attribute, Graph, Node, Value
-from slipstream.infer.native.formats import BFloat16, Format
+from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.lower import Compiled, lower
 from slipstream.infer.native.operations import OPERATIONS
-from slipstream.infer.native.precision import formats_of, storable
+from slipstream.infer.native.precision import storable
 from slipstream.infer.native.runner import Runner
 from slipstream.infer.onnx_file import infer_shapes, to_model
 from slipstream.infer.rewrites.expand import EXPANSIONS, expand
@@ -147,7 +147,7 @@ def formats(graph: Graph, kind: str, feeds: Values) -> Mapping[str, Format]:
     if kind == "bfloat16":
         return dict.fromkeys(names, BFloat16())
     values = reference(graph, feeds, names)
-    return formats_of(graph, {name: (v.min(), v.max()) for name, v in values.items()})
+    return {name: Bytes.of_range(v.min(), v.max()) for name, v in values.items()}
 
 
 def spoil(num_bytes: int) -> None:
