@@ -72,11 +72,6 @@ HWY_INLINE void with_number(Number number, const Work& work) {
   }
 }
 
-HWY_INLINE hn::Vec<Lane> sums_at(const float* sums) { return hn::Load(Lane(), sums); }
-HWY_INLINE hn::Vec<Lane> sums_at(const std::int32_t* sums) {
-  return hn::ConvertTo(Lane(), hn::Load(hn::RebindToSigned<Lane>(), sums));
-}
-
 /// Where rows of sums go, and what is added to them.
 struct Rows {
   std::size_t count;
@@ -84,71 +79,12 @@ struct Rows {
   std::uint8_t* const* output;
 };
 
-template <Activation kActivation, Number kOutput, Epilogue::Adds kAdds, Number kAddend,
-          typename Sum>
-HWY_INLINE void finish_as(const Epilogue& epilogue, const Sum* HWY_RESTRICT sums, std::size_t pitch,
-                          std::size_t columns, std::size_t channel, const Rows rows) {
-  const Lane d;
-  const auto low = hn::Set(d, epilogue.low), high = hn::Set(d, epilogue.high);
-  const auto stretch = hn::Set(d, epilogue.stretch), shift = hn::Set(d, epilogue.shift);
-  const auto weight = hn::Set(d, epilogue.addend_weight);
-  const Activator<kActivation, kOutput> activation(epilogue);
-  // Copies, as the compiler must think that writing bytes changes whatever it has a reference to.
-  const float* HWY_RESTRICT scales = epilogue.scale.data() + channel;
-  const float* HWY_RESTRICT biases = epilogue.bias.data() + channel;
-  const std::size_t count = rows.count;
-  const std::uint8_t* const* HWY_RESTRICT addends = rows.addend;
-  std::uint8_t* const* HWY_RESTRICT outputs = rows.output;
-  for (std::size_t column = 0; column < columns; column += hn::Lanes(d)) {
-    const auto scale = hn::Load(d, scales + column), bias = hn::Load(d, biases + column);
-    const Sum* HWY_RESTRICT from = sums + column;
-#pragma GCC unroll 4
-    for (std::size_t row = 0; row < count; ++row, from += pitch) {
-      auto value = hn::MulAdd(sums_at(from), scale, bias);
-      const auto added = [&]() HWY_ATTR {
-        return read<kAddend>(addends[row] + column * size_of(kAddend));
-      };
-      if constexpr (kAdds == Epilogue::Adds::kBefore) value = hn::MulAdd(added(), weight, value);
-      value = activation(d, value);
-      if constexpr (kAdds == Epilogue::Adds::kAfter) value = hn::MulAdd(added(), weight, value);
-      if constexpr (kActivation != Activation::kNone) value = hn::MulAdd(value, stretch, shift);
-      value = hn::Min(hn::Max(value, low), high);
-      write<kOutput>(value, outputs[row] + column * size_of(kOutput));
-    }
-  }
-}
-
 /// Writes rows of `columns` sums, the first of which is that of `channel`; each row of sums begins
-/// `pitch` sums after the one before.
-template <typename Sum>
-HWY_NOINLINE void finish(const Epilogue& epilogue, const Sum* sums, std::size_t pitch,
-                         std::size_t columns, std::size_t channel, const Rows& rows) {
-  using Adds = Epilogue::Adds;
-  with_activation(epilogue.activation, [&](auto constant) HWY_ATTR {
-    constexpr Activation kActivation = decltype(constant)::value;
-    const auto add = [&](auto output, auto adds, auto addend) HWY_ATTR {
-      finish_as<kActivation, output(), adds(), addend()>(epilogue, sums, pitch, columns, channel,
-                                                         rows);
-    };
-    with_number(epilogue.output, [&](auto output) HWY_ATTR {
-      using Nothing = std::integral_constant<Adds, Adds::kNothing>;
-      using Before = std::integral_constant<Adds, Adds::kBefore>;
-      using After = std::integral_constant<Adds, Adds::kAfter>;
-      using Float = std::integral_constant<Number, Number::kFloat32>;
-      if (epilogue.adds == Adds::kNothing) return add(output, Nothing(), Float());
-      const bool before = epilogue.adds == Adds::kBefore;
-      if constexpr (output() == Number::kFloat32) {
-        with_number(epilogue.addend, [&](auto addend) HWY_ATTR {
-          before ? add(output, Before(), addend) : add(output, After(), addend);
-        });
-      } else if (epilogue.addend == Number::kFloat32) {
-        before ? add(output, Before(), Float()) : add(output, After(), Float());
-      } else {
-        before ? add(output, Before(), output) : add(output, After(), output);
-      }
-    });
-  });
-}
+/// `pitch` sums after the one before. Compiled in epilogue.cc, for every target.
+void finish(const Epilogue& epilogue, const float* sums, std::size_t pitch, std::size_t columns,
+            std::size_t channel, const Rows& rows);
+void finish(const Epilogue& epilogue, const std::int32_t* sums, std::size_t pitch,
+            std::size_t columns, std::size_t channel, const Rows& rows);
 
 }  // namespace slipstream::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,0 +1,115 @@
+#include "epilogue.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "epilogue.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "activation-inl.h"
+#include "epilogue-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace slipstream::kernels::HWY_NAMESPACE {
+
+HWY_INLINE hn::Vec<Lane> sums_at(const float* sums) { return hn::Load(Lane(), sums); }
+HWY_INLINE hn::Vec<Lane> sums_at(const std::int32_t* sums) {
+  return hn::ConvertTo(Lane(), hn::Load(hn::RebindToSigned<Lane>(), sums));
+}
+
+/// What is added to a sum: of a format that is known when this is compiled, or of any.
+template <Number kNumber>
+struct Known {
+  static constexpr bool kAdds = true;
+  HWY_INLINE hn::Vec<Lane> operator()(const std::uint8_t* row, std::size_t column) const {
+    return read<kNumber>(row + column * size_of(kNumber));
+  }
+};
+struct Nothing {
+  static constexpr bool kAdds = false;
+};
+struct Any {
+  static constexpr bool kAdds = true;
+  Number number;
+  HWY_INLINE hn::Vec<Lane> operator()(const std::uint8_t* row, std::size_t column) const {
+    const std::uint8_t* at = row + column * size_of(number);
+    if (number == Number::kUInt8) return read<Number::kUInt8>(at);
+    if (number == Number::kBFloat16) return read<Number::kBFloat16>(at);
+    return read<Number::kFloat32>(at);
+  }
+};
+
+template <Activation kActivation, Number kOutput, class Addend, typename Sum>
+HWY_INLINE void finish_as(const Epilogue& epilogue, const Addend addend,
+                          const Sum* HWY_RESTRICT sums, std::size_t pitch, std::size_t columns,
+                          std::size_t channel, const Rows rows) {
+  const Lane d;
+  const auto low = hn::Set(d, epilogue.low), high = hn::Set(d, epilogue.high);
+  const auto stretch = hn::Set(d, epilogue.stretch), shift = hn::Set(d, epilogue.shift);
+  const auto weight = hn::Set(d, epilogue.addend_weight);
+  const bool before = epilogue.adds == Epilogue::Adds::kBefore;
+  const bool after = epilogue.adds == Epilogue::Adds::kAfter;
+  const Activator<kActivation, kOutput> activation(epilogue);
+  // Copies, as the compiler must think that writing bytes changes whatever it has a reference to.
+  const float* HWY_RESTRICT scales = epilogue.scale.data() + channel;
+  const float* HWY_RESTRICT biases = epilogue.bias.data() + channel;
+  const std::size_t count = rows.count;
+  const std::uint8_t* const* HWY_RESTRICT addends = rows.addend;
+  std::uint8_t* const* HWY_RESTRICT outputs = rows.output;
+  for (std::size_t column = 0; column < columns; column += hn::Lanes(d)) {
+    const auto scale = hn::Load(d, scales + column), bias = hn::Load(d, biases + column);
+    const Sum* HWY_RESTRICT from = sums + column;
+#pragma GCC unroll 4
+    for (std::size_t row = 0; row < count; ++row, from += pitch) {
+      auto value = hn::MulAdd(sums_at(from), scale, bias);
+      if constexpr (kActivation == Activation::kNone) {
+        if constexpr (Addend::kAdds)
+          value = hn::MulAdd(addend(addends[row], column), weight, value);
+      } else {
+        if (before) value = hn::MulAdd(addend(addends[row], column), weight, value);
+        value = activation(d, value);
+        if (after) value = hn::MulAdd(addend(addends[row], column), weight, value);
+        value = hn::MulAdd(value, stretch, shift);
+      }
+      value = hn::Min(hn::Max(value, low), high);
+      write<kOutput>(value, outputs[row] + column * size_of(kOutput));
+    }
+  }
+}
+
+/// Without an activation each format of the addend has a loop of its own; with one, which takes
+/// longer than finding the format out does, one loop has all.
+template <typename Sum>
+HWY_INLINE void finish_sums(const Epilogue& epilogue, const Sum* sums, std::size_t pitch,
+                            std::size_t columns, std::size_t channel, const Rows& rows) {
+  with_number(epilogue.output, [&](auto output) HWY_ATTR {
+    with_activation(epilogue.activation, [&](auto activation) HWY_ATTR {
+      const auto add = [&](auto addend) HWY_ATTR {
+        finish_as<activation(), output()>(epilogue, addend, sums, pitch, columns, channel, rows);
+      };
+      if constexpr (activation() != Activation::kNone) {
+        add(Any{epilogue.addend});
+      } else if (epilogue.adds == Epilogue::Adds::kNothing) {
+        add(Nothing());
+      } else if (epilogue.addend == Number::kFloat32) {
+        add(Known<Number::kFloat32>());
+      } else if (epilogue.addend == output()) {
+        add(Known<output()>());
+      } else {
+        add(Any{epilogue.addend});
+      }
+    });
+  });
+}
+
+void finish(const Epilogue& epilogue, const float* sums, std::size_t pitch, std::size_t columns,
+            std::size_t channel, const Rows& rows) {
+  finish_sums(epilogue, sums, pitch, columns, channel, rows);
+}
+
+void finish(const Epilogue& epilogue, const std::int32_t* sums, std::size_t pitch,
+            std::size_t columns, std::size_t channel, const Rows& rows) {
+  finish_sums(epilogue, sums, pitch, columns, channel, rows);
+}
+
+}  // namespace slipstream::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
