@@ -53,14 +53,19 @@ struct Gate {
 Step gate(const Tensor& input, const Tensor& factors, const Tensor& output, const Gate& how);
 
 /// A strided copy, with a change of format on the way: written = clip(read * scale + shift). Sizes
-/// and strides (bytes; 0 repeats) go from the outermost dimension to the innermost. The only step
-/// that may touch the caller's buffers.
+/// and strides (bytes; 0 repeats) go from the outermost dimension to the innermost. May touch the
+/// caller's buffers, as normalise may, and no other step.
 struct Copy {
   std::vector<std::size_t> sizes;
   std::vector<std::ptrdiff_t> from, to;
   float scale = 1.0F, shift = 0.0F;
 };
 Step copy(const Tensor& input, const Tensor& output, const Copy& how);
+
+/// Pictures of bytes as decoders give them: written = read * scale + shift for each channel, which
+/// each has a number of in `scale` and `shift`. Neither tensor has gaps between pixels.
+Step normalise(const Tensor& input, const Tensor& output, const std::vector<float>& scale,
+               const std::vector<float>& shift);
 
 /// (x - mean) / sqrt(variance + epsilon) * scale + bias over the channels of each pixel, written as
 /// the epilogue says (its scale and bias are those of the normalisation).

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "levels.h"
+#include "resize.h"
 #include "steps.h"
 
 // The kernels of infer: tensors, what becomes of sums, programs. No step checks what it is given:
@@ -19,6 +20,8 @@ namespace {
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Weights = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Buffer = nb::ndarray<nb::c_contig, nb::device::cpu>;
+using Pixels = nb::ndarray<const std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using Target = nb::ndarray<std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
 Aligned<float> padded(const Floats& values) {
   Aligned<float> result((values.size() + 15) / 16 * 16, 0.0F);
@@ -152,6 +155,12 @@ void bind_steps(nb::class_<Program>& program) {
              float shift) { self.add(copy(input, output, {sizes, from, to, scale, shift})); },
           "input"_a, "output"_a, "sizes"_a, "source"_a, "target"_a, "scale"_a, "shift"_a)
       .def(
+          "normalise",
+          [](Program& self, const Tensor& input, const Tensor& output,
+             const std::vector<float>& scale,
+             const std::vector<float>& shift) { self.add(normalise(input, output, scale, shift)); },
+          "input"_a, "output"_a, "scale"_a, "shift"_a)
+      .def(
           "layer_norm",
           [](Program& self, const Tensor& input, const Tensor& output, float epsilon,
              const Epilogue& epilogue) { self.add(layer_norm(input, output, epsilon, epilogue)); },
@@ -208,6 +217,19 @@ void bind_program(nb::module_& m) {
   bind_steps(program);
 }
 
+void bind_resize(nb::module_& m) {
+  m.def(
+      "resize",
+      [](const Pixels& source, const std::array<double, 4>& box, const Target& target) {
+        const Picture from{source.data(), source.shape(0), source.shape(1), source.shape(2)};
+        const nb::gil_scoped_release release;
+        resize(from, {box[0], box[1], box[2], box[3]}, target.data(), target.shape(0),
+               target.shape(1));
+      },
+      "source"_a, "box"_a, "target"_a,
+      "The part of a picture in a box (top, left, bottom, right), resized to fill another.");
+}
+
 }  // namespace
 }  // namespace slipstream::kernels
 
@@ -215,4 +237,5 @@ NB_MODULE(_kernels, m) {
   nb::set_leak_warnings(false);
   slipstream::kernels::bind_values(m);
   slipstream::kernels::bind_program(m);
+  slipstream::kernels::bind_resize(m);
 }
