@@ -23,9 +23,13 @@ ANCHORS = (  # widths and heights in pixels, of each stride
 )
 
 
-def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Module:
+def conv(
+    in_channels: int, out_channels: int, kernel: int, stride: int = 1, *, ends_branch: bool = False
+) -> nn.Module:
     """Returns a normalised convolution with SiLU."""
-    return conv_norm(in_channels, out_channels, kernel, stride, activation=nn.SiLU)
+    return conv_norm(
+        in_channels, out_channels, kernel, stride, activation=nn.SiLU, ends_branch=ends_branch
+    )
 
 
 class Bottleneck(nn.Module):
@@ -33,7 +37,9 @@ class Bottleneck(nn.Module):
 
     def __init__(self, channels: int, *, shortcut: bool) -> None:
         super().__init__()
-        self.body = nn.Sequential(conv(channels, channels, 1), conv(channels, channels, 3))
+        self.body = nn.Sequential(
+            conv(channels, channels, 1), conv(channels, channels, 3, ends_branch=shortcut)
+        )
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:

@@ -3,6 +3,11 @@
 Weights are random, and yet no activation vanishes or explodes: convolutions start as He et al.
 (2015) propose, and the running statistics of batch normalisation are those of one pass of random
 pictures. Channels differ in range as they do in trained networks.
+
+Small errors stay small too, as in trained networks: with plain random weights, each normalised
+layer with ReLU makes two inputs that are alike less so (Yang et al., "A Mean Field Theory of Batch
+Normalization", 2019), and after fifty of them nothing is left of an answer computed in bytes. So
+branches beside a shortcut are short, and most of what reaches an activation is above 0.
 """
 
 # PyTorch's stubs leave some of its types open.
@@ -24,6 +29,12 @@ NUM_CLASSES = 1000
 PICTURE_SIZE = 224  # of the classifiers
 SEED = 20
 NUM_CALIBRATION_PICTURES = 4
+BRANCH_GAIN = 0.2  # of what is added to a shortcut, beside the shortcut's 1
+SHIFT = 0.4  # of what batch normalisation gives, in its standard deviations
+
+
+class BranchNorm2d(nn.BatchNorm2d):
+    """Batch normalisation of what is added to a shortcut."""
 
 
 def conv_norm(
@@ -34,16 +45,18 @@ def conv_norm(
     *,
     groups: int = 1,
     activation: type[nn.Module] | None = None,
+    ends_branch: bool = False,
 ) -> nn.Sequential:
     """Returns a convolution without bias, batch normalisation and, if given, an activation.
 
     Maps float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride] where the
-    stride divides both.
+    stride divides both. What ends a branch beside a shortcut is normalised to `BRANCH_GAIN`.
     """
     padding = (kernel - 1) // 2
+    norm = BranchNorm2d if ends_branch else nn.BatchNorm2d
     layers: list[nn.Module] = [
         nn.Conv2d(in_channels, out_channels, kernel, stride, padding, groups=groups, bias=False),
-        nn.BatchNorm2d(out_channels),
+        norm(out_channels),
     ]
     if activation is not None:
         layers.append(activation())
@@ -117,6 +130,10 @@ def _draw(module: nn.Module) -> None:
             nn.init.normal_(bias, std=0.1)
     elif isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
         nn.init.uniform_(module.weight, 0.5, 1.5)
-        nn.init.normal_(module.bias, std=0.3 if isinstance(module, nn.BatchNorm2d) else 0.1)
+        nn.init.normal_(module.bias, std=0.1)
     if isinstance(module, nn.BatchNorm2d):
+        nn.init.normal_(module.bias, SHIFT, std=0.3)
         module.momentum = None  # the mean of all passes: with one, that pass's statistics
+    if isinstance(module, BranchNorm2d):
+        module.weight *= BRANCH_GAIN
+        module.bias *= BRANCH_GAIN

@@ -85,9 +85,9 @@ class InvertedResidual(nn.Module):
         )
         if excitation is not None:
             layers.append(excitation)
-        layers.append(conv_norm(inside, shape.out_channels, 1))
-        self.body = nn.Sequential(*layers)
         self.has_shortcut = shape.stride == 1 and shape.in_channels == shape.out_channels
+        layers.append(conv_norm(inside, shape.out_channels, 1, ends_branch=self.has_shortcut))
+        self.body = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride]."""

@@ -29,7 +29,7 @@ class Bottleneck(nn.Module):
         self.body = nn.Sequential(
             conv_norm(in_channels, width, 1, activation=nn.ReLU),
             conv_norm(width, width, 3, stride, activation=nn.ReLU),
-            conv_norm(width, out_channels, 1),
+            conv_norm(width, out_channels, 1, ends_branch=True),
         )
         self.shortcut: nn.Module = nn.Identity()
         if pooled and stride != 1:
