@@ -70,7 +70,9 @@ void mix_rows(const std::uint8_t* from, std::size_t pitch, std::size_t size, con
   at = add_rows<1>(from, pitch, size, weights, taps, to, at);
   for (; at < size; ++at) {
     float sum = 0;
-    for (std::size_t tap = 0; tap < taps; ++tap) sum += weights[tap] * from[tap * pitch + at];
+    for (std::size_t tap = 0; tap < taps; ++tap) {
+      sum += weights[tap] * static_cast<float>(from[tap * pitch + at]);
+    }
     to[at] = sum;
   }
 }
@@ -163,8 +165,8 @@ Axis::Axis(std::size_t size, double low, double high, std::size_t results, std::
   const double reach = std::max(scale, 1.0);
   const auto middle = [&](std::size_t i) { return low + (static_cast<double>(i) + 0.5) * scale; };
   for (std::size_t i = 0; i < results; ++i) {
-    first[i] = static_cast<std::size_t>(std::max(middle(i) - reach + 0.5, 0.0));
-    const auto last = std::min(static_cast<std::size_t>(middle(i) + reach + 0.5), size);
+    first[i] = static_cast<std::size_t>(std::lround(std::max(middle(i) - reach, 0.0)));
+    const auto last = std::min(static_cast<std::size_t>(std::lround(middle(i) + reach)), size);
     count[i] = last - first[i];
     taps = std::max(taps, count[i]);
     begin = std::min(begin, first[i]);

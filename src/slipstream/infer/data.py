@@ -15,9 +15,10 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 
 from slipstream.errors import UsageError
+from slipstream.infer.folders import read_folder
 from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import FACTORY, resolve
-from slipstream.infer.pictures import PictureOptions, read_pictures
+from slipstream.infer.pictures import PictureOptions
 
 MOST_ITEMS = 10_000  # of a loader: whoever has more is not waited for
 MOST_BYTES = 2**30  # of a loader's items, which are all held in memory
@@ -200,7 +201,7 @@ def _of_path(path: Path, graph: Graph, options: PictureOptions) -> Samples:
     if files:
         return Batches(len(files), lambda index: _of_file(files[index], graph), graph, str(path))
     name = _only_input(graph, str(path))
-    found = read_pictures(path, graph.inputs[name], options)
+    found = read_folder(path, graph.inputs[name], options)
 
     def item(index: int) -> Item:
         array, label = found(index)

@@ -101,8 +101,11 @@ def infer_shapes(graph: Graph) -> Graph:
     Of large constants only the types go along: no shape follows from their elements.
     """
     bare = graph.copy()
-    bare.nodes = [_stand_in(node) for node in graph.nodes]
+    bare.nodes = [_stand_in(node) for node in graph.nodes if not _is_pixels(node)]
     bare.values = {}
+    bare.inputs |= {
+        node.output: graph.value(node.output) for node in graph.nodes if _is_pixels(node)
+    }
     for name, array in graph.constants.items():
         if array.size > LARGEST_SHAPE:
             bare.inputs[name] = Value(array.dtype, array.shape)
@@ -120,6 +123,11 @@ def _stand_in(node: Node) -> Node:
         return node
     op, num_inputs = ("MatMul", 2) if node.op == "Linear" else ("Identity", 1)
     return Node(op, node.inputs[:num_inputs], node.outputs[:1])
+
+
+def _is_pixels(node: Node) -> bool:
+    """It changes dtype and layout in one, which nothing can stand in for; its shape is known."""
+    return node.domain == SLIPSTREAM and node.op == "Pixels"
 
 
 def _ir_version(graph: Graph) -> int:

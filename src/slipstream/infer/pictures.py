@@ -1,23 +1,29 @@
-"""Folders of pictures as samples: read, resized, cut and normalised as training did."""
+"""How a picture is read: decoded, resized, its middle cut out, for calibration as for serving."""
 
-# The types of Pillow and NumPy are open in places.
+# The types of Pillow and NumPy are open in places, and simplejpeg has none.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from slipstream.errors import UsageError
+from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.engines.modules import missing
-from slipstream.infer.graph import Array, Value
+from slipstream.infer.graph import Array
 
-ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+JPEG = b"\xff\xd8\xff"
+MARGIN = 256 / 224  # of the resized picture over what is cut out, as is the custom for ImageNet
+
+Pixels: TypeAlias = npt.NDArray[np.uint8]
+Picture: TypeAlias = "bytes | bytearray | memoryview | Pixels"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,97 +44,117 @@ class PictureOptions:
     std: tuple[float, ...] = STD
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """The pictures of a folder, by number."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reader:
+    """Reads pictures for one model. Any number of threads may use it at a time.
 
-    files: tuple[tuple[Path, int | None], ...]
+    Args:
+        size: pixels to which the shorter side is resized, or more where the cut needs it.
+        height: rows that are cut out of the middle.
+        width: columns of that.
+        channels: 1 (grey) or 3 (red, green, blue).
+    """
+
+    size: int
     height: int
     width: int
     channels: int
-    is_first: bool  # the channels come before rows and columns
-    dtype: np.dtype[np.generic]
-    options: PictureOptions
 
-    def __len__(self) -> int:
-        return len(self.files)
+    @staticmethod
+    def of(options: PictureOptions, height: int, width: int, channels: int) -> Reader:
+        """The reader for a model's input."""
+        size = options.size or round(min(height, width) * MARGIN)
+        return Reader(size=size, height=height, width=width, channels=channels)
 
-    def __call__(self, index: int) -> tuple[Array, int | None]:
-        """A picture without batch dimension, and its label."""
-        path, label = self.files[index]
-        pixels = self._cut(path)
-        if self.dtype != np.uint8:
-            mean, std = (
-                _per_channel(each, self.channels) for each in (self.options.mean, self.options.std)
+    def __call__(self, picture: Picture, target: Pixels | None = None) -> Pixels:
+        """The pixels of a picture as the model takes them.
+
+        Args:
+            picture: the bytes of a JPEG, PNG or whatever else Pillow reads, or uint8 pixels (rows,
+                columns, channels), (rows, columns) where they are grey.
+            target: array to write to, uint8 (height, width, channels), C-contiguous; default a new
+                one.
+
+        Resizing takes the mean over all pixels that become one (Pillow's BILINEAR). JPEG files of
+        twice the needed size or more are decoded to a half, quarter or eighth. A rotation that
+        EXIF asks for is not done.
+
+        Raises UsageError for bytes that are no picture, and for other arrays. Blocks; lets other
+        threads run.
+        """
+        if target is None:
+            target = np.empty((self.height, self.width, self.channels), np.uint8)
+        is_array = isinstance(picture, np.ndarray)
+        pixels = self._checked(picture) if is_array else self._decoded(bytes_of(picture))
+        rows, columns = pixels.shape[:2]
+        whole_rows, whole_columns = self._whole(rows, columns)
+        top, left = (whole_rows - self.height) // 2, (whole_columns - self.width) // 2
+        down, right = rows / whole_rows, columns / whole_columns
+        box = (
+            top * down,
+            left * right,
+            (top + self.height) * down,
+            (left + self.width) * right,
+        )
+        _kernels().resize(pixels, box, target)
+        return target
+
+    def _whole(self, rows: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of the picture that the middle is cut out of."""
+        ratio = max(self.size / min(rows, columns), self.height / rows, self.width / columns)
+        return round(rows * ratio), round(columns * ratio)
+
+    def _checked(self, pixels: Array) -> Pixels:
+        shape = pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1)
+        if pixels.dtype != np.uint8 or len(shape) != 3 or shape[2] != self.channels or 0 in shape:
+            raise UsageError(
+                f"the picture is {pixels.dtype} {pixels.shape}; allowed: uint8 (rows, columns,"
+                f" {self.channels}), or the bytes of a file"
             )
-            pixels = ((pixels.astype(np.float32) / 255 - mean) / std).astype(self.dtype)
-        return (pixels.transpose(2, 0, 1) if self.is_first else pixels), label
+        return np.ascontiguousarray(pixels).reshape(shape)
 
-    def _cut(self, path: Path) -> Array:
-        """uint8 (height, width, channels)."""
+    def _decoded(self, data: bytes) -> Pixels:
+        if data.startswith(JPEG) and missing("simplejpeg") is None:
+            pixels = self._of_jpeg(data)
+            if pixels is not None:
+                return pixels
+        return self._of_file(data)
+
+    def _of_jpeg(self, data: bytes) -> Pixels | None:
+        """None where Pillow has to look at it: colours of print, damage."""
+        import simplejpeg
+
+        try:
+            rows, columns, *_ = simplejpeg.decode_jpeg_header(data)
+            whole_rows, whole_columns = self._whole(int(rows), int(columns))
+            return simplejpeg.decode_jpeg(
+                data,
+                "GRAY" if self.channels == 1 else "RGB",
+                min_height=whole_rows,
+                min_width=whole_columns,
+                min_factor=2,  # others are decoded by slower code
+            )
+        except ValueError:
+            return None
+
+    def _of_file(self, data: bytes) -> Pixels:
         from PIL import Image, UnidentifiedImageError
 
         try:
-            with Image.open(path) as file:
+            with Image.open(io.BytesIO(data)) as file:
                 picture = file.convert("L" if self.channels == 1 else "RGB")
-        except (OSError, UnidentifiedImageError, SyntaxError) as error:
-            raise UsageError(f"{path}: Pillow cannot read the picture: {error}") from error
-        shorter = self.options.size or round(min(self.height, self.width) * 256 / 224)
-        ratio = max(
-            shorter / min(picture.size), self.width / picture.width, self.height / picture.height
-        )
-        size = round(picture.width * ratio), round(picture.height * ratio)
-        picture = picture.resize(size, Image.Resampling.BICUBIC)
-        left, top = (size[0] - self.width) // 2, (size[1] - self.height) // 2
-        picture = picture.crop((left, top, left + self.width, top + self.height))
-        return np.asarray(picture).reshape(self.height, self.width, self.channels)
+        except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
+            raise UsageError(f"Pillow cannot read the picture: {error}") from error
+        return np.asarray(picture).reshape(picture.height, picture.width, self.channels)
 
 
-def read_pictures(folder: Path, value: Value, options: PictureOptions) -> Pictures:
-    """The pictures of a folder for an input of shape (n, channels, h, w) or (n, h, w, channels).
-
-    Raises UsageError where the input is no picture, or the folder has none.
-    """
-    reason = missing("PIL")
-    if reason is not None:
-        raise UsageError(reason)
-    shape = value.fixed or ()
-    is_first = len(shape) == 4 and shape[1] in (1, 3)
-    if len(shape) != 4 or not (is_first or shape[3] in (1, 3)):
-        raise UsageError(
-            f"{folder}: an input of shape {shape} is no picture of 1 or 3 channels; give .npy or"
-            " .npz files"
-        )
-    channels, height, width = shape[1:] if is_first else (shape[3], *shape[1:3])
-    files = _labelled(folder)
-    if not files:
-        raise UsageError(f"{folder}: there are no pictures ({', '.join(sorted(ENDINGS))})")
-    dtype = value.dtype or np.dtype(np.float32)
-    return Pictures(tuple(files), height, width, channels, is_first, dtype, options)
+def bytes_of(data: bytes | bytearray | memoryview) -> bytes:
+    """The same as bytes."""
+    return data if isinstance(data, bytes) else bytes(data)
 
 
-def _labelled(folder: Path) -> list[tuple[Path, int | None]]:
-    """Every picture with its label: pictures of all labels by turns, so that any first part of
-    them is a fair sample."""
-    own = _pictures(folder)
-    if own:
-        return [(path, None) for path in own]
-    names = [each.name for each in folder.iterdir() if each.is_dir() and _pictures(each)]
-    are_numbers = all(name.isdecimal() for name in names)
-    names.sort(key=int if are_numbers else str)
-    rows = [
-        (turn, path, int(name) if are_numbers else number)
-        for number, name in enumerate(names)
-        for turn, path in enumerate(_pictures(folder / name))
-    ]
-    return [(path, label) for _, path, label in sorted(rows, key=lambda row: (row[0], row[2]))]
-
-
-def _pictures(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
-
-
-def _per_channel(values: tuple[float, ...], channels: int) -> Array:
+def per_channel(values: tuple[float, ...], channels: int) -> Array:
+    """One number for all channels, or one each, as float32; grey takes the mean of colours'."""
     if len(values) not in (1, channels):
         if channels != 1:
             raise UsageError(
@@ -136,3 +162,14 @@ def _per_channel(values: tuple[float, ...], channels: int) -> Array:
             )
         values = (sum(values) / len(values),)
     return np.asarray(values, np.float32)
+
+
+def _kernels() -> Any:
+    try:
+        from slipstream import _kernels
+    except ImportError as error:
+        raise UnsupportedError(
+            f"this build of Slipstream has no kernels to resize pictures with ({error}); build it"
+            " anew"
+        ) from error
+    return _kernels

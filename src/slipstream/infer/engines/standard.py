@@ -9,7 +9,7 @@ import numpy as np
 from slipstream.errors import UnsupportedError
 from slipstream.infer import onnx_file
 from slipstream.infer.engines.protocol import Recipe
-from slipstream.infer.graph import Array, Graph, Node
+from slipstream.infer.graph import SLIPSTREAM, Array, Graph, Node
 from slipstream.infer.native.formats import Weights
 from slipstream.infer.quantize.qdq import insert
 from slipstream.infer.rewrites.expand import expand
@@ -22,7 +22,7 @@ def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
 
     Raises UnsupportedError where this precision cannot be written in ONNX.
     """
-    whole = expand(graph) if recipe.rewrites else graph
+    whole = expand(graph) if any(node.domain == SLIPSTREAM for node in graph.nodes) else graph
     if recipe.precision == "int8":
         whole = insert(whole, recipe.ranges, _kept(whole, recipe.floats))
     elif recipe.precision == "int8-weights":

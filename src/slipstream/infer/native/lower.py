@@ -30,7 +30,8 @@ HIGHEST = float(np.finfo(np.float32).max)
 @dataclass(frozen=True)
 class Compiled:
     """A program, and its buffers in their order: the graph's inputs, its outputs, constants that
-    are not weights. All are float32, row-major, in the graph's own layout."""
+    are not weights. All are row-major, in the graph's own layout, and float32, but for inputs that
+    are uint8 in the graph."""
 
     program: kernels.Program
     inputs: tuple[str, ...]
@@ -158,7 +159,8 @@ def plan(
     """What memory and steps a graph needs; NotOursError names the first node without a kernel."""
     lowering = Lowering(graph, formats)
     for index, name in enumerate(graph.inputs):
-        _take_input(lowering, name, index + 1)
+        if graph.inputs[name].dtype != np.uint8:  # pictures of bytes are read where they are
+            _take_input(lowering, name, index + 1)
     for stage in stages_of(graph):
         if stage.node.op not in operations:
             raise NotOursError(stage.node, "our kernels have none")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from slipstream.infer.native.lower import Lowering
 from slipstream.infer.native.moves import concat, relayout, resize, split
-from slipstream.infer.native.pictures import global_mean, pooling, squeeze_excite
+from slipstream.infer.native.pictures import global_mean, normalise, pooling, squeeze_excite
 from slipstream.infer.native.pointwise import multiply, pointwise
 from slipstream.infer.native.products import convolution, linear
 from slipstream.infer.native.stages import Stage
@@ -18,6 +18,7 @@ OPERATIONS: dict[str, Callable[[Lowering, Stage], None]] = {
     "Gemm": linear,
     "Mul": multiply,
     "SqueezeExcite": squeeze_excite,
+    "Pixels": normalise,
     "GlobalAveragePool": global_mean,
     "ReduceMean": global_mean,
     "MaxPool": pooling,

@@ -15,7 +15,7 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Graph, Node
 from slipstream.infer.native.formats import Format
 from slipstream.infer.native.lower import Lowering, NotOursError, plan
-from slipstream.infer.native.stages import Stage
+from slipstream.infer.native.stages import Stage, is_ours
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm", "Attention"})
 
@@ -62,8 +62,12 @@ def partition(
 
 
 def _check(graph: Graph, links: _Links, inside: set[int], name: str) -> None:
-    """What crosses between the parts is float32 of up to four dimensions."""
+    """What crosses between the parts is float32 of up to four dimensions, or bytes of pictures."""
     value = graph.value(name)
+    if value.dtype == np.uint8 and all(
+        is_ours(reader, "Pixels") for reader in links.uses[name] if id(reader) in inside
+    ):
+        return
     if (node := links.producers.get(name)) is None or id(node) not in inside:
         node = next((reader for reader in links.uses[name] if id(reader) in inside), None)
     if node is None or (

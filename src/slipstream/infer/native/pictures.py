@@ -105,6 +105,30 @@ def _converted(lowering: Lowering, source: str, output: str) -> None:
     lowering.then(output, emit)
 
 
+def normalise(lowering: Lowering, stage: Stage) -> None:
+    """Pixels: bytes of the caller, as a decoder gives them, to numbers of any format."""
+    node = stage.node
+    inputs = list(lowering.graph.inputs)
+    shape = lowering.shape(node.inputs[0])
+    if node.inputs[0] not in inputs or len(shape) != 4:
+        raise UnsupportedError(f"our kernels have Pixels of pictures that are inputs, not {shape}")
+    _, rows, columns, channels = shape
+    pitch = (rows * columns * channels, columns * channels, channels)
+    buffer = 1 + inputs.index(node.inputs[0])
+    given = kernels.Tensor(kernels.Number.UINT8, buffer, 0, shape, pitch)
+    output = lowering.write(stage.output)
+    lowering.needs[output].dense = True
+    scale, shift = (np.array(node.get(name), np.float64) for name in ("scale", "shift"))
+    format_ = lowering.format(output)
+    if isinstance(format_, Bytes):
+        scale, shift = scale / format_.scale, shift / format_.scale + format_.zero
+
+    def emit(at: Lowering) -> None:
+        at.program.normalise(given, at.tensor(output), scale.tolist(), shift.tolist())
+
+    lowering.then(output, emit)
+
+
 def pooling(lowering: Lowering, stage: Stage) -> None:
     """MaxPool, AveragePool."""
     node = stage.node

@@ -54,12 +54,16 @@ class Runner:
         return {**inputs, **({} if self._head is None else self._head.run(inputs))}
 
     def _buffers(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
-        given = [np.ascontiguousarray(values[n], np.float32) for n in self.compiled.inputs]
+        given = [np.ascontiguousarray(values[n], self._dtype(n)) for n in self.compiled.inputs]
         outputs = {
             name: np.empty(self._body.shape(name) or (), np.float32)
             for name in self.compiled.outputs
         }
         return [*given, *outputs.values(), *self.compiled.constants], outputs
+
+    def _dtype(self, name: str) -> type[np.uint8] | type[np.float32]:
+        """Bytes stay bytes; whatever else comes from before our part becomes float32."""
+        return np.uint8 if self._body.inputs[name].dtype == np.uint8 else np.float32
 
 
 def _elsewhere(graph: Graph | None, threads: int) -> Executable | None:

@@ -20,6 +20,7 @@ from slipstream.errors import UsageError
 from slipstream.infer import onnx_file
 from slipstream.infer.engines.onnxruntime import ALL_CORES, plain_session
 from slipstream.infer.graph import Array, Graph
+from slipstream.infer.pixels import range_of
 from slipstream.infer.rewrites.expand import expand
 
 Method = Literal["min-max", "percentile", "entropy", "error"]
@@ -30,10 +31,12 @@ PERCENTILE = 99.99
 
 @dataclass
 class Histogram:
-    """How often values fell into each of BINS equal bins from low to high."""
+    """How often values fell into each of BINS equal bins from low to high. The range that is known
+    beforehand is not found."""
 
     low: float = np.inf
     high: float = -np.inf
+    is_known: bool = False
     counts: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
 
     def widen(self, values: Array) -> None:
@@ -47,7 +50,7 @@ class Histogram:
 
     def range(self, method: Method) -> tuple[float, float]:
         """The range that bytes should cover."""
-        if method == "min-max" or self.high <= self.low:
+        if self.is_known or method == "min-max" or self.high <= self.low:
             return self.low, self.high
         return _RANGES[method](self)
 
@@ -65,7 +68,7 @@ def observe(
         raise UsageError("quantisation needs sample inputs, and there is none")
     wanted = list(names)
     run = _runner(graph, wanted)
-    found = {name: Histogram() for name in wanted}
+    found = {name: Histogram() for name in wanted} | _known(graph, wanted)
     for sample in samples:
         for name, values in zip(wanted, run(sample), strict=True):
             found[name].widen(values)
@@ -73,6 +76,12 @@ def observe(
         for name, values in zip(wanted, run(sample), strict=True):
             found[name].count(values)
     return found
+
+
+def _known(graph: Graph, names: Sequence[str]) -> dict[str, Histogram]:
+    """Of values whose ranges follow from the graph."""
+    nodes = (node for node in graph.nodes if node.op == "Pixels" and node.output in names)
+    return {node.output: Histogram(*range_of(node), is_known=True) for node in nodes}
 
 
 def _runner(graph: Graph, names: Sequence[str]) -> Callable[[Mapping[str, Array]], list[Array]]:

@@ -19,6 +19,8 @@ from slipstream.infer.onnx_file import infer_shapes
 from slipstream.infer.rewrites.activations import CUBIC
 from slipstream.infer.rewrites.editor import Editor
 
+FLOAT32 = 1  # ONNX's number of the type
+
 
 def expand(graph: Graph, keep: Collection[str] = ()) -> Graph:
     """The same graph without operators of ours, but for those whose names are in `keep`."""
@@ -137,10 +139,26 @@ def _attention(write: _Writer, node: Node) -> list[Node]:
     return write.nodes
 
 
+def _pixels(write: _Writer, node: Node) -> list[Node]:
+    (x,) = node.inputs
+    moved = write("Transpose", x, perm=[0, 3, 1, 2])
+    numbers = write.editor.name(f"{write.stem}/Cast")
+    write.nodes.append(Node("Cast", [moved], [numbers], {"to": FLOAT32}))
+    scale, shift = (
+        write.editor.add_constant(
+            f"{write.stem}/{name}", np.array(node.get(name), np.float32)[:, None, None]
+        )
+        for name in ("scale", "shift")
+    )
+    write("Add", write("Mul", numbers, scale), shift, to=node.output)
+    return write.nodes
+
+
 EXPANSIONS: dict[str, Callable[[_Writer, Node], list[Node]]] = {
     "Attention": _attention,
     "Gelu": _gelu,
     "Linear": _linear,
+    "Pixels": _pixels,
     "RmsNorm": _rms_norm,
     "Silu": _silu,
     "SqueezeExcite": _squeeze_excite,

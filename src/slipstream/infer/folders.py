@@ -1,0 +1,93 @@
+"""Folders of pictures as samples, in the dtype and layout of a model's input."""
+
+# The types of NumPy are open in places.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.errors import UsageError
+from slipstream.infer.engines.modules import missing
+from slipstream.infer.graph import Array, Value
+from slipstream.infer.pictures import PictureOptions, Reader, per_channel
+
+ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The pictures of a folder, by number."""
+
+    files: tuple[tuple[Path, int | None], ...]
+    read: Reader
+    is_first: bool  # the channels come before rows and columns
+    dtype: np.dtype[np.generic]
+    options: PictureOptions
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __call__(self, index: int) -> tuple[Array, int | None]:
+        """A picture without batch dimension, and its label."""
+        path, label = self.files[index]
+        try:
+            pixels: Array = self.read(path.read_bytes())
+        except (UsageError, OSError) as error:
+            raise UsageError(f"{path}: {error}") from error
+        if self.dtype != np.uint8:
+            mean, std = (
+                per_channel(each, self.read.channels)
+                for each in (self.options.mean, self.options.std)
+            )
+            pixels = ((pixels.astype(np.float32) / 255 - mean) / std).astype(self.dtype)
+        return (pixels.transpose(2, 0, 1) if self.is_first else pixels), label
+
+
+def read_folder(folder: Path, value: Value, options: PictureOptions) -> Folder:
+    """The pictures of a folder for an input of shape (n, channels, h, w) or (n, h, w, channels).
+
+    Raises UsageError where the input is no picture, or the folder has none.
+    """
+    reason = missing("PIL")
+    if reason is not None:
+        raise UsageError(reason)
+    shape = value.fixed or ()
+    is_first = len(shape) == 4 and shape[1] in (1, 3)
+    if len(shape) != 4 or not (is_first or shape[3] in (1, 3)):
+        raise UsageError(
+            f"{folder}: an input of shape {shape} is no picture of 1 or 3 channels; give .npy or"
+            " .npz files"
+        )
+    channels, height, width = shape[1:] if is_first else (shape[3], *shape[1:3])
+    files = _labelled(folder)
+    if not files:
+        raise UsageError(f"{folder}: there are no pictures ({', '.join(sorted(ENDINGS))})")
+    dtype = value.dtype or np.dtype(np.float32)
+    reader = Reader.of(options, height, width, channels)
+    return Folder(tuple(files), reader, is_first, dtype, options)
+
+
+def _labelled(folder: Path) -> list[tuple[Path, int | None]]:
+    """Every picture with its label: pictures of all labels by turns, so that any first part of
+    them is a fair sample."""
+    own = _pictures(folder)
+    if own:
+        return [(path, None) for path in own]
+    names = [each.name for each in folder.iterdir() if each.is_dir() and _pictures(each)]
+    are_numbers = all(name.isdecimal() for name in names)
+    names.sort(key=int if are_numbers else str)
+    rows = [
+        (turn, path, int(name) if are_numbers else number)
+        for number, name in enumerate(names)
+        for turn, path in enumerate(_pictures(folder / name))
+    ]
+    return [(path, label) for _, path, label in sorted(rows, key=lambda row: (row[0], row[2]))]
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
