@@ -84,6 +84,7 @@ HWY_INLINE V activate(D d, V x, float alpha, float beta) {
   if constexpr (kActivation == Activation::kLeakyRelu) {
     return hn::MulAdd(hn::Min(x, zero), hn::Set(d, alpha), hn::Max(x, zero));
   }
+  if constexpr (kActivation == Activation::kInverseRoot) return hn::Div(one, hn::Sqrt(x));
   return x;
 }
 
@@ -169,6 +170,8 @@ HWY_INLINE void with_activation(Activation activation, const Work& work) {
       return work(std::integral_constant<Activation, Activation::kTanh>());
     case Activation::kLeakyRelu:
       return work(std::integral_constant<Activation, Activation::kLeakyRelu>());
+    case Activation::kInverseRoot:
+      return work(std::integral_constant<Activation, Activation::kInverseRoot>());
   }
 }
 

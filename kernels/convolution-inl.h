@@ -232,15 +232,15 @@ class Walk {
 };
 
 template <class Multiply, std::size_t kGroups>
-void convolve_panel(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
-                    std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t channel,
-                    const std::uint8_t* weights) {
+void convolve_panel(const Convolution& of, const Buffers& buffers, std::size_t begin,
+                    std::size_t end, std::size_t channel, const std::uint8_t* weights) {
   constexpr std::size_t kRows = rows_at_once(kGroups);
   alignas(64) hn::TFromD<typename Multiply::D> sums[kRows * kGroups * 16];
   const std::ptrdiff_t output_size = static_cast<std::ptrdiff_t>(size_of(of.epilogue.output));
   const std::ptrdiff_t addend_size = static_cast<std::ptrdiff_t>(size_of(of.epilogue.addend));
   const auto first = static_cast<std::ptrdiff_t>(channel);
-  Walk walk(of, begin, input, addend + first * addend_size, output + first * output_size);
+  Walk walk(of, begin, buffers.input, buffers.addend + first * addend_size,
+            buffers.output + first * output_size);
   Places places;
   for (std::size_t pixel = begin; pixel < end; pixel += kRows) {
     const std::size_t rows = std::min(kRows, end - pixel);
@@ -248,14 +248,13 @@ void convolve_panel(const Convolution& of, const std::uint8_t* input, const std:
     for (std::size_t row = rows; row < kRows; ++row) places.input[row] = places.input[0];
     sum_rows<Multiply, kGroups>(rows, of.runs, places.input, weights, sums);
     finish(of.epilogue, sums, kGroups * 16, kGroups * 16, channel,
-           {rows, places.addend, places.output});
+           {rows, places.addend, places.output, buffers.scale, buffers.bias});
   }
 }
 
 template <class Multiply>
-void convolve_all(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
-                  std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
-                  std::size_t last) {
+void convolve_all(const Convolution& of, const Buffers& buffers, std::size_t begin, std::size_t end,
+                  std::size_t first, std::size_t last) {
   std::size_t units = 0;
   for (const Run& run : of.runs) units += run.units;
   const Panels panels(of.channels, kGroupsAtOnce);
@@ -264,7 +263,7 @@ void convolve_all(const Convolution& of, const std::uint8_t* input, const std::u
     const std::uint8_t* weights = of.weights.data() + channel * units * 4;
     const std::size_t groups = panels.begin(panel + 1) - panels.begin(panel);
     const auto work = [&](auto constant) {
-      convolve_panel<Multiply, constant>(of, input, addend, output, begin, end, channel, weights);
+      convolve_panel<Multiply, constant>(of, buffers, begin, end, channel, weights);
     };
     if (groups == 1) work(std::integral_constant<std::size_t, 1>());
     if constexpr (kGroupsAtOnce > 1) {
@@ -275,15 +274,14 @@ void convolve_all(const Convolution& of, const std::uint8_t* input, const std::u
   }
 }
 
-inline void convolve(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
-                     std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
-                     std::size_t last) {
+inline void convolve(const Convolution& of, const Buffers& buffers, std::size_t begin,
+                     std::size_t end, std::size_t first, std::size_t last) {
   if (of.operand == Operand::kFloat32) {
-    convolve_all<Float32>(of, input, addend, output, begin, end, first, last);
+    convolve_all<Float32>(of, buffers, begin, end, first, last);
   } else if (of.operand == Operand::kBFloat16) {
-    convolve_all<BFloat16>(of, input, addend, output, begin, end, first, last);
+    convolve_all<BFloat16>(of, buffers, begin, end, first, last);
   } else {
-    convolve_all<Int8>(of, input, addend, output, begin, end, first, last);
+    convolve_all<Int8>(of, buffers, begin, end, first, last);
   }
 }
 

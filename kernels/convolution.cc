@@ -31,15 +31,14 @@ HWY_EXPORT(groups_at_once);
 
 std::size_t groups_at_once() { return HWY_DYNAMIC_DISPATCH(groups_at_once)(); }
 
-void convolve(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
-              std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
-              std::size_t last) {
+void convolve(const Convolution& of, const Buffers& buffers, std::size_t begin, std::size_t end,
+              std::size_t first, std::size_t last) {
   if (level() == 2) {
-    N_AVX3_BF16::convolve(of, input, addend, output, begin, end, first, last);
+    N_AVX3_BF16::convolve(of, buffers, begin, end, first, last);
   } else if (level() == 1) {
-    N_AVX3_VNNI::convolve(of, input, addend, output, begin, end, first, last);
+    N_AVX3_VNNI::convolve(of, buffers, begin, end, first, last);
   } else {
-    HWY_DYNAMIC_DISPATCH(convolve)(of, input, addend, output, begin, end, first, last);
+    HWY_DYNAMIC_DISPATCH(convolve)(of, buffers, begin, end, first, last);
   }
 }
 

@@ -67,8 +67,7 @@ Aligned<std::uint8_t> pack(const Matrix& matrix);
 void pack_into(const Matrix& matrix, std::uint8_t* packed);
 
 /// Computes the output pixels [begin, end) of the panels [first, last).
-void convolve(const Convolution& convolution, const std::uint8_t* input, const std::uint8_t* addend,
-              std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
-              std::size_t last);
+void convolve(const Convolution& convolution, const Buffers& buffers, std::size_t begin,
+              std::size_t end, std::size_t first, std::size_t last);
 
 }  // namespace slipstream::kernels

@@ -67,8 +67,7 @@ HWY_NOINLINE void sum_two(const Depthwise& of, std::size_t quads, const std::uin
   store_in_order(second, out + 64);
 }
 
-inline void convolve_quads(const Depthwise& of, const std::uint8_t* input,
-                           const std::uint8_t* addend, std::uint8_t* output, std::size_t begin,
+inline void convolve_quads(const Depthwise& of, const Buffers& buffers, std::size_t begin,
                            std::size_t end) {
   const std::size_t padded = (of.channels + 15) / 16 * 16;
   const std::size_t blocks = (padded + 63) / 64;
@@ -86,9 +85,9 @@ inline void convolve_quads(const Depthwise& of, const std::uint8_t* input,
     const std::int8_t* weights = of.quads.data() + block * block_bytes;
     for (std::size_t line = begin; line < end; ++line) {
       const std::size_t batch = line / of.rows, row = line % of.rows;
-      const std::uint8_t* from = input + of.input.at(batch, row, 0) + channel;
-      to[0] = output + of.output.at(batch, row, 0) + channel * out_size;
-      more[0] = addend + of.addend.at(batch, row, 0) + channel * addend_size;
+      const std::uint8_t* from = buffers.input + of.input.at(batch, row, 0) + channel;
+      to[0] = buffers.output + of.output.at(batch, row, 0) + channel * out_size;
+      more[0] = buffers.addend + of.addend.at(batch, row, 0) + channel * addend_size;
       for (std::size_t column = 0; column < of.columns; column += kPixels) {
         const std::size_t count = HWY_MIN(of.columns - column, kPixels);
         for (std::size_t i = 0; i < count; i += 2, from += 2 * of.input.pixel) {
@@ -98,7 +97,8 @@ inline void convolve_quads(const Depthwise& of, const std::uint8_t* input,
           to[i] = to[i - 1] + of.output.pixel;
           more[i] = more[i - 1] + of.addend.pixel;
         }
-        finish(of.epilogue, sums, 64, width, channel, {count, more, to});
+        finish(of.epilogue, sums, 64, width, channel,
+               {count, more, to, buffers.scale, buffers.bias});
         to[0] = to[kPixels - 1] + of.output.pixel;
         more[0] = more[kPixels - 1] + of.addend.pixel;
       }
@@ -138,8 +138,8 @@ HWY_INLINE void sum_pixels(const Depthwise& of, const std::uint8_t* input,
 }
 
 template <Number kNumber>
-void convolve_lines(const Depthwise& of, const std::uint8_t* input, const std::uint8_t* addend,
-                    std::uint8_t* output, std::size_t begin, std::size_t end) {
+void convolve_lines(const Depthwise& of, const Buffers& buffers, std::size_t begin,
+                    std::size_t end) {
   constexpr std::size_t kPixels = 6;
   const std::size_t padded = (of.channels + 15) / 16 * 16;
   const std::size_t out_size = size_of(of.epilogue.output);
@@ -152,7 +152,7 @@ void convolve_lines(const Depthwise& of, const std::uint8_t* input, const std::u
       const std::size_t batch = line / of.rows, row = line % of.rows;
       for (std::size_t column = 0; column < of.columns; column += kPixels) {
         const std::uint8_t* from =
-            input + of.input.at(batch, row, column) + channel * size_of(kNumber);
+            buffers.input + of.input.at(batch, row, column) + channel * size_of(kNumber);
         const std::size_t count = HWY_MIN(of.columns - column, kPixels);
         if (count > 2) {
           sum_pixels<kNumber, kPixels>(of, from, of.weights.data() + channel, padded, sums);
@@ -160,21 +160,18 @@ void convolve_lines(const Depthwise& of, const std::uint8_t* input, const std::u
           sum_pixels<kNumber, 2>(of, from, of.weights.data() + channel, padded, sums);
         }
         for (std::size_t i = 0; i < count; ++i) {
-          to[i] = output + of.output.at(batch, row, column + i) + channel * out_size;
-          more[i] = addend + of.addend.at(batch, row, column + i) + channel * addend_size;
+          to[i] = buffers.output + of.output.at(batch, row, column + i) + channel * out_size;
+          more[i] = buffers.addend + of.addend.at(batch, row, column + i) + channel * addend_size;
         }
-        finish(of.epilogue, sums, 16, 16, channel, {count, more, to});
+        finish(of.epilogue, sums, 16, 16, channel, {count, more, to, buffers.scale, buffers.bias});
       }
     }
   }
 }
 
-inline void convolve_floats(const Depthwise& of, const std::uint8_t* input,
-                            const std::uint8_t* addend, std::uint8_t* output, std::size_t begin,
+inline void convolve_floats(const Depthwise& of, const Buffers& buffers, std::size_t begin,
                             std::size_t end) {
-  with_number(of.number, [&](auto number) {
-    convolve_lines<number()>(of, input, addend, output, begin, end);
-  });
+  with_number(of.number, [&](auto number) { convolve_lines<number()>(of, buffers, begin, end); });
 }
 
 #endif

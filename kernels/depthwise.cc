@@ -24,14 +24,13 @@ HWY_EXPORT(convolve_floats);
 
 bool has_quads() { return level() > 0; }
 
-void convolve(const Depthwise& of, const std::uint8_t* input, const std::uint8_t* addend,
-              std::uint8_t* output, std::size_t begin, std::size_t end) {
+void convolve(const Depthwise& of, const Buffers& buffers, std::size_t begin, std::size_t end) {
 #if defined(__x86_64__)
   if (!of.quads.empty()) {
-    return N_AVX3_VNNI::convolve_quads(of, input, addend, output, begin, end);
+    return N_AVX3_VNNI::convolve_quads(of, buffers, begin, end);
   }
 #endif
-  HWY_DYNAMIC_DISPATCH(convolve_floats)(of, input, addend, output, begin, end);
+  HWY_DYNAMIC_DISPATCH(convolve_floats)(of, buffers, begin, end);
 }
 
 Aligned<std::int8_t> pack_quads(const Depthwise& of, std::size_t stride) {

@@ -36,7 +36,7 @@ bool has_quads();
 Aligned<std::int8_t> pack_quads(const Depthwise& depthwise, std::size_t stride);
 
 /// Computes the output lines [begin, end): line = batch * rows + row.
-void convolve(const Depthwise& depthwise, const std::uint8_t* input, const std::uint8_t* addend,
-              std::uint8_t* output, std::size_t begin, std::size_t end);
+void convolve(const Depthwise& depthwise, const Buffers& buffers, std::size_t begin,
+              std::size_t end);
 
 }  // namespace slipstream::kernels

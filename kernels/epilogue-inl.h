@@ -77,6 +77,7 @@ struct Rows {
   std::size_t count;
   const std::uint8_t* const* addend;
   std::uint8_t* const* output;
+  const float *scale, *bias;  ///< of all channels
 };
 
 /// Writes rows of `columns` sums, the first of which is that of `channel`; each row of sums begins

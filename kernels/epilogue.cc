@@ -50,8 +50,8 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Addend addend,
   const bool after = epilogue.adds == Epilogue::Adds::kAfter;
   const Activator<kActivation, kOutput> activation(epilogue);
   // Copies, as the compiler must think that writing bytes changes whatever it has a reference to.
-  const float* HWY_RESTRICT scales = epilogue.scale.data() + channel;
-  const float* HWY_RESTRICT biases = epilogue.bias.data() + channel;
+  const float* HWY_RESTRICT scales = rows.scale + channel;
+  const float* HWY_RESTRICT biases = rows.bias + channel;
   const std::size_t count = rows.count;
   const std::uint8_t* const* HWY_RESTRICT addends = rows.addend;
   std::uint8_t* const* HWY_RESTRICT outputs = rows.output;
@@ -86,17 +86,12 @@ HWY_INLINE void finish_sums(const Epilogue& epilogue, const Sum* sums, std::size
       const auto add = [&](auto addend) HWY_ATTR {
         finish_as<activation(), output()>(epilogue, addend, sums, pitch, columns, channel, rows);
       };
-      if constexpr (activation() != Activation::kNone) {
-        add(Any{epilogue.addend});
-      } else if (epilogue.adds == Epilogue::Adds::kNothing) {
-        add(Nothing());
-      } else if (epilogue.addend == Number::kFloat32) {
-        add(Known<Number::kFloat32>());
-      } else if (epilogue.addend == output()) {
-        add(Known<output()>());
-      } else {
-        add(Any{epilogue.addend});
+      if constexpr (activation() == Activation::kNone) {
+        if (epilogue.adds == Epilogue::Adds::kNothing) return add(Nothing());
+        if (epilogue.addend == Number::kFloat32) return add(Known<Number::kFloat32>());
+        if (epilogue.addend == output()) return add(Known<output()>());
       }
+      add(Any{epilogue.addend});
     });
   });
 }

@@ -16,7 +16,8 @@ enum class Activation : std::uint8_t {
   kHardSigmoid,  ///< clip(alpha x + beta, 0, 1)
   kGelu,         ///< x (1 + erf(x / sqrt 2)) / 2
   kTanh,
-  kLeakyRelu,  ///< x, or alpha x below zero
+  kLeakyRelu,    ///< x, or alpha x below zero
+  kInverseRoot,  ///< 1 / sqrt(x)
 };
 
 enum class Number : std::uint8_t { kFloat32, kUInt8, kBFloat16 };
@@ -33,6 +34,7 @@ constexpr std::size_t size_of(Number number) {
 struct Epilogue {
   Aligned<float> scale;  ///< one per channel, and zeros up to a multiple of 16
   Aligned<float> bias;
+  Aligned<float> offset;  ///< with factors (see Buffers); as long as bias, or empty: zeros
   Activation activation = Activation::kNone;
   float alpha = 0.0F, beta = 0.0F;  ///< of the activation
   float stretch = 1.0F, shift = 0.0F;
@@ -42,6 +44,15 @@ struct Epilogue {
   enum class Adds : std::uint8_t { kNothing, kBefore, kAfter } adds = Adds::kNothing;
   Number addend = Number::kFloat32;  ///< this, or what the output is; any if that is float32
   float addend_weight = 1.0F;
+};
+
+/// Where what one run reads and writes lies. With a factor per channel that is known only then,
+/// scale is the epilogue's times it, and bias is the epilogue's times it plus its offset.
+struct Buffers {
+  const std::uint8_t* input;
+  const std::uint8_t* addend;
+  std::uint8_t* output;
+  const float *scale, *bias;  ///< one per channel, and zeros up to a multiple of 16
 };
 
 }  // namespace slipstream::kernels

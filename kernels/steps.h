@@ -22,15 +22,22 @@ struct Window {
   std::size_t above = 0, left = 0;  ///< taps outside of the input; its border must be filled
 };
 
+/// What layers read and write.
+struct Operands {
+  Tensor input, output;
+  std::optional<Tensor> addend;   ///< what the epilogue adds
+  std::optional<Tensor> factors;  ///< one float32 pixel, with which it multiplies: see Buffers
+};
+
 /// Every output channel from all input channels. `weights` are of the input's kind, and int8 where
 /// that is uint8: [output channel][kernel row][kernel column][input channel].
-Step convolution(const Tensor& input, const Tensor& output, const std::optional<Tensor>& addend,
-                 const Window& window, const void* weights, Epilogue epilogue);
+Step convolution(const Operands& operands, const Window& window, const void* weights,
+                 Epilogue epilogue);
 
 /// Every channel by itself. `weights` are [kernel row][kernel column][channel]; where the input is
 /// uint8 and they are whole numbers of int8 (`whole`), bytes are multiplied by bytes.
-Step depthwise(const Tensor& input, const Tensor& output, const std::optional<Tensor>& addend,
-               const Window& window, const float* weights, bool whole, Epilogue epilogue);
+Step depthwise(const Operands& operands, const Window& window, const float* weights, bool whole,
+               Epilogue epilogue);
 
 /// Fills what lies around a tensor, so that windows may reach beyond it.
 Step border(const Tensor& inner, std::size_t above, std::size_t left, std::size_t below,

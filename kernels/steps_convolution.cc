@@ -78,8 +78,42 @@ void flatten(Convolution& of) {
   of.rows = 1;
 }
 
-void run_convolution(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
-                     std::uint8_t* output, Workers& workers) {
+/// What the epilogue does with sums when a run has factors for it.
+class Scaled {
+ public:
+  Scaled(const Epilogue& epilogue, const float* factors) {
+    if (factors == nullptr) return;
+    scale_.resize(epilogue.scale.size());
+    bias_.resize(epilogue.bias.size());
+    for (std::size_t i = 0; i < scale_.size(); ++i) {
+      scale_[i] = epilogue.scale[i] * factors[i];
+      bias_[i] = epilogue.bias[i] * factors[i] + (epilogue.offset.empty() ? 0 : epilogue.offset[i]);
+    }
+  }
+  [[nodiscard]] const float* scale(const Epilogue& epilogue) const {
+    return scale_.empty() ? epilogue.scale.data() : scale_.data();
+  }
+  [[nodiscard]] const float* bias(const Epilogue& epilogue) const {
+    return bias_.empty() ? epilogue.bias.data() : bias_.data();
+  }
+
+ private:
+  Aligned<float> scale_, bias_;
+};
+
+/// Calls `work` with where everything lies in one run.
+template <class Work>
+void with_buffers(const Memory& memory, const Operands& operands, const Epilogue& epilogue,
+                  const Work& work) {
+  const auto at = [&](const std::optional<Tensor>& tensor) {
+    return tensor ? memory.at(*tensor) : nullptr;
+  };
+  const Scaled scaled(epilogue, reinterpret_cast<const float*>(at(operands.factors)));
+  work(Buffers{memory.at(operands.input), at(operands.addend), memory.at(operands.output),
+               scaled.scale(epilogue), scaled.bias(epilogue)});
+}
+
+void run_convolution(const Convolution& of, const Buffers& buffers, Workers& workers) {
   constexpr std::size_t kRows = 48;  // whole tiles of every height but nine
   const std::size_t panels = Panels(of.channels, groups_at_once()).count;
   const Cut pixels(of.pixels(), kRows, workers.threads());
@@ -87,15 +121,16 @@ void run_convolution(const Convolution& of, const std::uint8_t* input, const std
   workers.share(pixels.parts * columns.parts, [&](std::size_t part) {
     const std::size_t first = part / pixels.parts * columns.size;
     const std::size_t begin = part % pixels.parts * pixels.size;
-    convolve(of, input, addend, output, begin, std::min(begin + pixels.size, of.pixels()), first,
+    convolve(of, buffers, begin, std::min(begin + pixels.size, of.pixels()), first,
              std::min(first + columns.size, panels));
   });
 }
 
 }  // namespace
 
-Step convolution(const Tensor& input, const Tensor& output, const std::optional<Tensor>& addend,
-                 const Window& window, const void* weights, Epilogue epilogue) {
+Step convolution(const Operands& operands, const Window& window, const void* weights,
+                 Epilogue epilogue) {
+  const Tensor &input = operands.input, &output = operands.output;
   const std::size_t size = size_of(input.number);
   const std::size_t bytes = input.channels * size;
   auto of = std::make_shared<Convolution>();
@@ -106,7 +141,7 @@ Step convolution(const Tensor& input, const Tensor& output, const std::optional<
   of->channels = output.channels;
   of->input = strided(input, window);
   of->output = output.pitch;
-  if (addend) of->addend = addend->pitch;
+  if (operands.addend) of->addend = operands.addend->pitch;
   of->epilogue = std::move(epilogue);
   of->runs = runs_of(input, window, bytes);
   flatten(*of);
@@ -116,14 +151,15 @@ Step convolution(const Tensor& input, const Tensor& output, const std::optional<
                               bytes * window.rows * window.columns, of->runs);
   of->weights =
       pack({matrix.data(), static_cast<std::ptrdiff_t>(units * 4), 4, output.channels, units});
-  return {"convolution", [of, input, output, addend](const Memory& memory, Workers& workers) {
-            run_convolution(*of, memory.at(input), addend ? memory.at(*addend) : nullptr,
-                            memory.at(output), workers);
+  return {"convolution", [of, operands](const Memory& memory, Workers& workers) {
+            with_buffers(memory, operands, of->epilogue,
+                         [&](const Buffers& buffers) { run_convolution(*of, buffers, workers); });
           }};
 }
 
-Step depthwise(const Tensor& input, const Tensor& output, const std::optional<Tensor>& addend,
-               const Window& window, const float* weights, bool whole, Epilogue epilogue) {
+Step depthwise(const Operands& operands, const Window& window, const float* weights, bool whole,
+               Epilogue epilogue) {
+  const Tensor &input = operands.input, &output = operands.output;
   auto of = std::make_shared<Depthwise>();
   of->number = input.number;
   of->batch = output.batch;
@@ -136,7 +172,7 @@ Step depthwise(const Tensor& input, const Tensor& output, const std::optional<Te
   of->column_step = input.pitch.pixel * static_cast<std::ptrdiff_t>(window.column_dilation);
   of->input = strided(input, window);
   of->output = output.pitch;
-  if (addend) of->addend = addend->pitch;
+  if (operands.addend) of->addend = operands.addend->pitch;
   const std::size_t taps = window.rows * window.columns;
   of->weights.resize(taps * padded(output.channels));
   for (std::size_t at = 0; at < taps; ++at) {
@@ -148,12 +184,14 @@ Step depthwise(const Tensor& input, const Tensor& output, const std::optional<Te
   if (quads) of->quads = pack_quads(*of, window.column_stride);
   of->epilogue = std::move(epilogue);
   const std::ptrdiff_t first = tap(input, window, 0, 0);
-  return {"depthwise", [of, input, output, addend, first](const Memory& memory, Workers& workers) {
-            const Cut lines(of->lines(), 1, workers.threads());
-            workers.share(lines.parts, [&](std::size_t part) {
-              const std::size_t begin = part * lines.size;
-              convolve(*of, memory.at(input) + first, addend ? memory.at(*addend) : nullptr,
-                       memory.at(output), begin, std::min(begin + lines.size, of->lines()));
+  return {"depthwise", [of, operands, first](const Memory& memory, Workers& workers) {
+            with_buffers(memory, operands, of->epilogue, [&](Buffers buffers) {
+              buffers.input += first;
+              const Cut lines(of->lines(), 1, workers.threads());
+              workers.share(lines.parts, [&](std::size_t part) {
+                const std::size_t begin = part * lines.size;
+                convolve(*of, buffers, begin, std::min(begin + lines.size, of->lines()));
+              });
             });
           }};
 }

@@ -61,7 +61,8 @@ void normalise_pixel(const Epilogue& epilogue, const float* x, std::size_t chann
   normalise(x, channels, epsilon, row);
   const std::size_t padded = (channels + 15) / 16 * 16;
   const std::uint8_t* nothing = to;  // nothing is added
-  finish(epilogue, row, padded, padded, 0, {1, &nothing, &to});
+  finish(epilogue, row, padded, padded, 0,
+         {1, &nothing, &to, epilogue.scale.data(), epilogue.bias.data()});
 }
 
 /// In place, over the first `count` numbers of a row; what follows up to a whole vector becomes 0.
@@ -181,7 +182,9 @@ class Head {
     product.weights.resize(padded(matrix.channels) * matrix.units * 4);
     pack_into(matrix, product.weights.data());
     const std::size_t panels = Panels(of.channels, groups_at_once()).count;
-    convolve(product, input, input, output, 0, of.columns, 0, panels);
+    convolve(product,
+             {input, input, output, product.epilogue.scale.data(), product.epilogue.bias.data()}, 0,
+             of.columns, 0, panels);
   }
 
   std::size_t size_, queries_, keys_;

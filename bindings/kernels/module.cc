@@ -42,7 +42,8 @@ void bind_values(nb::module_& m) {
       .value("HARD_SIGMOID", Activation::kHardSigmoid)
       .value("GELU", Activation::kGelu)
       .value("TANH", Activation::kTanh)
-      .value("LEAKY_RELU", Activation::kLeakyRelu);
+      .value("LEAKY_RELU", Activation::kLeakyRelu)
+      .value("INVERSE_ROOT", Activation::kInverseRoot);
   nb::enum_<Epilogue::Adds>(m, "Adds")
       .value("NOTHING", Epilogue::Adds::kNothing)
       .value("BEFORE", Epilogue::Adds::kBefore)
@@ -58,6 +59,10 @@ void bind_values(nb::module_& m) {
                               sizes[1], sizes[2], sizes[3], {pitch[0], pitch[1], pitch[2]}};
           },
           "number"_a, "buffer"_a, "offset"_a, "sizes"_a, "pitch"_a);
+
+  nb::class_<Operands>(m, "Operands")
+      .def(nb::init<Tensor, Tensor, std::optional<Tensor>, std::optional<Tensor>>(), "input"_a,
+           "output"_a, "addend"_a.none() = nb::none(), "factors"_a.none() = nb::none());
 
   nb::class_<Window>(m, "Window")
       .def(
@@ -79,6 +84,9 @@ void bind_values(nb::module_& m) {
             self->bias = padded(bias);
           },
           "scale"_a, "bias"_a)
+      .def(
+          "offset", [](Epilogue& self, const Floats& values) { self.offset = padded(values); },
+          "values"_a, "What is added per channel after a factor that is known only at run time.")
       .def_rw("activation", &Epilogue::activation)
       .def_rw("alpha", &Epilogue::alpha)
       .def_rw("beta", &Epilogue::beta)
@@ -103,24 +111,20 @@ void bind_steps(nb::class_<Program>& program) {
   program
       .def(
           "convolution",
-          [](Program& self, const Tensor& input, const Tensor& output,
-             const std::optional<Tensor>& addend, const Window& window, const Weights& weights,
+          [](Program& self, const Operands& operands, const Window& window, const Weights& weights,
              const Epilogue& epilogue) {
-            self.add(convolution(input, output, addend, window, weights.data(), epilogue));
+            self.add(convolution(operands, window, weights.data(), epilogue));
           },
-          "input"_a, "output"_a, "addend"_a.none(), "window"_a, "weights"_a, "epilogue"_a,
-          nb::sig("def convolution(self, input: Tensor, output: Tensor, addend: Tensor | None, "
-                  "window: Window, weights: numpy.typing.NDArray[typing.Any], epilogue: Epilogue)"
-                  " -> None"))
+          "operands"_a, "window"_a, "weights"_a, "epilogue"_a,
+          nb::sig("def convolution(self, operands: Operands, window: Window, "
+                  "weights: numpy.typing.NDArray[typing.Any], epilogue: Epilogue) -> None"))
       .def(
           "depthwise",
-          [](Program& self, const Tensor& input, const Tensor& output,
-             const std::optional<Tensor>& addend, const Window& window, const Floats& weights,
+          [](Program& self, const Operands& operands, const Window& window, const Floats& weights,
              bool whole, const Epilogue& epilogue) {
-            self.add(depthwise(input, output, addend, window, weights.data(), whole, epilogue));
+            self.add(depthwise(operands, window, weights.data(), whole, epilogue));
           },
-          "input"_a, "output"_a, "addend"_a.none(), "window"_a, "weights"_a, "whole"_a,
-          "epilogue"_a)
+          "operands"_a, "window"_a, "weights"_a, "whole"_a, "epilogue"_a)
       .def(
           "border",
           [](Program& self, const Tensor& inner, const std::array<std::size_t, 4>& around,

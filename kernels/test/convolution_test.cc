@@ -16,18 +16,16 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream::kernels::HWY_NAMESPACE {
-void convolve(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
-              std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
-              std::size_t last);
+void convolve(const Convolution& of, const Buffers& buffers, std::size_t begin, std::size_t end,
+              std::size_t first, std::size_t last);
 }  // namespace slipstream::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #if HWY_TARGETS & HWY_AVX3
 namespace slipstream::kernels::N_AVX3_VNNI {
-void convolve(const Convolution& of, const std::uint8_t* input, const std::uint8_t* addend,
-              std::uint8_t* output, std::size_t begin, std::size_t end, std::size_t first,
-              std::size_t last);
+void convolve(const Convolution& of, const Buffers& buffers, std::size_t begin, std::size_t end,
+              std::size_t first, std::size_t last);
 }  // namespace slipstream::kernels::N_AVX3_VNNI
 #endif
 
@@ -37,9 +35,8 @@ namespace {
 HWY_EXPORT(convolve);
 
 using reference::Numbers;
-using Kernel =
-    std::function<void(const Convolution&, const std::uint8_t*, const std::uint8_t*, std::uint8_t*,
-                       std::size_t, std::size_t, std::size_t, std::size_t)>;
+using Kernel = std::function<void(const Convolution&, const Buffers&, std::size_t, std::size_t,
+                                  std::size_t, std::size_t)>;
 
 /// A target, and of AVX3 a level: -1 for the one that convolve() chooses, 1 for that of byte
 /// products.
@@ -163,7 +160,10 @@ struct Case {
 
   void run(const Kernel& kernel, std::size_t begin, std::size_t end, std::size_t first,
            std::size_t last) {
-    kernel(of, input.data(), addend.data(), output.data(), begin, end, first, last);
+    kernel(of,
+           {input.data(), addend.data(), output.data(), of.epilogue.scale.data(),
+            of.epilogue.bias.data()},
+           begin, end, first, last);
   }
   void run_all(const Kernel& kernel) {
     run(kernel, 0, of.pixels(), 0, Panels(channels, groups_at_once()).count);

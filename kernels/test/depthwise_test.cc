@@ -57,7 +57,10 @@ struct Case {
 
   void run() {
     for (std::size_t line = 0; line < of.lines(); ++line) {
-      convolve(of, input.data(), nullptr, output.data(), line, line + 1);
+      convolve(
+          of,
+          {input.data(), nullptr, output.data(), of.epilogue.scale.data(), of.epilogue.bias.data()},
+          line, line + 1);
     }
   }
 

@@ -73,7 +73,7 @@ void read_near_the_end(Number number, std::size_t channels, std::size_t columns,
                  std::memset(memory.at(Tensor{}), 1, size);
                }});
   program.add(
-      depthwise(input, output, std::nullopt,
+      depthwise({input, output, std::nullopt, std::nullopt},
                 {.rows = kernel, .columns = kernel, .row_stride = stride, .column_stride = stride},
                 weights.data(), number == Number::kUInt8, reference::plain(numbers, channels)));
   Aligned<std::uint8_t> result(columns * channels * 4);

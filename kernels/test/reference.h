@@ -105,6 +105,8 @@ inline double activate(const Epilogue& of, double x) {
       return std::tanh(x);
     case Activation::kLeakyRelu:
       return x < 0 ? x * static_cast<double>(of.alpha) : x;
+    case Activation::kInverseRoot:
+      return 1 / std::sqrt(x);
   }
   return x;
 }

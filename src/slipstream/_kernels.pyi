@@ -31,6 +31,8 @@ class Activation(enum.Enum):
 
     LEAKY_RELU = 7
 
+    INVERSE_ROOT = 8
+
 class Adds(enum.Enum):
     NOTHING = 0
 
@@ -46,11 +48,19 @@ class Pooling(enum.Enum):
 class Tensor:
     def __init__(self, number: Number, buffer: int, offset: int, sizes: Sequence[int], pitch: Sequence[int]) -> None: ...
 
+class Operands:
+    def __init__(self, input: Tensor, output: Tensor, addend: Tensor | None = None, factors: Tensor | None = None) -> None: ...
+
 class Window:
     def __init__(self, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int], before: Sequence[int]) -> None: ...
 
 class Epilogue:
     def __init__(self, scale: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None: ...
+
+    def offset(self, values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:
+        """
+        What is added per channel after a factor that is known only at run time.
+        """
 
     @property
     def activation(self) -> Activation: ...
@@ -137,9 +147,9 @@ class Program:
 
     def profile(self, buffers: Sequence[numpy.typing.NDArray[Any]], workers: Workers) -> list[float]: ...
 
-    def convolution(self, input: Tensor, output: Tensor, addend: Tensor | None, window: Window, weights: numpy.typing.NDArray[Any], epilogue: Epilogue) -> None: ...
+    def convolution(self, operands: Operands, window: Window, weights: numpy.typing.NDArray[Any], epilogue: Epilogue) -> None: ...
 
-    def depthwise(self, input: Tensor, output: Tensor, addend: Tensor | None, window: Window, weights: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], whole: bool, epilogue: Epilogue) -> None: ...
+    def depthwise(self, operands: Operands, window: Window, weights: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], whole: bool, epilogue: Epilogue) -> None: ...
 
     def border(self, inner: Tensor, around: Sequence[int], byte: int) -> None: ...
 

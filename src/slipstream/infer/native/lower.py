@@ -305,6 +305,9 @@ def epilogue(
     stretch, shift = 1.0, 0.0
     if isinstance(output, Bytes):
         stretch, shift = 1 / output.scale, float(output.zero)
+    own = bias  # what the factor multiplies too
+    if tail.factor is not None:
+        bias = np.zeros_like(bias) if tail.offset is None else tail.offset.astype(np.float32)
     weight, offset = 1.0, 0.0
     if isinstance(addend, Bytes):
         weight, offset = addend.scale, -addend.scale * addend.zero
@@ -317,9 +320,10 @@ def epilogue(
         bias = bias + offset
     if not active:
         scale, bias, weight = scale * stretch, bias * stretch + shift, weight * stretch
-    made = kernels.Epilogue(
-        np.ascontiguousarray(scale, np.float32), np.ascontiguousarray(bias, np.float32)
-    )
+        own = own * stretch
+    made = kernels.Epilogue(_floats(scale), _floats(bias if tail.factor is None else own))
+    if tail.factor is not None:
+        made.offset(_floats(bias))
     made.activation = getattr(kernels.Activation, tail.activation)
     made.alpha, made.beta = tail.alpha, tail.beta
     made.stretch, made.shift = (stretch, shift) if active else (1.0, 0.0)
@@ -330,6 +334,10 @@ def epilogue(
     made.low, made.high = _clip(tail, output)
     made.output = number_of(output)
     return made
+
+
+def _floats(values: Array) -> Array:
+    return np.ascontiguousarray(values, np.float32)
 
 
 def _clip(tail: Tail, output: Format) -> tuple[float, float]:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Array, Node
 from slipstream.infer.native.formats import Bytes, Format
 from slipstream.infer.native.lower import Lowering
-from slipstream.infer.native.places import Border
+from slipstream.infer.native.places import Border, Place
 from slipstream.infer.native.stages import Tail
 
 
@@ -53,16 +53,31 @@ def constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
     return source, constant.ravel()
 
 
-def format_of_addend(lowering: Lowering, tail: Tail) -> Format:
-    """The format of what the tail adds, which is read; None where it adds nothing."""
+def read_tail(lowering: Lowering, tail: Tail) -> Format:
+    """Read what the tail adds and multiplies by. The format of the addend, None without."""
+    if tail.factor is not None and lowering.format(lowering.read(tail.factor)) is not None:
+        raise UnsupportedError("factors of our kernels are float32")
     if tail.addend is None:
         return None
     return lowering.format(lowering.read(tail.addend))
 
 
-def addend_of(lowering: Lowering, tail: Tail) -> kernels.Tensor | None:
-    """What the tail adds, as kernels take it."""
-    return None if tail.addend is None else lowering.tensor(tail.addend)
+def operands_of(
+    lowering: Lowering,
+    source: str,
+    output: str,
+    tail: Tail,
+    window: Callable[[Place], Place] = lambda place: place,
+    part: Callable[[Place], Place] = lambda place: place,
+) -> kernels.Operands:
+    """What a layer reads and writes: `window` of the input, `part` of the output and the addend."""
+    tensor, place = lowering.tensor, lowering.place
+    return kernels.Operands(
+        tensor(window(place(source))),
+        tensor(part(place(output))),
+        None if tail.addend is None else tensor(part(place(tail.addend))),
+        None if tail.factor is None else tensor(tail.factor),
+    )
 
 
 def fill_border(lowering: Lowering, source: str, border: Border) -> None:

@@ -11,9 +11,11 @@ from slipstream.infer.native.pointwise import multiply, pointwise
 from slipstream.infer.native.products import convolution, linear
 from slipstream.infer.native.stages import Stage
 from slipstream.infer.native.text import attention, layer_norm, softmax
+from slipstream.infer.native.transposed import transposed_convolution
 
 OPERATIONS: dict[str, Callable[[Lowering, Stage], None]] = {
     "Conv": convolution,
+    "ConvTranspose": transposed_convolution,
     "Linear": linear,
     "Gemm": linear,
     "Mul": multiply,
@@ -41,6 +43,7 @@ OPERATIONS: dict[str, Callable[[Lowering, Stage], None]] = {
             "Gelu",
             "Tanh",
             "LeakyRelu",
+            "InverseRoot",
         ),
         pointwise,
     ),

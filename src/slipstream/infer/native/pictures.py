@@ -15,7 +15,7 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Array, Node
 from slipstream.infer.native.formats import Bytes
 from slipstream.infer.native.lower import ONE, Lowering, convert, epilogue
-from slipstream.infer.native.operands import constant_of, window_of
+from slipstream.infer.native.operands import constant_of, operands_of, window_of
 from slipstream.infer.native.places import Border
 from slipstream.infer.native.pointwise import gate_by
 from slipstream.infer.native.stages import ACTIVATIONS, Stage, Tail
@@ -40,13 +40,12 @@ def _small(
     batch = lowering.shape(source)[0]
     lowering.read(source)
     lowering.write(output, (batch, matrix.shape[1]), floats=True)
-    end = epilogue(
-        _gate_tail(node, which), np.ones(matrix.shape[1], np.float32), bias.ravel(), None, None
-    )
+    tail = _gate_tail(node, which)
+    end = epilogue(tail, np.ones(matrix.shape[1], np.float32), bias.ravel(), None, None)
     rows = np.ascontiguousarray(matrix.T).reshape(matrix.shape[1], 1, 1, -1)
 
     def emit(at: Lowering) -> None:
-        at.program.convolution(at.tensor(source), at.tensor(output), None, ONE, rows, end)
+        at.program.convolution(operands_of(at, source, output, tail), ONE, rows, end)
 
     lowering.then(output, emit)
 

@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Array, Node
 from slipstream.infer.native.formats import Bytes
 from slipstream.infer.native.lower import HIGHEST, ONE, Lowering, epilogue
-from slipstream.infer.native.operands import addend_of, constant_operand, format_of_addend
+from slipstream.infer.native.operands import constant_operand, operands_of, read_tail
+from slipstream.infer.native.places import pixels
 from slipstream.infer.native.stages import Stage
 
 
@@ -46,14 +49,14 @@ def _scaled(lowering: Lowering, stage: Stage, source: str, factor: Array, bias: 
     add = np.broadcast_to(bias, channels).astype(np.float32)
     if isinstance(format_, Bytes):
         scale, add = scale * format_.scale, add - scale * format_.scale * format_.zero
-    addend = format_of_addend(lowering, stage.tail)
+    addend = read_tail(lowering, stage.tail)
     output = lowering.write(stage.output)
     end = epilogue(stage.tail, scale, add, lowering.format(output), addend)
     taps = np.ones((1, channels), np.float32)
 
     def emit(at: Lowering) -> None:
-        more = addend_of(at, stage.tail)
-        at.program.depthwise(at.tensor(source), at.tensor(output), more, ONE, taps, True, end)
+        operands = operands_of(at, source, output, stage.tail)
+        at.program.depthwise(operands, ONE, taps, True, end)
 
     lowering.then(output, emit)
 
@@ -75,18 +78,28 @@ def _whole_constant(lowering: Lowering, node: Node) -> str | None:
 def multiply(lowering: Lowering, stage: Stage) -> None:
     """Mul by a constant per channel, or by a tensor that has one number per channel."""
     node = stage.node
-    if any(name in lowering.graph.constants for name in node.inputs):
-        return pointwise(lowering, stage)
     first, second = node.inputs
-    if int(np.prod(lowering.shape(first)[2:])) == 1 and len(lowering.shape(first)) == 4:
+    if _is_pixel(lowering.shape(first)) and first not in lowering.graph.constants:
         first, second = second, first
     shape, factors = lowering.shape(first), lowering.shape(second)
-    if len(shape) != 4 or factors != (*shape[:2], 1, 1):
+    is_factor = (
+        len(shape) == len(factors)
+        and _is_pixel(factors)
+        and pixels(factors)[::3] == pixels(shape)[::3]
+    )
+    if second in lowering.graph.constants or not is_factor:
+        if any(name in lowering.graph.constants for name in node.inputs):
+            return pointwise(lowering, stage)
         raise UnsupportedError(f"our kernels have no Mul of {shape} by {factors}")
     if lowering.format(second) is not None:
         raise UnsupportedError("factors of Mul are float32 in our kernels")
     gate_by(lowering, first, second, stage.output)
     return None
+
+
+def _is_pixel(shape: Sequence[int]) -> bool:
+    """True for one number per channel of each picture, or of each row of a matrix."""
+    return len(shape) in (2, 4) and pixels(shape)[1:3] == (1, 1)
 
 
 def gate_by(lowering: Lowering, source: str, factors: str, output: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from slipstream.infer.graph import Graph
 from slipstream.infer.native.stages import Stage, stages_of
 
-PRODUCTS = frozenset({"Conv", "Linear", "Gemm"})
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm"})
 FLOATS_IN = frozenset({"LayerNormalization", "Attention", "Softmax"})
 FLOATS_OUT = frozenset({"Attention", "Softmax"})
 
@@ -24,6 +24,8 @@ def storable(graph: Graph) -> list[str]:
             barred.update(stage.reads())
         if stage.node.op in FLOATS_OUT:
             barred.update(stage.node.outputs)
+        if stage.tail.factor is not None:
+            barred.add(stage.tail.factor)
         if stage.node.op == "Mul":
             barred.update(name for name in stage.node.inputs if _is_gate(graph, name))
     for stage in reversed(stages):
@@ -46,4 +48,4 @@ def _kind(graph: Graph, name: str) -> str:
 
 def _is_gate(graph: Graph, name: str) -> bool:
     shape = graph.shape(name)
-    return shape is not None and len(shape) == 4 and shape[2:] == (1, 1)
+    return shape is not None and (len(shape) == 2 or shape[2:] == (1, 1))

@@ -14,11 +14,11 @@ from slipstream.infer.graph import Array
 from slipstream.infer.native.formats import BFloat16, Bytes, Format, Weights
 from slipstream.infer.native.lower import ONE, Lowering, epilogue
 from slipstream.infer.native.operands import (
-    addend_of,
     bias_of,
     constant_of,
     fill_border,
-    format_of_addend,
+    operands_of,
+    read_tail,
     window_of,
 )
 from slipstream.infer.native.places import Border
@@ -71,17 +71,16 @@ def _dense(
 ) -> None:
     """`matrix` is (output channels, kernel rows, kernel columns, input channels)."""
     format_ = lowering.format(source)
-    matrix, scale, bias = _for_bytes(format_, matrix, bias)
+    matrix, scale, bias = for_bytes(format_, matrix, bias)
     if isinstance(format_, BFloat16):
         matrix = BFloat16.round(matrix)
-    addend = format_of_addend(lowering, stage.tail)
-    output = lowering.write(stage.output)
+    addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
     end = epilogue(stage.tail, scale, bias, lowering.format(output), addend)
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, border)
-        more = addend_of(at, stage.tail)
-        at.program.convolution(at.tensor(source), at.tensor(output), more, window, matrix, end)
+        operands = operands_of(at, source, output, stage.tail)
+        at.program.convolution(operands, window, matrix, end)
 
     lowering.then(output, emit)
 
@@ -96,29 +95,20 @@ def _depthwise(
     border: Border,
 ) -> None:
     format_ = lowering.format(source)
-    weights, scale, bias = _for_bytes(format_, weights, bias)
+    weights, scale, bias = for_bytes(format_, weights, bias)
     taps = np.ascontiguousarray(weights.reshape(len(weights), -1).T, np.float32)
-    addend = format_of_addend(lowering, stage.tail)
-    output = lowering.write(stage.output)
+    addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
     end = epilogue(stage.tail, scale, bias, lowering.format(output), addend)
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, border)
-        more = addend_of(at, stage.tail)
-        at.program.depthwise(
-            at.tensor(source),
-            at.tensor(output),
-            more,
-            window,
-            taps,
-            isinstance(format_, Bytes),
-            end,
-        )
+        operands = operands_of(at, source, output, stage.tail)
+        at.program.depthwise(operands, window, taps, isinstance(format_, Bytes), end)
 
     lowering.then(output, emit)
 
 
-def _for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:
+def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:
     """Weights, what a sum of products is worth per output channel, and the bias; whole numbers
     where the input is bytes, whose zero counts in every sum."""
     if not isinstance(format_, Bytes):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slipstream.infer.graph import SLIPSTREAM, Graph, Node
+from slipstream.infer.graph import SLIPSTREAM, Array, Graph, Node
 
 ACTIVATIONS = {
     "Silu": "SILU",
@@ -18,16 +18,32 @@ ACTIVATIONS = {
     "Gelu": "GELU",
     "Tanh": "TANH",
     "LeakyRelu": "LEAKY_RELU",
+    "InverseRoot": "INVERSE_ROOT",
 }
 CLIPS = ("Relu", "Clip")
+WITH_FACTOR = ("Conv", "ConvTranspose")
 # Operations whose kernels end in what Tail describes.
-WITH_TAIL = ("Conv", "Linear", "Gemm", "LayerNormalization", "Add", *ACTIVATIONS, *CLIPS)
+WITH_TAIL = (
+    "Conv",
+    "ConvTranspose",
+    "Linear",
+    "Gemm",
+    "LayerNormalization",
+    "Add",
+    *ACTIVATIONS,
+    *CLIPS,
+)
 
 
 @dataclass
 class Tail:
-    """activation(value [+ addend]) [+ addend], then cut to [low, high]."""
+    """activation(value [* factor + offset] [+ addend]) [+ addend], then cut to [low, high].
 
+    The factor is a value, one number per channel, for a batch of one; the offset is constant.
+    """
+
+    factor: str | None = None
+    offset: Array | None = None
     addend: str | None = None
     after: bool = False
     activation: str = "NONE"
@@ -39,7 +55,12 @@ class Tail:
     @property
     def cuts(self) -> bool:
         """True where it ends in a clip."""
-        return np.isfinite(self.low) or np.isfinite(self.high)
+        return bool(np.isfinite(self.low) or np.isfinite(self.high))
+
+    @property
+    def is_linear(self) -> bool:
+        """True where nothing but a factor and an offset is there yet."""
+        return self.addend is None and self.activation == "NONE" and not self.cuts
 
 
 @dataclass
@@ -53,8 +74,7 @@ class Stage:
     def reads(self) -> Iterator[str]:
         """Values that it reads, constants too."""
         yield from (name for name in self.node.inputs if name)
-        if self.tail.addend is not None:
-            yield self.tail.addend
+        yield from (name for name in (self.tail.factor, self.tail.addend) if name is not None)
 
 
 def stages_of(graph: Graph) -> list[Stage]:
@@ -95,6 +115,8 @@ def _begin(graph: Graph, node: Node, tail: Tail) -> None:
 def _take(graph: Graph, node: Node, stage: Stage) -> bool:
     """Let the stage's kernel do `node` too, if it can; its tail says so then."""
     tail = stage.tail
+    if tail.is_linear and (_scale(graph, node, stage) or _shift(graph, node, stage)):
+        return True
     if node.op == "Add" and tail.addend is None and not tail.cuts:
         other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
         if other in graph.constants or graph.shape(other) != graph.shape(stage.output):
@@ -106,6 +128,34 @@ def _take(graph: Graph, node: Node, stage: Stage) -> bool:
     if node.op in ACTIVATIONS or node.op in CLIPS:
         return _activate(graph, node, tail)
     return False
+
+
+def _scale(graph: Graph, node: Node, stage: Stage) -> bool:
+    """Mul by a value that has one number per channel."""
+    if node.op != "Mul" or stage.node.op not in WITH_FACTOR or stage.tail.factor is not None:
+        return False
+    other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
+    shape = graph.shape(stage.output)
+    if other in graph.constants or shape is None or len(shape) != 4:
+        return False
+    if graph.shape(other) != (1, shape[1], 1, 1):
+        return False
+    stage.tail.factor = other
+    return True
+
+
+def _shift(graph: Graph, node: Node, stage: Stage) -> bool:
+    """Add of a constant per channel after such a factor."""
+    if node.op != "Add" or stage.tail.factor is None or stage.tail.offset is not None:
+        return False
+    other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
+    offset, shape = graph.constants.get(other), graph.shape(stage.output)
+    if offset is None or shape is None or offset.shape[-3:] != (shape[1], 1, 1):
+        return False
+    if offset.size != shape[1] or offset.ndim > 4:
+        return False
+    stage.tail.offset = offset.ravel()
+    return True
 
 
 def _activate(graph: Graph, node: Node, tail: Tail) -> bool:

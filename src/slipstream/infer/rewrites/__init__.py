@@ -18,6 +18,7 @@ from slipstream.infer.rewrites import (
     attention,
     cleanup,
     constants,
+    homogeneous,
     modulation,
     norm,
     squeeze_excite,
@@ -38,7 +39,11 @@ EARLY_REWRITES = (
     *modulation.REWRITES,
 )
 
-REWRITES: tuple[Rewrite, ...] = (*EARLY_REWRITES, *affine.LATE_REWRITES)
+REWRITES: tuple[Rewrite, ...] = (
+    *EARLY_REWRITES,
+    *affine.LATE_REWRITES,
+    *homogeneous.LATE_REWRITES,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,9 +154,16 @@ def _pixels(write: _Writer, node: Node) -> list[Node]:
     return write.nodes
 
 
+def _inverse_root(write: _Writer, node: Node) -> list[Node]:
+    (x,) = node.inputs
+    write("Reciprocal", write("Sqrt", x), to=node.output)
+    return write.nodes
+
+
 EXPANSIONS: dict[str, Callable[[_Writer, Node], list[Node]]] = {
     "Attention": _attention,
     "Gelu": _gelu,
+    "InverseRoot": _inverse_root,
     "Linear": _linear,
     "Pixels": _pixels,
     "RmsNorm": _rms_norm,

@@ -1,4 +1,4 @@
-"""Conv, of all channels and of each by itself."""
+"""Conv and ConvTranspose, of all channels and of each by itself."""
 
 from __future__ import annotations
 
@@ -79,3 +79,82 @@ def test_many_pixels(check, kind, sketch, kernel):
 def test_without_bias(check, kind, sketch):
     x = sketch.input(1, 8, 4, 4)
     check(sketch.done(sketch("Conv", x, sketch.weights(8, 8, 3, 3))), kind)
+
+
+@pytest.mark.parametrize("factor_first", [False, True])
+@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize("tail", ["", "shift", "LeakyRelu", "shift LeakyRelu", "shift add"])
+def test_factor(check, kind, sketch, factor_first, depthwise, tail):
+    """One number per channel, which is known only when the program runs."""
+    x, factor = sketch.input(1, 24, 6, 5), sketch.input(1, 24, 1, 1)
+    y = sketch.conv(x, 24, 3, 24 if depthwise else 1)
+    y = sketch("Mul", *((factor, y) if factor_first else (y, factor)))
+    if "shift" in tail:
+        y = sketch("Add", y, sketch.vector(1, 24, 1, 1))
+    if "LeakyRelu" in tail:
+        y = sketch("LeakyRelu", y, alpha=0.2)
+    if "add" in tail:
+        y = sketch("Add", y, x)
+    check(sketch.done(y), kind, room=2)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_factor_of_each_picture(check, kind, sketch, batch):
+    x, factor = sketch.input(batch, 16, 4, 4), sketch.input(batch, 16, 1, 1)
+    check(sketch.done(sketch("Mul", sketch.conv(x, 16), factor)), kind, room=2)
+
+
+def transposed(sketch, x, into, kernel, *, depthwise=False, **more):
+    channels = sketch.shape(x)[1]
+    group = channels if depthwise else 1
+    size = (kernel, kernel) if isinstance(kernel, int) else kernel
+    weights = sketch.weights(channels, into // group, *size)
+    return sketch("ConvTranspose", x, weights, sketch.vector(into), group=group, **more)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, (2, 3), (4, 1)])
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_transposed_windows(check, kind, sketch, kernel, stride, depthwise):
+    x = sketch.input(2, 20, 4, 5)
+    y = transposed(sketch, x, 20, kernel, depthwise=depthwise, strides=[stride, stride])
+    check(sketch.done(y), kind)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"pads": [1, 1, 1, 1]},
+        {"pads": [1, 0, 2, 1]},
+        {"pads": [3, 3, 0, 0]},
+        {"pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+        {"output_padding": [1, 0]},
+        {"strides": [3, 1]},
+        {"strides": [1, 2], "pads": [0, 1, 1, 0]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_transposed_padding(check, kind, sketch, more, depthwise):
+    x = sketch.input(1, 16, 5, 4)
+    more = {"strides": [2, 2], **more}
+    check(sketch.done(transposed(sketch, x, 16, 4, depthwise=depthwise, **more)), kind)
+
+
+@pytest.mark.parametrize(("channels", "into"), [(3, 5), (17, 40), (64, 3)])
+def test_transposed_channels(check, kind, sketch, channels, into):
+    x = sketch.input(1, channels, 3, 3)
+    check(sketch.done(transposed(sketch, x, into, 3, strides=[2, 2])), kind)
+
+
+@pytest.mark.parametrize("tail", ["factor", "LeakyRelu", "add"])
+def test_transposed_tail(check, kind, sketch, tail):
+    x = sketch.input(1, 16, 4, 4)
+    y = transposed(sketch, x, 16, 4, strides=[2, 2], pads=[1, 1, 1, 1])
+    if tail == "factor":
+        y = sketch("Mul", y, sketch.input(1, 16, 1, 1))
+    elif tail == "add":
+        y = sketch("Add", y, sketch.conv(sketch.input(1, 16, 8, 8), 16))
+    else:
+        y = sketch("LeakyRelu", y)
+    check(sketch.done(y), kind, room=2)

@@ -136,3 +136,27 @@ def test_gate(check, kind, sketch, channels, first):
     x = sketch.input(3, channels, 5, 4)
     gate = sketch("Sigmoid", sketch("GlobalAveragePool", x))
     check(sketch.done(sketch("Mul", *((gate, x) if first else (x, gate)))), kind)
+
+
+@pytest.mark.parametrize("shape", [(1, 24), (5, 17), (2, 16, 1, 1)])
+def test_product_of_two_values(check, sketch, shape):
+    """One number per channel times another; storing them as bytes is tested with layers."""
+    check(sketch.done(sketch("Mul", sketch.input(*shape), sketch.input(*shape))), "float32")
+
+
+def test_square(check, sketch):
+    x = sketch.input(3, 40)
+    check(sketch.done(sketch("Mul", x, x)), "float32")
+
+
+def test_constant_times_factors(check, sketch):
+    y = sketch("Mul", sketch.vector(1, 16, 4, 4), sketch.input(1, 16, 1, 1))
+    check(sketch.done(y), "float32")
+
+
+def test_inverse_root(check, sketch):
+    """After a layer whose sums are positive, as in demodulation."""
+    x = sketch.input(2, 40)
+    weights = sketch.constant(sketch.random.random((40, 24)))
+    y = sketch("Linear", sketch("Mul", x, x), weights, sketch.constant(sketch.random.random(24)))
+    check(sketch.done(sketch("InverseRoot", y)), "float32")
