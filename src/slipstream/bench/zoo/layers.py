@@ -29,6 +29,7 @@ NUM_CLASSES = 1000
 PICTURE_SIZE = 224  # of the classifiers
 SEED = 20
 NUM_CALIBRATION_PICTURES = 4
+NUM_COMPARED_PICTURES = 12  # with which a classifier's last layer compares
 BRANCH_GAIN = 0.2  # of what is added to a shortcut, beside the shortcut's 1
 SHIFT = 0.4  # of what batch normalisation gives, in its standard deviations
 
@@ -85,20 +86,28 @@ def settle(make: Callable[[], nn.Module], calibration: Tensor | None = None) -> 
 
 
 def settle_classifier(make: Callable[[], nn.Module]) -> nn.Module:
-    """Returns a settled network whose logits are 0 in the mean of the calibration's pictures.
+    """Returns a settled network whose logits tell pictures apart, and are 0 in their mean.
 
-    Without that, a random network answers nearly the same to each picture, and what computes it
-    wrongly errs little beside that answer.
+    A random last layer gives nearly the same answer to each picture, and errors stand out beside
+    what little differs. So this one compares features with those of some pictures, as a trained one
+    compares them with those of classes.
 
     Args:
         make: constructs a network of float32 [batch, 3, 224, 224] to logits [batch, 1000]; its last
             layer is linear.
     """
-    pictures = calibration_pictures(PICTURE_SIZE)
-    model = settle(make, pictures)
+    model = settle(make, calibration_pictures(PICTURE_SIZE))
     *_, head = (module for module in model.modules() if isinstance(module, nn.Linear))
-    with torch.no_grad():
-        head.bias -= model(pictures).mean(0)
+    features: list[Tensor] = []
+    listening = head.register_forward_pre_hook(lambda _head, given: features.append(given[0]))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(SEED)
+        model(calibration_pictures(PICTURE_SIZE, NUM_COMPARED_PICTURES))
+        listening.remove()
+        mean = features[0].mean(0)
+        weights = torch.randn(NUM_CLASSES, NUM_COMPARED_PICTURES) @ (features[0] - mean)
+        head.weight.copy_(weights / weights.std() / math.sqrt(len(mean)))
+        head.bias.copy_(-(head.weight @ mean))
     return model
 
 
@@ -115,9 +124,9 @@ def picture(seed: int, size: int) -> NDArray[np.float32]:
     return (shaped / shaped.std(axis=(2, 3), keepdims=True)).astype(np.float32)
 
 
-def calibration_pictures(size: int) -> Tensor:
-    """Returns a batch of pictures for `settle`: float32 [4, 3, size, size]."""
-    pictures = [picture(SEED + number, size) for number in range(NUM_CALIBRATION_PICTURES)]
+def calibration_pictures(size: int, count: int = NUM_CALIBRATION_PICTURES) -> Tensor:
+    """Returns a batch of pictures for `settle`: float32 [count, 3, size, size]."""
+    pictures = [picture(SEED + number, size) for number in range(count)]
     return torch.from_numpy(np.concatenate(pictures))
 
 
