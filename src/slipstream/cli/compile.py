@@ -29,6 +29,7 @@ EXAMPLES = """\b
 \b
 MODEL is an ONNX file, a .pt2 file of torch.export, or the factory of a PyTorch module:
 package.module:function, which returns the module or (module, its example inputs).
+Of Caffe it is net.prototxt, with net.caffemodel beside it or named by --weights.
 Without --data there is no int8: it stays in floating point.
 Load the result with slipstream.infer.load("model.slip").
 [bold]Exit code[/bold]: 1 where no candidate keeps to the budget, 2 for wrong usage.
@@ -103,6 +104,9 @@ def compile_model(
     shape: Annotated[
         list[str] | None, typer.Option(help="NAME=1,3,224,224 of an input whose shape is open.")
     ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="File of the weights; default the one beside MODEL.")
+    ] = None,
     size: Annotated[
         int | None, typer.Option(min=1, help="Pictures: pixels of the shorter side before the cut.")
     ] = None,
@@ -125,6 +129,7 @@ def compile_model(
             model,
             output,
             shapes=dict(parse_shape(text) for text in shape or ()),
+            weights=weights,
             data=data,
             pictures=_pictures(size, mean, std),
             budget=parse_points(budget),

@@ -26,6 +26,7 @@ def compile_model(
     *,
     example_inputs: object = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    weights: str | Path | None = None,
     data: Any = None,
     pictures: PictureOptions | None = None,
     budget: float = 0.3,
@@ -45,6 +46,8 @@ def compile_model(
         output: the file to write, model.slip by custom. An existing one is replaced.
         example_inputs: of a module: arrays in the order of its arguments, or by name.
         shapes: by name, of inputs whose dimensions the model leaves open.
+        weights: the file of a model's weights where they are not in the model, net.caffemodel;
+            default the one beside it.
         data: samples, which int8 needs: a folder, an .npz file, "package.module:loader" or an
             iterable; see `slipstream.infer.data.load_data`.
         pictures: how a folder of pictures is read.
@@ -68,7 +71,7 @@ def compile_model(
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
     tell("the model is imported", 0.0)
-    imported = load_model(model, example_inputs, shapes=shapes)
+    imported = load_model(model, example_inputs, shapes=shapes, weights=weights)
     samples = None if data is None else load_data(data, imported.graph, pictures)
     found = search(imported, goal, samples, tell)
     report = _report(imported, goal, found, time.monotonic() - begin)

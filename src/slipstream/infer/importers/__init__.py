@@ -13,6 +13,7 @@ from typing import Any
 from slipstream.errors import UsageError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.graph import Graph
+from slipstream.infer.importers.by_file import read_by_file
 from slipstream.infer.importers.onnx_models import read_onnx
 from slipstream.infer.importers.shapes import fix_shapes
 from slipstream.infer.importers.shapes import parse_shape as parse_shape
@@ -20,7 +21,8 @@ from slipstream.infer.importers.torch_modules import Exported, export, is_torch,
 
 SUPPORTED = (
     "an ONNX model (a .onnx file, or its bytes), a torch.nn.Module or torch.export.ExportedProgram,"
-    " a .pt2 file, or package.module:factory that returns a module or (module, inputs)"
+    " a .pt2 file, a .prototxt file of Caffe, or package.module:factory that returns a module or"
+    " (module, inputs)"
 )
 FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -47,20 +49,29 @@ def load_model(
     example_inputs: object = None,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    weights: str | Path | None = None,
 ) -> Imported:
     """Import a model.
 
     Args:
         source: ONNX, as a path or bytes; a PyTorch module or exported program, as an object, as the
             path of a .pt2 file, or as the name of its factory, "package.module:function". A factory
-            takes no arguments; it may return the module and its example inputs.
+            takes no arguments; it may return the module and its example inputs. Of Caffe the path
+            of net.prototxt.
         example_inputs: for modules: an array, a sequence in the order of the arguments, or a
             dictionary by argument.
         shapes: of inputs that the model leaves open, by name.
+        weights: of models whose weights are a file of their own; default the one beside it.
 
     Raises UsageError for what cannot be imported, and says why, operator by operator.
     """
     chosen = dict(shapes or {})
+    if isinstance(source, (str, Path)):
+        found = read_by_file(Path(source), None if weights is None else Path(weights), chosen)
+        if found is not None:
+            return Imported(found[0], None, str(source), found[1])
+    if weights is not None:
+        raise UsageError(f"weights are {weights}, but the model has no file of weights of its own")
     if isinstance(source, (str, Path)) and not _is_factory(str(source)):
         path = Path(source)
         if path.suffix == ".pt2":

@@ -1,0 +1,89 @@
+"""Caffe: a .prototxt file says what the network does, a .caffemodel file holds its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from slipstream.errors import UsageError
+from slipstream.infer.graph import Graph
+from slipstream.infer.importers.builder import Builder, refuse_all
+from slipstream.infer.importers.caffe import arrange, boxes, pointwise, products, windows
+from slipstream.infer.importers.caffe.network import Layer, Network, read_network
+
+Convert = Callable[[Builder, Layer, list[str]], "str | list[str]"]
+
+LAYERS: dict[str, Convert] = {
+    **products.LAYERS,
+    **windows.LAYERS,
+    **pointwise.LAYERS,
+    **arrange.LAYERS,
+    **boxes.LAYERS,
+}
+
+
+def read_caffe(
+    prototxt: Path, caffemodel: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Graph, tuple[str, ...]]:
+    """The graph of a network as it is when tested, and what was left out.
+
+    Args:
+        prototxt: layers of the newer form, or `layers` of the older.
+        caffemodel: the weights, found by the layers' names.
+        shapes: of inputs, instead of those that the prototxt says.
+
+    Raises UsageError where a file cannot be read, for layers that are not known (all by name), and
+    for weights and shapes that do not suit.
+    """
+    network = read_network(prototxt, caffemodel)
+    found = [windows.kind(layer) for layer in network.layers]
+    refuse_all(str(prototxt), found, list(LAYERS))
+    builder = Builder(network.name)
+    blobs = _inputs(builder, network, shapes, str(prototxt))
+    for layer in network.layers:
+        _import(builder, layer, blobs)
+    read = {bottom for layer in network.layers for bottom in layer.bottoms}
+    outputs = _unread(network) or sorted(blobs.keys() - read)
+    return builder.finish({name: blobs[name] for name in outputs}), tuple(network.notes)
+
+
+def _inputs(
+    builder: Builder, network: Network, shapes: Mapping[str, tuple[int, ...]], where: str
+) -> dict[str, str]:
+    strange = sorted(shapes.keys() - network.inputs.keys())
+    if strange:
+        raise UsageError(
+            f"{where}: no input {', '.join(strange)}; it has {', '.join(network.inputs)}"
+        )
+    for name, declared in network.inputs.items():
+        shape = shapes.get(name, declared)
+        if not shape:
+            raise UsageError(
+                f"{where}: it does not say the shape of {name!r}; say --shape {name}=1,3,224,224"
+            )
+        builder.input(name, shape)
+    return {name: name for name in network.inputs}
+
+
+def _import(builder: Builder, layer: Layer, blobs: dict[str, str]) -> None:
+    """Add a layer; `blobs` says which value a blob is at this point, as layers may replace it."""
+    builder.where = layer.title
+    missing = [name for name in layer.bottoms if name not in blobs]
+    if missing or not layer.tops:
+        what = f"reads {', '.join(missing)}, which nothing gives" if missing else "gives nothing"
+        raise UsageError(f"{layer.title}: it {what}")
+    made = LAYERS[layer.type](builder, layer, [blobs[name] for name in layer.bottoms])
+    results = [made] if isinstance(made, str) else made
+    if len(results) != len(layer.tops):
+        raise UsageError(f"{layer.title}: it gives {len(layer.tops)} blobs, not {len(results)}")
+    blobs.update(zip(layer.tops, results, strict=True))
+
+
+def _unread(network: Network) -> list[str]:
+    """Blobs that no later layer reads, in the order of the layers."""
+    waiting: dict[str, None] = {}
+    for layer in network.layers:
+        for name in layer.bottoms:
+            waiting.pop(name, None)
+        waiting.update(dict.fromkeys(layer.tops))
+    return list(waiting)

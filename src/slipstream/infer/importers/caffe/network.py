@@ -1,0 +1,203 @@
+"""The layers of a Caffe network that count when it is used, with their weights."""
+
+# NumPy's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slipstream.errors import UsageError
+from slipstream.infer.graph import Array
+from slipstream.infer.importers.caffe.text import Message, read_text
+from slipstream.infer.importers.caffe.wire import Blobs, read_blobs
+
+# Layers of the older form, `layers { type: CONVOLUTION }`, are named in capitals; those that are
+# not here become Inner_Product's like: the words of the name put together.
+V1_TYPES = {
+    "ABSVAL": "AbsVal",
+    "ARGMAX": "ArgMax",
+    "BNLL": "BNLL",
+    "HDF5_DATA": "HDF5Data",
+    "LRN": "LRN",
+    "MVN": "MVN",
+    "RELU": "ReLU",
+    "SOFTMAX_LOSS": "SoftmaxWithLoss",
+    "TANH": "TanH",
+}
+DATA_LAYERS = (
+    "Input",
+    "Data",
+    "AnnotatedData",
+    "DummyData",
+    "HDF5Data",
+    "ImageData",
+    "MemoryData",
+    "WindowData",
+)
+FOR_TRAINING = (
+    "Accuracy",
+    "DetectionEvaluate",
+    "HDF5Output",
+    "HingeLoss",
+    "EuclideanLoss",
+    "ContrastiveLoss",
+    "InfogainLoss",
+    "MultiBoxLoss",
+    "MultinomialLogisticLoss",
+    "SigmoidCrossEntropyLoss",
+    "Silence",
+    "SoftmaxWithLoss",
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: its type by the newer name, the blobs it reads and gives, its weights."""
+
+    name: str
+    type: str
+    bottoms: list[str]
+    tops: list[str]
+    message: Message
+    blobs: list[Array]
+
+    @property
+    def title(self) -> str:
+        """For people: the name and the type."""
+        return f"{self.name} ({self.type})"
+
+    def blob(self, index: int, shape: tuple[int, ...]) -> Array:
+        """Weights, of a shape of as many elements as they have; UsageError for others."""
+        if index >= len(self.blobs):
+            raise UsageError(
+                f"{self.title}: it needs {index + 1} blobs of weights and the caffemodel has"
+                f" {len(self.blobs)}; are the two files of one network?"
+            )
+        found = self.blobs[index]
+        if found.size != math.prod(shape):
+            raise UsageError(
+                f"{self.title}: blob {index} of the caffemodel has the shape {found.shape}, not"
+                f" {shape}; are the two files of one network?"
+            )
+        return found.reshape(shape)
+
+    def only(self, x: list[str], count: int) -> None:
+        """UsageError unless it reads `count` blobs."""
+        if len(x) != count:
+            raise UsageError(f"{self.title}: it reads {len(x)} blobs; allowed: {count}")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network.
+
+    Args:
+        name: of the network.
+        inputs: shapes by name; None where the files do not say it.
+        layers: those that compute something, in the order in which they run.
+        notes: what was left out, each a sentence.
+    """
+
+    name: str
+    inputs: dict[str, tuple[int, ...] | None]
+    layers: list[Layer]
+    notes: list[str] = field(default_factory=list[str])
+
+
+def read_network(prototxt: Path, caffemodel: Path) -> Network:
+    """The network of two files; UsageError where they cannot be read."""
+    message = read_text(prototxt)
+    found = [layer for layer in _layers(message, read_blobs(caffemodel), str(prototxt)) if layer]
+    if not found:
+        raise UsageError(f"{prototxt}: it has no layers")
+    layers = [layer for layer in found if layer.type not in (*DATA_LAYERS, *FOR_TRAINING)]
+    left_out = sorted({layer.title for layer in found if layer.type in FOR_TRAINING})
+    shapes = _net_inputs(message)
+    for layer in found:
+        if layer.type in DATA_LAYERS:
+            shapes.update(_data_shapes(layer))
+    used = {bottom for layer in layers for bottom in layer.bottoms}
+    notes = [f"layers for training were left out: {', '.join(left_out)}"] if left_out else []
+    inputs = {name: shape for name, shape in shapes.items() if name in used}
+    return Network(message.text("name", prototxt.stem), inputs, layers, notes)
+
+
+def _layers(message: Message, blobs: Blobs, where: str) -> list[Layer]:
+    newer, older = message.messages("layer"), message.messages("layers")
+    if newer and older:
+        raise UsageError(f"{where}: it has both `layer` and `layers`; allowed: one of the two")
+    return [
+        _layer(item, blobs, where, is_older=bool(older))
+        for item in [*newer, *older]
+        if _is_used(item, message.message("state"))
+    ]
+
+
+def _layer(message: Message, blobs: Blobs, where: str, *, is_older: bool) -> Layer:
+    name, kind = message.text("name"), message.text("type")
+    if not kind:
+        raise UsageError(f"{where}: layer {name!r} has no type; older forms cannot be read")
+    if is_older:
+        words = "".join(word.capitalize() for word in kind.split("_"))
+        kind = V1_TYPES.get(kind, words)
+    message.where = f"{name} ({kind})"
+    return Layer(
+        name or kind,
+        kind,
+        message.texts("bottom"),
+        message.texts("top"),
+        message,
+        blobs.get(name, []),
+    )
+
+
+def _is_used(layer: Message, state: Message) -> bool:
+    """Whether the layer's rules include it when the network is tested."""
+    included, excluded = layer.messages("include"), layer.messages("exclude")
+    if included:
+        return any(_meets(rule, state) for rule in included)
+    return not any(_meets(rule, state) for rule in excluded)
+
+
+def _meets(rule: Message, state: Message) -> bool:
+    level, stages = state.integer("level", 0), state.texts("stage")
+    return (rule.choice("phase", ("TRAIN", "TEST")) == "TEST" or not rule.has("phase")) and (
+        rule.integer("min_level", level) <= level <= rule.integer("max_level", level)
+        and all(stage in stages for stage in rule.texts("stage"))
+        and not any(stage in stages for stage in rule.texts("not_stage"))
+    )
+
+
+def _net_inputs(message: Message) -> dict[str, tuple[int, ...] | None]:
+    names = message.texts("input")
+    shapes = [tuple(item.integers("dim")) for item in message.messages("input_shape")]
+    sizes = message.integers("input_dim")
+    if not shapes:
+        shapes = [tuple(sizes[at : at + 4]) for at in range(0, len(sizes), 4)]
+    return _by_name(names, shapes)
+
+
+def _data_shapes(layer: Layer) -> Mapping[str, tuple[int, ...] | None]:
+    message = layer.message
+    if layer.type == "MemoryData":
+        options = message.message("memory_data_param")
+        fields = ("batch_size", "channels", "height", "width")
+        return _by_name(layer.tops, [tuple(options.integer(name, 0) for name in fields)])
+    if layer.type == "DummyData":
+        options = message.message("dummy_data_param")
+        sizes = [options.integers(name) for name in ("num", "channels", "height", "width")]
+        if any(sizes):
+            return _by_name(layer.tops, list(zip(*sizes, strict=False)))
+    else:
+        options = message.message("input_param")
+    shapes = [tuple(item.integers("dim")) for item in options.messages("shape")]
+    return _by_name(layer.tops, shapes * len(layer.tops) if len(shapes) == 1 else shapes)
+
+
+def _by_name(names: list[str], shapes: list[tuple[int, ...]]) -> dict[str, tuple[int, ...] | None]:
+    padded = [*shapes, *[None] * len(names)]
+    return dict(zip(names, padded, strict=False))

@@ -1,0 +1,118 @@
+"""Layers that look at windows: pooling with Caffe's rounding, local response normalisation."""
+
+# NumPy's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from slipstream.errors import UsageError
+from slipstream.infer.importers.builder import Builder
+from slipstream.infer.importers.caffe.network import Layer
+from slipstream.infer.importers.caffe.products import pair
+from slipstream.infer.importers.caffe.text import Message
+
+POOLS = ("MAX", "AVE", "STOCHASTIC")
+REGIONS = ("ACROSS_CHANNELS", "WITHIN_CHANNEL")
+
+
+def kind(layer: Layer) -> str:
+    """The type, with what decides whether it can be imported."""
+    if layer.type == "Pooling":
+        pool = layer.message.message("pooling_param").choice("pool", POOLS)
+        return "Pooling" if pool != "STOCHASTIC" else "Pooling of STOCHASTIC"
+    return layer.type
+
+
+def _pooling(builder: Builder, layer: Layer, x: list[str]) -> str:
+    """Rounded up, unless it says otherwise; windows that begin in the far padding are left out.
+
+    A mean is over what of the window lies in the picture or its padding, as in Caffe.
+    """
+    layer.only(x, 1)
+    options = layer.message.message("pooling_param")
+    shape = builder.shape(x[0])
+    if len(shape) != 4:
+        raise UsageError(f"{layer.title}: its blob has the shape {shape}; allowed: 4 dimensions")
+    is_max = options.choice("pool", POOLS) == "MAX"
+    if options.flag("global_pooling", False):
+        return builder.add("GlobalMaxPool" if is_max else "GlobalAveragePool", x[0])
+    kernel = pair(options, ("kernel_size", "kernel_h", "kernel_w"), 0, 1)
+    strides = pair(options, ("stride", "stride_h", "stride_w"), 1, 1)
+    pads = pair(options, ("pad", "pad_h", "pad_w"), 0, 0)
+    counts = _counts(options, shape[2:], kernel, strides, pads)
+    ends = [
+        max((count - 1) * stride + window - size - pad, 0)
+        for count, stride, window, size, pad in zip(
+            counts, strides, kernel, shape[2:], pads, strict=True
+        )
+    ]
+    windows = {"kernel_shape": kernel, "strides": strides, "pads": [*pads, *ends]}
+    if is_max:
+        return builder.add("MaxPool", x[0], **windows)
+    if not any(pads):
+        return builder.add("AveragePool", x[0], count_include_pad=0, **windows)
+    result = builder.add("AveragePool", x[0], count_include_pad=1, **windows)
+    for axis in (0, 1):
+        if ends[axis] > pads[axis]:
+            inside = shape[2 + axis] + 2 * pads[axis]
+            begins = np.arange(counts[axis]) * strides[axis]
+            factors = kernel[axis] / np.minimum(kernel[axis], inside - begins)
+            column = factors.reshape((-1, 1) if axis == 0 else (1, -1))
+            result = builder.add("Mul", result, builder.constant("inside", column))
+    return result
+
+
+def _counts(
+    options: Message,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+) -> list[int]:
+    """How many windows there are, downwards and across."""
+    is_floor = options.choice("round_mode", ("CEIL", "FLOOR")) == "FLOOR"
+    is_floor = is_floor or not options.flag("ceil_mode", True)
+    counts: list[int] = []
+    for size, window, stride, pad in zip(sizes, kernel, strides, pads, strict=True):
+        span = size + 2 * pad - window
+        count = 1 + (span // stride if is_floor else -(-span // stride))
+        if any(pads) and (count - 1) * stride >= size + pad:
+            count -= 1
+        if pad >= window or count < 1 or (count - 1) * stride >= size + pad:
+            raise UsageError(
+                f"{options.where}: windows of {window} at every {stride}, padding {pad}, lie"
+                f" outside a picture of {size}"
+            )
+        counts.append(count)
+    return counts
+
+
+def _lrn(builder: Builder, layer: Layer, x: list[str]) -> str:
+    layer.only(x, 1)
+    options = layer.message.message("lrn_param")
+    size = options.integer("local_size", 5)
+    alpha, beta = options.number("alpha", 1.0), options.number("beta", 0.75)
+    if size < 1 or size % 2 == 0 or size > 2**20:
+        raise UsageError(f"{layer.title}: local_size is {size}; allowed: odd numbers")
+    if options.choice("norm_region", REGIONS) == "ACROSS_CHANNELS":
+        bias = options.number("k", 1.0)
+        return builder.add("LRN", x[0], size=size, alpha=alpha, beta=beta, bias=bias)
+    squares = builder.add("Mul", x[0], x[0])
+    mean = builder.add(
+        "AveragePool",
+        squares,
+        kernel_shape=[size, size],
+        pads=[size // 2] * 4,
+        strides=[1, 1],
+        count_include_pad=1,
+    )
+    scaled = builder.add("Mul", mean, builder.constant("alpha", alpha))
+    shifted = builder.add("Add", scaled, builder.constant("one", 1.0))
+    return builder.add("Div", x[0], builder.add("Pow", shifted, builder.constant("beta", beta)))
+
+
+LAYERS = {"Pooling": _pooling, "LRN": _lrn}
