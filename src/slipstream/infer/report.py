@@ -33,6 +33,7 @@ class Candidate(BaseModel):
         rewrites: it ran the rewritten graph, not the one imported.
         streams: calls at a time.
         method: for int8, how ranges were found.
+        kept: of a mixture: values that could be bytes and stay in floating point, in `rest`.
         state: what became of it.
         reason: why it was not measured, rejected or failed; "" otherwise.
         snr_db: signal to noise of its results beside the reference's, in dB, 200 if equal.
@@ -51,6 +52,8 @@ class Candidate(BaseModel):
     rewrites: bool = True
     streams: int = 1
     method: str | None = None
+    kept: int = 0
+    rest: Precision = "fp32"
     state: State
     reason: str = ""
     snr_db: float | None = None
@@ -65,7 +68,8 @@ class Candidate(BaseModel):
     @property
     def title(self) -> str:
         """Its name for people."""
-        words = [self.engine, *([self.precision] if self.precision else [])]
+        precision = f"{self.precision}+{self.rest}" if self.kept else self.precision
+        words = [self.engine, *([precision] if precision else [])]
         if self.streams > 1:
             words.append(f"x{self.streams}")
         return " ".join(words)
@@ -163,6 +167,8 @@ def _cells(item: Candidate, has_labels: bool) -> list[str]:
     loss = [_number(item.top1_loss, "+.2f")] if has_labels else []
     words = [item.state.value, *([item.reason] if item.reason else [])]
     method = f"; ranges by {item.method}" if item.method else ""
+    if item.kept:
+        method += f"; {item.kept} values in {item.rest}"
     return [
         item.title,
         "rewritten" if item.rewrites else "as imported",

@@ -17,10 +17,12 @@ from slipstream.infer.accuracy import Comparison
 from slipstream.infer.data import Sample, Samples, synthetic
 from slipstream.infer.engines import ENGINES, Engine, Precision, Recipe
 from slipstream.infer.engines.inductor import Inductor
+from slipstream.infer.engines.protocol import Profiled
 from slipstream.infer.goal import Goal
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported
 from slipstream.infer.measure import interleave
+from slipstream.infer.mixture import Case, Mixture
 from slipstream.infer.native.precision import storable
 from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observe
 from slipstream.infer.report import Candidate, State
@@ -34,7 +36,9 @@ MOST_CALIBRATION = 64
 FEW = 8  # samples that are not divided; methods of calibration are compared on as many
 NUM_SYNTHETIC = 4
 # Shares of the time until which each part may go on.
-CALIBRATION_ENDS, JUDGING_ENDS = 0.3, 0.6
+CALIBRATION_ENDS, CASES_END, MIXING_ENDS, JUDGING_ENDS = 0.3, 0.35, 0.55, 0.7
+PARTS_SHARE = 0.7  # of the time for mixtures, in which the noise of each part is measured
+MOST_CASES = 64  # samples that judge mixtures
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ def search(
         hunt.try_floats()
         if samples is not None:
             hunt.try_bytes()
+            hunt.try_mixtures()
         hunt.judge()
         hunt.time()
         return hunt.found()
@@ -106,6 +111,7 @@ class _Hunt:
         given = synthetic(imported.graph, NUM_SYNTHETIC) if samples is None else samples
         self._calibration, self._judged = _divided(given)
         self._first = self._judged[0].inputs
+        self._histograms: dict[str, Histogram] = {}
         self._engines = self._wanted_engines()
         self._reference = Reference(imported.graph, goal.threads, imported.origin)
 
@@ -150,7 +156,7 @@ class _Hunt:
                         )
                         yield engine, recipe
 
-    def _ready(self, engine: Engine, recipe: Recipe, method: Method | None = None) -> Trial:
+    def _ready(self, engine: Engine, recipe: Recipe, method: str | None = None) -> Trial:
         self._say(f"{recipe.engine} {recipe.precision} is made ready")
         trial = Trial(recipe, method)
         trial.prepare(engine, self._graph(recipe), self._goal.threads, self._first)
@@ -175,15 +181,65 @@ class _Hunt:
             return
         self._say("values are observed for int8")
         inputs = [sample.inputs for sample in self._calibration]
-        histograms = observe(self._rewritten, inputs, names)
-        method: Method | None = None
+        self._histograms = histograms = observe(self._rewritten, inputs, names)
+        first: Trial | None = None
         for engine, recipe in wanted:
-            if method is None:
+            if first is None:
                 trial = self._calibrated(engine, recipe, histograms)
-                method = None if trial.state is State.FAILED else trial.method
+                first = None if trial.state is State.FAILED else trial
             else:
-                trial = self._ready(engine, _with(recipe, histograms, method), method)
+                same = recipe.model_copy(update={"ranges": first.recipe.ranges})
+                trial = self._ready(engine, same, first.method)
             self._trials.append(trial)
+
+    def try_mixtures(self) -> None:
+        """Where bytes everywhere are not good enough, leave the values in floating point that cost
+        most: by the first engine that has bytes, and the same ones for the others."""
+        bytes_ = [trial for trial in self._alive() if trial.recipe.precision == "int8"]
+        bytes_.sort(key=lambda trial: not isinstance(trial.executable, Profiled))
+        if not bytes_:
+            return
+        cases = self._reference.answers(
+            self._judged, MOST_CASES, lambda: self._share() <= CASES_END
+        )
+        first = bytes_[0]
+        if not self._objections(first, cases):
+            return
+        engine = next(item for item in self._engines if item.name == first.recipe.engine)
+        recipe = first.recipe.model_copy(update={"rest": self._rest(engine, cases)})
+        ranges = [_ranges(self._histograms, method) for method in METHODS]
+        mixture = Mixture(engine, self._rewritten, recipe, ranges, self._goal.threads, cases)
+        seconds = (MIXING_ENDS - self._share()) * self._goal.seconds
+        order = mixture.order(max(seconds, 0.0) * PARTS_SHARE, self._say)
+        self._say("a mixture of bytes and floats is looked for")
+        count = mixture.least(order, lambda found: not self._goal.objection(recipe, found))
+        if count == len(order):
+            self._notes.append("no mixture of bytes and floating point is good enough")
+            return
+        for kept in sorted({count, (count + len(order)) // 2}):
+            self._add_mixture(mixture.of(order[kept:]))
+
+    def _add_mixture(self, mixed: Recipe) -> None:
+        for engine, recipe in list(self._recipes("int8")):
+            rest = mixed.rest if "bf16" in engine.precisions() else "fp32"
+            update = {"ranges": mixed.ranges, "rest": rest}
+            trial = self._ready(engine, recipe.model_copy(update=update), "noise")
+            trial.kept = len(self._histograms) - len(mixed.ranges)
+            self._trials.append(trial)
+
+    def _objections(self, trial: Trial, cases: Sequence[Case]) -> str:
+        """What there is to say against a trial, by its results in some cases."""
+        assert trial.executable is not None
+        found = Comparison()
+        for case in cases:
+            found.add(trial.executable.run(case.sample.inputs), case.right, case.sample.labels)
+        return self._goal.objection(trial.recipe, found)
+
+    def _rest(self, engine: Engine, cases: Sequence[Case]) -> Precision:
+        """bf16 where the engine has it and it is good enough by itself."""
+        halves = (t for t in self._alive() if t.recipe.precision == "bf16")
+        trial = next((t for t in halves if t.recipe.engine == engine.name), None)
+        return "bf16" if trial is not None and not self._objections(trial, cases) else "fp32"
 
     def _calibrated(
         self, engine: Engine, recipe: Recipe, histograms: Mapping[str, Histogram]
@@ -324,9 +380,12 @@ def _routes(engine: Engine, precision: Precision) -> tuple[bool, ...]:
     return (True, False)
 
 
+def _ranges(histograms: Mapping[str, Histogram], method: Method) -> dict[str, tuple[float, float]]:
+    return {name: histogram.range(method) for name, histogram in histograms.items()}
+
+
 def _with(recipe: Recipe, histograms: Mapping[str, Histogram], method: Method) -> Recipe:
-    ranges = {name: histogram.range(method) for name, histogram in histograms.items()}
-    return recipe.model_copy(update={"ranges": ranges})
+    return recipe.model_copy(update={"ranges": _ranges(histograms, method)})
 
 
 def _place(trial: Trial) -> tuple[bool, float]:

@@ -15,7 +15,7 @@ from slipstream.infer.engines.protocol import Engine, Executable, Precision, Rec
 from slipstream.infer.engines.standard import SMALLEST_MATRIX, onnx_bytes
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.measure import Timing
-from slipstream.infer.quantize.observe import Method
+from slipstream.infer.mixture import Case
 from slipstream.infer.report import Candidate, State
 
 BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2, "int8": 1, "int8-weights": 1}
@@ -27,14 +27,15 @@ class Trial:
 
     Args:
         recipe: how it runs.
-        method: by which ranges of int8 were found.
+        method: by which ranges of int8 were found: one of `METHODS`, or the noise that they make.
         executable: until it is closed.
         comparison: of its results with the reference's.
         timing: of rounds, each of as many calls as the recipe has streams.
+        kept: of a mixture: values that could be bytes and stay in floating point.
     """
 
     recipe: Recipe
-    method: Method | None = None
+    method: str | None = None
     executable: Executable | None = None
     prepare_seconds: float | None = None
     state: State = State.MEASURED
@@ -42,6 +43,7 @@ class Trial:
     comparison: Comparison = field(default_factory=Comparison)
     timing: Timing | None = None
     weights_bytes: int = 0
+    kept: int = 0
 
     @property
     def seconds(self) -> float:
@@ -53,7 +55,7 @@ class Trial:
         self, engine: Engine, graph: Graph, threads: int, inputs: Mapping[str, Array]
     ) -> None:
         """Make it ready and run it once; what goes wrong ends it, and is its reason."""
-        self.weights_bytes = weights_bytes(graph, self.recipe.precision)
+        self.weights_bytes = weights_bytes(graph, self.recipe)
         begin = time.perf_counter()
         try:
             self.executable = engine.prepare(graph, self.recipe, threads, None)
@@ -95,6 +97,8 @@ class Trial:
             rewrites=self.recipe.rewrites,
             streams=self.recipe.streams,
             method=self.method,
+            kept=self.kept,
+            rest=self.recipe.rest,
             state=self.state,
             reason=self.reason,
             snr_db=self.comparison.snr_db if judged else None,
@@ -137,15 +141,35 @@ class Reference:
                 found = trial.executable.run(sample.inputs)
                 trial.comparison.add(found, right, sample.labels)
 
+    def answers(
+        self, samples: Samples | Sequence[Sample], most: int, go_on: Callable[[], bool]
+    ) -> list[Case]:
+        """The right results for the first samples: for `most`, or until `go_on` is false; at least
+        for one."""
+        found: list[Case] = []
+        for index in range(min(most, len(samples))):
+            if found and not go_on():
+                break
+            sample = samples[index]
+            found.append(Case(sample, self._executable.run(sample.inputs)))
+        return found
+
     def close(self) -> None:
         """Give its memory back."""
         self._executable.close()
 
 
-def weights_bytes(graph: Graph, precision: Precision) -> int:
-    """Bytes of the graph's constants when products are in this precision."""
+def weights_bytes(graph: Graph, recipe: Recipe) -> int:
+    """Bytes of the graph's constants when a recipe says which products are of bytes."""
+    mixed = {
+        name
+        for node in graph.nodes
+        if recipe.precision == "int8" and recipe.ranges.keys().isdisjoint(node.inputs)
+        for name in node.reads()
+    }
     total = 0
-    for array in graph.constants.values():
+    for name, array in graph.constants.items():
         is_matrix = array.ndim > 1 and array.size >= SMALLEST_MATRIX and array.itemsize == 4
-        total += array.size * BYTES[precision] if is_matrix else array.nbytes
+        size = BYTES[recipe.rest if name in mixed else recipe.precision]
+        total += array.size * size if is_matrix else array.nbytes
     return total

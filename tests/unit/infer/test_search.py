@@ -139,7 +139,7 @@ def test_wrong_names_are_refused(imported):
 def test_memory_prefers_the_least_weights(imported, samples, net):
     found = search(imported, goal(target="memory"), samples)
     assert found.recipe.precision in ("int8", "int8-weights")
-    assert found.candidates[0].weights_bytes < weights_bytes(net, "fp32") / 2
+    assert found.candidates[0].weights_bytes < weights_bytes(net, Recipe(engine="native")) / 2
 
 
 def test_throughput_runs_as_many_calls_as_threads(imported):

@@ -13,7 +13,6 @@ from slipstream.infer.engines.protocol import Executable, Precision, Recipe
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.precision import storable
-from slipstream.infer.native.stages import stages_of
 
 if TYPE_CHECKING:
     from slipstream.infer.native.runner import Runner
@@ -48,22 +47,19 @@ class Native:
 
 
 def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
-    """How values are stored: as bytes or bfloat16, if no node reads them that stays in float."""
+    """How values are stored that may be bytes or bfloat16."""
     if recipe.precision == "fp32":
         return {}
-    floats = {
-        name
-        for stage in stages_of(body)
-        if stage.node.output in recipe.floats
-        for name in stage.reads()
-    }
-    names = [name for name in storable(body) if name not in floats]
+    names = storable(body)
     if recipe.precision == "bf16":
         return dict.fromkeys(names, BFloat16())
-    ranges = {name: recipe.ranges[name] for name in names if name in recipe.ranges}
-    if not ranges:
+    if recipe.ranges.keys().isdisjoint(names):
         raise UnsupportedError("there is no value that our kernels could store as bytes")
-    return {name: Bytes.of_range(*ends) for name, ends in ranges.items()}
+    rest = BFloat16() if recipe.rest == "bf16" else None
+    return {
+        name: Bytes.of_range(*recipe.ranges[name]) if name in recipe.ranges else rest
+        for name in names
+    }
 
 
 class _Program:
@@ -82,6 +78,14 @@ class _Program:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._runners.taken() as runner:
             return runner.run(inputs)
+
+    def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """See `Profiled`."""
+        found: dict[str, float] = {}
+        with self._runners.taken() as runner:
+            for _, value, seconds in runner.profile(inputs):
+                found[value] = found.get(value, 0.0) + seconds
+        return found
 
     def close(self) -> None:
         self._runners.clear()

@@ -36,6 +36,8 @@ class OnnxRuntime:
     def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
         """See `Engine`. Nothing is cached: loading what was optimised is hardly faster."""
         del cache
+        if recipe.rest == "bf16":
+            raise UnsupportedError("ONNX Runtime has no bfloat16 on CPUs for what is not bytes")
         return _Session(onnx_bytes(graph, recipe), max(threads // recipe.streams, 1))
 
 

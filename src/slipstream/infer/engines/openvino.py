@@ -81,7 +81,7 @@ def _zeros(value: Value) -> Array:
 
 def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
     return {
-        "INFERENCE_PRECISION_HINT": "bf16" if recipe.precision == "bf16" else "f32",
+        "INFERENCE_PRECISION_HINT": "bf16" if "bf16" in (recipe.precision, recipe.rest) else "f32",
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": max(threads // recipe.streams, 1),

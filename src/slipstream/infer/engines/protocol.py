@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,9 +24,7 @@ class Recipe(BaseModel):
         streams: calls that run at a time, each on its share of the threads; 1 gives the least
             latency.
         ranges: for int8, the least and greatest real number that the bytes of a value stand for.
-            Values that have none stay float32.
-        floats: for int8, nodes that stay in floating point, by the name of their first output.
-        options: what one engine alone understands.
+        rest: for int8, the precision of products of values that have no range.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,8 +34,7 @@ class Recipe(BaseModel):
     rewrites: bool = True
     streams: int = Field(default=1, ge=1, le=1024)
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    floats: tuple[str, ...] = ()
-    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    rest: Literal["fp32", "bf16"] = "fp32"
 
 
 class Executable(Protocol):
@@ -55,6 +52,15 @@ class Executable(Protocol):
 
     def close(self) -> None:
         """Give threads and memory back; no call may be under way. Closing twice does nothing."""
+        ...
+
+
+@runtime_checkable
+class Profiled(Protocol):
+    """An executable that knows where its time goes."""
+
+    def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """Seconds of each step of one run, by the value that it computes. Blocks as `run` does."""
         ...
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
 from slipstream.errors import UnsupportedError
@@ -24,26 +22,25 @@ def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
     """
     whole = expand(graph) if any(node.domain == SLIPSTREAM for node in graph.nodes) else graph
     if recipe.precision == "int8":
-        whole = insert(whole, recipe.ranges, _kept(whole, recipe.floats))
+        whole = insert(whole, recipe.ranges)
     elif recipe.precision == "int8-weights":
-        whole = compress_weights(whole, _kept(whole, recipe.floats))
+        whole = compress_weights(whole)
     try:
         return onnx_file.to_model(whole).SerializeToString()
     except ValueError as error:  # protobuf has a limit of 2 GiB
         raise UnsupportedError(f"the graph makes no ONNX model in one piece: {error}") from error
 
 
-def compress_weights(graph: Graph, floats: Collection[str] = ()) -> Graph:
+def compress_weights(graph: Graph) -> Graph:
     """The graph with the weights of its products as int8 and a scale per output channel.
 
-    Nodes whose first output is in `floats` stay as they are. UnsupportedError where no product has
-    a constant matrix that is large enough.
+    UnsupportedError where no product has a constant matrix that is large enough.
     """
     result = graph.copy()
     made: dict[tuple[str, int], str] = {}
     nodes: list[Node] = []
     for node in graph.copy().nodes:
-        axis = None if node.output in floats else _output_axis(graph, node)
+        axis = _output_axis(graph, node)
         if axis is not None:
             key = node.inputs[1], axis
             if key not in made:
@@ -56,14 +53,6 @@ def compress_weights(graph: Graph, floats: Collection[str] = ()) -> Graph:
     result.nodes = nodes
     result.constants = _read_constants(result)
     return result
-
-
-def _kept(graph: Graph, floats: Collection[str]) -> set[str]:
-    """Outputs of the nodes that stay in floating point: `expand` makes several of one, and names
-    them after it."""
-    stems = tuple(f"{name}/" for name in floats)
-    outputs = {output for node in graph.nodes for output in node.outputs}
-    return {name for name in outputs if name in floats or name.startswith(stems)}
 
 
 def _output_axis(graph: Graph, node: Node) -> int | None:

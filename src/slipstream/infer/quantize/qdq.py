@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,26 +15,19 @@ from slipstream.infer.native.formats import Bytes, Weights
 from slipstream.infer.rewrites.expand import expand
 
 # Operators whose constant weights become int8, and the axis of their output channels.
-WEIGHTS = {"Conv": 0, "Gemm": 1, "MatMul": 1}
+WEIGHTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 
 
-def insert(
-    graph: Graph, ranges: Mapping[str, tuple[float, float]], floats: Collection[str] = ()
-) -> Graph:
+def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
     """The graph in ONNX's own operators, every value in `ranges` rounded to 256 levels before it is
-    read, weights of the products that read one rounded to int8 per output channel.
-
-    Nodes whose name, or whose output, is in `floats` read everything as it was.
-    """
+    read, weights of the products that read one rounded to int8 per output channel."""
     result = expand(graph)
     rounded = {name: f"{name}:rounded" for name in ranges}
-    kept = set(floats)
     for node in list(result.nodes):
-        if kept.isdisjoint((node.name, *node.outputs)):
-            quantised = any(name in rounded for name in node.inputs)
-            node.inputs = [rounded.get(name, name) for name in node.inputs]
-            if quantised and node.op in WEIGHTS:
-                _round_weights(result, node)
+        quantised = any(name in rounded for name in node.inputs)
+        node.inputs = [rounded.get(name, name) for name in node.inputs]
+        if quantised and node.op in WEIGHTS:
+            _round_weights(result, node)
     read = {name for node in result.nodes for name in node.inputs}
     pairs = {
         name: _pair(result, name, rounded[name], Bytes.of_range(*ends))
@@ -66,6 +59,8 @@ def _round_weights(graph: Graph, node: Node) -> None:
         axis = 0
     if real is None or real.ndim < 2 or (node.op == "MatMul" and real.ndim != 2):
         return
+    if node.op == "ConvTranspose" and node.get("group", 1) != 1:
+        return  # output channels of a group are not an axis of their own
     weights = Weights.quantise(np.moveaxis(real, axis, 0))
     numbers = _shared(graph, f"{node.inputs[1]}:int8", np.moveaxis(weights.numbers, 0, axis))
     scale = _shared(graph, f"{node.inputs[1]}:scale", weights.scale)
