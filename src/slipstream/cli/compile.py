@@ -24,6 +24,7 @@ EXAMPLES = """\b
   slipstream compile package.module:make -o model.slip --shape image=1,3,224,224
   slipstream compile model.onnx -o model.slip --data package.module:loader --snr 30
   slipstream compile model.onnx -o model.slip --target throughput --threads 4 --time 10m
+  slipstream compile model.onnx -o model.slip --data pictures/ --pixels --top 5
   slipstream compile --list
 
 \b
@@ -107,6 +108,18 @@ def compile_model(
     weights: Annotated[
         Path | None, typer.Option(help="File of the weights; default the one beside MODEL.")
     ] = None,
+    pixels: Annotated[
+        bool, typer.Option("--pixels", help="Takes bytes (n, h, w, c), and JPEG and PNG files.")
+    ] = False,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Gives so many labels and scores, highest first.")
+    ] = None,
+    boxes: Annotated[
+        str | None,
+        typer.Option(
+            help="Gives boxes that do not overlap: iou=0.45,score=0.25,most=100, or fewer of them."
+        ),
+    ] = None,
     size: Annotated[
         int | None, typer.Option(min=1, help="Pictures: pixels of the shorter side before the cut.")
     ] = None,
@@ -132,6 +145,9 @@ def compile_model(
             weights=weights,
             data=data,
             pictures=_pictures(size, mean, std),
+            pixels=pixels,
+            top=top,
+            boxes=None if boxes is None else parse_boxes(boxes),
             budget=parse_points(budget),
             snr_db=snr,
             target=target.value,
@@ -164,6 +180,18 @@ def parse_points(text: str) -> float:
     if found is None:
         raise UsageError(f"the budget is {text!r}; allowed: percentage points such as 0.3%")
     return float(found[1])
+
+
+def parse_boxes(text: str) -> infer.BoxOptions:
+    """`iou=0.45,score=0.25,most=100` or some of it; UsageError for anything else."""
+    kinds: dict[str, type[int] | type[float]] = {"iou": float, "score": float, "most": int}
+    try:
+        pairs = [part.strip().split("=") for part in text.split(",") if part.strip()]
+        return infer.BoxOptions(**{name: kinds[name](number) for name, number in pairs})  # pyright: ignore[reportArgumentType]
+    except (ValueError, KeyError) as error:
+        raise UsageError(
+            f"--boxes is {text!r}; allowed: iou=0.45,score=0.25,most=100, or fewer of them"
+        ) from error
 
 
 def _pictures(size: int | None, mean: str | None, std: str | None) -> infer.PictureOptions:

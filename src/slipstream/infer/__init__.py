@@ -18,13 +18,17 @@ from slipstream.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from slipstream.infer.compiler import compile_model as compile  # noqa: A004
+    from slipstream.infer.outputs import BoxOptions as BoxOptions
     from slipstream.infer.pictures import PictureOptions as PictureOptions
     from slipstream.infer.report import Report as Report
     from slipstream.infer.session import Model as Model
     from slipstream.infer.session import load as load
+    from slipstream.infer.stream import ItemError as ItemError
 
 # ONNX and the engines take a second to import: they come when something is used.
 _LATER = {
+    "BoxOptions": ("slipstream.infer.outputs", "BoxOptions"),
+    "ItemError": ("slipstream.infer.stream", "ItemError"),
     "PictureOptions": ("slipstream.infer.pictures", "PictureOptions"),
     "compile": ("slipstream.infer.compiler", "compile_model"),
     "load": ("slipstream.infer.session", "load"),
@@ -32,7 +36,7 @@ _LATER = {
     "Report": ("slipstream.infer.report", "Report"),
 }
 
-__all__ = ["Model", "PictureOptions", "Report", "compile", "load"]
+__all__ = ["BoxOptions", "ItemError", "Model", "PictureOptions", "Report", "compile", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from slipstream.errors import UsageError
 from slipstream.infer.data import Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import ENGINES
 from slipstream.infer.goal import TARGETS, Goal, Target
+from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import this_machine, usable_cores
-from slipstream.infer.package import Accuracy, Check, Manifest, Package, tensors, write
-from slipstream.infer.pictures import PictureOptions
+from slipstream.infer.outputs import BoxOptions, with_boxes, with_top
+from slipstream.infer.package import Accuracy, Check, Manifest, Package, Reading, tensors, write
+from slipstream.infer.pictures import PictureOptions, Reader
+from slipstream.infer.pixels import picture_input, with_pixels
 from slipstream.infer.report import Candidate, Report, Rewritten, State
 from slipstream.infer.search import Found, Tell, search
 
@@ -29,6 +33,9 @@ def compile_model(
     weights: str | Path | None = None,
     data: Any = None,
     pictures: PictureOptions | None = None,
+    pixels: bool = False,
+    top: int | None = None,
+    boxes: BoxOptions | None = None,
     budget: float = 0.3,
     snr_db: float | None = None,
     target: Target = "latency",
@@ -51,6 +58,12 @@ def compile_model(
         data: samples, which int8 needs: a folder, an .npz file, "package.module:loader" or an
             iterable; see `slipstream.infer.data.load_data`.
         pictures: how a folder of pictures is read.
+        pixels: the package takes uint8 (n, height, width, channels), as cameras and decoders give
+            it, and files and pictures of any size, read as `pictures` says; it is normalised inside
+            of the graph. Samples have to be such pixels too.
+        top: the package gives so many `labels` with the highest `scores`, in place of all scores.
+        boxes: the package gives the best `boxes` that do not overlap, their `scores`, `labels` and
+            `counts`, in place of all boxes; see `slipstream.infer.outputs.with_boxes`.
         budget: percentage points of top-1 accuracy that may be lost where the data has labels.
         snr_db: least signal to noise of the outputs in dB; default 20 where there are no labels.
         target: "latency" of one call, "throughput" of as many as there are threads, or "memory".
@@ -72,12 +85,36 @@ def compile_model(
         raise UsageError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
     tell("the model is imported", 0.0)
     imported = load_model(model, example_inputs, shapes=shapes, weights=weights)
+    reading: Reading | None = None
+    if pixels:
+        graph = with_pixels(imported.graph, pictures or PictureOptions())
+        imported = replace(imported, graph=graph, module=None)
+        reading = _reading(graph, pictures or PictureOptions())
+    _reduced(imported.graph, top, boxes)  # what cannot be done is said before the search
     samples = None if data is None else load_data(data, imported.graph, pictures)
     found = search(imported, goal, samples, tell)
     report = _report(imported, goal, found, time.monotonic() - begin)
     tell("the package is written", 1.0)
-    write(path, _package(imported, goal, found, report, samples))
+    found = replace(found, graph=_reduced(found.graph, top, boxes))
+    write(path, _package(imported, goal, found, report, samples, reading))
     return report
+
+
+def _reading(graph: Graph, options: PictureOptions) -> Reading:
+    """How files become the input of a graph that takes pixels."""
+    name = picture_input(graph)
+    _, height, width, channels = graph.shape(name) or (0, 0, 0, 0)
+    return Reading(input=name, size=Reader.of(options, height, width, channels).size)
+
+
+def _reduced(graph: Graph, top: int | None, boxes: BoxOptions | None) -> Graph:
+    """The graph with the outputs that are asked for. Candidates are judged by all numbers, so this
+    comes after the search."""
+    if top is not None and boxes is not None:
+        raise UsageError("top and boxes are both given; a model has classes, or boxes")
+    if top is not None:
+        return with_top(graph, top)
+    return graph if boxes is None else with_boxes(graph, boxes)
 
 
 def _goal(
@@ -156,7 +193,12 @@ def choice_of(candidates: tuple[Candidate, ...], goal: Goal) -> str:
 
 
 def _package(
-    imported: Imported, goal: Goal, found: Found, report: Report, samples: Samples | None
+    imported: Imported,
+    goal: Goal,
+    found: Found,
+    report: Report,
+    samples: Samples | None,
+    reading: Reading | None,
 ) -> Package:
     """The package: what was chosen is made ready once more, for the files that it keeps."""
     first: Sample = (synthetic(imported.graph, 1) if samples is None else samples)[0]
@@ -172,6 +214,7 @@ def _package(
         graph="model.onnx" if found.recipe.rewrites else "source.onnx",
         inputs=tensors(found.graph, list(found.graph.inputs)),
         outputs=tensors(found.graph, found.graph.outputs),
+        pictures=reading,
         recipe=found.recipe,
         threads=goal.threads,
         accuracy=Accuracy(

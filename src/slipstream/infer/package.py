@@ -83,6 +83,20 @@ class Accuracy(BaseModel):
     data: str
 
 
+class Reading(BaseModel):
+    """How files and pictures of any size become an input.
+
+    Args:
+        input: its name; it is uint8 (n, height, width, channels).
+        size: pixels of the shorter side before the middle is cut out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: str
+    size: int = Field(ge=1)
+
+
 class Manifest(BaseModel):
     """What a package says about itself."""
 
@@ -93,6 +107,7 @@ class Manifest(BaseModel):
     graph: Literal["model.onnx", "source.onnx"]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    pictures: Reading | None = None
     recipe: Recipe
     threads: int = Field(ge=1)
     accuracy: Accuracy
@@ -189,6 +204,7 @@ def read(path: Path) -> Package:
     manifest = _manifest(path, contents.pop(MANIFEST))
     _verify(path, manifest, contents)
     graph = read_graph(contents[manifest.graph], f"{path}: {manifest.graph}")
+    _check_pictures(path, manifest)
     if (tensors(graph, list(graph.inputs)), tensors(graph, graph.outputs)) != (
         manifest.inputs,
         manifest.outputs,
@@ -299,6 +315,16 @@ def _verify(path: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> No
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _check_pictures(path: Path, manifest: Manifest) -> None:
+    """The input for pictures is one."""
+    if manifest.pictures is None:
+        return
+    name = manifest.pictures.input
+    shapes = [item.shape for item in manifest.inputs if (item.name, item.dtype) == (name, "uint8")]
+    if not any(len(shape) == 4 and shape[3] in (1, 3) and 0 not in shape for shape in shapes):
+        raise _wrong(path, f"{MANIFEST} names an input for pictures that is none")
 
 
 def _report(path: Path, data: bytes) -> Report:

@@ -7,21 +7,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, cast
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
 from slipstream.infer.engines import Executable, engine_of
 from slipstream.infer.graph import Array
+from slipstream.infer.inputs import Taker
 from slipstream.infer.machine import usable_cores
-from slipstream.infer.package import Check, Manifest, Package, Tensor, read
+from slipstream.infer.outputs import LABELS, SCORES
+from slipstream.infer.package import Check, Manifest, Package, read
 from slipstream.infer.report import Report
+from slipstream.infer.split import Split, fastest_split
+from slipstream.infer.stream import Errors, Stages, preloaded, serial
 
 Inputs: TypeAlias = "Mapping[str, Any] | Sequence[Any] | Any"
 Outputs: TypeAlias = "Array | dict[str, Array]"
@@ -39,11 +42,15 @@ class Model:
     of Python run; those that run at a time share the processor's cores, so each takes longer.
     """
 
-    def __init__(self, package: Package, executable: Executable) -> None:
-        """`executable` is closed by this object from now on."""
+    def __init__(self, package: Package, executable: Executable, threads: int) -> None:
+        """`executable`, whose calls use `threads`, is closed by this object from now on."""
+        self._package = package
         self._manifest = package.manifest
-        self._report = package.report
         self._executable = executable
+        self._threads = threads
+        self._taker = Taker(package.manifest)
+        self._split: Split | None = None  # how streams run, once one has begun
+        self._splitting = threading.Lock()
         self._callers = ThreadPoolExecutor(
             max(package.manifest.recipe.streams, 1), thread_name_prefix="slipstream-infer"
         )
@@ -57,7 +64,7 @@ class Model:
     @property
     def report(self) -> Report:
         """What was tried when it was compiled."""
-        return self._report
+        return self._package.report
 
     def __call__(self, *inputs: Any, **named: Any) -> Outputs:
         """Run the model on one input, or one batch, as its shape says.
@@ -66,6 +73,9 @@ class Model:
             inputs: a dictionary by name, or arrays in the order of the model's inputs: NumPy
                 arrays, or anything that has `__dlpack__` and is in the processor's memory. Of the
                 dtypes and shapes in `manifest.inputs`; where the batch is 1, it may be left out.
+                The input in `manifest.pictures` takes the bytes of JPEG, PNG and other files too,
+                and uint8 (rows, columns, channels) of any size, which are resized and cut; where
+                the batch is not 1, a list of as many.
             named: or by keyword.
 
         Returns: the output's array where there is only one, else a dictionary by name. They belong
@@ -88,12 +98,57 @@ class Model:
         ]
         return list(self._callers.map(self._run, taken))
 
+    def stream(
+        self,
+        items: Iterable[Inputs],
+        *,
+        preload: bool = True,
+        depth: int | None = None,
+        after: Callable[[Outputs], Any] | None = None,
+        errors: Errors = "raise",
+    ) -> Iterator[Any]:
+        """Run the model on one input after another, on all cores that this process may use.
+
+        Args:
+            items: each as one call takes it, a tuple for several inputs. May be without end: no
+                more than `depth` are taken ahead. It may reuse its arrays: they are copied.
+            preload: the next items are decoded and laid out by threads while others run; False:
+                one after another, in the caller's thread.
+            depth: items on their way at a time, 1 or more; default twice the number of cores, 4 at
+                least.
+            after: what is done with each result, by the same threads; default nothing.
+            errors: "raise" ends at the first item that fails, with an ItemError that has its
+                number; "yield" gives the ItemError in place of the result and goes on.
+
+        Returns: an iterator over the results, in the order of the items. They belong to the caller.
+        Closing it (`del`, `.close()`, leaving a generator) ends its threads.
+
+        The first stream of a model measures for a second how the cores are best shared: all for
+        one run after another, or one for each of several runs, which takes more memory.
+        """
+        cores = usable_cores()
+        depth = max(2 * cores, 4) if depth is None else depth
+        if depth < 1 or errors not in ("raise", "yield"):
+            raise UsageError(
+                f"depth is {depth}, errors {errors!r}; allowed: 1 and more, 'raise' or 'yield'"
+            )
+        self._check_open()
+        if not preload:
+            return serial(self._stages(self._executable, after), items, errors)
+        split = self._split_of(cores)
+        stages = self._stages(split.executable, after)
+        threads = max(split.runs, cores, 2)
+        return preloaded(stages, items, errors, threads=threads, runs=split.runs, depth=depth)
+
     def close(self) -> None:
-        """Wait for calls that were submitted, and give all memory back."""
+        """Wait for calls that were submitted, and give all memory back. Streams have to be closed
+        before."""
         if not self._is_closed:
             self._is_closed = True
             self._callers.shutdown()
             self._executable.close()
+            if self._split is not None:
+                self._split.executable.close()
 
     def __enter__(self) -> Model:
         return self
@@ -113,26 +168,48 @@ class Model:
         )
         return f"<Model of {inputs} by {recipe.engine} in {recipe.precision}>"
 
+    def _stages(
+        self, executable: Executable, after: Callable[[Outputs], Any] | None
+    ) -> Stages[dict[str, Array]]:
+        def prepare(item: Inputs, buffers: dict[str, Array]) -> dict[str, Array]:
+            self._check_open()
+            return self._taker.taken(item if isinstance(item, tuple) else (item,), {}, buffers)
+
+        def run(inputs: dict[str, Array]) -> Any:
+            outputs = self._given(executable.run(inputs))
+            return outputs if after is None else after(outputs)
+
+        return Stages(buffer=self._taker.buffers, prepare=prepare, run=run)
+
+    def _split_of(self, cores: int) -> Split:
+        """How streams run; measured once."""
+        with self._splitting:
+            if self._split is None:
+                streams = self._manifest.recipe.streams
+                first = Split(self._executable, streams * max(cores // self._threads, 1))
+                self._split = fastest_split(
+                    first,
+                    self._package.check.inputs,
+                    cores,
+                    lambda runs: prepared(self._package, cores, runs),
+                )
+            return self._split
+
     def _run(self, inputs: dict[str, Array]) -> Outputs:
-        found = self._executable.run(inputs)
+        return self._given(self._executable.run(inputs))
+
+    def _given(self, found: Mapping[str, Array]) -> Outputs:
         outputs = {item.name: found[item.name] for item in self._manifest.outputs}
         return outputs if len(outputs) > 1 else next(iter(outputs.values()))
 
     def _taken(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Array]:
         """Every input by name, checked."""
+        self._check_open()
+        return self._taker.taken(inputs, named)
+
+    def _check_open(self) -> None:
         if self._is_closed:
             raise UsageError("the model is closed; load it again")
-        wanted = {item.name: item for item in self._manifest.inputs}
-        given = _by_name(inputs, named, list(wanted))
-        missing, strange = (
-            sorted(wanted.keys() - given.keys()),
-            sorted(given.keys() - wanted.keys()),
-        )
-        if missing or strange:
-            words = [f"input {name!r} is missing" for name in missing]
-            words += [f"there is no input {name!r}" for name in strange]
-            raise UsageError(f"{', '.join(words)}; the model has {', '.join(wanted)}")
-        return {name: _array(given[name], tensor) for name, tensor in wanted.items()}
 
 
 def load(path: str | Path, threads: int | None = None, *, check: bool = True) -> Model:
@@ -156,64 +233,32 @@ def load(path: str | Path, threads: int | None = None, *, check: bool = True) ->
     if reason is not None:
         raise UnsupportedError(f"{path} needs the engine {engine.name}: {reason}")
     count = threads or min(manifest.threads, usable_cores())
+    executable = prepared(package, count, manifest.recipe.streams)
+    if check:
+        _hold(path, package.check, executable)
+    return Model(package, executable, count)
+
+
+def prepared(package: Package, threads: int, streams: int) -> Executable:
+    """The executable of a package: `streams` calls at a time share `threads`."""
+    recipe = package.manifest.recipe.model_copy(update={"streams": streams})
     with tempfile.TemporaryDirectory(prefix="slipstream-infer-") as folder:
         for name, data in package.blobs.items():
             Path(folder, name).write_bytes(data)
-        executable = engine.prepare(package.graph, manifest.recipe, count, Path(folder))
-    if check:
-        _hold(path, package.check, executable)
-    return Model(package, executable)
+        return engine_of(recipe.engine).prepare(package.graph, recipe, threads, Path(folder))
 
 
 def _hold(path: str | Path, check: Check, executable: Executable) -> None:
-    """The results for the package's example are those at compile time."""
+    """The results for the package's example are those at compile time. Of labels and boxes, scores
+    are compared: those that score almost the same may change places."""
+    outputs = check.outputs
+    if {LABELS, SCORES} <= outputs.keys():
+        outputs = {SCORES: outputs[SCORES]}
     comparison = Comparison()
-    comparison.add(executable.run(check.inputs), check.outputs)
+    comparison.add(executable.run(check.inputs), outputs)
     if comparison.snr_db < LEAST_DB:
         executable.close()
         raise UnsupportedError(
             f"{path}: its results here are not those at compile time (signal to noise"
             f" {comparison.snr_db:.0f} dB, and {LEAST_DB:g} is the least); compile the model here"
         )
-
-
-def _by_name(inputs: tuple[Any, ...], named: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-        given = {str(name): item for name, item in cast("Mapping[Any, Any]", inputs[0]).items()}
-    elif len(inputs) > len(names):
-        raise UsageError(f"{len(inputs)} inputs are given; the model has {', '.join(names)}")
-    else:
-        given = dict(zip(names, inputs, strict=False))
-    twice = sorted(given.keys() & named.keys())
-    if twice:
-        raise UsageError(f"the input {', '.join(twice)} is given twice")
-    return {**given, **named}
-
-
-def _array(given: Any, tensor: Tensor) -> Array:
-    array = given if isinstance(given, np.ndarray) else _of_dlpack(given, tensor.name)
-    if str(array.dtype) != tensor.dtype:
-        raise UsageError(
-            f"input {tensor.name!r} is {array.dtype}, and has to be {tensor.dtype};"
-            f" convert it: .astype('{tensor.dtype}')"
-        )
-    if array.shape != tensor.shape:
-        if (1, *array.shape) != tensor.shape:
-            raise UsageError(
-                f"input {tensor.name!r} has the shape {array.shape}, and has to have {tensor.shape}"
-            )
-        array = array[None]
-    return np.ascontiguousarray(array)
-
-
-def _of_dlpack(given: Any, name: str) -> Array:
-    kind = f"{type(given).__module__}.{type(given).__qualname__}"
-    if not callable(getattr(given, "__dlpack__", None)):
-        raise UsageError(f"input {name!r} is a {kind}; give a NumPy array, or one with __dlpack__")
-    try:
-        return np.from_dlpack(given)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"input {name!r}: NumPy cannot take the {kind}: {error}; copy it to the processor's"
-            " memory, detached"
-        ) from error
