@@ -144,5 +144,5 @@ def _draw(module: nn.Module) -> None:
         nn.init.normal_(module.bias, SHIFT, std=0.3)
         module.momentum = None  # the mean of all passes: with one, that pass's statistics
     if isinstance(module, BranchNorm2d):
-        module.weight *= BRANCH_GAIN
-        module.bias *= BRANCH_GAIN
+        module.weight.mul_(BRANCH_GAIN)
+        module.bias.mul_(BRANCH_GAIN)

@@ -1,0 +1,61 @@
+"""The models that `slipstream bench infer` measures: the zoo's, or one of the user's."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from slipstream.bench.zoo import ZOO, ZooModel
+from slipstream.errors import UsageError
+from slipstream.infer.importers import resolve
+
+NUM_CALIBRATION = 8  # inputs that peers and we calibrate bytes with
+NUM_JUDGING = 24  # others, by which the search for ours keeps to its signal to noise
+FIRST_SAMPLE = 100  # the seed of the first that is not held out
+
+# What cached files depend on, beside the networks' source.
+PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf")
+
+
+def find_model(name: str) -> ZooModel:
+    """Returns the model of a name: one of the zoo's, or package.module:attribute of a `ZooModel`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name in ZOO:
+        return ZOO[name]
+    if ":" not in name:
+        raise UsageError(
+            f"the model is {name!r}; allowed: {', '.join(ZOO)}, or package.module:attribute of a"
+            " slipstream.bench.zoo.ZooModel"
+        )
+    found = resolve(name)
+    if not isinstance(found, ZooModel):
+        raise UsageError(f"{name} is a {type(found).__name__}; it has to be a ZooModel")
+    return found
+
+
+def folder_name(name: str) -> str:
+    """Returns the folder of a model's files: another one where networks or packages differ."""
+    model = find_model(name)
+    sources = [inspect.getsourcefile(model.build), inspect.getsourcefile(ZooModel)]
+    files = {path for source in sources if source for path in _beside(Path(source))}
+    digest = hashlib.sha256(" ".join(f"{each} {_version(each)}" for each in PACKAGES).encode())
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    return f"{model.name}-{digest.hexdigest()[:12]}"
+
+
+def _beside(source: Path) -> list[Path]:
+    """The zoo as a whole, a user's model by itself."""
+    return list(source.parent.glob("*.py")) if source.parent.name == "zoo" else [source]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

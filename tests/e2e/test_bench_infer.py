@@ -1,0 +1,95 @@
+"""`slipstream bench infer` on a tiny model of a user's, as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+MODELS = """
+import numpy as np
+import torch
+from torch import nn
+
+from slipstream.bench.zoo import ZooModel
+
+def build():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(32, 32, 3, padding=1), nn.SiLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+    )
+    return net.eval().requires_grad_(False)
+
+def inputs(seed):
+    random = np.random.default_rng(seed)
+    return {"image": random.standard_normal((1, 3, 32, 32), np.float32)}
+
+TINY = ZooModel(name="tiny", build=build, inputs=inputs, outputs=("logits",))
+"""
+
+Bench = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Runs the command in the user's folder."""
+    pytest.importorskip("torch")
+    (tmp_path / "my_models.py").write_text(MODELS)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        program = str(Path(sys.executable).with_name("slipstream"))
+        command = [program, "bench", "infer", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+
+    return run
+
+
+def test_contenders_are_measured_and_files_of_peers_are_made_once(bench: Bench, tmp_path: Path):
+    arguments = (
+        "my_models:TINY",
+        *("--peer", "pytorch", "--peer", "ort", "--peer", "ort-int8", "--peer", "openvino"),
+        *("--rounds", "2", "--seconds", "0.01", "--search", "3"),
+        *("--cache", "cache", "--json", "out/infer.json"),
+    )
+    done = bench(*arguments)
+    assert done.returncode == 0, done.stderr
+    for text in ("TINY: 0.02 GFLOP", "PyTorch eager", "OpenVINO fp32", "geometric mean"):
+        assert text in done.stdout
+
+    (model,) = json.loads((tmp_path / "out" / "infer.json").read_text())["models"]
+    found = {each["contender"]: each for each in model["contenders"]}
+    assert list(found) == ["pytorch", "ort", "ort-int8", "openvino", "ours-fp32", "ours"]
+    assert found["pytorch"]["snr_db"] == 200  # the reference itself
+    assert all(found[name]["snr_db"] > 90 for name in ("ort", "openvino", "ours-fp32"))
+    assert 15 < found["ort-int8"]["snr_db"] < 70
+    assert found["ours"]["snr_db"] >= model["asked_db"] - 1
+    assert all(len(each["seconds"]) >= 2 for each in found.values())
+    assert all(each["peak_bytes"] > 2e7 for each in found.values())
+
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache/*/ort-int8.onnx")}
+    assert len(files) == 1
+    assert bench(*arguments).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resnet51"], "the model is 'resnet51'"),
+        (["my_models:TINY", "--peer", "turbo"], "the peer is 'turbo'"),
+        (["my_models:TINY", "--threads", "4096"], "the cores here"),
+        (["my_models:build"], "has to be a ZooModel"),
+    ],
+)
+def test_errors_are_one_line_and_a_code(bench: Bench, arguments: list[str], message: str):
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("slipstream: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
