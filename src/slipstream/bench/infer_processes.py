@@ -66,9 +66,7 @@ def run_to_end(module: str, argument: str, cores: frozenset[int]) -> str:
 class Contestant:
     """A process that runs one contender. Use as a context manager, or close it."""
 
-    def __init__(
-        self, job: Job, cores: frozenset[int], module: str = "infer_process"
-    ) -> None:
+    def __init__(self, job: Job, cores: frozenset[int], module: str = "infer_process") -> None:
         """Starts it, a module of this folder, and waits until it is ready.
 
         Raises:
