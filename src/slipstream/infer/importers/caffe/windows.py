@@ -1,19 +1,15 @@
 """Layers that look at windows: pooling with Caffe's rounding, local response normalisation."""
 
-# NumPy's stubs leave some of its types open.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
 from slipstream.infer.importers.caffe.products import pair
 from slipstream.infer.importers.caffe.text import Message
+from slipstream.infer.importers.pooling import Windows, pool
 
 POOLS = ("MAX", "AVE", "STOCHASTIC")
 REGIONS = ("ACROSS_CHANNELS", "WITHIN_CHANNEL")
@@ -44,26 +40,7 @@ def _pooling(builder: Builder, layer: Layer, x: list[str]) -> str:
     strides = pair(options, ("stride", "stride_h", "stride_w"), 1, 1)
     pads = pair(options, ("pad", "pad_h", "pad_w"), 0, 0)
     counts = _counts(options, shape[2:], kernel, strides, pads)
-    ends = [
-        max((count - 1) * stride + window - size - pad, 0)
-        for count, stride, window, size, pad in zip(
-            counts, strides, kernel, shape[2:], pads, strict=True
-        )
-    ]
-    windows = {"kernel_shape": kernel, "strides": strides, "pads": [*pads, *ends]}
-    if is_max:
-        return builder.add("MaxPool", x[0], **windows)
-    if not any(pads):
-        return builder.add("AveragePool", x[0], count_include_pad=0, **windows)
-    result = builder.add("AveragePool", x[0], count_include_pad=1, **windows)
-    for axis in (0, 1):
-        if ends[axis] > pads[axis]:
-            inside = shape[2 + axis] + 2 * pads[axis]
-            begins = np.arange(counts[axis]) * strides[axis]
-            factors = kernel[axis] / np.minimum(kernel[axis], inside - begins)
-            column = factors.reshape((-1, 1) if axis == 0 else (1, -1))
-            result = builder.add("Mul", result, builder.constant("inside", column))
-    return result
+    return pool(builder, x[0], Windows(kernel, strides, pads, counts), "max" if is_max else "mean")
 
 
 def _counts(

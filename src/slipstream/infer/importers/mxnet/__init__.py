@@ -1,0 +1,118 @@
+"""MXNet: name-symbol.json says what the network does, name-0000.params holds its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.errors import UsageError
+from slipstream.infer.graph import Array, Graph
+from slipstream.infer.importers.builder import Builder, refuse_all
+from slipstream.infer.importers.mxnet import arrange, pointwise, products, reduce, windows
+from slipstream.infer.importers.mxnet.params import read_params
+from slipstream.infer.importers.mxnet.symbol import VARIABLE, Options, Symbol, read_symbol
+
+Convert = Callable[[Builder, Options, list[str]], "str | list[str]"]
+
+OPERATORS: dict[str, Convert] = {
+    **products.OPERATORS,
+    **windows.OPERATORS,
+    **pointwise.OPERATORS,
+    **arrange.OPERATORS,
+    **reduce.OPERATORS,
+}
+INTEGERS = {"3": np.uint8, "4": np.int32, "5": np.int8, "6": np.int64}  # as __dtype__ writes them
+
+
+def read_mxnet(
+    path: Path, params: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Graph, tuple[str, ...]]:
+    """The graph of a network, and notes for people.
+
+    Args:
+        path: name-symbol.json.
+        params: name-0000.params.
+        shapes: of inputs, where the symbol does not say them. Inputs are the variables that have
+            no array.
+
+    Raises UsageError where a file cannot be read, for operators that are not known (all by name),
+    and for arrays and shapes that do not suit.
+    """
+    symbol = read_symbol(path)
+    arrays = read_params(params)
+    found = [node.op for node in symbol.nodes.values() if node.op != VARIABLE]
+    refuse_all(str(path), found, list(OPERATORS))
+    builder = Builder(path.name.removesuffix("-symbol.json"))
+    values = _variables(builder, symbol, arrays, shapes, str(path))
+    for number, node in symbol.nodes.items():
+        if node.op == VARIABLE:
+            continue
+        builder.where = node.options.where
+        inputs = [_output(values, entry, builder.where) for entry in node.inputs]
+        try:
+            made = OPERATORS[node.op](builder, node.options, inputs)
+        except (IndexError, ValueError) as error:
+            raise UsageError(f"{builder.where}: its inputs do not suit it: {error}") from error
+        values[number] = [made] if isinstance(made, str) else made
+    notes = ("numbers of 16 bits are computed with 32",) if _has_halves(arrays) else ()
+    return builder.finish(_outputs(symbol, values)), notes
+
+
+def _output(values: Mapping[int, list[str]], entry: tuple[int, int], where: str) -> str:
+    number, output = entry
+    if output >= len(values[number]):
+        raise UsageError(f"{where}: it needs output {output} of a node that is imported without")
+    return values[number][output]
+
+
+def _outputs(symbol: Symbol, values: Mapping[int, list[str]]) -> dict[str, str]:
+    """As MXNet names them: `name_output`, with a number where a node has several."""
+    found: dict[str, str] = {}
+    for (number, output), name in zip(symbol.heads, symbol.names, strict=True):
+        several = len(values[number]) > 1
+        title = f"{name}_output{output if several else ''}"
+        found[title] = _output(values, (number, output), name)
+    return found
+
+
+def _variables(
+    builder: Builder,
+    symbol: Symbol,
+    arrays: Mapping[str, Array],
+    shapes: Mapping[str, tuple[int, ...]],
+    where: str,
+) -> dict[int, list[str]]:
+    variables = {number: node for number, node in symbol.nodes.items() if node.op == VARIABLE}
+    inputs = [node.name for node in variables.values() if node.name not in arrays]
+    strange = sorted(shapes.keys() - set(inputs))
+    if strange:
+        raise UsageError(f"{where}: no input {', '.join(strange)}; it has {', '.join(inputs)}")
+    values: dict[int, list[str]] = {}
+    missing: list[str] = []
+    for number, node in variables.items():
+        builder.where = node.name
+        if node.name in arrays:
+            values[number] = [builder.constant("array", _plain(arrays[node.name]))]
+            continue
+        shape = shapes.get(node.name) or tuple(node.options.integers("__shape__"))
+        if not shape or min(shape) < 1:
+            missing.append(node.name)
+        else:
+            dtype = INTEGERS.get(node.options.text("__dtype__", ""), np.float32)
+            values[number] = [builder.input(node.name, shape, dtype)]
+    if missing:
+        raise UsageError(
+            f"{where}: neither arrays nor the shapes are known of {', '.join(missing)}; say --shape"
+            f" {missing[0]}=1,3,224,224 for inputs, or name the .params file of this network"
+        )
+    return values
+
+
+def _plain(array: Array) -> Array:
+    return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+def _has_halves(arrays: Mapping[str, Array]) -> bool:
+    return any(array.dtype == np.float16 for array in arrays.values())

@@ -1,0 +1,120 @@
+"""Arrays of MXNet's .params files.
+
+The layout is that of https://github.com/apache/mxnet/blob/v1.9.x/src/ndarray/ndarray.cc: a list of
+arrays and a list of their names, little endian. Nothing in it is code.
+"""
+
+# NumPy's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.errors import UsageError
+from slipstream.infer.graph import Array
+
+LIST = 0x112
+V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
+MOST_DIMENSIONS = 32
+BFLOAT16 = 12
+DTYPES = {0: "<f4", 1: "<f8", 2: "<f2", 3: "u1", 4: "<i4", 5: "i1", 6: "<i8", 7: "?"}
+DTYPES[BFLOAT16] = "<u2"
+
+
+def read_params(path: Path) -> dict[str, Array]:
+    """Arrays by name, without the prefix that says whether they are trained (arg:) or not (aux:).
+
+    Raises UsageError where the file cannot be read, is damaged, or holds sparse arrays.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    try:
+        found = _Reader(data).list()
+    except (_DamagedError, struct.error) as error:
+        raise UsageError(
+            f"{path}: this is no .params file of MXNet, or damaged: {error}"
+        ) from error
+    return {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in found.items()}
+
+
+class _DamagedError(ValueError):
+    """The bytes are not what they should be."""
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def list(self) -> dict[str, Array]:
+        magic, _, count = self._take("<QQQ")
+        if magic != LIST:
+            raise _DamagedError(f"it begins with {magic:#x}, not {LIST:#x}")
+        arrays = [self._array() for _ in self._many(count, 8)]
+        (num_names,) = self._take("<Q")
+        names = [self._name() for _ in self._many(num_names, 8)]
+        if len(names) != len(arrays):
+            raise _DamagedError(f"it has {len(arrays)} arrays and {len(names)} names")
+        return dict(zip(names, arrays, strict=True))
+
+    def _name(self) -> str:
+        (length,) = self._take("<Q")
+        return self._bytes(length).decode(errors="replace")
+
+    def _array(self) -> Array:
+        (magic,) = self._take("<I")
+        if magic in (V2, V3):
+            (storage,) = self._take("<i")
+            if storage not in (-1, 0):
+                raise _DamagedError("it holds a sparse array; save it as a dense one")
+        shape = self._shape(magic)
+        if shape is None:
+            return np.zeros(0, np.float32)
+        _, _, dtype = self._take("<iii")  # the device and its number come first
+        if dtype not in DTYPES:
+            raise _DamagedError(f"an array has the type {dtype}")
+        kind = np.dtype(DTYPES[dtype])
+        array = np.frombuffer(self._bytes(math.prod(shape) * kind.itemsize), kind).reshape(shape)
+        if dtype == BFLOAT16:
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        return array
+
+    def _shape(self, magic: int) -> tuple[int, ...] | None:
+        """None for an array without elements, after which nothing follows."""
+        if magic in (V1, V2, V3):
+            (rank,) = self._take("<i")
+            size = 8
+        else:  # the oldest form begins with the number of dimensions
+            rank, size = magic, 4
+        is_none = rank == -1 or (rank == 0 and magic != V3)
+        if is_none:
+            return None
+        if not 0 <= rank <= MOST_DIMENSIONS:
+            raise _DamagedError(f"an array has {rank} dimensions")
+        shape = self._take(f"<{rank}{'q' if size == 8 else 'I'}")
+        if any(length < 0 for length in shape):
+            raise _DamagedError(f"an array has the shape {shape}")
+        return shape
+
+    def _many(self, count: int, least: int) -> range:
+        """`count` things of at least so many bytes each."""
+        if count * least > len(self._data) - self._at:
+            raise _DamagedError(f"it is too short for {count} arrays")
+        return range(count)
+
+    def _take(self, layout: str) -> tuple[int, ...]:
+        return struct.unpack(layout, self._bytes(struct.calcsize(layout)))
+
+    def _bytes(self, length: int) -> bytes:
+        piece = self._data[self._at : self._at + length]
+        if len(piece) != length:
+            raise _DamagedError(f"{length - len(piece)} bytes are missing")
+        self._at += length
+        return piece

@@ -1,0 +1,82 @@
+"""Operators that reduce axes to a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from slipstream.errors import UsageError
+from slipstream.infer.importers.builder import Builder
+from slipstream.infer.importers.mxnet.products import axis_of, reshaped
+from slipstream.infer.importers.mxnet.symbol import Options
+
+Convert = Callable[[Builder, Options, list[str]], str]
+
+
+def _axes(builder: Builder, options: Options, x: str) -> list[int]:
+    """Those that are named, or with `exclude` all others; all where none is named."""
+    rank = len(builder.shape(x))
+    named = options.integers("axis")
+    if any(not -rank <= axis < rank for axis in named):
+        raise UsageError(f"{options.where}: axis is {named}; the array has {rank} dimensions")
+    axes = sorted({axis % rank for axis in named})
+    if options.flag("exclude", False):
+        return [axis for axis in range(rank) if axis not in axes]
+    return axes or list(range(rank))
+
+
+def _reduced(op: str) -> Convert:
+    def convert(builder: Builder, options: Options, x: list[str]) -> str:
+        axes, keeps = _axes(builder, options, x[0]), options.flag("keepdims", False)
+        if op == "ReduceSum":
+            result = builder.add(op, x[0], builder.constant("axes", np.asarray(axes)), keepdims=1)
+        else:
+            result = builder.add(op, x[0], axes=axes, keepdims=1)
+        if keeps:
+            return result
+        shape = [size for at, size in enumerate(builder.shape(x[0])) if at not in axes]
+        return reshaped(builder, result, shape or [1])  # MXNet has no arrays of no dimensions
+
+    return convert
+
+
+def _norm(builder: Builder, options: Options, x: list[str]) -> str:
+    order = options.integer("ord", 2)
+    if order not in (1, 2):
+        raise UsageError(f"{options.where}: ord is {order}; allowed: 1, 2")
+    return _reduced(f"ReduceL{order}")(builder, options, x)
+
+
+def _arg(op: str) -> Convert:
+    """The place of the first that is greatest, or least, as float32."""
+
+    def convert(builder: Builder, options: Options, x: list[str]) -> str:
+        data, shape = x[0], builder.shape(x[0])
+        if not options.has("axis"):
+            data = reshaped(builder, data, (-1,))
+            shape = builder.shape(data)
+        axis = axis_of(options, "axis", 0, len(shape))
+        keeps = options.flag("keepdims", False)
+        found = builder.add(op, data, axis=axis, keepdims=1)
+        if not keeps:
+            rest = [size for place, size in enumerate(shape) if place != axis]
+            found = reshaped(builder, found, rest or [1])
+        return builder.add("Cast", found, to=1)
+
+    return convert
+
+
+OPERATORS: dict[str, Convert] = {
+    "argmax": _arg("ArgMax"),
+    "argmin": _arg("ArgMin"),
+    "max": _reduced("ReduceMax"),
+    "max_axis": _reduced("ReduceMax"),
+    "mean": _reduced("ReduceMean"),
+    "min": _reduced("ReduceMin"),
+    "min_axis": _reduced("ReduceMin"),
+    "norm": _norm,
+    "prod": _reduced("ReduceProd"),
+    "sum": _reduced("ReduceSum"),
+    "sum_axis": _reduced("ReduceSum"),
+}

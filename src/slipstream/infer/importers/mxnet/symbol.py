@@ -1,0 +1,174 @@
+"""MXNet's -symbol.json files: nodes, what each reads, and its attributes, which are texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import UsageError
+
+VARIABLE = "null"
+LOSSES = {  # of these only the first input counts: the second is what is to be learned
+    "LinearRegressionOutput",
+    "LogisticRegressionOutput",
+    "MAERegressionOutput",
+    "SVMOutput",
+    "Softmax",
+    "SoftmaxOutput",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Attributes of a node. Every reader raises UsageError for texts of another kind."""
+
+    where: str
+    texts: Mapping[str, str]
+
+    def text(self, name: str, default: str) -> str:
+        """A word."""
+        return self.texts.get(name, default)
+
+    def has(self, name: str) -> bool:
+        """Whether it is there and not None."""
+        return self.texts.get(name, "None") != "None"
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A truth value."""
+        text = self.texts.get(name, str(default))
+        if text not in ("True", "False", "1", "0", "true", "false"):
+            raise self._strange(name, "True, False")
+        return text in ("True", "1", "true")
+
+    def integer(self, name: str, default: int) -> int:
+        """A whole number; the default too where it is None."""
+        text = self.texts[name] if self.has(name) else str(default)
+        try:
+            value = int(text)
+        except ValueError as error:
+            raise self._strange(name, "a whole number") from error
+        if abs(value) >= 2**63:
+            raise self._strange(name, "a number of 64 bits")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A number."""
+        try:
+            return float(self.texts[name]) if self.has(name) else default
+        except ValueError as error:
+            raise self._strange(name, "a number") from error
+
+    def integers(self, name: str) -> list[int]:
+        """Whole numbers, "(2, 2)"; a single one too, and none where it is absent."""
+        found = self.optional_integers(name)
+        if None in found:
+            raise self._strange(name, "whole numbers")
+        return [item for item in found if item is not None]
+
+    def optional_integers(self, name: str) -> list[int | None]:
+        """Whole numbers of which some may be None, "(None, 2)"."""
+        if not self.has(name):
+            return []
+        words = self.texts[name].strip("()[] ").split(",")
+        try:
+            return [
+                None if word.strip() == "None" else int(word.strip().rstrip("L"))
+                for word in words
+                if word.strip()
+            ]
+        except ValueError as error:
+            raise self._strange(name, "whole numbers, (2, 2)") from error
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str:
+        """One of some words; default the first."""
+        text = self.texts.get(name, allowed[0])
+        if text not in allowed:
+            raise self._strange(name, ", ".join(allowed))
+        return text
+
+    def _strange(self, name: str, allowed: str) -> UsageError:
+        return UsageError(f"{self.where}: {name} is {self.texts[name][:80]!r}; allowed: {allowed}")
+
+
+@dataclass(frozen=True)
+class SymbolNode:
+    """A variable, whose op is "null", or an operation."""
+
+    op: str
+    name: str
+    inputs: list[tuple[int, int]]  # number of the node, and of its output
+    options: Options
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A network: nodes in an order in which they can run, those that its outputs need."""
+
+    nodes: dict[int, SymbolNode]
+    heads: list[tuple[int, int]]
+    names: list[str] = field(default_factory=list[str])  # of the heads
+
+
+def read_symbol(path: Path) -> Symbol:
+    """The network of a file; UsageError where it cannot be read or is none."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    try:
+        nodes = [_node(item, number) for number, item in enumerate(found["nodes"])]
+        heads = [_entry(item, len(nodes)) for item in found["heads"]]
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise UsageError(
+            f"{path}: this is no symbol of MXNet: {type(error).__name__} {error}"
+        ) from error
+    _add_states(nodes)
+    used = _used(nodes, heads)
+    kept = {number: node for number, node in enumerate(nodes) if number in used}
+    return Symbol(kept, heads, [nodes[number].name for number, _ in heads])
+
+
+def _node(item: Any, number: int) -> SymbolNode:
+    op, name = str(item["op"]), str(item["name"])
+    # Older versions wrote what is now `attrs` as `param`, beside which `attr` held the user's own.
+    pairs: dict[Any, Any] = {
+        **item.get("attr", {}),
+        **item.get("param", {}),
+        **item.get("attrs", {}),
+    }
+    inputs = [_entry(entry, number) for entry in item["inputs"]]
+    if op in LOSSES:
+        inputs = inputs[:1]
+    texts = {str(key): str(value) for key, value in pairs.items()}
+    return SymbolNode(op, name, inputs, Options(f"{name} ({op})", texts))
+
+
+def _add_states(nodes: list[SymbolNode]) -> None:
+    """Before version 0.9 files left out that batch norms read their mean and variance."""
+    for node in list(nodes):
+        if node.op == "BatchNorm" and len(node.inputs) == 3:
+            for state in ("moving_mean", "moving_var"):
+                name = f"{node.name}_{state}"
+                node.inputs.append((len(nodes), 0))
+                nodes.append(SymbolNode(VARIABLE, name, [], Options(name, {})))
+
+
+def _entry(entry: Any, before: int) -> tuple[int, int]:
+    number, output = int(entry[0]), int(entry[1])
+    if not 0 <= number < before or output < 0:
+        raise ValueError(f"{entry} is no output of a node before")
+    return number, output
+
+
+def _used(nodes: Sequence[SymbolNode], heads: Sequence[tuple[int, int]]) -> set[int]:
+    used: set[int] = set()
+    waiting = [number for number, _ in heads]
+    while waiting:
+        number = waiting.pop()
+        if number not in used:
+            used.add(number)
+            waiting += [other for other, _ in nodes[number].inputs]
+    return used

@@ -1,0 +1,72 @@
+"""Pooling whose number of windows is given: windows may hang over the end of the padding."""
+
+# NumPy's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from slipstream.infer.importers.builder import Builder
+
+Kind = Literal["max", "mean", "sum"]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows along each axis.
+
+    Args:
+        kernel: their sizes.
+        strides: from one to the next.
+        pads: in front of the first element, and behind the last as far as means are concerned.
+        counts: how many there are.
+    """
+
+    kernel: list[int]
+    strides: list[int]
+    pads: list[int]
+    counts: list[int]
+
+    def ends(self, sizes: Sequence[int]) -> list[int]:
+        """The padding behind axes of these sizes that the last windows need, 0 and more."""
+        return [
+            max((count - 1) * stride + window - size - pad, 0)
+            for count, stride, window, size, pad in zip(
+                self.counts, self.strides, self.kernel, sizes, self.pads, strict=True
+            )
+        ]
+
+
+def pool(
+    builder: Builder, x: str, windows: Windows, kind: Kind, *, with_padding: bool = True
+) -> str:
+    """Pool (batch, channels, ...). A mean counts the padding inside `pads`, or none of it."""
+    sizes = builder.shape(x)[2:]
+    ends = windows.ends(sizes)
+    attributes = {
+        "kernel_shape": windows.kernel,
+        "strides": windows.strides,
+        "pads": [*windows.pads, *ends],
+    }
+    if kind == "max":
+        return builder.add("MaxPool", x, **attributes)
+    if kind == "mean" and not (with_padding and any(windows.pads)):
+        return builder.add("AveragePool", x, count_include_pad=0, **attributes)
+    result = builder.add("AveragePool", x, count_include_pad=1, **attributes)
+    if kind == "sum":
+        area = builder.constant("area", float(np.prod(windows.kernel)))
+        return builder.add("Mul", result, area)
+    for axis, size in enumerate(sizes):
+        if ends[axis] <= windows.pads[axis]:
+            continue
+        kernel = windows.kernel[axis]
+        begins = np.arange(windows.counts[axis]) * windows.strides[axis]
+        factors = kernel / np.minimum(kernel, size + 2 * windows.pads[axis] - begins)
+        shape = (-1, *(1 for _ in sizes[axis + 1 :]))
+        result = builder.add("Mul", result, builder.constant("inside", factors.reshape(shape)))
+    return result
