@@ -11,7 +11,7 @@ from typing import Any
 
 from slipstream.errors import UsageError
 from slipstream.infer.data import Sample, Samples, load_data, synthetic
-from slipstream.infer.engines import ENGINES
+from slipstream.infer.engines import engine_of
 from slipstream.infer.goal import TARGETS, Goal, Target
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported, load_model
@@ -165,6 +165,7 @@ def _report(imported: Imported, goal: Goal, found: Found, seconds: float) -> Rep
             if item.matches
         ),
         candidates=found.candidates,
+        segments=found.segments,
         choice=choice_of(found.candidates, goal),
         seconds=seconds,
     )
@@ -204,7 +205,7 @@ def _package(
     first: Sample = (synthetic(imported.graph, 1) if samples is None else samples)[0]
     with tempfile.TemporaryDirectory(prefix="slipstream-infer-") as name:
         folder = Path(name)
-        engine = ENGINES[found.recipe.engine]
+        engine = engine_of(found.recipe.engine)
         executable = engine.prepare(found.graph, found.recipe, goal.threads, folder)
         outputs = executable.run(first.inputs)
         executable.close()

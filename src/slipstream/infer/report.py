@@ -75,6 +75,20 @@ class Candidate(BaseModel):
         return " ".join(words)
 
 
+class Segment(BaseModel):
+    """A part of the model by itself.
+
+    Args:
+        end: the value with which it ends; "" for the last part.
+        ms: median milliseconds of each candidate that can run it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    end: str
+    ms: dict[str, float]
+
+
 class Rewritten(BaseModel):
     """How often a rewrite found something, and the nodes it saved."""
 
@@ -99,6 +113,7 @@ class Report(BaseModel):
         nodes_before, nodes_after: of the graph as imported, and as rewritten.
         rewrites: those that found something.
         candidates: all that were considered, the chosen one first, then by time.
+        segments: times of the model's parts; none where it cannot be cut, or one engine is left.
         choice: why it was chosen, in a sentence.
         seconds: that all took.
     """
@@ -116,6 +131,7 @@ class Report(BaseModel):
     nodes_after: int
     rewrites: tuple[Rewritten, ...] = ()
     candidates: tuple[Candidate, ...]
+    segments: tuple[Segment, ...] = ()
     choice: str
     seconds: float = Field(ge=0)
 
@@ -156,6 +172,8 @@ def summary(report: Report) -> Text:
     lines = [Text(report.choice, style="bold")]
     lines.append(Text(f"Judged on {report.data}; allowed: {report.allowed}."))
     lines.extend(Text(f"Note: {note}.") for note in report.notes)
+    if report.segments:
+        lines.append(Text(_segments_line(report.segments)))
     untried = (item for item in report.candidates if item.precision is None)
     lines.extend(Text(f"Not tried: {item.engine}: {item.reason}.") for item in untried)
     lines.append(Text(_rewrites_line(report.rewrites, report.nodes_before, report.nodes_after)))
@@ -183,6 +201,14 @@ def _cells(item: Candidate, has_labels: bool) -> list[str]:
 
 def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
+
+
+def _segments_line(segments: Sequence[Segment]) -> str:
+    """Who is fastest in how many parts, and what the best of each part come to."""
+    fastest = [min(item.ms, key=lambda title: item.ms[title]) for item in segments]
+    wins = ", ".join(f"{name} in {fastest.count(name)}" for name in dict.fromkeys(fastest))
+    best = sum(min(item.ms.values()) for item in segments)
+    return f"In {len(segments)} parts, fastest is {wins}; the best of each take {best:.3f} ms."
 
 
 def _rewrites_line(rewrites: Sequence[Rewritten], before: int, after: int) -> str:

@@ -14,6 +14,7 @@ from slipstream.infer.engines.protocol import Engine as Engine
 from slipstream.infer.engines.protocol import Executable as Executable
 from slipstream.infer.engines.protocol import Precision as Precision
 from slipstream.infer.engines.protocol import Recipe as Recipe
+from slipstream.infer.engines.split import Split
 
 ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
     {engine.name: engine for engine in (OnnxRuntime(), OpenVino(), Native(), Inductor())}
@@ -21,7 +22,9 @@ ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
 
 
 def engine_of(name: str) -> Engine:
-    """The engine of this name; UsageError where there is none."""
+    """The engine of this name, also that of recipes with parts; UsageError where there is none."""
+    if name == Split.name:
+        return Split(engine_of)
     if name not in ENGINES:
         raise UsageError(f"no engine is called {name!r}; there are {', '.join(ENGINES)}")
     return ENGINES[name]

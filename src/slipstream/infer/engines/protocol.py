@@ -25,6 +25,7 @@ class Recipe(BaseModel):
             latency.
         ranges: for int8, the least and greatest real number that the bytes of a value stand for.
         rest: for int8, the precision of products of values that have no range.
+        parts: of the engine "split": how each part of the graph is run, in their order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +36,21 @@ class Recipe(BaseModel):
     streams: int = Field(default=1, ge=1, le=1024)
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     rest: Literal["fp32", "bf16"] = "fp32"
+    parts: tuple[Part, ...] = ()
+
+
+class Part(BaseModel):
+    """A part of a graph.
+
+    Args:
+        end: the value with which it ends, through which all goes; "" for the last part.
+        recipe: how it is run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    end: str
+    recipe: Recipe
 
 
 class Executable(Protocol):

@@ -7,7 +7,7 @@ oddly shaped numbers, of which no product follows or none came before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from slipstream.infer.graph import Graph, Node
 from slipstream.infer.native.formats import Format
 from slipstream.infer.native.lower import Lowering, NotOursError, plan
 from slipstream.infer.native.stages import Stage, is_ours
+from slipstream.infer.parts import part_of
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm", "Attention"})
 
@@ -44,7 +45,7 @@ def partition(
     links = _Links(graph)
     while True:
         body = [node for node in graph.nodes if id(node) not in before | after]
-        middle = _part(graph, body)
+        middle = part_of(graph, body)
         try:
             for name in [*middle.inputs, *middle.outputs]:
                 _check(graph, links, {id(node) for node in body}, name)
@@ -57,7 +58,7 @@ def partition(
         head = [node for node in graph.nodes if id(node) in before]
         tail = [node for node in graph.nodes if id(node) in after]
         return Parts(
-            _part(graph, head) if head else None, middle, _part(graph, tail) if tail else None
+            part_of(graph, head) if head else None, middle, part_of(graph, tail) if tail else None
         )
 
 
@@ -109,20 +110,3 @@ def _put_aside(links: _Links, node: Node, before: set[int], after: set[int]) -> 
         before.difference_update(after)
     else:
         before.update(earlier)
-
-
-def _part(graph: Graph, nodes: list[Node]) -> Graph:
-    """The graph of some nodes: takes what they read of others, gives what others read of them."""
-    inside = {id(node) for node in nodes}
-    given = {output for node in nodes for output in node.outputs}
-    read = {name for node in nodes for name in node.reads()}
-    elsewhere = {
-        name for node in graph.nodes if id(node) not in inside for name in node.reads()
-    } | set(graph.outputs)
-    part = replace(graph.copy(), nodes=nodes)
-    taken = [name for name in read - given if name not in graph.constants]
-    order = [*graph.inputs, *(o for node in graph.nodes for o in node.outputs)]
-    part.inputs = {name: graph.value(name) for name in order if name in taken}
-    part.outputs = [name for name in order if name in given and name in elsewhere]
-    part.constants = {name: graph.constants[name] for name in read if name in graph.constants}
-    return part

@@ -1,0 +1,130 @@
+"""Candidates that compute on bytes: all values that may be, or a mixture with floating point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slipstream.infer.accuracy import Comparison
+from slipstream.infer.contest import Contest
+from slipstream.infer.engines import Engine, Precision, Recipe
+from slipstream.infer.engines.protocol import Profiled
+from slipstream.infer.mixture import Case, Mixture
+from slipstream.infer.native.precision import storable
+from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observe
+from slipstream.infer.report import State
+from slipstream.infer.trial import Trial
+
+FEW = 8  # samples on which methods of calibration are compared
+CALIBRATION_ENDS, CASES_END, MIXING_ENDS = 0.3, 0.35, 0.55  # shares of the time
+PARTS_SHARE = 0.7  # of the time for mixtures, in which the noise of each part is measured
+MOST_CASES = 64  # samples that judge mixtures
+
+
+def add_bytes(contest: Contest) -> dict[str, Histogram]:
+    """Make candidates with bytes ready; returns what values were seen.
+
+    The first engine that can compute on them finds the method of calibration; ranges are the
+    graph's, so the others take the same.
+    """
+    for engine, recipe in contest.recipes("int8-weights"):
+        contest.trials.append(contest.ready(engine, recipe))
+    wanted = list(contest.recipes("int8"))
+    names = storable(contest.rewritten)
+    if not wanted or not names:
+        return {}
+    contest.say("values are observed for int8")
+    inputs = [sample.inputs for sample in contest.calibration]
+    histograms = observe(contest.rewritten, inputs, names)
+    first: Trial | None = None
+    for engine, recipe in wanted:
+        if first is None:
+            trial = _calibrated(contest, engine, recipe, histograms)
+            first = None if trial.state is State.FAILED else trial
+        else:
+            same = recipe.model_copy(update={"ranges": first.recipe.ranges})
+            trial = contest.ready(engine, same, first.method)
+        contest.trials.append(trial)
+    return histograms
+
+
+def _calibrated(
+    contest: Contest, engine: Engine, recipe: Recipe, histograms: Mapping[str, Histogram]
+) -> Trial:
+    """The candidate whose method of calibration gives the best results."""
+    few = [contest.judged[index] for index in range(min(FEW, len(contest.judged)))]
+    best = contest.ready(engine, _with(recipe, histograms, METHODS[0]), METHODS[0])
+    if best.state is State.FAILED:
+        return best
+    contest.reference.compare([best], few)
+    for method in METHODS[1:]:
+        if contest.share() > CALIBRATION_ENDS:
+            contest.notes.append(f"no time was left to calibrate by {method}")
+            continue
+        other = contest.ready(engine, _with(recipe, histograms, method), method)
+        contest.reference.compare([other], few)
+        if other.comparison.snr_db > best.comparison.snr_db:
+            best, other = other, best
+        other.close()
+    best.comparison = Comparison()
+    return best
+
+
+def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
+    """Where bytes everywhere are not good enough, leave the values in floating point that cost
+    most: by the first engine that has bytes, and the same ones for the others."""
+    bytes_ = [trial for trial in contest.alive() if trial.recipe.precision == "int8"]
+    bytes_.sort(key=lambda trial: not isinstance(trial.executable, Profiled))
+    if not bytes_:
+        return
+    cases = contest.reference.answers(
+        contest.judged, MOST_CASES, lambda: contest.share() <= CASES_END
+    )
+    first = bytes_[0]
+    if not _objections(contest, first, cases):
+        return
+    engine = next(item for item in contest.engines if item.name == first.recipe.engine)
+    recipe = first.recipe.model_copy(update={"rest": _rest(contest, engine, cases)})
+    ranges = [_ranges(histograms, method) for method in METHODS]
+    mixture = Mixture(engine, contest.rewritten, recipe, ranges, contest.goal.threads, cases)
+    seconds = (MIXING_ENDS - contest.share()) * contest.goal.seconds
+    order = mixture.order(max(seconds, 0.0) * PARTS_SHARE, contest.say)
+    contest.say("a mixture of bytes and floats is looked for")
+    count = mixture.least(order, lambda found: not contest.goal.objection(recipe, found))
+    if count == len(order):
+        contest.notes.append("no mixture of bytes and floating point is good enough")
+        return
+    for kept in sorted({count, (count + len(order)) // 2}):
+        _add_mixture(contest, len(histograms), mixture.of(order[kept:]))
+
+
+def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:
+    for engine, recipe in contest.recipes("int8"):
+        rest = mixed.rest if "bf16" in engine.precisions() else "fp32"
+        update = {"ranges": mixed.ranges, "rest": rest}
+        trial = contest.ready(engine, recipe.model_copy(update=update), "noise")
+        trial.kept = values - len(mixed.ranges)
+        contest.trials.append(trial)
+
+
+def _objections(contest: Contest, trial: Trial, cases: Sequence[Case]) -> str:
+    """What there is to say against a trial, by its results in some cases."""
+    assert trial.executable is not None
+    found = Comparison()
+    for case in cases:
+        found.add(trial.executable.run(case.sample.inputs), case.right, case.sample.labels)
+    return contest.goal.objection(trial.recipe, found)
+
+
+def _rest(contest: Contest, engine: Engine, cases: Sequence[Case]) -> Precision:
+    """bf16 where the engine has it and it is good enough by itcontest."""
+    halves = (t for t in contest.alive() if t.recipe.precision == "bf16")
+    trial = next((t for t in halves if t.recipe.engine == engine.name), None)
+    return "bf16" if trial is not None and not _objections(contest, trial, cases) else "fp32"
+
+
+def _ranges(histograms: Mapping[str, Histogram], method: Method) -> dict[str, tuple[float, float]]:
+    return {name: histogram.range(method) for name, histogram in histograms.items()}
+
+
+def _with(recipe: Recipe, histograms: Mapping[str, Histogram], method: Method) -> Recipe:
+    return recipe.model_copy(update={"ranges": _ranges(histograms, method)})

@@ -1,0 +1,202 @@
+"""The contest of candidates: each is made ready, judged by its results, and timed.
+
+Results are held against those of the graph as imported, which ONNX Runtime runs in float32 without
+optimisations. Those that keep to the budget are timed by turns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.infer.accuracy import Comparison
+from slipstream.infer.data import Sample, Samples, synthetic
+from slipstream.infer.engines import ENGINES, Engine, Precision, Recipe
+from slipstream.infer.engines.inductor import Inductor
+from slipstream.infer.goal import Goal
+from slipstream.infer.graph import Graph
+from slipstream.infer.importers import Imported
+from slipstream.infer.measure import interleave
+from slipstream.infer.report import Candidate, State
+from slipstream.infer.rewrites import optimise
+from slipstream.infer.trial import Reference, Trial
+
+Tell = Callable[[str, float], None]
+
+NO_PACKAGE = "a package cannot hold what it makes"
+MOST_CALIBRATION = 64
+FEW = 8  # samples that are not divided
+NUM_SYNTHETIC = 4
+
+
+class Contest:
+    """All candidates of one search, and what they go through."""
+
+    def __init__(self, imported: Imported, goal: Goal, samples: Samples | None, tell: Tell) -> None:
+        """See `search`."""
+        self.imported, self.goal, self._tell = imported, goal, tell
+        self._begin = time.monotonic()
+        self.notes: list[str] = []
+        self.untried: list[Candidate] = []
+        self.trials: list[Trial] = []
+        self.rewritten, self.applied = optimise(imported.graph, without=goal.without)
+        self.is_real = samples is not None
+        given = synthetic(imported.graph, NUM_SYNTHETIC) if samples is None else samples
+        self.calibration, self.judged = _divided(given)
+        self.first = self.judged[0].inputs
+        self.engines = self._wanted_engines()
+        self.reference = Reference(imported.graph, goal.threads, imported.origin)
+
+    # ---- candidates ----------------------------------------------------------------------------
+
+    def _wanted_engines(self) -> list[Engine]:
+        """Those that are wanted and there; the others are named among the candidates."""
+        wanted = self.goal.engines or tuple(ENGINES)
+        strange = sorted(set(wanted) - set(ENGINES))
+        if strange:
+            raise UsageError(
+                f"no engine is called {', '.join(strange)}; there are {', '.join(ENGINES)}"
+            )
+        found: list[Engine] = []
+        for name in wanted:
+            engine = Inductor(self.imported.module) if name == "inductor" else ENGINES[name]
+            reason = engine.available()
+            if reason is None and name == "inductor" and not self.goal.engines:
+                reason = f"{NO_PACKAGE}; --engine inductor measures it beside others"
+            if reason is None:
+                found.append(engine)
+            else:
+                self.untried.append(Candidate(engine=name, state=State.UNTRIED, reason=reason))
+        return found
+
+    def recipes(self, *precisions: Precision) -> Iterator[tuple[Engine, Recipe]]:
+        """Every engine with every precision, graph and number of streams that it should try."""
+        threads = self.goal.threads
+        several = {1, threads} if self.goal.target == "throughput" else {1}
+        for engine in self.engines:
+            able = engine.precisions()
+            for precision in precisions:
+                if precision not in able:
+                    continue
+                for rewrites in _routes(engine, precision):
+                    for streams in sorted(several):
+                        recipe = Recipe(
+                            engine=engine.name,
+                            precision=precision,
+                            rewrites=rewrites,
+                            streams=streams,
+                        )
+                        yield engine, recipe
+
+    def ready(self, engine: Engine, recipe: Recipe, method: str | None = None) -> Trial:
+        """A candidate, made ready; what went wrong is its reason."""
+        self.say(f"{recipe.engine} {recipe.precision} is made ready")
+        trial = Trial(recipe, method)
+        trial.prepare(engine, self.graph(recipe), self.goal.threads, self.first)
+        return trial
+
+    def graph(self, recipe: Recipe) -> Graph:
+        """The graph that a recipe runs."""
+        return self.rewritten if recipe.rewrites else self.imported.graph
+
+    def judge(self, alive: Sequence[Trial], end: float) -> None:
+        """Compare candidates on as many samples as time allows, and reject the bad ones."""
+        self.reference.compare(alive, self.judged, lambda index: self._may_judge(index, end))
+        for trial in alive:
+            objection = self.goal.objection(trial.recipe, trial.comparison)
+            if objection:
+                trial.end(State.REJECTED, objection)
+
+    def time(self, trials: Sequence[Trial], end: float) -> None:
+        """Time trials by turns, until a share of the time has passed."""
+        alive = {str(number): trial for number, trial in enumerate(trials)}
+        left = self.goal.seconds * (end - self.share())
+        with ThreadPoolExecutor(self.goal.threads) as callers:
+            runs = {name: trial.round(self.first, callers) for name, trial in alive.items()}
+            timings = interleave(runs, left, tell=lambda share: self.say("candidates are timed"))
+        for name, timing in timings.items():
+            alive[name].timing = timing
+            if alive[name].recipe.engine == "inductor":
+                alive[name].state, alive[name].reason = State.COMPARED, NO_PACKAGE
+
+    def close(self) -> None:
+        """Give back all that was made ready."""
+        self.reference.close()
+        for trial in self.trials:
+            trial.close()
+
+    def alive(self) -> list[Trial]:
+        """Those that can be run."""
+        return [trial for trial in self.trials if trial.executable is not None]
+
+    def best(self) -> Trial:
+        """Of those that were measured; UnsupportedError where there is none."""
+        right = [trial for trial in self.alive() if trial.state is State.MEASURED]
+        if not right:
+            tried = (*(trial.candidate() for trial in self.trials), *self.untried)
+            reasons = "; ".join(f"{item.title}: {item.reason}" for item in tried)
+            raise UnsupportedError(
+                f"no candidate can be chosen for {self.imported.origin}: {reasons}"
+            )
+        if self.goal.target == "memory":
+            return min(right, key=lambda trial: (trial.weights_bytes, trial.seconds))
+        return min(right, key=lambda trial: trial.seconds)
+
+    def data(self, comparison: Comparison) -> str:
+        """What results were compared on, in words."""
+        if not self.is_real:
+            return f"{comparison.samples} random inputs, as there is no data"
+        labels = f" with {comparison.labelled} labels" if comparison.labelled else ""
+        number = len(self.calibration)
+        if isinstance(self.judged, _Rest):
+            return f"{comparison.samples} samples{labels}; {number} others calibrated int8"
+        return (
+            f"{comparison.samples} samples{labels}, which are so few that they calibrated int8 too"
+        )
+
+    def _may_judge(self, index: int, end: float) -> bool:
+        self.say(f"results are compared: sample {index + 1} of {len(self.judged)}")
+        return self.share() <= end
+
+    def share(self) -> float:
+        """Of the time that has passed; above 1 when it is over."""
+        return (time.monotonic() - self._begin) / self.goal.seconds
+
+    def say(self, text: str) -> None:
+        """Tell what is being done."""
+        self._tell(text, min(self.share(), 1.0))
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """Samples from a number on."""
+
+    samples: Samples
+    first: int
+
+    def __len__(self) -> int:
+        return len(self.samples) - self.first
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.samples[self.first + index]
+
+
+def _divided(samples: Samples) -> tuple[Sequence[Sample], Samples]:
+    """Samples that calibrate, and those that judge; all do both where they are few."""
+    count = len(samples)
+    if count < FEW:
+        return [samples[index] for index in range(count)], samples
+    first = min(count // 4, MOST_CALIBRATION)
+    return [samples[index] for index in range(first)], _Rest(samples, first)
+
+
+def _routes(engine: Engine, precision: Precision) -> tuple[bool, ...]:
+    """Of the rewritten graph and the one imported, those that are worth a try."""
+    if engine.name == "inductor":
+        return (False,)
+    if engine.name == "native" or precision in ("int8", "int8-weights"):
+        return (True,)
+    return (True, False)

@@ -1,0 +1,66 @@
+"""Several engines one after the other, each for its part of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from slipstream.errors import UnsupportedError
+from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
+from slipstream.infer.graph import Array, Graph
+from slipstream.infer.parts import pieces
+
+
+class Split:
+    """Runs recipes that have parts."""
+
+    name = "split"
+
+    def __init__(self, engine_of: Callable[[str], Engine]) -> None:
+        self._engine_of = engine_of
+
+    def available(self) -> str | None:
+        """None: whether the parts' engines are there is known with the parts."""
+        return None
+
+    def precisions(self) -> tuple[Precision, ...]:
+        """None by itself: they are the parts'."""
+        return ()
+
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
+        """See `Engine`. Nothing is cached."""
+        del cache
+        made: list[Executable] = []
+        graphs = pieces(graph, [part.end for part in recipe.parts[:-1]])
+        try:
+            for piece, part in zip(graphs, recipe.parts, strict=True):
+                made.append(self._ready(piece, part.recipe, threads))
+        except UnsupportedError:
+            for executable in made:
+                executable.close()
+            raise
+        return _Chain(made, graph.outputs)
+
+    def _ready(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
+        engine = self._engine_of(recipe.engine)
+        reason = engine.available()
+        if reason is not None:
+            raise UnsupportedError(f"a part needs the engine {engine.name}: {reason}")
+        return engine.prepare(graph, recipe, threads, None)
+
+
+class _Chain:
+    """Each part takes what the graph was given and what the parts before it gave."""
+
+    def __init__(self, parts: Sequence[Executable], outputs: Sequence[str]) -> None:
+        self._parts, self._outputs = parts, outputs
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        values = dict(inputs)
+        for part in self._parts:
+            values.update(part.run(values))
+        return {name: values[name] for name in self._outputs}
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
