@@ -14,6 +14,7 @@ from slipstream.errors import UsageError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers.by_file import read_by_file
+from slipstream.infer.importers.jax_functions import import_function, is_function
 from slipstream.infer.importers.onnx_models import read_onnx
 from slipstream.infer.importers.shapes import fix_shapes
 from slipstream.infer.importers.shapes import parse_shape as parse_shape
@@ -21,8 +22,8 @@ from slipstream.infer.importers.torch_modules import Exported, export, is_torch,
 
 SUPPORTED = (
     "an ONNX model (a .onnx file, or its bytes), a torch.nn.Module or torch.export.ExportedProgram,"
-    " a .pt2 file, a .prototxt file of Caffe, or package.module:factory that returns a module or"
-    " (module, inputs)"
+    " a .pt2 file, a JAX function with its inputs, a .prototxt file of Caffe, or"
+    " package.module:factory that returns a module or (module, inputs)"
 )
 FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -56,10 +57,11 @@ def load_model(
     Args:
         source: ONNX, as a path or bytes; a PyTorch module or exported program, as an object, as the
             path of a .pt2 file, or as the name of its factory, "package.module:function". A factory
-            takes no arguments; it may return the module and its example inputs. Of Caffe the path
+            takes no arguments; it may return the module and its example inputs. A function of JAX,
+            in the same two ways. Of Caffe the path
             of net.prototxt.
-        example_inputs: for modules: an array, a sequence in the order of the arguments, or a
-            dictionary by argument.
+        example_inputs: for modules and functions: an array, a sequence in the order of the
+            arguments, or a dictionary by argument.
         shapes: of inputs that the model leaves open, by name.
         weights: of models whose weights are a file of their own; default the one beside it.
 
@@ -86,6 +88,8 @@ def load_model(
     if isinstance(source, (str, Path)):
         origin = str(source)
         source, example_inputs = _made(origin, example_inputs)
+    if is_function(source) and not is_torch(source):
+        return _of_jax(source, example_inputs, origin)
     if not is_torch(source):
         raise UsageError(f"{origin} is no model that is known; it may be {SUPPORTED}")
     return _of_torch(source, example_inputs, chosen, origin)
@@ -123,7 +127,11 @@ def _made(name: str, example_inputs: object) -> tuple[Any, object]:
 
 
 def _need_torch() -> None:
-    reason = missing("torch", "pip install torch")
+    _need("torch", "pip install torch")
+
+
+def _need(package: str, install: str) -> None:
+    reason = missing(package, install)
     if reason is not None:
         raise UsageError(reason)
 
@@ -133,6 +141,12 @@ def _of_torch(source: Any, example: object, shapes: Mapping[str, Any], origin: s
     note = f"the exported graph is the module's to {exported.snr_db:.0f} dB"
     graph, notes = fix_shapes(exported.graph, {})
     return Imported(graph, exported.module, origin, (note, *notes))
+
+
+def _of_jax(function: Any, example: object, origin: str) -> Imported:
+    _need("jax", "pip install 'slipstream[jax]'")
+    proved = import_function(function, example, origin)
+    return Imported(proved.graph, None, origin, (proved.note,))
 
 
 def _of_graph(graph: Graph, shapes: Mapping[str, Any], origin: str) -> Imported:

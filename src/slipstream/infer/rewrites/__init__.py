@@ -19,8 +19,10 @@ from slipstream.infer.rewrites import (
     cleanup,
     constants,
     homogeneous,
+    layout,
     modulation,
     norm,
+    spelled,
     squeeze_excite,
 )
 from slipstream.infer.rewrites.editor import Rewrite as Rewrite
@@ -31,6 +33,8 @@ OLDEST_OPSET = 13  # before, axes and the like were attributes
 EARLY_REWRITES = (
     *constants.REWRITES,
     *cleanup.REWRITES,
+    *layout.REWRITES,
+    *spelled.REWRITES,
     *affine.REWRITES,
     *activations.REWRITES,
     *norm.REWRITES,

@@ -1,0 +1,266 @@
+"""JAX's products: of matrices and convolutions, in any order of axes; and windows."""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from slipstream.infer.importers import moves
+from slipstream.infer.importers.step import Rule, Step, Unimportable
+
+# ---- matrices ---------------------------------------------------------------------------------
+
+
+def _product(step: Step) -> str:
+    """dot_general: the sum over pairs of axes, for each element of others."""
+    contract, batch = step.params["dimension_numbers"]
+    sides = [
+        _Side(step, at, [int(axis) for axis in contract[at]], [int(axis) for axis in batch[at]])
+        for at in (0, 1)
+    ]
+    # (A B)^T = B^T A^T: the side whose last axes are summed over goes left as it is.
+    is_turned = sides[1].is_left_already and not sides[0].is_left_already
+    left, right = sides[::-1] if is_turned else sides
+    name = step.b.add("MatMul", left.as_left(), right.as_right())
+    sizes = [*left.sizes(left.batch), *left.sizes(left.free), *right.sizes(right.free)]
+    name = moves.reshape(step.b, name, sizes)
+    if not is_turned:
+        return name
+    num_batch, num_left = len(left.batch), len(left.free)
+    order = [*range(num_batch), *range(num_batch + num_left, len(sizes))]
+    return moves.transpose(step.b, name, [*order, *range(num_batch, num_batch + num_left)])
+
+
+class _Side:
+    """An operand of a product, of which axes are summed over, shared, or free."""
+
+    def __init__(self, step: Step, at: int, contract: list[int], batch: list[int]) -> None:
+        self._b = step.b
+        is_whole = step.dtype.kind in "iub"
+        kind = np.int64 if step.dtype.name in ("uint32", "int64", "uint64") else np.int32
+        self._name = moves.cast(step.b, step.full(at), kind if is_whole else np.float32)
+        self.contract = contract
+        self.batch = batch
+        rank = len(step.b.shape(self._name))
+        self.free = [axis for axis in range(rank) if axis not in contract and axis not in batch]
+
+    @property
+    def is_left_already(self) -> bool:
+        """Whether the axes that are summed over come last."""
+        return self.free + self.contract == sorted(self.free + self.contract)
+
+    def sizes(self, axes: Sequence[int]) -> list[int]:
+        """Lengths of axes."""
+        shape = self._b.shape(self._name)
+        return [shape[axis] for axis in axes]
+
+    def as_left(self) -> str:
+        """(batch, free, contract); free axes stay apart where there is no batch."""
+        name = moves.transpose(self._b, self._name, [*self.batch, *self.free, *self.contract])
+        free = self.sizes(self.free)
+        if self.batch or not free:
+            free = [math.prod(free)]
+        depth = math.prod(self.sizes(self.contract))
+        return moves.reshape(self._b, name, [*self.sizes(self.batch), *free, depth])
+
+    def as_right(self) -> str:
+        """(batch, contract, free)."""
+        name = moves.transpose(self._b, self._name, [*self.batch, *self.contract, *self.free])
+        depth, width = (math.prod(self.sizes(axes)) for axes in (self.contract, self.free))
+        return moves.reshape(self._b, name, [*self.sizes(self.batch), depth, width])
+
+
+# ---- convolutions -----------------------------------------------------------------------------
+
+
+def _convolution(step: Step) -> str:
+    p, b = step.params, step.b
+    numbers = p["dimension_numbers"]
+    if int(p["batch_group_count"]) != 1:
+        raise Unimportable("with batch_group_count")
+    if step.dtype.kind != "f":
+        raise Unimportable(f"of {step.dtype}")
+    x = moves.cast(b, moves.transpose(b, step.full(0), numbers.lhs_spec), np.float32)
+    weight = moves.cast(b, moves.transpose(b, step.full(1), numbers.rhs_spec), np.float32)
+    holes = [int(size) - 1 for size in p["lhs_dilation"]]
+    pads = [(int(low), int(high)) for low, high in p["padding"]]
+    if _is_transposed(step, b.shape(weight)[2:]):
+        result = _transposed_convolution(step, x, weight, pads)
+    else:
+        x = moves.spread(b, x, [0, 0, *holes])
+        result = _plain_convolution(step, x, weight, pads)
+    return moves.transpose(b, result, moves.inverse(numbers.out_spec))
+
+
+def _plain_convolution(step: Step, x: str, weight: str, pads: list[tuple[int, int]]) -> str:
+    low, high = (list(sizes) for sizes in zip(*pads, strict=True))
+    if min(*low, *high) < 0:
+        x = moves.pad(
+            step.b,
+            x,
+            [0, 0, *(min(size, 0) for size in low)],
+            [0, 0, *(min(size, 0) for size in high)],
+        )
+    return step.b.add(
+        "Conv",
+        x,
+        weight,
+        group=int(step.params["feature_group_count"]),
+        strides=[int(size) for size in step.params["window_strides"]],
+        dilations=[int(size) for size in step.params["rhs_dilation"]],
+        pads=[max(size, 0) for size in (*low, *high)],
+        kernel_shape=list(step.b.shape(weight)[2:]),
+    )
+
+
+def _reaches(step: Step, kernel: Sequence[int]) -> list[int]:
+    """How far a kernel reaches beyond its first element, along each axis."""
+    dilations = step.params["rhs_dilation"]
+    return [(size - 1) * int(step) for size, step in zip(kernel, dilations, strict=True)]
+
+
+def _is_transposed(step: Step, kernel: Sequence[int]) -> bool:
+    """Whether ConvTranspose says it: elements apart, steps of one, no more padding than it has."""
+    p = step.params
+    fits = all(
+        max(pads) <= reach for pads, reach in zip(p["padding"], _reaches(step, kernel), strict=True)
+    )
+    is_apart = any(int(size) > 1 for size in p["lhs_dilation"])
+    return is_apart and fits and all(int(size) == 1 for size in p["window_strides"])
+
+
+def _transposed_convolution(step: Step, x: str, weight: str, pads: list[tuple[int, int]]) -> str:
+    """A convolution of elements that are put apart is what ConvTranspose computes."""
+    b, group = step.b, int(step.params["feature_group_count"])
+    outs, ins, *kernel = b.shape(weight)
+    axes = list(range(2, 2 + len(kernel)))
+    weight = moves.flip(b, weight, axes)
+    weight = moves.reshape(b, weight, [group, outs // group, ins, *kernel])
+    weight = moves.transpose(b, weight, [0, 2, 1, *(axis + 1 for axis in axes)])
+    weight = moves.reshape(b, weight, [group * ins, outs // group, *kernel])
+    reaches = _reaches(step, kernel)
+    low = [reach - pad[0] for reach, pad in zip(reaches, pads, strict=True)]
+    high = [reach - pad[1] for reach, pad in zip(reaches, pads, strict=True)]
+    return b.add(
+        "ConvTranspose",
+        x,
+        weight,
+        group=group,
+        strides=[int(size) for size in step.params["lhs_dilation"]],
+        dilations=[int(size) for size in step.params["rhs_dilation"]],
+        pads=[*low, *high],
+        kernel_shape=kernel,
+    )
+
+
+# ---- windows ----------------------------------------------------------------------------------
+
+
+class _Windows:
+    """A reduction over windows, its axes in the order of ONNX's pools."""
+
+    def __init__(self, step: Step) -> None:
+        p = step.params
+        if any(int(size) != 1 for size in p["base_dilation"]):
+            raise Unimportable("with base_dilation")
+        if step.dtype.kind != "f":
+            raise Unimportable(f"of {step.dtype}")
+        sizes = [int(size) for size in p["window_dimensions"]]
+        strides = [int(size) for size in p["window_strides"]]
+        pads = [(int(low), int(high)) for low, high in p["padding"]]
+        self._b = step.b
+        self._shape = step.shape
+        self.inner = [
+            axis
+            for axis in range(len(sizes))
+            if (sizes[axis], strides[axis], pads[axis]) != (1, 1, (0, 0))
+        ] or [len(sizes) - 1]
+        if len(self.inner) > 3:
+            raise Unimportable(f"over {len(self.inner)} axes")
+        self.outer = [axis for axis in range(len(sizes)) if axis not in self.inner]
+        self.sizes = [sizes[axis] for axis in self.inner]
+        self.strides = [strides[axis] for axis in self.inner]
+        self.pads = [pads[axis] for axis in self.inner]
+        self.dilations = [int(p["window_dilation"][axis]) for axis in self.inner]
+
+    def attributes(self) -> dict[str, list[int]]:
+        """Of a pool, whose padding was put there before."""
+        return {"kernel_shape": self.sizes, "strides": self.strides}
+
+    def arranged(self, name: str, filling: str | None) -> str:
+        """The operand as (batch, channels, ...), padded."""
+        b = self._b
+        name = moves.transpose(b, name, [*self.outer, *self.inner])
+        shape = b.shape(name)
+        if len(self.outer) != 2:
+            count = math.prod(shape[: len(self.outer)])
+            name = moves.reshape(b, name, [count, 1, *shape[len(self.outer) :]])
+        if any(max(pads) > 0 or min(pads) < 0 for pads in self.pads):
+            low, high = zip((0, 0), (0, 0), *self.pads, strict=True)
+            name = moves.pad(b, name, low, high, filling)
+        return name
+
+    def restored(self, name: str) -> str:
+        """A pool's result in the order of the operand's axes."""
+        order = [*self.outer, *self.inner]
+        name = moves.reshape(self._b, name, [self._shape[axis] for axis in order])
+        return moves.transpose(self._b, name, moves.inverse(order))
+
+
+def _largest(step: Step) -> str:
+    windows = _Windows(step)
+    x = moves.cast(step.b, step.full(0), np.float32)
+    return windows.restored(_max_pool(step, windows, x))
+
+
+def _least(step: Step) -> str:
+    windows = _Windows(step)
+    x = step.b.add("Neg", moves.cast(step.b, step.full(0), np.float32))
+    return windows.restored(step.b.add("Neg", _max_pool(step, windows, x)))
+
+
+def _max_pool(step: Step, windows: _Windows, x: str) -> str:
+    reaches = [
+        (size - 1) * step for size, step in zip(windows.sizes, windows.dilations, strict=True)
+    ]
+    attributes: dict[str, list[int]] = {**windows.attributes(), "dilations": windows.dilations}
+    fits = all(
+        min(pads) >= 0 and max(pads) < size
+        for pads, size in zip(windows.pads, windows.sizes, strict=True)
+    )
+    if fits and reaches:
+        low, high = zip(*windows.pads, strict=True)
+        windows.pads = [(0, 0) for _ in low]
+        attributes["pads"] = [*low, *high]
+    arranged = windows.arranged(x, moves.scalar(step.b, -math.inf))
+    return step.b.add("MaxPool", arranged, **attributes)
+
+
+def _summed(step: Step) -> str:
+    """The mean times the number of elements; with gaps between them, a convolution with ones."""
+    windows, b = _Windows(step), step.b
+    x = windows.arranged(moves.cast(b, step.full(0), np.float32), None)
+    if any(step != 1 for step in windows.dilations):
+        shape = b.shape(x)
+        x = moves.reshape(b, x, [shape[0] * shape[1], 1, *shape[2:]])
+        ones = b.constant("ones", np.ones((1, 1, *windows.sizes), np.float32))
+        attributes = {**windows.attributes(), "dilations": windows.dilations}
+        return windows.restored(b.add("Conv", x, ones, **attributes))
+    mean = b.add("AveragePool", x, **windows.attributes())
+    count = moves.scalar(b, math.prod(windows.sizes))
+    return windows.restored(b.add("Mul", mean, count))
+
+
+PRODUCTS: dict[str, Rule] = {
+    "conv_general_dilated": _convolution,
+    "dot_general": _product,
+    "reduce_window_max": _largest,
+    "reduce_window_min": _least,
+    "reduce_window_sum": _summed,
+}

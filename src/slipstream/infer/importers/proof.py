@@ -1,0 +1,68 @@
+"""What an importer made, run beside the model that it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.infer.accuracy import Comparison
+from slipstream.infer.engines.onnxruntime import plain_session
+from slipstream.infer.graph import Array, Graph
+from slipstream.infer.onnx_file import to_model
+
+LEAST_DB = 60.0  # signal to noise of a faithful graph: rounding alone leaves 100 and more
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """A graph and how near it is to what it was made of.
+
+    Args:
+        graph: of fixed shapes.
+        snr_db: signal to noise of its results on the example.
+    """
+
+    graph: Graph
+    snr_db: float
+
+    @property
+    def note(self) -> str:
+        """The same, for people."""
+        return f"the imported graph is the model's to {self.snr_db:.0f} dB"
+
+
+def prove(
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    what: str,
+    least_db: float = LEAST_DB,
+) -> Proved:
+    """Run a graph on ONNX Runtime, as it is written, and compare its results.
+
+    Args:
+        graph: of ONNX's operators.
+        inputs: an example, by name.
+        expected: what the model itself gives for it, by output.
+        what: errors call the model this.
+        least_db: signal to noise, from 0 to 200; default 60.
+
+    Raises UsageError where ONNX Runtime cannot run it or the results are others.
+    """
+    try:
+        session = plain_session(to_model(graph).SerializeToString(), 1)
+        results = session.run({name: np.ascontiguousarray(item) for name, item in inputs.items()})
+    except (UnsupportedError, RuntimeError) as error:
+        raise UsageError(f"{what}: what was imported cannot be run: {error}") from error
+    comparison = Comparison()
+    comparison.add(results, expected)
+    if comparison.snr_db < least_db:
+        raise UsageError(
+            f"{what}: what was imported computes something else: signal to noise is"
+            f" {comparison.snr_db:.0f} dB, and {least_db:.0f} is the least; does the model draw"
+            " random numbers, or take another way for other inputs?"
+        )
+    return Proved(graph, comparison.snr_db)

@@ -1,0 +1,120 @@
+"""One step of a model as rules see it, a primitive of JAX or an op of TensorFlow.
+
+What is broadcast is repeated only where it must be: an operand is compact where axes along which
+all elements are alike have length 1. Operators of single elements take compact operands as they
+are.
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from slipstream.infer.graph import Array
+from slipstream.infer.importers import moves
+from slipstream.infer.importers.builder import Builder
+
+HALVES = ("bfloat16", "float16")  # computed in float32
+PLAIN = (*("bool", "float32", "int8", "int16", "int32", "int64"), *("uint8", "uint16", "uint32"))
+
+
+class Unimportable(Exception):  # noqa: N818 - it ends no program: reasons are collected
+    """Why there is no operator for a step as it is, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A value of a model.
+
+    Args:
+        value: an array where it is known before anything runs, else the name of what a node gives;
+            compact either way.
+        shape: with all axes repeated.
+    """
+
+    value: Any
+    shape: tuple[int, ...]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is an array."""
+        return not isinstance(self.value, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Operands and parameters of a primitive or op.
+
+    Args:
+        b: makes the graph.
+        params: by name, as the framework has them.
+        operands: in the framework's order.
+        shape: of the first result; () where the framework leaves it open.
+        dtype: of the first result, as the graph has it.
+    """
+
+    b: Builder
+    params: Mapping[str, Any]
+    operands: Sequence[Operand]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def count(self) -> int:
+        """How many operands it has."""
+        return len(self.operands)
+
+    def compact(self, at: int) -> str:
+        """An operand's name, not repeated along axes where all elements are alike."""
+        operand = self.operands[at]
+        if isinstance(operand.value, str):
+            return operand.value
+        return self.b.constant("constant", plain(operand.value))
+
+    def full(self, at: int) -> str:
+        """An operand's name, in its whole shape."""
+        return moves.expand(self.b, self.compact(at), self.operands[at].shape)
+
+    def wide(self, at: int) -> str:
+        """`compact`, in a dtype that engines compute with."""
+        return moves.widened(self.b, self.compact(at))
+
+    def wide_full(self, at: int) -> str:
+        """`full`, in a dtype that engines compute with."""
+        return moves.widened(self.b, self.full(at))
+
+    def array(self, at: int) -> Array | None:
+        """An operand's elements, where they are known; compact."""
+        operand = self.operands[at]
+        return plain(operand.value) if operand.is_known else None
+
+    def whole_array(self, at: int) -> Array | None:
+        """The same, in its whole shape."""
+        array = self.array(at)
+        return None if array is None else np.broadcast_to(array, self.operands[at].shape)
+
+
+Rule: TypeAlias = "Callable[[Step], str | list[str]]"
+
+
+def graph_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype that stands for a framework's; Unimportable where none does."""
+    name = str(dtype)
+    if name in HALVES or name == "float64":
+        return np.dtype(np.float32)
+    if name not in PLAIN:
+        raise Unimportable(f"of {name}")
+    return np.dtype(name)
+
+
+def plain(value: Any) -> Array:
+    """An array of a framework as one of NumPy, of a dtype that the graph has."""
+    array = np.asarray(value)
+    return np.asarray(array.astype(graph_dtype(array.dtype)))

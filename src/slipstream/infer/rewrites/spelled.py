@@ -1,0 +1,133 @@
+"""Operators that frameworks spell out: softmax, means, clipping, erf of a negative number."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from slipstream.infer.graph import Node
+from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
+from slipstream.infer.rewrites.patterns import axes, is_close
+
+RELATIVE = 1e-6
+
+
+def _reduced(editor: Editor, name: str, op: str, x: str) -> int | None:
+    """The axis over which a value is the reduction of x, which keeps it with length 1."""
+    node = editor.producer(name, op)
+    if node is None or node.inputs[0] != x or node.get("keepdims", 1) != 1:
+        return None
+    over = axes(editor, node)
+    return over[0] if over is not None and len(over) == 1 else None
+
+
+def _shifted(editor: Editor, name: str) -> tuple[str, int] | None:
+    """x and the axis, where a value is x - max(x)."""
+    node = editor.producer(name, "Sub")
+    axis = None if node is None else _reduced(editor, node.inputs[1], "ReduceMax", node.inputs[0])
+    return None if node is None or axis is None else (node.inputs[0], axis)
+
+
+def _softmax(editor: Editor, node: Node) -> Replacement:
+    """exp(x - max(x)) / sum(exp(x - max(x)))."""
+    power, total = node.inputs
+    exp = editor.producer(power, "Exp")
+    axis = _reduced(editor, total, "ReduceSum", power)
+    found = None if exp is None else _shifted(editor, exp.inputs[0])
+    if found is None or found[1] != axis:
+        return None
+    return [Node("Softmax", [found[0]], node.outputs, {"axis": found[1]}, name=node.name)]
+
+
+def _log_softmax(editor: Editor, node: Node) -> Replacement:
+    """x - max(x) - log(sum(exp(x - max(x))))."""
+    shifted, logarithm = node.inputs
+    log = editor.only(logarithm, "Log")
+    total = None if log is None else editor.producer(log.inputs[0], "ReduceSum")
+    exp = None if total is None else editor.producer(total.inputs[0], "Exp")
+    found = _shifted(editor, shifted)
+    if log is None or exp is None or exp.inputs[0] != shifted or found is None:
+        return None
+    if _reduced(editor, log.inputs[0], "ReduceSum", exp.output) != found[1]:
+        return None
+    return [Node("LogSoftmax", [found[0]], node.outputs, {"axis": found[1]}, name=node.name)]
+
+
+# ---- means ------------------------------------------------------------------------------------
+
+
+def _mean(editor: Editor, node: Node) -> Replacement:
+    """A sum divided by the number of its terms, perhaps reshaped between."""
+    source, number = _quotient(editor, node)
+    reshape = editor.only(source, "Reshape")
+    total = editor.only(source if reshape is None else reshape.inputs[0], "ReduceSum")
+    over = None if total is None else axes(editor, total)
+    shape = None if total is None else editor.shape(total.inputs[0])
+    if total is None or over is None or shape is None or number is None:
+        return None
+    if not math.isclose(number, math.prod(shape[axis] for axis in over), rel_tol=RELATIVE):
+        return None
+    if editor.value(total.inputs[0]).dtype != np.float32:
+        return None
+    attributes = {"axes": over, "keepdims": total.get("keepdims", 1)}
+    if reshape is None:
+        return [Node("ReduceMean", [total.inputs[0]], node.outputs, attributes, name=node.name)]
+    mean = editor.name(f"{node.output}_mean")
+    return [
+        Node("ReduceMean", [total.inputs[0]], [mean], attributes),
+        Node("Reshape", [mean, *reshape.inputs[1:]], node.outputs, name=node.name),
+    ]
+
+
+def _quotient(editor: Editor, node: Node) -> tuple[str, float | None]:
+    """What is divided, and by which number."""
+    first, second = node.inputs
+    if node.op == "Div":
+        return first, editor.scalar(second)
+    for one, other in ((first, second), (second, first)):
+        number = editor.scalar(other)
+        if number:
+            return one, 1 / number
+    return first, None
+
+
+# ---- clipping, erf ----------------------------------------------------------------------------
+
+
+def _clip(editor: Editor, node: Node) -> Replacement:
+    """min(relu(x), c)."""
+    for one, other in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
+        relu, most = editor.only(one, "Relu"), editor.scalar(other)
+        if relu is None or most is None or editor.value(other).dtype != np.float32:
+            continue
+        low = editor.add_constant(f"{node.output}_min", np.array(0, np.float32))
+        high = editor.add_constant(f"{node.output}_max", np.array(most, np.float32))
+        return [Node("Clip", [relu.inputs[0], low, high], node.outputs, name=node.name)]
+    return None
+
+
+def _erfc(editor: Editor, node: Node) -> Replacement:
+    """1 - erf(-x c) is 1 + erf(x c)."""
+    erf = editor.only(node.inputs[1], "Erf")
+    product = None if erf is None else editor.only(erf.inputs[0], "Div", "Mul")
+    negative = None if product is None else editor.only(product.inputs[0], "Neg")
+    if erf is None or product is None or negative is None:
+        return None
+    if not is_close(editor.scalar(node.inputs[0]), 1):
+        return None
+    inner, outer = (editor.name(f"{node.output}_{stem}") for stem in ("scaled", "erf"))
+    return [
+        Node(product.op, [negative.inputs[0], product.inputs[1]], [inner]),
+        Node("Erf", [inner], [outer]),
+        Node("Add", [outer, node.inputs[0]], node.outputs, name=node.name),
+    ]
+
+
+REWRITES = (
+    rewrite("softmax", "exp(x - max) / sum(exp(x - max)) is one operator", _softmax, "Div"),
+    rewrite("log-softmax", "x - max - log(sum) is one operator", _log_softmax, "Sub"),
+    rewrite("means", "a sum divided by the number of terms is a mean", _mean, "Div", "Mul"),
+    rewrite("clip", "min(relu(x), c) is one operator", _clip, "Min"),
+    rewrite("erfc", "1 - erf(-x) is 1 + erf(x)", _erfc, "Sub"),
+)
