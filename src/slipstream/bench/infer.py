@@ -23,7 +23,7 @@ from slipstream.bench.infer_contenders import (
     chosen,
     obstacle,
 )
-from slipstream.bench.infer_job import Job, Timed
+from slipstream.bench.infer_job import DISTURBED, Job, Timed
 from slipstream.bench.infer_models import find_model, folder_name
 from slipstream.bench.infer_prepare import SECONDS
 from slipstream.bench.infer_processes import Contestant, ProcessError, cores_of, run_to_end
@@ -161,7 +161,9 @@ class _Trial:
     tell: Tell
     stack: ExitStack
     notes: list[str] = field(default_factory=list[str])
-    seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    turns: dict[str, list[tuple[float, ...]]] = field(
+        default_factory=dict[str, list[tuple[float, ...]]]
+    )
 
     def result(self) -> ModelResult:
         """Peers first, since ours has to be as accurate as the fastest of them; then all."""
@@ -174,15 +176,17 @@ class _Trial:
         self._make(PACKAGE_BEST, asked)
         ours = self._start([each for each in contenders if each.is_ours])
         accuracy.update({each.job.contender: self._compare(each) for each in ours})
-        self.seconds.clear()
+        self.turns.clear()
         self._rounds([*peers, *ours], self.spec.rounds)
+        timed = tuple(self._timed(each, accuracy) for each in (*peers, *ours))
+        self._note_disturbance(timed)
         analysis = analyse(onnx_file.read(self.folder / EXPORTED))
         return ModelResult(
             model=self.model,
             flops=analysis.flops,
             bytes_moved=analysis.bytes_moved,
             asked_db=asked,
-            timed=tuple(self._timed(each, accuracy) for each in (*peers, *ours)),
+            timed=timed,
         )
 
     # ---- before --------------------------------------------------------------------------------
@@ -242,7 +246,7 @@ class _Trial:
         self._rounds(peers, SURVEY_ROUNDS)
         if not peers:
             return FAITHFUL_DB
-        fastest = min(self.seconds, key=lambda name: min(self.seconds[name]))
+        fastest = min(self.turns, key=lambda name: min(map(min, self.turns[name])))
         return min(accuracy[fastest] + MARGIN_DB, FAITHFUL_DB)
 
     # ---- rounds --------------------------------------------------------------------------------
@@ -253,7 +257,8 @@ class _Trial:
             self.tell(f"{self.model}: round {number + 1} of {rounds}")
             for each in contestants if number % 2 == 0 else contestants[::-1]:
                 answer = each.ask(f"turn {self.spec.seconds}")
-                self.seconds.setdefault(each.job.contender, []).extend(answer["seconds"])
+                turns = self.turns.setdefault(each.job.contender, [])
+                turns.append(tuple(answer["seconds"]))
 
     def _timed(self, contestant: Contestant, accuracy: dict[str, float]) -> Timed:
         name = contestant.job.contender
@@ -262,10 +267,18 @@ class _Trial:
         is_made = bool(file) and file != EXPORTED
         return Timed(
             contender=name,
-            seconds=tuple(self.seconds[name]),
+            turns=tuple(self.turns[name]),
             snr_db=accuracy[name],
             prepare_seconds=float(made.read_text()) if is_made else 0.0,
             load_seconds=contestant.ready["load_seconds"],
             peak_bytes=contestant.ask("memory")["peak_bytes"],
             detail=contestant.ready["detail"],
         )
+
+    def _note_disturbance(self, timed: Sequence[Timed]) -> None:
+        names = [each.contender for each in timed if each.was_disturbed]
+        if names:
+            self.notes.append(
+                f"{self.model}: something else ran meanwhile: upper quartiles of {', '.join(names)}"
+                f" are more than {DISTURBED:g} times the lower; compare best turns"
+            )

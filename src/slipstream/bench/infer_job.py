@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
-READY, FAILED = "ready", "failed"
+DISTURBED = 1.25  # of the lower quartile: what a quiet machine stays below
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +50,7 @@ class Timed:
 
     Args:
         contender: its name.
-        seconds: of single calls, at least 1 of them.
+        turns: seconds of single calls, of every turn; at least one turn, of at least one call.
         snr_db: signal to noise on held-out inputs, beside the model in float32; dB.
         prepare_seconds: to make its file from the exported model; 0 where it loads that one.
         load_seconds: from the file to the first result.
@@ -58,7 +59,7 @@ class Timed:
     """
 
     contender: str
-    seconds: tuple[float, ...]
+    turns: tuple[tuple[float, ...], ...]
     snr_db: float
     prepare_seconds: float
     load_seconds: float
@@ -66,14 +67,31 @@ class Timed:
     detail: str = ""
 
     @property
+    def seconds(self) -> tuple[float, ...]:
+        """Of all calls."""
+        return tuple(itertools.chain.from_iterable(self.turns))
+
+    @property
     def median(self) -> float:
-        """Of the calls, in seconds."""
+        """Of all calls, in seconds."""
         return statistics.median(self.seconds)
+
+    @property
+    def best(self) -> float:
+        """The median of the best turn, in seconds: when nothing disturbed it."""
+        return min(statistics.median(turn) for turn in self.turns)
 
     @property
     def quartiles(self) -> tuple[float, float]:
         """A quarter of the calls took less than the first, a quarter more than the second."""
-        if len(self.seconds) == 1:
-            return self.seconds[0], self.seconds[0]
-        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        seconds = self.seconds
+        if len(seconds) == 1:
+            return seconds[0], seconds[0]
+        low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
         return low, high
+
+    @property
+    def was_disturbed(self) -> bool:
+        """Whether calls took so different times that something else ran as well."""
+        low, high = self.quartiles
+        return high > DISTURBED * low

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.bench_show import telling, write
-from slipstream.errors import UnsupportedError
+from slipstream.errors import UnsupportedError, UsageError
 from slipstream.lab.display import make_console, stderr_console
 
 EXAMPLES = """\b
@@ -19,6 +19,7 @@ EXAMPLES = """\b
   slipstream bench infer resnet50 mobilenetv3_large --cache build/infer
   slipstream bench infer bert_base --threads 2 --peer openvino-int8 --peer ort-int8-dynamic
   slipstream bench infer my_models:TINY --json tiny.json
+  slipstream bench infer a.slip b.slip --pictures build/fashion-mnist --accuracy 92,99 --price 0.10
 
 \b
 Models:  resnet50, resnet26d, vit_small, mobilenetv3_large, efficientnet_b0, bert_base, detector,
@@ -35,7 +36,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def infer_models(
-    models: Annotated[list[str] | None, typer.Argument(help="Models; default: all.")] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Models; default: all. With --pictures, files of slipstream compile."),
+    ] = None,
     peer: Annotated[
         list[str] | None, typer.Option(help="Peer; more than once. Default: all that are quick.")
     ] = None,
@@ -49,15 +53,30 @@ def infer_models(
         Path | None,
         typer.Option(help="Folder where the peers' files stay, for the next time."),
     ] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(help="JPEG files in folders of their labels: time and cost of an image."),
+    ] = None,
+    accuracy: Annotated[
+        str, typer.Option(help="With --pictures: least top-1, or top-1 and top-5, in percent.")
+    ] = "0,0",
+    price: Annotated[float, typer.Option(help="With --pictures: of an hour of this machine.")] = (
+        0.0
+    ),
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for all that was measured.")
     ] = None,
 ) -> None:
     """Measure models by every engine and precision: latency, accuracy, memory, share of the peak.
 
-    Needs PyTorch and slipstream\\[infer]; with nncf, OpenVINO's int8 takes part. Nothing else
-    should run on the machine.
+    Needs PyTorch and slipstream\\[infer]; with nncf, OpenVINO's int8 takes part. With --pictures,
+    average time and cost of an image from its JPEG file to the answer. Nothing else should run on
+    the machine.
     """
+    if pictures is not None:
+        least = parse_accuracy(accuracy)
+        _costs([Path(model) for model in models or ()], pictures, least, price, json_file)
+        return
     _check_packages()
     from slipstream.bench.infer import InferSpec, measure
     from slipstream.bench.infer_table import as_json, caption, tables
@@ -80,6 +99,41 @@ def infer_models(
         make_console(sys.stdout).print(table)
     make_console(sys.stdout).print(caption(report), style="dim", highlight=False)
     write(json_file, as_json(report))
+
+
+def parse_accuracy(text: str) -> tuple[float, float]:
+    """Returns shares of top-1 and top-5 of percentages such as "92" or "92%,99%".
+
+    Raises:
+        UsageError: for anything else.
+    """
+    parts = [part.strip().removesuffix("%") for part in text.split(",")]
+    try:
+        numbers = [float(part) / 100 for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise UsageError(f"the accuracy is {text!r}; allowed: percentages such as 92 or 92,99")
+    return numbers[0], (numbers[1] if len(numbers) > 1 else 0.0)
+
+
+def _costs(
+    packages: list[Path],
+    folder: Path,
+    least: tuple[float, float],
+    price: float,
+    json_file: Path | None,
+) -> None:
+    from slipstream.bench.infer_cost import CostSpec, cost_as_json, cost_table, measure_cost
+
+    top1, top5 = least
+    spec = CostSpec(packages=tuple(packages), folder=folder, top1=top1, top5=top5, price=price)
+    with telling("models are loaded") as tell:
+        costs = measure_cost(spec, tell)
+    make_console(sys.stdout).print(cost_table(spec, costs))
+    write(json_file, cost_as_json(spec, costs))
+    if not all(cost.is_accurate(spec) for cost in costs):
+        raise typer.Exit(1)
 
 
 def _check_packages() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -34,7 +35,7 @@ MS = 1e-3
 def timed(contender: str, ms: float, snr_db: float, detail: str = "") -> Timed:
     return Timed(
         contender=contender,
-        seconds=(ms * MS, 0.9 * ms * MS, 1.1 * ms * MS),
+        turns=((ms * MS, 1.1 * ms * MS), (0.9 * ms * MS,)),
         snr_db=snr_db,
         prepare_seconds=0.0,
         load_seconds=1.0,
@@ -144,6 +145,7 @@ def test_tables_and_json_have_everything():
     (first, second) = content["models"]
     assert first["bars"]["best"] == {
         **{"peer": "openvino-int8", "ratio": pytest.approx(2.0), "at_least": 1.0},
+        "ratio_of_best_turns": pytest.approx(2.0),
         **{"is_accurate": True, "holds": True},
     }
     assert second["bars"]["best"]["at_least"] == 1.5
@@ -225,14 +227,16 @@ def test_quartiles_of_few_calls():
     assert timed("ort", 10.0, 1.0).quartiles == pytest.approx((9.5 * MS, 10.5 * MS))
     one = Timed(
         contender="ort",
-        seconds=(0.5,),
+        turns=((0.5,),),
         snr_db=1.0,
         prepare_seconds=0.0,
         load_seconds=0.0,
         peak_bytes=0,
     )
     assert one.quartiles == (0.5, 0.5)
-    assert one.median == 0.5
+    assert one.median == one.best == 0.5
+    assert not one.was_disturbed
+    assert timed("ort", 10.0, 1.0).best == pytest.approx(9 * MS)
 
 
 def test_a_job_goes_through_text():
@@ -262,3 +266,11 @@ def test_the_peak_is_measured_in_what_the_processor_multiplies():
     found = peaks(1)
     assert "fp32" in found
     assert all(rate > 0 for rate in found.values())
+
+
+def test_calls_of_very_different_times_say_that_something_else_ran():
+    calm, disturbed = timed("ort", 10.0, 1.0), timed("ort", 10.0, 1.0)
+    disturbed = dataclasses.replace(disturbed, turns=((0.01,) * 5, (0.02,) * 5))
+    assert not calm.was_disturbed
+    assert disturbed.was_disturbed
+    assert disturbed.best == 0.01
