@@ -1,0 +1,83 @@
+"""Runs one contender of a benchmark of pictures: python -m slipstream.bench.pictures_process JOB.
+
+It answers lines of its standard input with lines of JSON: first what loading came to, then for
+"labels" those of all pictures, and for "turn SECONDS" the seconds of each picture, or of a stream
+the mean; at the end of the input it ends. It runs on the cores that it was started on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from slipstream.bench.infer_job import Job
+from slipstream.bench.pictures_contenders import CONTENDERS
+from slipstream.bench.pictures_pipelines import Stream, load
+
+PICTURES = "pictures"  # folder of the files that are measured
+
+
+def main(text: str) -> None:
+    """Load a contender, and answer until there is no more to answer."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what engines print is no answer
+    warnings.simplefilter("ignore")
+    job = Job.from_text(text)
+    contender = CONTENDERS[job.contender]
+    files = [path.read_bytes() for path in sorted(Path(job.folder, PICTURES).iterdir())]
+    begin = time.perf_counter()
+    stream, detail = load(contender, job)
+    next(iter(stream(files[:1])))
+    _answer(answers, {"load_seconds": time.perf_counter() - begin, "detail": detail})
+    turn = single_turn if contender.task == "latency" else stream_turn
+    for line in sys.stdin:
+        command, _, argument = line.strip().partition(" ")
+        if command == "labels":
+            _answer(answers, {"labels": list(stream(files))})
+        elif command == "turn":
+            _answer(answers, {"seconds": turn(stream, files, float(argument))})
+
+
+def single_turn(stream: Stream, files: list[bytes], seconds: float) -> list[float]:
+    """Returns the seconds of single pictures, each waited for, after two that do not count."""
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    for number, data in enumerate(itertools.cycle(files)):
+        begin = time.perf_counter()
+        list(stream([data]))
+        now = time.perf_counter()
+        if number >= 2:
+            taken.append(now - begin)
+            if now >= end:
+                return taken
+    return taken
+
+
+def stream_turn(stream: Stream, files: list[bytes], seconds: float) -> list[float]:
+    """Returns the mean seconds of a picture: one stream from its begin to its end."""
+    list(stream(files[:4]))
+    begin = time.perf_counter()
+    count = sum(1 for _ in stream(_until(begin + seconds, files)))
+    return [(time.perf_counter() - begin) / count]
+
+
+def _until(end: float, files: Iterable[bytes]) -> Iterator[bytes]:
+    for data in itertools.cycle(files):
+        yield data
+        if time.perf_counter() >= end:
+            return
+
+
+def _answer(stream: Any, content: dict[str, Any]) -> None:
+    stream.write(json.dumps(content) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
