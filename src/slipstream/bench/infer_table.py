@@ -138,7 +138,7 @@ def _add_bars(shown: Table, title: str, bars: Sequence[Bar | None], wanted: floa
     for bar in (each for each in bars if each is not None):
         shown.add_row(
             bar.model,
-            CONTENDERS[bar.peer.contender].title,
+            bar.peer.contender,
             f"{bar.peer.median * 1e3:.3g}",
             f"{bar.ours.median * 1e3:.3g}",
             f"{bar.ratio:#.3g}",
