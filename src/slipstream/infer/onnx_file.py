@@ -206,8 +206,8 @@ def _value(proto: Any) -> Value:
 
 
 def _dimension(proto: Any) -> int | str | None:
-    if proto.HasField("dim_value"):
-        return int(proto.dim_value)
+    if proto.HasField("dim_value") and proto.dim_value >= 0:
+        return int(proto.dim_value)  # some exporters write -1 for a dimension that is open
     return str(proto.dim_param) if proto.dim_param else None
 
 

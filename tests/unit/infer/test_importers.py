@@ -107,6 +107,16 @@ def test_an_open_batch_is_one_and_that_is_noted(build):
     assert "batch of 'x' is open" in imported.notes[0]
 
 
+def test_a_negative_size_is_an_open_one(build):
+    """As PaddlePaddle's exporter writes it."""
+    graph = build("(float[N,3,H] x) => (float[N,3,H] y) { y = Relu(x) }")
+    model = to_model(graph)
+    for item in (*model.graph.input, *model.graph.output):
+        item.type.tensor_type.shape.dim[0].dim_value = -1
+    imported = load_model(model.SerializeToString(), shapes={"x": (2, 3, 8)})
+    assert imported.graph.shape("y") == (2, 3, 8)
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
