@@ -8,9 +8,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-MODELS = """
+from slipstream.bench.fashion_mnist import write_pictures
+
+MODELS = '''
 import numpy as np
 import torch
 from torch import nn
@@ -30,8 +33,17 @@ def inputs(seed):
     random = np.random.default_rng(seed)
     return {"image": random.standard_normal((1, 3, 32, 32), np.float32)}
 
+class Brightest(nn.Module):
+    """Says which of four quarters is the brightest: it knows without training."""
+
+    def forward(self, image):
+        return nn.functional.adaptive_avg_pool2d(image, 2).flatten(1)
+
+def quarters():
+    return Brightest(), torch.zeros(1, 1, 28, 28)
+
 TINY = ZooModel(name="tiny", build=build, inputs=inputs, outputs=("logits",))
-"""
+'''
 
 Bench = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -78,6 +90,41 @@ def test_contenders_are_measured_and_files_of_peers_are_made_once(bench: Bench, 
     assert {path: path.stat().st_mtime_ns for path in files} == files
 
 
+def test_time_and_cost_of_an_image_at_a_required_accuracy(bench: Bench, tmp_path: Path):
+    labels = np.arange(24) % 4
+    images = np.full((24, 28, 28), 40, np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        row, column = divmod(int(label), 2)
+        image[14 * row : 14 * row + 14, 14 * column : 14 * column + 14] = 200
+    write_pictures(tmp_path / "pictures", images, labels.astype(np.uint8))
+    program = str(Path(sys.executable).with_name("slipstream"))
+    compile_ = [
+        program,
+        "compile",
+        "my_models:quarters",
+        "-o",
+        "q.slip",
+        "--pixels",
+        "--size",
+        "28",
+    ]
+    options = ["--mean", "0.5", "--std", "0.5", "--time", "2s", "--threads", "1"]
+    done = subprocess.run([*compile_, *options], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+    arguments = ("q.slip", "--pictures", "pictures", "--price", "0.1", "--json", "cost.json")
+    done = bench(*arguments, "--accuracy", "100,100")
+    assert done.returncode == 0, done.stderr
+    assert "24 images" in done.stdout
+    (model,) = json.loads((tmp_path / "cost.json").read_text())["models"]
+    assert model["top1"] == 1.0
+    assert model["mean_seconds"] > 0
+    assert model["cost_of_an_image"] == pytest.approx(model["mean_seconds"] * 0.1 / 3600)
+
+    (tmp_path / "pictures" / "0").rename(tmp_path / "pictures" / "7")  # six wrong answers
+    assert bench(*arguments, "--accuracy", "80").returncode == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -85,6 +132,8 @@ def test_contenders_are_measured_and_files_of_peers_are_made_once(bench: Bench, 
         (["my_models:TINY", "--peer", "turbo"], "the peer is 'turbo'"),
         (["my_models:TINY", "--threads", "4096"], "the cores here"),
         (["my_models:build"], "has to be a ZooModel"),
+        (["no.slip", "--pictures", "."], "has no JPEG files"),
+        (["--pictures", "."], "no model is given"),
     ],
 )
 def test_errors_are_one_line_and_a_code(bench: Bench, arguments: list[str], message: str):
