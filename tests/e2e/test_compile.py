@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from slipstream import infer
 
@@ -110,6 +111,32 @@ def test_an_mlp_without_data_stays_in_floating_point(compile_: Compile, folder: 
         assert model(np.ones((4, 64), np.float32)).shape == (4, 8)
 
 
+def test_a_net_for_pictures_takes_files_and_gives_labels(compile_: Compile, folder: Path):
+    pictures = folder / "pictures"
+    pictures.mkdir()
+    random = np.random.default_rng(3)
+    for number in range(12):
+        pixels = random.integers(0, 256, (48, 64, 3), np.uint8)
+        Image.fromarray(pixels).save(pictures / f"{number}.jpg")
+    done = compile_(
+        "user_models:conv",
+        *("-o", "conv.slip"),
+        *("--data", "pictures"),
+        *("--pixels", "--top", "3", "--size", "36"),
+        *("--snr", "15"),
+        *("--time", "8s"),
+        *("--threads", "1"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "native int8" in done.stdout
+    files = [path.read_bytes() for path in sorted(pictures.iterdir())]
+    with infer.load(folder / "conv.slip") as model:
+        assert "uint8 (1, 32, 32, 3)" in repr(model)
+        for found, file in zip(model.stream(files), files, strict=True):
+            assert found["labels"].shape == found["scores"].shape == (1, 3)
+            np.testing.assert_array_equal(found["labels"], model(file)["labels"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -118,6 +145,9 @@ def test_an_mlp_without_data_stays_in_floating_point(compile_: Compile, folder: 
         (["user_models:conv", "--budget", "much"], 2, "percentage points"),
         (["user_models:conv", "--engine", "turbo"], 2, "no engine is called turbo"),
         (["user_models:conv", "--without", "magic"], 2, "no rewrite is called 'magic'"),
+        (["user_models:conv", "--boxes", "iou=much"], 2, "iou=0.45,score=0.25,most=100"),
+        (["user_models:conv", "--top", "11"], 2, "top is 11; allowed: 1 to 10"),
+        (["user_models:mlp", "--pixels"], 2, "pixels need one of shape"),
         (["user_models:conv", "-o", "no/folder/m.slip"], 2, "there is no folder"),
         (["user_models:mlp", "--engine", "native", "--snr", "200"], 1, "no candidate"),
     ],

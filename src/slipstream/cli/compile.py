@@ -36,6 +36,8 @@ Load the result with slipstream.infer.load("model.slip").
 [bold]Exit code[/bold]: 1 where no candidate keeps to the budget, 2 for wrong usage.
 """
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+DATA = "Folder of pictures, .npy or .npz files; an .npz file; package.module:loader."
+BOXES = "iou=0.45,score=0.25,most=100, or fewer of them"
 NORMALISED = "One number, or one per channel; default ImageNet's."
 
 
@@ -76,12 +78,7 @@ def compile_model(
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path(
         "model.slip"
     ),
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder of pictures, .npy or .npz files; an .npz file; package.module:loader."
-        ),
-    ] = None,
+    data: Annotated[str | None, typer.Option(help=DATA)] = None,
     budget: Annotated[
         str, typer.Option(help="Points of top-1 that may be lost where the data has labels.")
     ] = "0.3%",
@@ -115,10 +112,7 @@ def compile_model(
         int | None, typer.Option(min=1, help="Gives so many labels and scores, highest first.")
     ] = None,
     boxes: Annotated[
-        str | None,
-        typer.Option(
-            help="Gives boxes that do not overlap: iou=0.45,score=0.25,most=100, or fewer of them."
-        ),
+        str | None, typer.Option(help=f"Gives boxes that do not overlap: {BOXES}.")
     ] = None,
     size: Annotated[
         int | None, typer.Option(min=1, help="Pictures: pixels of the shorter side before the cut.")
@@ -135,7 +129,6 @@ def compile_model(
     del list_
     compiling = infer.compile  # first: it says what is not installed
     from slipstream.infer.importers.shapes import parse_shape
-    from slipstream.infer.report import candidates_table, summary
 
     with _progress() as tell:
         report = compiling(
@@ -157,6 +150,12 @@ def compile_model(
             without=tuple(without or ()),
             tell=tell,
         )
+    _show(report, output, json_file)
+
+
+def _show(report: infer.Report, output: Path, json_file: Path | None) -> None:
+    from slipstream.infer.report import candidates_table, summary
+
     console = make_console(sys.stdout)
     console.print(candidates_table(report))
     console.print(summary(report))
@@ -189,9 +188,7 @@ def parse_boxes(text: str) -> infer.BoxOptions:
         pairs = [part.strip().split("=") for part in text.split(",") if part.strip()]
         return infer.BoxOptions(**{name: kinds[name](number) for name, number in pairs})  # pyright: ignore[reportArgumentType]
     except (ValueError, KeyError) as error:
-        raise UsageError(
-            f"--boxes is {text!r}; allowed: iou=0.45,score=0.25,most=100, or fewer of them"
-        ) from error
+        raise UsageError(f"--boxes is {text!r}; allowed: {BOXES}") from error
 
 
 def _pictures(size: int | None, mean: str | None, std: str | None) -> infer.PictureOptions:

@@ -16,14 +16,14 @@ from typing import Any, TypeAlias
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
-from slipstream.infer.engines import Executable, engine_of
+from slipstream.infer.engines import Executable, Recipe, engine_of
 from slipstream.infer.graph import Array
 from slipstream.infer.inputs import Taker
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.outputs import LABELS, SCORES
 from slipstream.infer.package import Check, Manifest, Package, read
 from slipstream.infer.report import Report
-from slipstream.infer.split import Split, fastest_split
+from slipstream.infer.sharing import Sharing, fastest_sharing
 from slipstream.infer.stream import Errors, Stages, preloaded, serial
 
 Inputs: TypeAlias = "Mapping[str, Any] | Sequence[Any] | Any"
@@ -49,8 +49,8 @@ class Model:
         self._executable = executable
         self._threads = threads
         self._taker = Taker(package.manifest)
-        self._split: Split | None = None  # how streams run, once one has begun
-        self._splitting = threading.Lock()
+        self._sharing: Sharing | None = None  # how streams run, once one has begun
+        self._measuring = threading.Lock()
         self._callers = ThreadPoolExecutor(
             max(package.manifest.recipe.streams, 1), thread_name_prefix="slipstream-infer"
         )
@@ -135,10 +135,10 @@ class Model:
         self._check_open()
         if not preload:
             return serial(self._stages(self._executable, after), items, errors)
-        split = self._split_of(cores)
-        stages = self._stages(split.executable, after)
-        threads = max(split.runs, cores, 2)
-        return preloaded(stages, items, errors, threads=threads, runs=split.runs, depth=depth)
+        sharing = self._shared(cores)
+        stages = self._stages(sharing.executable, after)
+        threads = max(sharing.runs, cores, 2)
+        return preloaded(stages, items, errors, threads=threads, runs=sharing.runs, depth=depth)
 
     def close(self) -> None:
         """Wait for calls that were submitted, and give all memory back. Streams have to be closed
@@ -147,8 +147,8 @@ class Model:
             self._is_closed = True
             self._callers.shutdown()
             self._executable.close()
-            if self._split is not None:
-                self._split.executable.close()
+            if self._sharing is not None:
+                self._sharing.executable.close()
 
     def __enter__(self) -> Model:
         return self
@@ -181,19 +181,19 @@ class Model:
 
         return Stages(buffer=self._taker.buffers, prepare=prepare, run=run)
 
-    def _split_of(self, cores: int) -> Split:
+    def _shared(self, cores: int) -> Sharing:
         """How streams run; measured once."""
-        with self._splitting:
-            if self._split is None:
+        with self._measuring:
+            if self._sharing is None:
                 streams = self._manifest.recipe.streams
-                first = Split(self._executable, streams * max(cores // self._threads, 1))
-                self._split = fastest_split(
+                first = Sharing(self._executable, streams * max(cores // self._threads, 1))
+                self._sharing = fastest_sharing(
                     first,
                     self._package.check.inputs,
                     cores,
                     lambda runs: prepared(self._package, cores, runs),
                 )
-            return self._split
+            return self._sharing
 
     def _run(self, inputs: dict[str, Array]) -> Outputs:
         return self._given(self._executable.run(inputs))
@@ -241,11 +241,19 @@ def load(path: str | Path, threads: int | None = None, *, check: bool = True) ->
 
 def prepared(package: Package, threads: int, streams: int) -> Executable:
     """The executable of a package: `streams` calls at a time share `threads`."""
-    recipe = package.manifest.recipe.model_copy(update={"streams": streams})
+    recipe = _with_streams(package.manifest.recipe, streams)
     with tempfile.TemporaryDirectory(prefix="slipstream-infer-") as folder:
         for name, data in package.blobs.items():
             Path(folder, name).write_bytes(data)
         return engine_of(recipe.engine).prepare(package.graph, recipe, threads, Path(folder))
+
+
+def _with_streams(recipe: Recipe, streams: int) -> Recipe:
+    parts = tuple(
+        part.model_copy(update={"recipe": _with_streams(part.recipe, streams)})
+        for part in recipe.parts
+    )
+    return recipe.model_copy(update={"streams": streams, "parts": parts})
 
 
 def _hold(path: str | Path, check: Check, executable: Executable) -> None:

@@ -14,9 +14,11 @@ from PIL import Image
 
 from slipstream import infer
 from slipstream.errors import UsageError
+from slipstream.infer.engines import ENGINES, Recipe
 from slipstream.infer.onnx_file import to_model
 from slipstream.infer.package import read
 from slipstream.infer.pictures import Reader
+from slipstream.infer.sharing import Sharing, fastest_sharing
 
 READER = Reader(size=9, height=8, width=8, channels=3)
 
@@ -73,8 +75,6 @@ def test_files_pictures_and_pixels_give_the_same(model):
 
 
 def test_results_are_those_of_the_model_itself(model, net):
-    from slipstream.infer.engines import ENGINES, Recipe
-
     plain = ENGINES["onnxruntime"].prepare(net, Recipe(engine="onnxruntime"), 1, None)
     numbers = (READER(pixels()) / 255 - infer.PictureOptions().mean) / infer.PictureOptions().std
     image = numbers.transpose(2, 0, 1)[None].astype(np.float32)
@@ -225,3 +225,22 @@ def test_folders_calibrate_what_reads_bytes(net, tmp_path):
     with infer.load(path) as compiled:
         assert {item.precision for item in compiled.report.candidates} >= {"fp32", "int8"}
         assert compiled(file_of(0)).shape == (1, 5)
+
+
+def test_runs_share_the_cores_as_is_fastest(net):
+    made = []
+
+    def make(runs):
+        recipe = Recipe(engine="onnxruntime", streams=runs)
+        made.append(ENGINES["onnxruntime"].prepare(net, recipe, 4, None))
+        return made[-1]
+
+    first = Sharing(make(1), 1)
+    inputs = {"image": np.zeros((1, 3, 8, 8), np.float32)}
+    assert fastest_sharing(first, inputs, 1, make) is first
+    found = fastest_sharing(first, inputs, 4, make)
+    assert found.runs in (1, 2, 4)
+    assert (found is first) == (found.runs == 1)
+    assert found.executable.run(inputs)["logits"].shape == (1, 5)
+    for executable in made:
+        executable.close()

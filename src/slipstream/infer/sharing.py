@@ -1,4 +1,4 @@
-"""How many runs of a model share the cores best, when there are always more to do."""
+"""How many runs of a model at a time share the cores best, when there are always more to do."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from slipstream.infer.engines import Executable
 from slipstream.infer.graph import Array
 
-SECONDS = 0.2  # that one split is measured for, at least
+SECONDS = 0.2  # that one sharing is measured for, at least
 LEAST_RUNS = 3  # of each thread
 GAIN = 1.03  # for which more runs at a time, and so more memory, are worth it
 
 
 @dataclass(frozen=True)
-class Split:
+class Sharing:
     """An executable, and how many calls of it run at a time."""
 
     executable: Executable
     runs: int
 
 
-def fastest_split(
-    first: Split,
+def fastest_sharing(
+    first: Sharing,
     inputs: Mapping[str, Array],
     cores: int,
     make: Callable[[int], Executable],
-) -> Split:
-    """The split that runs most inputs in a second: twice as many runs at a time on half the cores
+) -> Sharing:
+    """The sharing that runs most inputs in a second: twice as many runs at a time on half the cores
     each, as long as that is faster.
 
     Whatever is done before and after a run takes the same time in all, so only runs are measured.
@@ -44,7 +44,7 @@ def fastest_split(
     """
     best, rate = first, _rate(first, inputs)
     while best.runs * 2 <= cores:
-        other = Split(make(best.runs * 2), best.runs * 2)
+        other = Sharing(make(best.runs * 2), best.runs * 2)
         other_rate = _rate(other, inputs)
         worse, best = (best, other) if other_rate > GAIN * rate else (other, best)
         if worse is not first:
@@ -55,18 +55,18 @@ def fastest_split(
     return best
 
 
-def _rate(split: Split, inputs: Mapping[str, Array]) -> float:
+def _rate(sharing: Sharing, inputs: Mapping[str, Array]) -> float:
     """Runs a second."""
 
     def several(end: float) -> int:
         count = 0
         while count < LEAST_RUNS or time.monotonic() < end:
-            split.executable.run(inputs)
+            sharing.executable.run(inputs)
             count += 1
         return count
 
-    with ThreadPoolExecutor(split.runs) as threads:
-        list(threads.map(several, [0.0] * split.runs))  # warm-up: every thread has what it needs
+    with ThreadPoolExecutor(sharing.runs) as threads:
+        list(threads.map(several, [0.0] * sharing.runs))  # warm-up: every thread has what it needs
         begin = time.monotonic()
-        total = sum(threads.map(several, [begin + SECONDS] * split.runs))
+        total = sum(threads.map(several, [begin + SECONDS] * sharing.runs))
         return total / (time.monotonic() - begin)
