@@ -13,7 +13,7 @@ from slipstream.errors import UsageError
 from slipstream.infer.data import Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import engine_of
 from slipstream.infer.goal import TARGETS, Goal, Target
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import this_machine, usable_cores
 from slipstream.infer.outputs import BoxOptions, with_boxes, with_top
@@ -210,11 +210,12 @@ def _package(
         outputs = executable.run(first.inputs)
         executable.close()
         blobs = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+    graph = _with_output_shapes(found.graph, outputs)
     comparison = found.comparison
     manifest = Manifest(
         graph="model.onnx" if found.recipe.rewrites else "source.onnx",
-        inputs=tensors(found.graph, list(found.graph.inputs)),
-        outputs=tensors(found.graph, found.graph.outputs),
+        inputs=tensors(graph, list(graph.inputs)),
+        outputs=tensors(graph, graph.outputs),
         pictures=reading,
         recipe=found.recipe,
         threads=goal.threads,
@@ -227,5 +228,13 @@ def _package(
         ),
         machine=report.machine,
     )
-    check = Check(first.inputs, {name: outputs[name] for name in found.graph.outputs})
-    return Package(manifest, found.graph, report, check, blobs)
+    check = Check(first.inputs, {name: outputs[name] for name in graph.outputs})
+    return Package(manifest, graph, report, check, blobs)
+
+
+def _with_output_shapes(graph: Graph, outputs: Mapping[str, Array]) -> Graph:
+    """The graph with the shapes of its outputs, where it did not know them, as one run gave them:
+    shape inference does not see through every If and Loop."""
+    found = {name: Value(outputs[name].dtype, outputs[name].shape) for name in graph.outputs}
+    unknown = {name: found[name] for name in found if graph.shape(name) is None}
+    return replace(graph, values={**graph.values, **unknown})

@@ -15,7 +15,7 @@ import onnx.inliner
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import SLIPSTREAM, Attribute, Graph, Node, Subgraph, Value
+from slipstream.infer.graph import SLIPSTREAM, Array, Attribute, Graph, Node, Subgraph, Value
 
 LARGEST_SHAPE = 1024  # elements of a constant that may be a shape, an index or the like
 
@@ -44,14 +44,7 @@ def from_model(model: ModelProto) -> Graph:
         model = onnx.inliner.inline_local_functions(model)
     model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     proto = model.graph
-    constants = {item.name: numpy_helper.to_array(item) for item in proto.initializer}
-    nodes: list[Node] = []
-    for item in proto.node:
-        node = _node(item)
-        if node.op == "Constant" and not node.domain:
-            constants[node.output] = _constant_value(node)
-        else:
-            nodes.append(node)
+    nodes, constants = read_nodes(proto)
     return Graph(
         inputs={item.name: _value(item) for item in proto.input if item.name not in constants},
         outputs=[item.name for item in proto.output],
@@ -61,6 +54,19 @@ def from_model(model: ModelProto) -> Graph:
         opsets={_domain(item.domain): item.version for item in model.opset_import},
         name=proto.name or "graph",
     )
+
+
+def read_nodes(proto: GraphProto) -> tuple[list[Node], dict[str, Array]]:
+    """The nodes of a graph, or of a branch or body in one, and its constants by name."""
+    constants = {item.name: numpy_helper.to_array(item) for item in proto.initializer}
+    nodes: list[Node] = []
+    for item in proto.node:
+        node = _node(item)
+        if node.op == "Constant" and not node.domain:
+            constants[node.output] = _constant_value(node)
+        else:
+            nodes.append(node)
+    return nodes, constants
 
 
 def to_model(graph: Graph) -> ModelProto:

@@ -16,6 +16,7 @@ from slipstream.infer.rewrites import (
     activations,
     affine,
     attention,
+    branches,
     cleanup,
     constants,
     homogeneous,
@@ -32,6 +33,7 @@ OLDEST_OPSET = 13  # before, axes and the like were attributes
 
 EARLY_REWRITES = (
     *constants.REWRITES,
+    *branches.REWRITES,
     *cleanup.REWRITES,
     *layout.REWRITES,
     *spelled.REWRITES,
