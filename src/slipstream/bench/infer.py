@@ -27,6 +27,7 @@ from slipstream.bench.infer_job import DISTURBED, Job, Timed
 from slipstream.bench.infer_models import find_model, folder_name
 from slipstream.bench.infer_prepare import SECONDS
 from slipstream.bench.infer_processes import Contestant, ProcessError, cores_of, run_to_end
+from slipstream.bench.infer_samples import HELD_OUT, JUDGING, SampleSet
 from slipstream.bench.zoo import ZOO
 from slipstream.errors import UsageError
 from slipstream.infer import onnx_file
@@ -34,7 +35,7 @@ from slipstream.infer.analysis import analyse
 
 SURVEY_ROUNDS = 3  # in which the fastest peer is found, before ours is compiled
 FAITHFUL_DB = 60.0  # what of float32 is asked of ours: above that, only rounding differs
-MARGIN_DB = 0.5  # asked beyond a peer's: ours is judged on other inputs than those that count
+MARGIN_DB = 0.3  # asked beyond a peer's: ours is judged on other inputs than those that count
 
 Tell = Callable[[str], None]
 
@@ -170,12 +171,11 @@ class _Trial:
         self._make(EXPORTED)
         contenders = [each for each in chosen(self.spec.peers) if self._takes_part(each)]
         peers = self._start([each for each in contenders if not each.is_ours])
-        accuracy = {each.job.contender: self._compare(each) for each in peers}
-        asked = self._asked(peers, accuracy)
+        asked = self._asked(peers)
         self._make(PACKAGE_FP32)
         self._make(PACKAGE_BEST, asked)
         ours = self._start([each for each in contenders if each.is_ours])
-        accuracy.update({each.job.contender: self._compare(each) for each in ours})
+        accuracy = {each.job.contender: self._compare(each, HELD_OUT) for each in (*peers, *ours)}
         self.turns.clear()
         self._rounds([*peers, *ours], self.spec.rounds)
         timed = tuple(self._timed(each, accuracy) for each in (*peers, *ours))
@@ -237,17 +237,18 @@ class _Trial:
                 self.notes.append(f"{self.model}: {contender.title} is left out: {error}")
         return started
 
-    def _compare(self, contestant: Contestant) -> float:
+    def _compare(self, contestant: Contestant, samples: SampleSet) -> float:
         self.tell(f"{self.model}: {contestant.job.contender} is compared")
-        return contestant.ask("compare")["snr_db"]
+        return contestant.ask(f"compare {samples.name}")["snr_db"]
 
-    def _asked(self, peers: Sequence[Contestant], accuracy: dict[str, float]) -> float:
-        """The signal to noise of the fastest peer, which ours has to have too."""
+    def _asked(self, peers: Sequence[Contestant]) -> float:
+        """The signal to noise of the fastest peer, which ours has to have too, on the samples by
+        which the search for ours judges."""
         self._rounds(peers, SURVEY_ROUNDS)
         if not peers:
             return FAITHFUL_DB
-        fastest = min(self.turns, key=lambda name: min(map(min, self.turns[name])))
-        return min(accuracy[fastest] + MARGIN_DB, FAITHFUL_DB)
+        fastest = min(peers, key=lambda each: min(map(min, self.turns[each.job.contender])))
+        return min(self._compare(fastest, JUDGING) + MARGIN_DB, FAITHFUL_DB)
 
     # ---- rounds --------------------------------------------------------------------------------
 

@@ -11,10 +11,6 @@ from slipstream.bench.zoo import ZOO, ZooModel
 from slipstream.errors import UsageError
 from slipstream.infer.importers import resolve
 
-NUM_CALIBRATION = 8  # inputs that peers and we calibrate bytes with
-NUM_JUDGING = 24  # others, by which the search for ours keeps to its signal to noise
-FIRST_SAMPLE = 100  # the seed of the first that is not held out
-
 # What cached files depend on, beside the networks' source.
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf")
 

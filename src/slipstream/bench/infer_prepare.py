@@ -36,13 +36,8 @@ from slipstream.bench.infer_contenders import (
     TRANSFORMERS,
 )
 from slipstream.bench.infer_job import Job
-from slipstream.bench.infer_models import (
-    FIRST_SAMPLE,
-    NUM_CALIBRATION,
-    NUM_JUDGING,
-    find_model,
-)
-from slipstream.bench.infer_samples import write_held_out
+from slipstream.bench.infer_models import find_model
+from slipstream.bench.infer_samples import CALIBRATION, HELD_OUT, JUDGING, SampleSet, write_set
 
 OPSET = 17
 FP32_DB = 70.0  # bfloat16 leaves half of that, float32 more
@@ -76,12 +71,13 @@ def _export(job: Job, target: Path) -> None:
         dynamo=False,
     )
     torch.save(network, target.with_name(NETWORK))
-    write_held_out(target.parent, model, network)
+    for each in (JUDGING, HELD_OUT):
+        write_set(target.parent, each, model, network)
 
 
-def _calibration(job: Job, count: int) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+def _inputs(job: Job, *sets: SampleSet) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     model = find_model(job.model)
-    return (dict(model.inputs(FIRST_SAMPLE + number)) for number in range(count))
+    return (dict(model.inputs(seed)) for each in sets for seed in each.seeds())
 
 
 def _ort_static(job: Job, target: Path) -> None:
@@ -92,7 +88,7 @@ def _ort_static(job: Job, target: Path) -> None:
         """The samples, one by one."""
 
         def __init__(self) -> None:
-            self._samples = _calibration(job, NUM_CALIBRATION)
+            self._samples = _inputs(job, CALIBRATION)
 
         def get_next(self) -> Any:  # None ends it, which its type does not say
             return next(self._samples, None)
@@ -130,8 +126,8 @@ def _openvino_int8(job: Job, target: Path) -> None:
     kind: Any = nncf.ModelType.TRANSFORMER if job.model in TRANSFORMERS else None
     quantised = nncf.quantize(
         openvino.Core().read_model(target.with_name(EXPORTED)),
-        nncf.Dataset(list(_calibration(job, NUM_CALIBRATION))),
-        subset_size=NUM_CALIBRATION,
+        nncf.Dataset(list(_inputs(job, CALIBRATION))),
+        subset_size=CALIBRATION.count,
         preset=nncf.QuantizationPreset.MIXED,
         model_type=kind,
     )
@@ -164,7 +160,7 @@ def _ours_best(job: Job, target: Path) -> None:
     infer.compile(
         target.with_name(EXPORTED),
         target,
-        data=_calibration(job, NUM_CALIBRATION + NUM_JUDGING),
+        data=_inputs(job, CALIBRATION, JUDGING),  # the first quarter calibrates
         snr_db=job.snr_db,
         seconds=job.seconds,
         threads=job.threads,

@@ -1,8 +1,9 @@
 """Runs one contender of an inference benchmark: python -m slipstream.bench.infer_process JOB.
 
 It answers lines of its standard input with lines of JSON: first what loading came to, then for
-"compare" the signal to noise of its outputs, and for "turn SECONDS" the seconds of single calls; at
-the end of the input it ends. It runs on the cores that it was started on.
+"compare SET" the signal to noise of its outputs on a set of samples, for "turn SECONDS" the seconds
+of single calls, and for "memory" its peak; at the end of the input it ends. It runs on the cores
+that it was started on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from slipstream.bench.infer_contenders import CONTENDERS
 from slipstream.bench.infer_job import Job
 from slipstream.bench.infer_runners import Run, load
-from slipstream.bench.infer_samples import INPUTS, OUTPUTS, Sample, read_samples, signal_to_noise
+from slipstream.bench.infer_samples import HELD_OUT, JUDGING, Sample, read_samples, signal_to_noise
 
 MOST_CALLS = 1000  # of a turn
 
@@ -31,22 +32,28 @@ def main(text: str) -> None:
     os.dup2(2, 1)  # what engines print is no answer
     warnings.simplefilter("ignore")
     job = Job.from_text(text)
-    inputs = read_samples(Path(job.folder, INPUTS))
+    first = read_samples(HELD_OUT.files(Path(job.folder))[0])[0]
     begin = time.perf_counter()
     run, detail = load(CONTENDERS[job.contender], job)
-    run(inputs[0])
+    run(first)
     seconds = time.perf_counter() - begin
     _answer(answers, {"load_seconds": seconds, "detail": detail})
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")
         if command == "compare":
-            found = [{k: np.array(v) for k, v in run(sample).items()} for sample in inputs]
-            right = read_samples(Path(job.folder, OUTPUTS))
-            _answer(answers, {"snr_db": signal_to_noise(found, right)})
+            _answer(answers, {"snr_db": _compared(run, Path(job.folder), argument)})
         elif command == "turn":
-            _answer(answers, {"seconds": turn(run, inputs[0], float(argument))})
+            _answer(answers, {"seconds": turn(run, first, float(argument))})
         elif command == "memory":
             _answer(answers, {"peak_bytes": peak_bytes()})
+
+
+def _compared(run: Run, folder: Path, name: str) -> float:
+    """Signal to noise of outputs on a set of samples, in dB."""
+    (files,) = (each.files(folder) for each in (JUDGING, HELD_OUT) if each.name == name)
+    inputs, right = (read_samples(path) for path in files)
+    found = [{key: np.array(array) for key, array in run(each).items()} for each in inputs]
+    return signal_to_noise(found, right)
 
 
 def turn(run: Run, inputs: Sample, seconds: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""Held-out inputs of a model and the right outputs, in files that need no PyTorch to read."""
+"""Inputs of a model and the right outputs, in files that need no PyTorch to read."""
 
 # PyTorch's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,27 +21,52 @@ if TYPE_CHECKING:
 
     from slipstream.bench.zoo import ZooModel
 
-INPUTS, OUTPUTS = "inputs.npz", "outputs.npz"
-NUM_HELD_OUT = 8
-
 Sample: TypeAlias = "dict[str, NDArray[Any]]"
 
 
-def write_held_out(folder: Path, model: ZooModel, network: torch.nn.Module) -> None:
-    """Write held-out inputs, and what a network gives for them in float32."""
+@dataclass(frozen=True, slots=True)
+class SampleSet:
+    """Inputs of a model that have one purpose.
+
+    Args:
+        name: of their files.
+        first: seed of the first.
+        count: how many there are.
+    """
+
+    name: str
+    first: int
+    count: int
+
+    def seeds(self) -> range:
+        """Those of the inputs."""
+        return range(self.first, self.first + self.count)
+
+    def files(self, folder: Path) -> tuple[Path, Path]:
+        """Where its inputs are, and the right outputs."""
+        return folder / f"{self.name}-inputs.npz", folder / f"{self.name}-outputs.npz"
+
+
+CALIBRATION = SampleSet("calibration", 100, 8)  # peers and we find the ranges of bytes on them
+JUDGING = SampleSet("judging", 108, 24)  # the search for ours keeps to its signal to noise on them
+HELD_OUT = SampleSet("held-out", 0, 16)  # all are compared on them in the end
+
+
+def write_set(folder: Path, each: SampleSet, model: ZooModel, network: torch.nn.Module) -> None:
+    """Write the inputs of a set, and what a network gives for them in float32."""
     import torch
 
     inputs: list[Mapping[str, NDArray[Any]]] = []
     outputs: list[Mapping[str, NDArray[Any]]] = []
-    for seed in range(NUM_HELD_OUT):
+    for seed in each.seeds():
         inputs.append(model.inputs(seed))
         with torch.inference_mode():
             found = network(*(torch.from_numpy(array) for array in inputs[-1].values()))
         several = found if isinstance(found, tuple) else (found,)
         arrays = (tensor.numpy() for tensor in several)
         outputs.append(dict(zip(model.outputs, arrays, strict=True)))
-    write_samples(folder / INPUTS, inputs)
-    write_samples(folder / OUTPUTS, outputs)
+    for path, samples in zip(each.files(folder), (inputs, outputs), strict=True):
+        write_samples(path, samples)
 
 
 def write_samples(path: Path, samples: Sequence[Mapping[str, NDArray[Any]]]) -> None:
