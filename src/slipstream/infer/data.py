@@ -82,7 +82,7 @@ def synthetic(graph: Graph, count: int, example: Mapping[str, Array] | None = No
 
     def make(index: int) -> Sample:
         if index == 0 and example is not None:
-            return Sample({name: np.ascontiguousarray(array) for name, array in example.items()})
+            return Sample({name: np.asarray(array, order="C") for name, array in example.items()})
         random = np.random.default_rng(index)
         return Sample({name: _random(random, graph, name) for name in graph.inputs})
 
@@ -186,7 +186,7 @@ class Batches:
             raise UsageError(
                 f"{self._origin}: the input {name!r} is {dtype}, and a sample is {whole.dtype}"
             )
-        return np.ascontiguousarray(whole, dtype)
+        return np.asarray(whole, dtype, order="C")
 
 
 def _of_path(path: Path, graph: Graph, options: PictureOptions) -> Samples:

@@ -153,7 +153,7 @@ def _array(given: Any, tensor: Tensor) -> Array:
                 f"input {tensor.name!r} has the shape {array.shape}, and has to have {tensor.shape}"
             )
         array = array[None]
-    return np.ascontiguousarray(array)
+    return np.asarray(array, order="C")
 
 
 def _of_dlpack(given: Any, name: str) -> Array:

@@ -353,7 +353,7 @@ def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
 def _checked(array: Array, tensor: Tensor) -> Array:
     if str(array.dtype) != tensor.dtype or array.shape != tensor.shape:
         raise ValueError(f"{tensor.name} is {array.dtype} {array.shape}")
-    return np.ascontiguousarray(array)
+    return np.asarray(array, order="C")
 
 
 def _wrong(path: Path, what: str) -> UsageError:

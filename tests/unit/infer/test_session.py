@@ -166,3 +166,19 @@ def test_importing_slipstream_brings_no_engine():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_model_with_a_scalar_input(build, tmp_path):
+    """As the sample rate of a speech model: it keeps its shape from the data to the call."""
+    graph = build(
+        """(float[1,4] x, int64 rate) => (float[1,4] y, int64 z) {
+            f = Cast <to=1> (rate) y = Mul(x, f) z = Neg(rate)
+        }"""
+    )
+    item = {"x": np.ones((1, 4), np.float32), "rate": np.array(3)}
+    path = tmp_path / "model.slip"
+    infer.compile(to_model(graph).SerializeToString(), path, data=[item] * 9, seconds=1)
+    with infer.load(path) as model:
+        assert [each.shape for each in model.manifest.inputs] == [(1, 4), ()]
+        found = model(x=item["x"], rate=np.array(5))
+        assert (found["y"].tolist(), found["z"].tolist()) == ([[5.0] * 4], -5)
