@@ -12,7 +12,8 @@ from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
-from slipstream.infer.native.precision import storable
+from slipstream.infer.native.outlets import channels_last
+from slipstream.infer.native.precision import joined, storable
 
 if TYPE_CHECKING:
     from slipstream.infer.native.runner import Runner
@@ -43,7 +44,7 @@ class Native:
         del cache
         if not recipe.rewrites:
             raise UnsupportedError("our kernels run rewritten graphs only")
-        return _Program(graph, recipe, max(threads // recipe.streams, 1))
+        return _Program(channels_last(graph), recipe, max(threads // recipe.streams, 1))
 
 
 def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
@@ -56,10 +57,8 @@ def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
     if recipe.ranges.keys().isdisjoint(names):
         raise UnsupportedError("there is no value that our kernels could store as bytes")
     rest = BFloat16() if recipe.rest == "bf16" else None
-    return {
-        name: Bytes.of_range(*recipe.ranges[name]) if name in recipe.ranges else rest
-        for name in names
-    }
+    ranges = joined(body, recipe.ranges)
+    return {name: Bytes.of_range(*ranges[name]) if name in ranges else rest for name in names}
 
 
 class _Program:

@@ -59,6 +59,7 @@ class Lowering:
     views: dict[str, tuple[str, Callable[[Place], Place]]] = field(
         default_factory=dict[str, "tuple[str, Callable[[Place], Place]]"]
     )
+    splits: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     emits: list[tuple[str, Emit]] = field(default_factory=list["tuple[str, Emit]"])
     places: dict[str, Place] = field(default_factory=dict[str, Place])
     constants: list[Array] = field(default_factory=list[Array])
@@ -124,6 +125,27 @@ class Lowering:
     def view(self, name: str, base: str, how: Callable[[Place], Place]) -> None:
         """`name` lies where `base` lies: no step is needed."""
         self.views[name] = (base, how)
+
+    def only_leaves(self, name: str) -> bool:
+        """True for an output of the graph that nothing of ours reads."""
+        return name in self.graph.outputs and not any(
+            name in node.inputs for node in self.graph.nodes
+        )
+
+    def take_in(self, part: str, whole: str, begin: int, end: int) -> bool:
+        """Let `part`, which a step has computed, lie in `whole` as its channels [begin, end); False
+        where it cannot: kernels write 16 channels at a time, and nothing lies in two places."""
+        need, target = self.needs.get(part), self.needs[whole]
+        ends_within = end % 16 == 0 or end == pixels(target.shape)[3]
+        if need is None or need.dense or need.format != target.format:
+            return False
+        if begin % 16 or not ends_within:
+            return False
+        del self.needs[part]
+        target.first = min(target.first, need.first)
+        target.border = target.border.union(need.border)
+        self.view(part, whole, lambda at: at.channels(begin, end))
+        return True
 
     def then(self, name: str, emit: Emit) -> None:
         """The plan of the operation is complete: `emit` makes its steps, for the value `name`."""

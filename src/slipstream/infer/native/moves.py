@@ -17,22 +17,46 @@ from slipstream.infer.native.stages import Stage
 
 
 def concat(lowering: Lowering, stage: Stage) -> None:
-    """Concat of channels: copies of the parts."""
+    """Concat: whoever computes a part of the channels writes it where it belongs, if it can; other
+    parts are copied."""
     node = stage.node
     shape = lowering.shape(stage.output)
     axis = int(node.get("axis", 0)) % len(shape)
-    parts = [lowering.read(name) for name in node.inputs]
+    parts = _whole(lowering, [lowering.read(name) for name in node.inputs])
     output = lowering.write(stage.output)
-    ends = np.cumsum([lowering.shape(name)[axis] for name in parts])
+    copied: list[tuple[str, int]] = []
+    begin = 0
+    for part in parts:
+        end = begin + lowering.shape(part)[axis]
+        if axis != channels_of(shape) or not lowering.take_in(part, output, begin, end):
+            copied.append((part, begin))
+        begin = end
 
     def emit(at: Lowering) -> None:
-        for part, end in zip(parts, ends, strict=True):
+        for part, begin in copied:
             source, target = at.place(part), at.place(output)
-            begin = int(end) - source.shape[axis]
             moved = _moved(target, begin * target.strides()[axis])
             convert(at, source, moved, target_strides=target.strides())
 
     lowering.then(output, emit)
+
+
+def channels_of(shape: Sequence[int]) -> int:
+    """The axis of the channels."""
+    return 1 if len(shape) == 4 else len(shape) - 1
+
+
+def _whole(lowering: Lowering, parts: Sequence[str]) -> list[str]:
+    """The parts, with a split value in place of all that it was split into, where these follow each
+    other as they lie in it."""
+    found: list[str] = []
+    at = 0
+    while at < len(parts):
+        split = lowering.splits.get(parts[at], ())
+        is_whole = bool(split) and tuple(parts[at : at + len(split)]) == split
+        found.append(lowering.views[parts[at]][0] if is_whole else parts[at])
+        at += len(split) if is_whole else 1
+    return found
 
 
 def _moved(place: Place, by: int) -> Place:
@@ -46,30 +70,29 @@ def split(lowering: Lowering, stage: Stage) -> None:
     node = stage.node
     shape = lowering.shape(node.inputs[0])
     axis = int(node.get("axis", 0)) % len(shape)
-    if axis != (1 if len(shape) == 4 else len(shape) - 1):
+    if axis != channels_of(shape):
         raise UnsupportedError(f"our kernels have no Split along axis {axis} of {shape}")
     begin = 0
     for output in node.outputs:
         end = begin + lowering.shape(output)[axis]
         lowering.view(output, node.inputs[0], lambda at, b=begin, e=end: at.channels(b, e))
+        lowering.splits[output] = tuple(node.outputs)
         begin = end
 
 
 def relayout(lowering: Lowering, stage: Stage) -> None:
-    """Reshape and its kin, and Transpose: a strided copy, or none where nothing would move."""
-    node = stage.node
-    source = lowering.read(node.inputs[0])
+    """Reshape and its kin, and Transpose: a strided copy, or none where nothing would move, or
+    where a copy for the caller follows anyway."""
+    if stage.node.op == "Transpose":
+        _transpose(lowering, stage)
+        return
+    source = lowering.read(stage.node.inputs[0])
     output = lowering.write(stage.output)
     before, after = lowering.shape(source), lowering.shape(output)
-    order = list(node.get("perm", range(len(before))[::-1])) if node.op == "Transpose" else None
-    sizes = _common(before, after) if order is None else ()
+    sizes = _common(before, after)
 
     def emit(at: Lowering) -> None:
         from_, to = at.place(source), at.place(output)
-        if order is not None:
-            strides = [from_.strides()[axis] for axis in order]
-            convert(at, from_, to, strides, after, to.strides())
-            return
         convert(
             at,
             from_,
@@ -78,6 +101,22 @@ def relayout(lowering: Lowering, stage: Stage) -> None:
             sizes,
             _refined(after, to.strides(), sizes),
         )
+
+    lowering.then(output, emit)
+
+
+def _transpose(lowering: Lowering, stage: Stage) -> None:
+    source = lowering.read(stage.node.inputs[0])
+    order = list(stage.node.get("perm", range(len(lowering.shape(source)))[::-1]))
+    if lowering.only_leaves(stage.output):
+        lowering.view(stage.output, source, lambda at: at.turned(order))
+        return
+    output = lowering.write(stage.output)
+
+    def emit(at: Lowering) -> None:
+        from_, to = at.place(source), at.place(output)
+        strides = [from_.strides()[axis] for axis in order]
+        convert(at, from_, to, strides, to.shape, to.strides())
 
     lowering.then(output, emit)
 

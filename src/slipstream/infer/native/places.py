@@ -14,7 +14,7 @@ windows that reach beyond it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.native.formats import Format, size_of
@@ -54,6 +54,7 @@ class Place:
     pitch: tuple[int, int, int]
     format: Format
     shape: tuple[int, ...]  # as the graph has it
+    order: tuple[int, ...] = ()  # of the axes, if another one than that in which it was computed
 
     @property
     def size(self) -> int:
@@ -63,12 +64,18 @@ class Place:
     def strides(self) -> tuple[int, ...]:
         """Bytes from one number to the next along each axis of `shape`."""
         batch, row, pixel = self.pitch
-        return {
+        plain = {
             4: (batch, self.size, row, pixel),
             3: (batch, pixel, self.size),
             2: (batch, self.size),
             1: (self.size,),
         }[len(self.shape)]
+        return tuple(plain[axis] for axis in self.order) or plain
+
+    def turned(self, order: Sequence[int]) -> Place:
+        """The same memory with its axes in another order: for copies only."""
+        shape = tuple(self.shape[axis] for axis in order)
+        return replace(self, shape=shape, order=tuple(order))
 
     def channels(self, begin: int, end: int) -> Place:
         """Some channels of it, where they lie."""

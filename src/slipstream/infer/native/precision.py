@@ -6,6 +6,8 @@ compare numbers in the format that they came in; some operations read or give fl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from slipstream.infer.graph import Graph
 from slipstream.infer.native.stages import Stage, stages_of
 
@@ -35,6 +37,21 @@ def storable(graph: Graph) -> list[str]:
     order = [*graph.inputs, *(name for stage in stages for name in _gives(stage))]
     floats = {name for name in order if _kind(graph, name) == "f"}
     return [name for name in order if name in wanted and name in floats and name not in barred]
+
+
+def joined(
+    graph: Graph, ranges: Mapping[str, tuple[float, float]]
+) -> dict[str, tuple[float, float]]:
+    """Ranges with those of values that are joined, and of what they become, made one, so that
+    joining moves nothing."""
+    found = dict(ranges)
+    for node in reversed(graph.nodes):
+        names = [*node.inputs, node.output]
+        if node.op == "Concat" and all(name in found for name in names):
+            ends = [found[name] for name in names]
+            one = min(low for low, _ in ends), max(high for _, high in ends)
+            found.update(dict.fromkeys(names, one))
+    return found
 
 
 def _gives(stage: Stage) -> list[str]:

@@ -23,6 +23,7 @@ from slipstream.infer.rewrites import (
     layout,
     modulation,
     norm,
+    order,
     spelled,
     squeeze_excite,
 )
@@ -49,6 +50,7 @@ REWRITES: tuple[Rewrite, ...] = (
     *EARLY_REWRITES,
     *affine.LATE_REWRITES,
     *homogeneous.LATE_REWRITES,
+    *order.REWRITES,
 )
 
 
