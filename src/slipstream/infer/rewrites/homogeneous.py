@@ -4,6 +4,10 @@ So a number that is multiplied after a (leaky) ReLU goes before it, and on to th
 weights take it in. Also the root's inverse as one operator, which has a kernel of its own.
 """
 
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import numpy as np
