@@ -93,6 +93,8 @@ class Row:
         model: its name.
         contender: its name in `pictures_contenders.CONTENDERS`.
         seconds: of pictures one by one, or of streams their means.
+        cpu_seconds: of processors that a picture takes, the median of turns; what spins counts. On
+            cores of its own a stream can give no more pictures than these allow.
         agreement: share of labels that are those of the network in float32.
         load_seconds: to the first label.
         detail: for ours, what runs the model.
@@ -101,6 +103,7 @@ class Row:
     model: str
     contender: str
     seconds: tuple[float, ...]
+    cpu_seconds: float
     agreement: float
     load_seconds: float
     detail: str
@@ -265,6 +268,7 @@ class _Trial:
         """What all contenders reach, in turns whose order turns round."""
         cores = CORES[task]
         seconds: dict[str, list[float]] = {}
+        cpu_seconds: dict[str, list[float]] = {}
         with ExitStack() as stack:
             contestants = [
                 stack.enter_context(self._started(each, cores))
@@ -277,7 +281,8 @@ class _Trial:
                 for each in contestants if number % 2 == 0 else contestants[::-1]:
                     answer = each.ask(f"turn {self.spec.seconds}")
                     seconds.setdefault(each.job.contender, []).extend(answer["seconds"])
-            return [self._row(each, labels, seconds) for each in contestants]
+                    cpu_seconds.setdefault(each.job.contender, []).append(answer["cpu_seconds"])
+            return [self._row(each, labels, seconds, cpu_seconds) for each in contestants]
 
     def _started(self, contender: PictureContender, cores: int) -> Contestant:
         self.tell(f"{self.model}: {contender.title} starts")
@@ -294,6 +299,7 @@ class _Trial:
         contestant: Contestant,
         labels: dict[str, Sequence[int]],
         seconds: dict[str, list[float]],
+        cpu_seconds: dict[str, list[float]],
     ) -> Row:
         name = contestant.job.contender
         right: NDArray[np.int64] = np.load(self.folder / RIGHT)
@@ -301,6 +307,7 @@ class _Trial:
             model=self.model,
             contender=name,
             seconds=tuple(seconds[name]),
+            cpu_seconds=statistics.median(cpu_seconds[name]),
             agreement=float(np.mean(np.equal(right, labels[name]))),
             load_seconds=contestant.ready["load_seconds"],
             detail=contestant.ready["detail"],

@@ -2,7 +2,8 @@
 
 It answers lines of its standard input with lines of JSON: first what loading came to, then for
 "labels" those of all pictures, and for "turn SECONDS" the seconds of each picture, or of a stream
-the mean; at the end of the input it ends. It runs on the cores that it was started on.
+the mean, and the mean of processors' seconds; at the end of the input it ends. It runs on the cores
+that it was started on.
 """
 
 from __future__ import annotations
@@ -42,30 +43,35 @@ def main(text: str) -> None:
         if command == "labels":
             _answer(answers, {"labels": list(stream(files))})
         elif command == "turn":
-            _answer(answers, {"seconds": turn(stream, files, float(argument))})
+            seconds, cpu_seconds = turn(stream, files, float(argument))
+            _answer(answers, {"seconds": seconds, "cpu_seconds": cpu_seconds})
 
 
-def single_turn(stream: Stream, files: list[bytes], seconds: float) -> list[float]:
-    """Returns the seconds of single pictures, each waited for, after two that do not count."""
+def single_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
+    """Returns the seconds of single pictures, each waited for, after two that do not count; and
+    the mean seconds of processors that one takes."""
+    for data in files[:2]:
+        list(stream([data]))
     taken: list[float] = []
-    end = time.perf_counter() + seconds
-    for number, data in enumerate(itertools.cycle(files)):
+    begin_cpu, end = time.process_time(), time.perf_counter() + seconds
+    for data in itertools.cycle(files):
         begin = time.perf_counter()
         list(stream([data]))
         now = time.perf_counter()
-        if number >= 2:
-            taken.append(now - begin)
-            if now >= end:
-                return taken
-    return taken
+        taken.append(now - begin)
+        if now >= end:
+            break
+    return taken, (time.process_time() - begin_cpu) / len(taken)
 
 
-def stream_turn(stream: Stream, files: list[bytes], seconds: float) -> list[float]:
-    """Returns the mean seconds of a picture: one stream from its begin to its end."""
+def stream_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
+    """Returns the mean seconds of a picture, one stream from its begin to its end, and those of
+    processors."""
     list(stream(files[:4]))
-    begin = time.perf_counter()
+    begin_cpu, begin = time.process_time(), time.perf_counter()
     count = sum(1 for _ in stream(_until(begin + seconds, files)))
-    return [(time.perf_counter() - begin) / count]
+    taken = (time.perf_counter() - begin) / count
+    return [taken], (time.process_time() - begin_cpu) / count
 
 
 def _until(end: float, files: Iterable[bytes]) -> Iterator[bytes]:

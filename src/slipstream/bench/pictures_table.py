@@ -28,10 +28,10 @@ def caption(report: PicturesReport) -> str:
     return (
         "From the bytes of a JPEG file (500x375, 57 kB) to a label, peers by Pillow and NumPy;"
         " prefetch: a thread decodes ahead, and the engine has all cores or 1 thread; queue:"
-        " OpenVINO's asynchronous requests. ms: median of single pictures,"
-        f" or of {report.spec.rounds} streams' means, and quartiles or the least and the greatest."
-        " labels: share that are those of the network in float32. load: seconds to the first label."
-        f" {environment_line()}."
+        " OpenVINO's asynchronous requests. ms: median of single pictures, or of"
+        f" {report.spec.rounds} streams' means, and quartiles or the least and the greatest."
+        " CPU: of processors, waiting in loops included. labels: share that are those of the network in"
+        f" float32. load: seconds to the first label. {environment_line()}."
     )
 
 
@@ -63,7 +63,7 @@ def _measured(model: str, task: Task, rows: list[Row]) -> Table:
     cores = "one core" if CORES[task] == 1 else f"{CORES[task]} cores"
     shown = Table(box=box.SIMPLE_HEAD, title=f"{model}: {task} on {cores}", title_justify="left")
     shown.add_column("by", no_wrap=True)
-    for heading in ("ms", "from-to", "pictures/s", "labels", "load"):
+    for heading in ("ms", "from-to", "CPU ms", "pictures/s", "labels", "load"):
         shown.add_column(heading, justify="right", no_wrap=True)
     fastest = min(row.median for row in rows)
     for row in rows:
@@ -72,6 +72,7 @@ def _measured(model: str, task: Task, rows: list[Row]) -> Table:
             f"{row.how.title}: {row.detail}" if row.detail else row.how.title,
             f"{row.median * 1e3:.3g}",
             f"{low * 1e3:.3g}-{high * 1e3:.3g}",
+            f"{row.cpu_seconds * 1e3:.3g}",
             f"{1 / row.median:.1f}",
             f"{row.agreement:.0%}",
             f"{row.load_seconds:.2f}",

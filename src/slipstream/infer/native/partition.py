@@ -65,9 +65,8 @@ def partition(
 def _check(graph: Graph, links: _Links, inside: set[int], name: str) -> None:
     """What crosses between the parts is float32 of up to four dimensions, or bytes of pictures."""
     value = graph.value(name)
-    if value.dtype == np.uint8 and all(
-        is_ours(reader, "Pixels") for reader in links.uses[name] if id(reader) in inside
-    ):
+    readers = [reader for reader in links.uses.get(name, []) if id(reader) in inside]
+    if value.dtype == np.uint8 and readers and all(is_ours(each, "Pixels") for each in readers):
         return
     if (node := links.producers.get(name)) is None or id(node) not in inside:
         node = next((reader for reader in links.uses[name] if id(reader) in inside), None)

@@ -69,3 +69,10 @@ def test_bytes_that_others_read_too_are_read_before_our_part(sketch):
     found = Runner(graph, {}, 1).run(feeds)
     assert found[graph.outputs[0]].shape == (1, 8, 6, 6)
     assert given.dtype == np.uint8
+
+
+def test_bytes_that_are_given_are_left_to_others(sketch):
+    x, feeds = pixels(sketch, 1, 6, 6, 3)
+    graph = sketch.done(sketch("Cast", sketch("Relu", sketch.conv(x, 8)), to=2))
+    found = Runner(graph, {}, 1).run(feeds)[graph.outputs[0]]
+    assert (found.dtype, found.shape) == (np.uint8, (1, 8, 6, 6))
