@@ -1,4 +1,4 @@
-"""Models in two files or in formats of their own: Caffe, MXNet."""
+"""Models in two files or in formats of their own: Caffe, MXNet, Kaldi."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from slipstream.errors import UsageError
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers.caffe import read_caffe
+from slipstream.infer.importers.kaldi import read_kaldi
 from slipstream.infer.importers.mxnet import read_mxnet
 from slipstream.infer.importers.shapes import Shapes
 
@@ -20,7 +21,7 @@ def read_by_file(path: Path, weights: Path | None, shapes: Shapes) -> Read | Non
     """The graph, its shapes fixed, and notes for people; None where the name is of another kind.
 
     Args:
-        path: net.prototxt, net-symbol.json.
+        path: net.prototxt; net-symbol.json; final.mdl, .raw or .nnet3.
         weights: net.caffemodel, net-0000.params; default the one of that name beside it, of
             several .params files the last.
         shapes: of inputs, by name.
@@ -49,6 +50,12 @@ def _mxnet(path: Path, weights: Path | None, shapes: Shapes) -> Read:
     return graph, notes
 
 
+def _kaldi(path: Path, weights: Path | None, shapes: Shapes) -> Read:
+    if weights is not None:
+        raise UsageError(f"weights are {weights}, but {path} has its own")
+    return read_kaldi(path, shapes)
+
+
 def _found(path: Path, candidates: list[Path]) -> Path:
     """The first that is there; UsageError that says where it was looked for."""
     for candidate in candidates:
@@ -62,4 +69,7 @@ def _found(path: Path, candidates: list[Path]) -> Path:
 FORMATS: Mapping[str, Callable[[Path, Path | None, Shapes], Read]] = {
     ".prototxt": _caffe,
     MXNET: _mxnet,
+    ".mdl": _kaldi,
+    ".nnet3": _kaldi,
+    ".raw": _kaldi,
 }

@@ -1,0 +1,398 @@
+"""Nodes of an nnet3 as values of a graph: all frames at once, or frame by frame in circles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from slipstream.errors import UsageError
+from slipstream.infer.graph import Array
+from slipstream.infer.importers.builder import Builder
+from slipstream.infer.importers.kaldi.components import AFFINE, TDNN, Layers, output_dim, weights
+from slipstream.infer.importers.kaldi.model import Component
+from slipstream.infer.importers.kaldi.nodes import (
+    Append,
+    At,
+    Const,
+    Descriptor,
+    Failover,
+    Node,
+    Offset,
+    Optional,
+    Reads,
+    Round,
+    Scale,
+    Sum,
+    parts_of,
+    read_by,
+    sources_of,
+)
+from slipstream.infer.importers.kaldi.order import ALWAYS, Span, groups, span_of
+
+MOST_STEPS = 50_000  # of nodes in circles, all frames together
+LARGEST_OFFSET = 10_000
+
+
+def time_offsets(component: Component) -> list[int]:
+    """The frames that a component reads, relative to the one that it gives."""
+    if component.kind != TDNN:
+        return [0]
+    offsets: list[int] = component.array("TimeOffsets").tolist()
+    if not offsets or max(map(abs, offsets)) > LARGEST_OFFSET:
+        raise UsageError(f"{component.title}: its time offsets are {offsets[:10]}")
+    return offsets
+
+
+def needed_nodes(nodes: Mapping[str, Node], outputs: list[str]) -> dict[str, list[str]]:
+    """For every node that the outputs depend on, the nodes that it reads."""
+    edges: dict[str, list[str]] = {}
+    waiting = list(outputs)
+    while waiting:
+        name = waiting.pop()
+        if name not in edges:
+            edges[name] = list(dict.fromkeys(read_by(nodes[name].source)))
+            waiting += edges[name]
+    return edges
+
+
+def spans_of(
+    nodes: Mapping[str, Node],
+    edges: Mapping[str, list[str]],
+    components: Mapping[str, Component],
+    inputs: Mapping[str, Span],
+) -> dict[str, Span]:
+    """The frames at which every node is defined, where the inputs are at those."""
+    required = {name: list(read_by(nodes[name].source, required_only=True)) for name in edges}
+    spans = dict(inputs)
+    for group in groups(required):
+        (name,) = group if len(group) == 1 else ("",)
+        if not name or name in required[name]:
+            raise UsageError(
+                f"the nodes {', '.join(sorted(group)[:5])} need themselves; without IfDefined"
+                " nothing of that can be computed"
+            )
+        node = nodes[name]
+        if node.source is None:
+            continue
+        span = span_of(node.source, spans, f"node {name}")
+        if node.kind == "component-node" and span != ALWAYS:
+            offsets = time_offsets(components[node.component])
+            span = Span(span.begin - min(offsets), span.end - max(offsets))
+        spans[name] = span
+    return spans
+
+
+class Frames:
+    """Adds the frames of nodes to a graph; values have the shape (1, frames, dim).
+
+    A node that is always defined reads only what is the same at all times, and has one frame.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        nodes: Mapping[str, Node],
+        components: Mapping[str, Component],
+        spans: Mapping[str, Span],
+    ) -> None:
+        self._builder = builder
+        self._layers = Layers(builder)
+        self._nodes = nodes
+        self._components = components
+        self._spans = dict(spans)
+        self._bounded: set[str] = set()  # nodes that are always defined, of which some frames are
+        self._whole: dict[str, str] = {}  # all frames of a node's span
+        self._single: dict[str, dict[int, str]] = {}  # of nodes in a circle
+
+    def input(self, name: str, value: str) -> None:
+        """Say which value an input is."""
+        self._whole[name] = value
+
+    def add(self, name: str) -> str:
+        """A node that is in no circle: all its frames at once."""
+        span = self._spans[name]
+        if span == ALWAYS:
+            self._check_constant(name)
+            span = Span(0, 1)
+        if span.is_empty:
+            raise UsageError(f"node {name}: too few frames come in for one of its own")
+        self._whole[name] = self._node(name, span)
+        return self._whole[name]
+
+    def add_circle(self, names: list[str]) -> None:
+        """Nodes that read one another's frames: one frame after the other, in their order."""
+        self._check_circle(names)
+        step = self._direction(names)
+        names = self._same_frame_order(names)
+        begin, end = self._bound(names)
+        spans = [self._spans[name] for name in names]
+        split = {name: self._split(name, set(names)) for name in names}
+        self._single.update({name: {} for name in names})
+        for time in range(begin, end) if step < 0 else range(end - 1, begin - 1, -1):
+            for name, span in zip(names, spans, strict=True):
+                if span.begin <= time < span.end:
+                    self._single[name][time] = split[name](time)
+        for name in names:
+            singles = [self._single[name][time] for time in sorted(self._single[name])]
+            self._builder.where = name
+            if len(singles) > 1:
+                self._whole[name] = self._builder.add("Concat", *singles, axis=1)
+            elif singles:
+                self._whole[name] = singles[0]
+
+    def _bound(self, names: list[str]) -> tuple[int, int]:
+        """The frames of a circle; nodes in it that are always defined are computed at those."""
+        finite = [self._spans[name] for name in names if self._spans[name] != ALWAYS]
+        begin = min((span.begin for span in finite), default=0)
+        end = max((span.end for span in finite), default=0)
+        if not finite or (end - begin) * len(names) > MOST_STEPS:
+            raise UsageError(
+                f"the nodes {', '.join(names[:5])} read one another's frames, and"
+                f" {end - begin} frames of {len(names)} nodes are too many to be written out;"
+                f" allowed: {MOST_STEPS} in all, so give fewer frames"
+            )
+        always = [name for name in names if self._spans[name] == ALWAYS]
+        self._bounded.update(always)
+        self._spans.update({name: Span(begin, end) for name in always})
+        return begin, end
+
+    # ---- nodes -----------------------------------------------------------------------------
+
+    def _node(self, name: str, span: Span) -> str:
+        node = self._nodes[name]
+        assert node.source is not None
+        if node.kind == "component-node":
+            return self._component(self._components[node.component], node.source, span)
+        found = self._window(node.source, span)
+        if node.kind == "dim-range-node":
+            self._builder.where = name
+            if not 0 <= node.offset < node.offset + node.dim <= self._builder.shape(found)[2]:
+                raise UsageError(
+                    f"node {name}: dimensions {node.offset} to {node.offset + node.dim} of"
+                    f" {self._builder.shape(found)[2]}"
+                )
+            return self._layers.cut(found, node.offset, node.offset + node.dim, 2)
+        return found
+
+    def _component(self, component: Component, source: Descriptor, span: Span) -> str:
+        offsets = time_offsets(component)
+        if offsets == [0]:
+            return self._layers.apply(component, self._window(source, span))
+        wide = Span(span.begin + min(offsets), span.end + max(offsets))
+        found = self._window(source, wide)
+        self._builder.where = component.title
+        length = span.end - span.begin
+        parts = [
+            self._layers.cut(found, offset - min(offsets), offset - min(offsets) + length, 1)
+            for offset in offsets
+        ]
+        joined = parts[0] if len(parts) == 1 else self._builder.add("Concat", *parts, axis=2)
+        return self._layers.apply(component, joined)
+
+    def _split(self, name: str, circle: set[str]) -> Callable[[int], str]:
+        """How a frame of a node in a circle is made.
+
+        Of matrices, what is multiplied by nodes outside is computed for all frames at once.
+        """
+        node, span = self._nodes[name], self._spans[name]
+
+        def whole(time: int) -> str:
+            return self._node(name, Span(time, time + 1))
+
+        component = self._components.get(node.component)
+        if component is None or not isinstance(node.source, Append):
+            return whole
+        parts = node.source.parts
+        is_inside = [bool(circle.intersection(read_by(part))) for part in parts]
+        if component.kind not in (*AFFINE, "LinearComponent") or all(is_inside) or span.is_empty:
+            return whole
+        dims = np.cumsum([0, *(self._dim(part) for part in parts)])
+        matrix, bias = weights(component)
+        if matrix.shape[1] != dims[-1]:
+            return whole
+        columns = np.repeat(is_inside, np.diff(dims))
+        outer = Component(
+            f"{component.name}.outer",
+            AFFINE[0],
+            {"LinearParams": matrix[:, ~columns], "BiasParams": bias},
+        )
+        inner = Component(
+            f"{component.name}.inner", "LinearComponent", {"Params": matrix[:, columns]}
+        )
+        pairs = list(zip(parts, is_inside, strict=True))
+        outside = Append(tuple(part for part, inside in pairs if not inside))
+        around = Append(tuple(part for part, inside in pairs if inside))
+        batch = self._component(outer, outside, span)
+
+        def made(time: int) -> str:
+            step = self._component(inner, around, Span(time, time + 1))
+            self._builder.where = name
+            at = time - span.begin
+            return self._builder.add("Add", step, self._layers.cut(batch, at, at + 1, 1))
+
+        return made
+
+    # ---- descriptors -----------------------------------------------------------------------
+
+    def _window(self, descriptor: Descriptor, span: Span) -> str:
+        """The frames of a span, at which the descriptor is defined."""
+        match descriptor:
+            case Reads(node):
+                return self._read(node, span)
+            case Offset(source, frames):
+                return self._window(source, span.moved(frames))
+            case Append(parts):
+                windows = [self._window(part, span) for part in parts]
+                if len(windows) == 1:
+                    return windows[0]
+                return self._builder.add("Concat", *windows, axis=2)
+            case At(source, time):
+                return self._stretched(self._window(source, Span(time, time + 1)), span)
+            case Round(source, modulus):
+                return self._rounded(source, modulus, span)
+            case Optional(source):
+                return self._padded(source, span)
+            case Failover(first, second):
+                return self._replaced(first, second, span)
+            case Scale() | Const() | Sum():
+                return self._arithmetic(descriptor, span)
+
+    def _arithmetic(self, descriptor: Scale | Const | Sum, span: Span) -> str:
+        match descriptor:
+            case Scale(source, factor):
+                found = self._window(source, span)
+                return self._builder.add("Mul", found, self._builder.constant("scale", factor))
+            case Const(value, dim):
+                shape = (1, span.end - span.begin, dim)
+                return self._builder.constant("const", np.full(shape, value, np.float32))
+            case Sum(first, second):
+                pair = self._window(first, span), self._window(second, span)
+                return self._builder.add("Add", *pair)
+
+    def _read(self, name: str, span: Span) -> str:
+        if self._spans[name].both(span) != span:
+            raise UsageError(f"node {name} is read before its first frame; that cannot be imported")
+        if name in self._single and name not in self._whole:
+            return self._single[name][span.begin]
+        whole = self._whole[name]
+        if self._spans[name] == ALWAYS:
+            return self._stretched(whole, span)
+        begin = self._spans[name].begin
+        return self._layers.cut(whole, span.begin - begin, span.end - begin, 1)
+
+    def _stretched(self, x: str, span: Span) -> str:
+        length = span.end - span.begin
+        if length == 1:
+            return x
+        shape = np.asarray([1, length, self._builder.shape(x)[2]])
+        return self._builder.add("Expand", x, self._builder.constant("shape", shape))
+
+    def _rounded(self, source: Descriptor, modulus: int, span: Span) -> str:
+        times: Array = np.arange(span.begin, span.end) // modulus * modulus
+        found = self._window(source, Span(int(times[0]), int(times[-1]) + 1))
+        places = self._builder.constant("places", times - times[0])
+        return self._builder.add("Gather", found, places, axis=1)
+
+    def _padded(self, source: Descriptor, span: Span) -> str:
+        """Zeros where the source is not defined."""
+        inside = span_of(source, self._spans, "").both(span)
+        if inside != span and self._bounded.intersection(read_by(source)):
+            raise UsageError(
+                f"nodes {', '.join(read_by(source))} are read before their first frame; that cannot"
+                " be imported"
+            )
+        if inside.is_empty:
+            shape = (1, span.end - span.begin, self._dim(source))
+            return self._builder.constant("zeros", np.zeros(shape, np.float32))
+        found = self._window(source, inside)
+        if inside == span:
+            return found
+        pads = np.asarray([0, inside.begin - span.begin, 0, 0, span.end - inside.end, 0])
+        return self._builder.add("Pad", found, self._builder.constant("pads", pads))
+
+    def _replaced(self, first: Descriptor, second: Descriptor, span: Span) -> str:
+        """The second before and after the frames at which the first is defined."""
+        inside = span_of(first, self._spans, "").both(span)
+        if inside.is_empty:
+            return self._window(second, span)
+        pieces = [(second, Span(span.begin, inside.begin)), (first, inside)]
+        pieces.append((second, Span(inside.end, span.end)))
+        found = [self._window(part, piece) for part, piece in pieces if not piece.is_empty]
+        return found[0] if len(found) == 1 else self._builder.add("Concat", *found, axis=1)
+
+    # ---- checks ----------------------------------------------------------------------------
+
+    def _dim(self, descriptor: Descriptor) -> int:
+        """How many numbers a frame has; of circles too, before they are there."""
+        match descriptor:
+            case Reads(name):
+                node = self._nodes[name]
+                if node.kind == "component-node":
+                    return output_dim(self._components[node.component])
+                return node.dim
+            case Const(_, dim):
+                return dim
+            case Append(parts):
+                return sum(self._dim(part) for part in parts)
+            case Sum(first, _) | Failover(first, _):
+                return self._dim(first)
+            case Offset(source) | Scale(source) | Round(source) | At(source) | Optional(source):
+                return self._dim(source)
+
+    def _check_constant(self, name: str) -> None:
+        moving = [other for other, _ in _offsets(self._nodes[name].source, 0)]
+        if any(self._spans[other] != ALWAYS for other in moving):
+            raise UsageError(
+                f"node {name} reads only what it can do without, so it has no first frame; that"
+                " cannot be imported"
+            )
+
+    def _check_circle(self, names: list[str]) -> None:
+        for name in names:
+            node = self._nodes[name]
+            component = self._components.get(node.component)
+            if component is not None and time_offsets(component) != [0]:
+                raise UsageError(f"{component.title} is in a circle and reads several frames")
+            for part in parts_of(node.source):
+                if isinstance(part, (Round, At)) and set(names).intersection(read_by(part)):
+                    raise UsageError(f"node {name} rounds or replaces times of a circle of its own")
+
+    def _direction(self, names: list[str]) -> int:
+        """-1 where nodes of a circle read frames before, 1 where they read frames after."""
+        offsets = {
+            offset
+            for name in names
+            for other, offset in _offsets(self._nodes[name].source, 0)
+            if other in names and offset
+        }
+        if not offsets or min(offsets) < 0 < max(offsets):
+            raise UsageError(
+                f"the nodes {', '.join(names[:5])} read one another's frames at {sorted(offsets)};"
+                " allowed: all before, or all after"
+            )
+        return -1 if min(offsets) < 0 else 1
+
+    def _same_frame_order(self, names: list[str]) -> list[str]:
+        edges = {
+            name: [
+                other
+                for other, offset in _offsets(self._nodes[name].source, 0)
+                if other in names and not offset
+            ]
+            for name in names
+        }
+        found = groups(edges)
+        if len(found) != len(names) or any(name in edges[name] for name in names):
+            raise UsageError(f"the nodes {', '.join(names[:5])} need one another in one frame")
+        return [name for (name,) in found]
+
+
+def _offsets(source: Descriptor | None, frames: int) -> list[tuple[str, int]]:
+    """The nodes that a descriptor reads at times that change, and how many frames later."""
+    if isinstance(source, Reads):
+        return [(source.node, frames)]
+    if source is None or isinstance(source, (At, Round)):
+        return []
+    later = frames + (source.frames if isinstance(source, Offset) else 0)
+    return [pair for part in sources_of(source) for pair in _offsets(part, later)]

@@ -1,0 +1,315 @@
+"""The nodes of an nnet3, and the descriptors that say which frames of which nodes they read.
+
+Descriptors are those of https://kaldi-asr.org/doc/dnn3_code_data_types.html.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slipstream.errors import UsageError
+
+TOKEN = re.compile(r"\s*([A-Za-z_][\w.\-]*|[-+]?[\d.]+(?:[eE][-+]?\d+)?|[(),])")
+KEY = re.compile(r"(?:^|\s)([\w-]+)=")
+DEEPEST = 50
+LARGEST = 100_000  # of a time offset, a modulus, a dimension
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Frames of a node, as they are."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Frames that many later."""
+
+    source: Descriptor
+    frames: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """The frame at the multiple of `modulus` at or before this one."""
+
+    source: Descriptor
+    modulus: int
+
+
+@dataclass(frozen=True)
+class At:
+    """The same frame at all times."""
+
+    source: Descriptor
+    time: int
+
+
+@dataclass(frozen=True)
+class Optional:
+    """Zeros where there is no frame."""
+
+    source: Descriptor
+
+
+@dataclass(frozen=True)
+class Failover:
+    """The second where the first has no frame."""
+
+    first: Descriptor
+    second: Descriptor
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of two."""
+
+    first: Descriptor
+    second: Descriptor
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A multiple."""
+
+    source: Descriptor
+    factor: float
+
+
+@dataclass(frozen=True)
+class Const:
+    """The same number in every place."""
+
+    value: float
+    dim: int
+
+
+@dataclass(frozen=True)
+class Append:
+    """One behind the other."""
+
+    parts: tuple[Descriptor, ...]
+
+
+Descriptor = Reads | Offset | Round | At | Optional | Failover | Sum | Scale | Const | Append
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: an input, a component that reads something, a range of another node, or an output.
+
+    Args:
+        kind: input-node, component-node, dim-range-node or output-node.
+        source: what it reads; None for inputs.
+        component: the name of its component.
+        offset: of a range, its first dimension.
+        dim: of an input or a range.
+    """
+
+    name: str
+    kind: str
+    source: Descriptor | None
+    component: str = ""
+    offset: int = 0
+    dim: int = 0
+
+
+def parse_nodes(lines: list[str], where: str) -> dict[str, Node]:
+    """Nodes by name, of lines such as `component-node name=a component=b input=Offset(c, -1)`."""
+    nodes: dict[str, Node] = {}
+    for line in lines:
+        node = _node(line, where)
+        if node.name in nodes:
+            raise UsageError(f"{where}: there are two nodes {node.name}")
+        nodes[node.name] = node
+    for node in nodes.values():
+        for name in read_by(node.source):
+            if name not in nodes or nodes[name].kind == "output-node":
+                raise UsageError(f"{where}: node {node.name} reads {name}, which is no node")
+    return nodes
+
+
+def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
+    """The descriptors that one is made of."""
+    match descriptor:
+        case Append(parts):
+            return parts
+        case Sum(first, second) | Failover(first, second):
+            return (first, second)
+        case Offset(source) | Round(source) | At(source) | Scale(source) | Optional(source):
+            return (source,)
+        case Reads() | Const():
+            return ()
+
+
+def parts_of(descriptor: Descriptor | None) -> Iterator[Descriptor]:
+    """A descriptor, and everything that it is made of."""
+    if descriptor is not None:
+        yield descriptor
+        for source in sources_of(descriptor):
+            yield from parts_of(source)
+
+
+def read_by(descriptor: Descriptor | None, *, required_only: bool = False) -> Iterator[str]:
+    """Names of the nodes that a descriptor reads; without those that it can do without."""
+    if isinstance(descriptor, Reads):
+        yield descriptor.node
+    elif descriptor is not None and not (required_only and isinstance(descriptor, Optional)):
+        for source in sources_of(descriptor):
+            yield from read_by(source, required_only=required_only)
+
+
+def _node(line: str, where: str) -> Node:
+    kind = line.split(None, 1)[0]
+    keys = list(KEY.finditer(line))
+    ends = [key.start() for key in keys[1:]] + [len(line)]
+    fields = {key[1]: line[key.end() : end].strip() for key, end in zip(keys, ends, strict=True)}
+    needed = {
+        "input-node": ("dim",),
+        "component-node": ("component", "input"),
+        "dim-range-node": ("input-node", "dim-offset", "dim"),
+        "output-node": ("input",),
+    }
+    if kind not in needed or not all(key in fields for key in (*needed[kind], "name")):
+        raise UsageError(f"{where}: the line {line[:120]!r} describes no node")
+    name = fields["name"]
+    source: Descriptor | None = None
+    if "input-node" in fields:
+        source = Reads(fields["input-node"])
+    elif "input" in fields:
+        source = _Parser(fields["input"], f"{where}: node {name}").whole()
+    numbers = {
+        key: _integer(fields.get(key, "0"), f"{where}: node {name}")
+        for key in ("dim", "dim-offset")
+    }
+    return Node(
+        name, kind, source, fields.get("component", ""), numbers["dim-offset"], numbers["dim"]
+    )
+
+
+def _integer(text: str, where: str) -> int:
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: {text[:40]!r} is no whole number") from error
+    if abs(value) > LARGEST:
+        raise UsageError(f"{where}: {value} is more than {LARGEST}")
+    return value
+
+
+class _Parser:
+    """Reads Append(Offset(a, -1), Sum(b, c)) and the like."""
+
+    def __init__(self, text: str, where: str) -> None:
+        self._where = where
+        self._tokens = TOKEN.findall(text)
+        if "".join(self._tokens) != re.sub(r"\s", "", text):
+            raise self._trouble(text)
+        self._text = text
+        self._at = 0
+
+    def whole(self) -> Descriptor:
+        found = self._descriptor(0)
+        if self._at != len(self._tokens):
+            raise self._trouble(self._text)
+        return found
+
+    def _trouble(self, text: str) -> UsageError:
+        return UsageError(f"{self._where}: its input {text[:120]!r} cannot be read")
+
+    def _next(self) -> str:
+        if self._at >= len(self._tokens):
+            raise self._trouble(self._text)
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _expect(self, mark: str) -> None:
+        if self._next() != mark:
+            raise self._trouble(self._text)
+
+    def _has(self, mark: str) -> bool:
+        """Takes the mark, where it is next."""
+        is_next = self._tokens[self._at : self._at + 1] == [mark]
+        self._at += is_next
+        return is_next
+
+    def _descriptor(self, depth: int) -> Descriptor:
+        if depth > DEEPEST:
+            raise self._trouble(self._text)
+        name = self._next()
+        if self._tokens[self._at : self._at + 1] != ["("]:
+            if not re.match(r"[A-Za-z_]", name):
+                raise self._trouble(self._text)
+            return Reads(name)
+        self._expect("(")
+        found = self._call(name, depth + 1)
+        self._expect(")")
+        return found
+
+    def _call(self, name: str, depth: int) -> Descriptor:
+        if name in ("Scale", "Const"):
+            return self._with_number(name, depth)
+        sources = [self._descriptor(depth)]
+        if name in ("Append", "Sum", "Failover"):
+            while self._has(","):
+                sources.append(self._descriptor(depth))
+            return self._several(name, sources)
+        (source,) = sources
+        if name == "IfDefined":
+            return Optional(source)
+        self._expect(",")
+        if name == "Offset":
+            return self._offset(source)
+        if name == "Round":
+            modulus = _integer(self._next(), self._where)
+            if modulus < 1:
+                raise self._trouble(self._text)
+            return Round(source, modulus)
+        if name == "ReplaceIndex":
+            return self._replaced(source)
+        raise UsageError(f"{self._where}: the descriptor {name} cannot be imported")
+
+    def _several(self, name: str, sources: list[Descriptor]) -> Descriptor:
+        if name == "Append":
+            return Append(tuple(sources))
+        if name == "Failover":
+            if len(sources) != 2:
+                raise self._trouble(self._text)
+            return Failover(*sources)
+        found = sources[0]
+        for source in sources[1:]:
+            found = Sum(found, source)
+        return found
+
+    def _with_number(self, name: str, depth: int) -> Descriptor:
+        text = self._next()
+        try:
+            number = float(text)
+        except ValueError as error:
+            raise self._trouble(self._text) from error
+        self._expect(",")
+        if name == "Scale":
+            return Scale(self._descriptor(depth), number)
+        dim = _integer(self._next(), self._where)
+        if dim < 1:
+            raise self._trouble(self._text)
+        return Const(number, dim)
+
+    def _offset(self, source: Descriptor) -> Descriptor:
+        frames = _integer(self._next(), self._where)
+        if self._has(",") and self._next() != "0":
+            raise UsageError(f"{self._where}: offsets in x cannot be imported")
+        return Offset(source, frames)
+
+    def _replaced(self, source: Descriptor) -> Descriptor:
+        variable = self._next()
+        self._expect(",")
+        value = _integer(self._next(), self._where)
+        if variable == "x" and value == 0:
+            return source
+        if variable != "t":
+            raise UsageError(f"{self._where}: ReplaceIndex of {variable} cannot be imported")
+        return At(source, value)
