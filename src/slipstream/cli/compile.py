@@ -30,7 +30,8 @@ EXAMPLES = """\b
 \b
 MODEL is an ONNX file, a .pt2 file of torch.export, or the factory of a PyTorch module:
 package.module:function, which returns the module or (module, its example inputs).
-Of Caffe it is net.prototxt, with net.caffemodel beside it or named by --weights.
+Of Caffe it is net.prototxt, of MXNet net-symbol.json, with net.caffemodel or net-0000.params
+beside it or named by --weights; of Kaldi final.mdl, with --shape input=1,FRAMES,DIM.
 Without --data there is no int8: it stays in floating point.
 Load the result with slipstream.infer.load("model.slip").
 [bold]Exit code[/bold]: 1 where no candidate keeps to the budget, 2 for wrong usage.
