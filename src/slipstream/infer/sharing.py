@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,10 @@ from dataclasses import dataclass
 from slipstream.infer.engines import Executable
 from slipstream.infer.graph import Array
 
-SECONDS = 0.2  # that one sharing is measured for, at least
-LEAST_RUNS = 3  # of each thread
-GAIN = 1.03  # for which more runs at a time, and so more memory, are worth it
+ROUNDS = 7
+EVEN = 0.97  # ratio of rates that counts as faster: runs of their own wait for no other core either
+SECONDS = 0.1  # of a round, at least
+LEAST_RUNS = 2  # of each thread in a round
 
 
 @dataclass(frozen=True)
@@ -42,20 +44,32 @@ def fastest_sharing(
 
     Blocks for a second or so, and what `make` takes.
     """
-    best, rate = first, _rate(first, inputs)
+    best = first
     while best.runs * 2 <= cores:
         other = Sharing(make(best.runs * 2), best.runs * 2)
-        other_rate = _rate(other, inputs)
-        worse, best = (best, other) if other_rate > GAIN * rate else (other, best)
+        is_faster = _is_faster(other, best, inputs)
+        worse, best = (best, other) if is_faster else (other, best)
         if worse is not first:
             worse.executable.close()
-        if worse is other:
+        if not is_faster:
             break
-        rate = other_rate
     return best
 
 
-def _rate(sharing: Sharing, inputs: Mapping[str, Array]) -> float:
+def _is_faster(one: Sharing, other: Sharing, inputs: Mapping[str, Array]) -> bool:
+    """Whether `one` runs more inputs in a second, in most rounds. They have their turns, so what
+    disturbs the machine meanwhile disturbs both."""
+    for each in (one, other):
+        _rate(each, inputs, 0.0)  # whatever is made at the first run is made
+    ratios: list[float] = []
+    for number in range(ROUNDS):
+        order = (one, other) if number % 2 else (other, one)
+        rates = {each.runs: _rate(each, inputs, SECONDS) for each in order}
+        ratios.append(rates[one.runs] / rates[other.runs])
+    return statistics.median(ratios) > EVEN
+
+
+def _rate(sharing: Sharing, inputs: Mapping[str, Array], seconds: float) -> float:
     """Runs a second."""
 
     def several(end: float) -> int:
@@ -66,7 +80,6 @@ def _rate(sharing: Sharing, inputs: Mapping[str, Array]) -> float:
         return count
 
     with ThreadPoolExecutor(sharing.runs) as threads:
-        list(threads.map(several, [0.0] * sharing.runs))  # warm-up: every thread has what it needs
         begin = time.monotonic()
-        total = sum(threads.map(several, [begin + SECONDS] * sharing.runs))
+        total = sum(threads.map(several, [begin + seconds] * sharing.runs))
         return total / (time.monotonic() - begin)
