@@ -30,8 +30,8 @@ def caption(report: PicturesReport) -> str:
         " prefetch: a thread decodes ahead, and the engine has all cores or 1 thread; queue:"
         " OpenVINO's asynchronous requests. ms: median of single pictures, or of"
         f" {report.spec.rounds} streams' means, and quartiles or the least and the greatest."
-        " CPU: of processors, waiting in loops included. labels: share that are those of the network"
-        f" in float32. load: seconds to the first label. {environment_line()}."
+        " CPU: of processors, waiting in loops included. labels: share that are those of the"
+        f" network in float32. load: seconds to the first label. {environment_line()}."
     )
 
 

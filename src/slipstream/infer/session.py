@@ -123,7 +123,7 @@ class Model:
         Returns: an iterator over the results, in the order of the items. They belong to the caller.
         Closing it (`del`, `.close()`, leaving a generator) ends its threads.
 
-        The first stream of a model measures for a second how the cores are best shared: all for
+        The first stream of a model measures for two seconds how the cores are best shared: all for
         one run after another, or one for each of several runs, which takes more memory.
         """
         cores = usable_cores()

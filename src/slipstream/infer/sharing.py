@@ -42,7 +42,7 @@ def fastest_sharing(
         cores: that all runs share.
         make: an executable for so many runs at a time. Those that are not chosen are closed.
 
-    Blocks for a second or so, and what `make` takes.
+    Blocks for some seconds, and what `make` takes.
     """
     best = first
     while best.runs * 2 <= cores:
