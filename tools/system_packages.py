@@ -78,6 +78,12 @@ GROUPS: dict[str, tuple[Package, ...]] = {
         Package("mpich", "tests under mpiexec", program("mpiexec.mpich"), required=False),
         Package("slurm-wlm", "tests under srun", program("slurmctld"), required=False),
         Package("munge", "tests under srun", program("munged"), required=False),
+        Package(
+            "pocketsphinx-testdata",
+            "speech that tests of speech models listen to",
+            file("/usr/share/pocketsphinx/test/data/librivox"),
+            required=False,
+        ),
     ),
     "bench": (
         Package("libbenchmark-dev", "benchmarks of the engine's parts", library("benchmark")),

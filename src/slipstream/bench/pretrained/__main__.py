@@ -1,0 +1,90 @@
+"""python -m slipstream.bench.pretrained: the table of the pretrained models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from slipstream.bench.pretrained.measure import OPENVINO, ORT, OURS, Row, measure
+from slipstream.bench.pretrained.zoo import PRETRAINED, chosen
+from slipstream.bench.result import environment, environment_line
+from slipstream.errors import SlipstreamError
+
+COLUMNS = ("Slipstream", "ORT fp32", "OpenVINO fp32", "best peer / ours", "original", "compiled")
+
+
+def table(rows: list[Row]) -> Table:
+    """Returns milliseconds of one run, and the shares of right answers."""
+    found = Table(title=environment_line(), title_justify="left")
+    found.add_column("model", no_wrap=True)
+    found.add_column("chosen")
+    for name in COLUMNS:
+        found.add_column(name, justify="right")
+    for row in rows:
+        found.add_row(*cells(row))
+    return found
+
+
+def cells(row: Row) -> list[str]:
+    """Returns a row of the table."""
+    times = [row.milliseconds.get(name) for name in (OURS, ORT, OPENVINO)]
+    return [
+        row.model.title,
+        row.report.chosen.title,
+        *("-" if each is None else f"{each:.3g}" for each in times),
+        f"{row.ratio:.2f}",
+        f"{row.original:.2%}",
+        f"{row.compiled:.2%}",
+    ]
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    """Returns all numbers of a row."""
+    return {
+        "model": row.model.name,
+        "package": row.model.package,
+        "chosen": row.report.chosen.title,
+        "snr_db": row.report.chosen.snr_db,
+        "original": row.original,
+        "compiled": row.compiled,
+        "milliseconds": dict(row.milliseconds),
+        "troubles": dict(row.troubles),
+    }
+
+
+def main(
+    models: Annotated[
+        list[str] | None, typer.Argument(help=f"{', '.join(PRETRAINED)}; default all.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--time", help="Seconds to search, per model.")] = 60.0,
+    threads: Annotated[int, typer.Option(help="Of one run.")] = 1,
+    short: Annotated[bool, typer.Option("--short", help="Fewer inputs.")] = False,
+    output: Annotated[Path | None, typer.Option("--json", help="Write all numbers.")] = None,
+) -> None:
+    """Compile models with trained weights, judge them on real inputs, and time them by turns."""
+    console = Console()
+    rows: list[Row] = []
+    try:
+        for model in chosen(models or []):
+            with console.status(f"{model.title} of {model.package}"):
+                rows.append(measure(model, seconds=seconds, threads=threads, is_short=short))
+            console.print(f"{model.title}: {model.measure}", style="bold", highlight=False)
+            console.print(f"  {rows[-1].report.choice}", highlight=False)
+            for engine, trouble in rows[-1].troubles.items():
+                console.print(f"  {engine} cannot run it: {trouble}", highlight=False)
+    except SlipstreamError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        raise typer.Exit(1) from error
+    console.print(table(rows))
+    if output is not None:
+        found = {"environment": environment(), "rows": [as_json(row) for row in rows]}
+        output.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,138 @@
+"""R-Net and O-Net of facenet-pytorch: whether a small picture is a face.
+
+The second and third stage of MTCNN (Zhang et al., "Joint Face Detection and Alignment using
+Multi-task Cascaded Convolutional Networks", 2016). The networks are written down here, as the
+package's own module imports torchvision; their weights are the package's.
+"""
+
+# PyTorch's and NumPy's stubs leave some of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from slipstream.bench.pretrained.case import Array, Module, Pretrained, Run, Task
+from slipstream.bench.pretrained.packages import package_file
+
+NUM_FACES = 100  # of the 200 pictures of scikit-image's lfw_subset, the first
+FLIPPED = 2  # each picture is there twice, once mirrored
+
+
+class Stage(nn.Module):
+    """Convolutions with PReLU and pooling, a dense layer, and a softmax over no and yes.
+
+    Args:
+        channels: of the convolutions.
+        pools: sizes of the max pooling after them, each of stride 2; 0 for none.
+        hidden: of the dense layer.
+        flat: numbers that reach it.
+    """
+
+    def __init__(
+        self, channels: tuple[int, ...], pools: tuple[int, ...], hidden: int, flat: int
+    ) -> None:
+        super().__init__()
+        number, before = 0, 3
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for number, (count, pool) in enumerate(zip(channels, pools, strict=True), start=1):
+            size = 2 if number == len(channels) else 3
+            layers[f"conv{number}"] = nn.Conv2d(before, count, size)
+            layers[f"prelu{number}"] = nn.PReLU(count)
+            if pool:
+                layers[f"pool{number}"] = nn.MaxPool2d(pool, 2, ceil_mode=True)
+            before = count
+        self.body = nn.Sequential(layers)
+        self.dense = nn.Linear(flat, hidden)
+        self.activation = nn.PReLU(hidden)
+        self.decision = nn.Linear(hidden, 2)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Maps float32 [batch, 3, side, side], -1 to 1, to probabilities [batch, 2]."""
+        x = self.body(pictures).permute(0, 3, 2, 1).flatten(1)
+        return self.decision(self.activation(self.dense(x))).softmax(dim=1)
+
+    def take(self, weights: dict[str, Tensor]) -> None:
+        """Take the weights of a file of the package; those of boxes and marks are left out."""
+        number = 1 + sum(isinstance(layer, nn.Conv2d) for layer in self.body)
+        names = {f"dense{number}": "dense", f"prelu{number}": "activation"}
+        names[f"dense{number + 1}_1"] = "decision"
+        own = self.state_dict()
+        for key, tensor in weights.items():
+            layer, _, kind = key.partition(".")
+            name = f"{names.get(layer, f'body.{layer}')}.{kind}"
+            if name in own:
+                own[name].copy_(tensor)
+
+
+def _loaded(name: str, stage: Stage, side: int) -> Module:
+    path = package_file("facenet_pytorch", f"data/{name}.pt")
+    stage.take(torch.load(path, weights_only=True))
+    return Module(stage.eval(), {"pictures": np.zeros((1, 3, side, side), np.float32)})
+
+
+def refiner() -> Module:
+    """Returns R-Net: float32 pictures [1, 3, 24, 24] to probabilities [1, 2]."""
+    return _loaded("rnet", Stage((28, 48, 64), (3, 3, 0), 128, 576), 24)
+
+
+def output_stage() -> Module:
+    """Returns O-Net: float32 pictures [1, 3, 48, 48] to probabilities [1, 2]."""
+    return _loaded("onet", Stage((32, 64, 64, 128), (3, 3, 2, 0), 256, 1152), 48)
+
+
+def pictures(side: int) -> list[tuple[dict[str, Array], int]]:
+    """Returns 200 faces (class 1) and 200 parts of pictures without any (0), in a fixed order that
+    mixes them."""
+    found: list[tuple[dict[str, Array], int]] = []
+    several = np.load(package_file("skimage", "data/lfw_subset.npy"), allow_pickle=False)
+    for index, grey in enumerate(several):
+        picture = Image.fromarray((255 * grey).astype(np.uint8)).resize((side, side))
+        for pixels in (np.asarray(picture), np.asarray(picture)[:, ::-1]):
+            numbers = ((pixels - 127.5) / 128).astype(np.float32)
+            whole = np.ascontiguousarray(np.broadcast_to(numbers, (1, 3, side, side)))
+            found.append(({"pictures": whole}, int(index < NUM_FACES)))
+    # A picture and its mirror image stay together: both calibrate, or both are held out.
+    order = np.random.default_rng(0).permutation(len(several))
+    return [found[FLIPPED * number + flip] for number in order for flip in range(FLIPPED)]
+
+
+def _task(side: int) -> Task:
+    several = pictures(side)
+    half = len(several) // 2
+
+    def judge(run: Run) -> float:
+        right = [
+            next(iter(run(inputs).values())).argmax() == label for inputs, label in several[half:]
+        ]
+        return float(np.mean(right))
+
+    return Task(list(several[:half]), judge)
+
+
+FACES = (
+    Pretrained(
+        name="faces-24",
+        title="MTCNN, R-Net",
+        package="facenet-pytorch",
+        licence="MIT",
+        measure="small pictures told a face or not",
+        model=refiner,
+        task=lambda is_short: _task(24),
+    ),
+    Pretrained(
+        name="faces-48",
+        title="MTCNN, O-Net",
+        package="facenet-pytorch",
+        licence="MIT",
+        measure="small pictures told a face or not",
+        model=output_stage,
+        task=lambda is_short: _task(48),
+    ),
+)

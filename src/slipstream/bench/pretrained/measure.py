@@ -1,0 +1,131 @@
+"""A pretrained model compiled, judged beside its original, and timed by turns with it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream import infer
+from slipstream.bench.pretrained.case import (
+    Array,
+    Inputs,
+    Module,
+    Pretrained,
+    Run,
+    Sample,
+    Task,
+)
+from slipstream.bench.pretrained.peers import onnx_of, onnxruntime, openvino
+from slipstream.infer.measure import interleave
+from slipstream.infer.report import Report
+
+OURS, ORT, OPENVINO = "slipstream", "ONNX Runtime fp32", "OpenVINO fp32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What came out for one model.
+
+    Args:
+        model: which it was.
+        report: of the compilation.
+        original: share of right answers of the original, by ONNX Runtime in float32.
+        compiled: share of right answers of the compiled model, on the same inputs.
+        milliseconds: of one run, medians of turns, by engine.
+        troubles: of engines that cannot run it, and why.
+    """
+
+    model: Pretrained
+    report: Report
+    original: float
+    compiled: float
+    milliseconds: Mapping[str, float]
+    troubles: Mapping[str, str]
+
+    @property
+    def lost(self) -> float:
+        """Percentage points of right answers that compiling cost."""
+        return 100 * (self.original - self.compiled)
+
+    @property
+    def ratio(self) -> float:
+        """The best peer's time by ours."""
+        best = min(self.milliseconds[name] for name in self.milliseconds if name != OURS)
+        return best / self.milliseconds[OURS]
+
+
+def measure(model: Pretrained, *, seconds: float, threads: int = 1, is_short: bool = False) -> Row:
+    """Compile a pretrained model with real inputs, judge it on others, and time it.
+
+    Args:
+        model: one of `PRETRAINED`.
+        seconds: for the search; the turns take a tenth of that more, and one second at least.
+        threads: of one run.
+        is_short: fewer inputs, for tests.
+
+    Raises UsageError where a package or data is not there. Blocks.
+    """
+    source, task = model.model(), model.task(is_short)
+    original = onnx_of(source)
+    example = _inputs(task.samples[0])
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+        path = Path(folder, "model.slip")
+        report = _compiled(model, source, task, path, seconds, threads)
+        with infer.load(path, threads) as ours:
+            run = _by_name(ours)
+            plain = onnxruntime(original, threads)
+            runs: dict[str, Run] = {OURS: run, ORT: plain}
+            troubles: dict[str, str] = {}
+            try:
+                runs[OPENVINO] = openvino(original, example, threads)
+            except RuntimeError as error:
+                troubles[OPENVINO] = str(error).strip().splitlines()[-1]
+            return Row(
+                model=model,
+                report=report,
+                original=task.judge(plain),
+                compiled=task.judge(run),
+                milliseconds=_timed(runs, example, max(seconds / 10, 1.0)),
+                troubles=troubles,
+            )
+
+
+def _compiled(
+    model: Pretrained, source: Path | Module, task: Task, path: Path, seconds: float, threads: int
+) -> Report:
+    is_module = isinstance(source, Module)
+    return infer.compile(
+        source.network if is_module else source,
+        path,
+        example_inputs=source.example if is_module else None,
+        shapes=model.shapes or None,
+        data=task.samples,
+        snr_db=model.snr_db,
+        seconds=seconds,
+        threads=threads,
+    )
+
+
+def _by_name(model: infer.Model) -> Run:
+    names = [output.name for output in model.manifest.outputs]
+
+    def run(inputs: Inputs) -> Mapping[str, Array]:
+        found = model(inputs)
+        return found if isinstance(found, dict) else {names[0]: found}
+
+    return run
+
+
+def _timed(runs: Mapping[str, Run], example: Inputs, seconds: float) -> dict[str, float]:
+    def turn(run: Run) -> Callable[[], object]:
+        return lambda: run(example)
+
+    turns = {name: turn(run) for name, run in runs.items()}
+    timings = interleave(turns, seconds, final=1000.0)
+    return {name: 1e3 * timing.median for name, timing in timings.items()}
+
+
+def _inputs(sample: Sample) -> Inputs:
+    return sample[0] if isinstance(sample, tuple) else sample

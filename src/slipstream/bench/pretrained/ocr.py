@@ -1,0 +1,206 @@
+"""PP-OCRv4 of rapidocr-onnxruntime: where text is, which way up it is, and what it says.
+
+PaddleOCR's mobile models. Their customs: numbers from -1 to 1; lines 48 pixels high, filled up at
+the right; a detector that gives the probability of text, in boxes that are too small on purpose.
+"""
+
+# NumPy's, Pillow's and OpenCV's stubs leave some of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from PIL import Image
+
+from slipstream.bench.pretrained.case import Array, Pretrained, Run, Sample, Task
+from slipstream.bench.pretrained.packages import package_file
+from slipstream.bench.pretrained.writing import Piece, Poster, page_pieces, pieces, posters
+
+PACKAGE, LICENCE = "rapidocr-onnxruntime", "Apache-2.0"
+LINE = (48, 320)  # height and width of a line that is read
+UPRIGHT = (48, 192)  # of one that is told the right way up
+SIDE = 320  # of a picture in which text is looked for
+LEAST = 0.3  # probability of text
+GROWTH = 1.6  # of boxes that the detector makes too small
+OVERLAP = 0.5  # of a box with the right one
+
+
+def _numbers(picture: Image.Image) -> Array:
+    """Maps RGB to float32 (3, height, width), blue first, -1 to 1."""
+    pixels = np.asarray(picture.convert("RGB"), np.float32)[:, :, ::-1]
+    return np.ascontiguousarray((pixels / 127.5 - 1).transpose(2, 0, 1))
+
+
+def _line(picture: Image.Image, size: tuple[int, int]) -> Array:
+    """The picture as high as `size`, and zeros to its right: float32 (1, 3, height, width)."""
+    height, width = size
+    wanted = min(max(round(height * picture.width / picture.height), 1), width)
+    result = np.zeros((1, 3, height, width), np.float32)
+    result[0, :, :, :wanted] = _numbers(picture.resize((wanted, height)))
+    return result
+
+
+# ---- what it says ------------------------------------------------------------------------------
+
+
+@cache
+def _characters() -> list[str]:
+    """The characters by class; the first is none, the last a space."""
+    import onnx
+
+    model = onnx.load(str(_recogniser()), load_external_data=False)
+    found = {item.key: item.value for item in model.metadata_props}["character"]
+    return ["", *found.splitlines(), " "]
+
+
+def text_of(probabilities: Array, characters: Sequence[str]) -> str:
+    """Returns the text that the likeliest classes of each place spell, repetitions left out.
+
+    Args:
+        probabilities: (1, places, classes), class 0 being none.
+        characters: by class.
+    """
+    best = probabilities[0].argmax(axis=1)
+    kept = (best != 0) & np.append(True, best[1:] != best[:-1])
+    return "".join(characters[int(number)] for number in best[kept])
+
+
+def _recogniser() -> str:
+    return str(package_file("rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx"))
+
+
+def _reading(is_short: bool) -> Task:
+    held_out = [*page_pieces(), *pieces(2, 30 if is_short else 300)]
+
+    def judge(run: Run) -> float:
+        right = [_read(run, piece) == piece.text.replace(" ", "") for piece in held_out]
+        return sum(right) / len(right)
+
+    samples: list[Sample] = [
+        {"x": _line(piece.picture, LINE)} for piece in pieces(1, 32 if is_short else 128)
+    ]
+    return Task(samples, judge)
+
+
+def _read(run: Run, piece: Piece) -> str:
+    """Blanks are left out: the model was trained on Chinese, and often sees none."""
+    (found,) = run({"x": _line(piece.picture, LINE)}).values()
+    return text_of(found, _characters()).replace(" ", "")
+
+
+# ---- which way up it is ------------------------------------------------------------------------
+
+
+def _turned(seed: int, count: int) -> list[tuple[dict[str, Array], int]]:
+    """Lines, each upright (class 0) and upside down (class 1)."""
+    found: list[tuple[dict[str, Array], int]] = []
+    for piece in pieces(seed, count):
+        for label, picture in enumerate((piece.picture, piece.picture.rotate(180))):
+            found.append(({"x": _line(picture, UPRIGHT)}, label))
+    return found
+
+
+def _uprightness(is_short: bool) -> Task:
+    held_out = _turned(4, 50 if is_short else 300)
+
+    def judge(run: Run) -> float:
+        right = [next(iter(run(inputs).values())).argmax() == label for inputs, label in held_out]
+        return float(np.mean(right))
+
+    return Task(list(_turned(3, 32 if is_short else 160)), judge)
+
+
+# ---- where it is -------------------------------------------------------------------------------
+
+
+def boxes_of(probabilities: Array) -> Array:
+    """Returns the boxes (number, 4) of text as left, top, right, bottom, in pixels.
+
+    Args:
+        probabilities: of text, (1, 1, height, width).
+    """
+    import cv2
+
+    mask = (probabilities[0, 0] > LEAST).astype(np.uint8)
+    count, _, places, _ = cv2.connectedComponentsWithStats(mask)
+    found: list[tuple[float, float, float, float]] = []
+    for left, top, width, height, area in places[1:count].tolist():
+        if min(width, height) < 3:
+            continue
+        more = GROWTH * area / (2 * (width + height))
+        found.append((left - more, top - more, left + width + more, top + height + more))
+    return np.array(found).reshape(-1, 4)
+
+
+def _agreement(found: Array, right: Array) -> tuple[int, int, int]:
+    """How many boxes agree, how many were found, and how many there are."""
+    agree = 0
+    for left, top, lower_right, lower in right.tolist():
+        box = np.array([left, top, lower_right, lower])
+        both = np.minimum(found[:, 2:], box[2:]) - np.maximum(found[:, :2], box[:2])
+        common = np.clip(both, 0, None).prod(axis=1)
+        areas = (found[:, 2:] - found[:, :2]).prod(axis=1)
+        union = areas + (box[2:] - box[:2]).prod() - common
+        agree += bool((common / union >= OVERLAP).any())
+    return agree, len(found), len(right)
+
+
+def _looked_at(poster: Poster) -> dict[str, Array]:
+    return {"x": _numbers(poster.picture)[np.newaxis]}
+
+
+def _finding(is_short: bool) -> Task:
+    held_out = posters(6, 12 if is_short else 80, SIDE)
+
+    def judge(run: Run) -> float:
+        """The harmonic mean of the shares of lines found, and of boxes that are lines."""
+        sums = np.zeros(3)
+        for poster in held_out:
+            (probabilities,) = run(_looked_at(poster)).values()
+            sums += _agreement(boxes_of(probabilities), poster.boxes)
+        return float(2 * sums[0] / (sums[1] + sums[2]))
+
+    samples: list[Sample] = [
+        _looked_at(poster) for poster in posters(5, 16 if is_short else 64, SIDE)
+    ]
+    return Task(samples, judge)
+
+
+OCR = (
+    Pretrained(
+        name="ocr-text",
+        title="PP-OCRv4, reading",
+        package=PACKAGE,
+        licence=LICENCE,
+        measure="pieces of text read without a mistake",
+        model=lambda: package_file("rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx"),
+        task=_reading,
+        shapes={"x": (1, 3, *LINE)},
+    ),
+    Pretrained(
+        name="ocr-boxes",
+        title="PP-OCRv4, finding text",
+        package=PACKAGE,
+        licence=LICENCE,
+        measure="lines of text found (F1 at an overlap of one half)",
+        model=lambda: package_file("rapidocr_onnxruntime", "models/ch_PP-OCRv4_det_infer.onnx"),
+        task=_finding,
+        shapes={"x": (1, 3, SIDE, SIDE)},
+    ),
+    Pretrained(
+        name="ocr-upright",
+        title="PP-OCR, which way up",
+        package=PACKAGE,
+        licence=LICENCE,
+        measure="lines told upright or upside down",
+        model=lambda: package_file(
+            "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"
+        ),
+        task=_uprightness,
+        shapes={"x": (1, 3, *UPRIGHT)},
+    ),
+)

