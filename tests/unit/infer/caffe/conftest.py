@@ -113,6 +113,11 @@ class Net:
     def run(self, graph: Graph, feeds: dict[str, Array]) -> dict[str, Array]:
         return run(graph, feeds)
 
+    def opencv(
+        self, files: tuple[Path, Path], feeds: dict[str, Array], outputs: Sequence[str]
+    ) -> list[Array]:
+        return opencv(files, feeds, outputs)
+
     def feeds(self) -> dict[str, Array]:
         return {
             name: self.random.standard_normal(shape).astype(np.float32)

@@ -8,6 +8,7 @@ import pytest
 from slipstream import infer
 from slipstream.infer.importers import load_model
 from slipstream.infer.onnx_file import from_model, to_model
+from slipstream.infer.outputs import BoxOptions, with_boxes
 from slipstream.infer.rewrites import optimise
 
 CONV = "convolution_param {{ num_output: {} kernel_size: {} stride: {} pad: {} bias_term: false }}"
@@ -120,6 +121,31 @@ def test_networks_beside_opencv(new_net, same, make):
     found = same(net)
     if make is ssd:
         assert sorted(found) == ["mbox_conf", "mbox_loc", "mbox_priorbox"]
+
+
+DETECTION = """detection_output_param { num_classes: 5 background_label_id: 0 code_type: CODE
+    share_location: true variance_encoded_in_target: false nms_param { nms_threshold: 0.45 top_k: 400 } keep_top_k: 20 confidence_threshold: 0.3 }"""
+
+
+@pytest.mark.parametrize("code", ["CORNER", "CENTER_SIZE"])
+def test_detections_beside_opencv(new_net, tmp_path, code):
+    """All boxes are imported; chosen as the note says, they are those that OpenCV chooses."""
+    net = new_net()
+    ssd(net)
+    heads = ["mbox_loc", "mbox_conf", "mbox_priorbox"]
+    net.add("DetectionOutput", heads, DETECTION.replace("CODE", code), name="found")
+    files = net.write(tmp_path)
+    imported = load_model(files[0])
+    assert imported.notes[0].endswith("--boxes iou=0.45,score=0.3,most=20")
+    options = BoxOptions(iou=0.45, score=0.3, most=20)
+    feeds = net.feeds()
+    found = net.run(with_boxes(imported.graph, options), feeds)
+    count = int(found["counts"][0])
+    right = net.opencv(files, feeds, ["found"])[0][0, 0]
+    assert count == len(right) > 5
+    rows = np.column_stack([found[name][0, :count] for name in ("labels", "scores", "boxes")])
+    rows, right = (table[np.argsort(-table[:, 1])] for table in (rows, right[:, 1:]))
+    np.testing.assert_allclose(rows, right, atol=1e-5)
 
 
 def test_a_network_is_compiled_and_loaded(new_net, same, tmp_path):

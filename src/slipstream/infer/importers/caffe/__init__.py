@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from slipstream.errors import UsageError
@@ -38,13 +39,25 @@ def read_caffe(
     network = read_network(prototxt, caffemodel)
     found = [windows.kind(layer) for layer in network.layers]
     refuse_all(str(prototxt), found, list(LAYERS))
+    network = _with_detections(network)
     builder = Builder(network.name)
-    blobs = _inputs(builder, network, shapes, str(prototxt))
+    values = _inputs(builder, network, shapes, str(prototxt))
     for layer in network.layers:
-        _import(builder, layer, blobs)
+        _import(builder, layer, values)
     read = {bottom for layer in network.layers for bottom in layer.bottoms}
-    outputs = _unread(network) or sorted(blobs.keys() - read)
-    return builder.finish({name: blobs[name] for name in outputs}), tuple(network.notes)
+    outputs = _unread(network) or sorted(values.keys() - read)
+    return builder.finish({name: values[name] for name in outputs}), tuple(network.notes)
+
+
+def _with_detections(network: Network) -> Network:
+    """The network whose detections are boxes and scores, of which the user chooses the best."""
+    layers = list(network.layers)
+    notes = list(network.notes)
+    for at, layer in enumerate(layers):
+        if layer.type == "DetectionOutput":
+            layers[at], note = boxes.detections(layer)
+            notes.append(note)
+    return replace(network, layers=layers, notes=notes)
 
 
 def _inputs(

@@ -1,4 +1,4 @@
-"""SSD's prior boxes, which depend on shapes only and so are constants."""
+"""SSD's boxes: prior ones, which depend on shapes only and so are constants, and those it finds."""
 
 # NumPy's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,11 +14,12 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph import Array
 from slipstream.infer.importers.builder import LARGEST_VALUE, Builder
 from slipstream.infer.importers.caffe.network import Layer
-from slipstream.infer.importers.caffe.products import pair
+from slipstream.infer.importers.caffe.products import pair, reshaped
 from slipstream.infer.importers.caffe.text import Message
 
 SAME_RATIO = 1e-6
 DEFAULT_VARIANCE = 0.1
+CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # as the format numbers them
 
 
 def _prior_box(builder: Builder, layer: Layer, x: list[str]) -> str:
@@ -82,4 +84,81 @@ def _variances(layer: Layer, options: Message) -> list[float]:
     return found
 
 
-LAYERS = {"PriorBox": _prior_box}
+def detections(layer: Layer) -> tuple[Layer, str]:
+    """DetectionOutput with the two blobs that are imported in place of its own, and a note."""
+    options = layer.message.message("detection_output_param")
+    top = layer.tops[0] if layer.tops else layer.name
+    overlap = options.message("nms_param").number("nms_threshold", 0.3)
+    score, most = options.number("confidence_threshold", 0.0), options.integer("keep_top_k", -1)
+    wanted = f"iou={overlap:g},score={max(score, 0):g},most={most if most > 0 else 100}"
+    note = (
+        f"{layer.title}: all boxes and their scores are given, {top}_boxes and {top}_scores; those"
+        f" that it chooses of them are had by --boxes {wanted}"
+    )
+    return replace(layer, tops=[f"{top}_boxes", f"{top}_scores"]), note
+
+
+def _detection_output(builder: Builder, layer: Layer, x: list[str]) -> list[str]:
+    """Every box, (n, boxes, 4) corners in parts of the picture, and its scores (n, classes, boxes).
+
+    The background's scores are 0.
+    """
+    layer.only(x, 3)
+    options = layer.message.message("detection_output_param")
+    classes = options.integer("num_classes", 0)
+    batch, numbers = builder.shape(x[0])[0], math.prod(builder.shape(x[0])[1:])
+    count = numbers // 4
+    is_plain = options.flag("share_location", True)
+    is_plain = is_plain and not options.flag("variance_encoded_in_target", False)
+    code = options.text("code_type", "CORNER")
+    code = CODES.get(code, code)
+    shapes = [builder.shape(name) for name in x]
+    fits = [math.prod(shape) for shape in shapes] == [
+        batch * numbers,
+        batch * count * classes,
+        2 * numbers,
+    ]
+    if not is_plain or code not in CODES.values() or not fits or numbers % 4 or classes < 2:
+        raise UsageError(
+            f"{layer.title}: {classes} classes, {code}, blobs of the shapes {shapes}; allowed:"
+            " CORNER and CENTER_SIZE, shared locations, variances that are in the priors, and as"
+            " many boxes, scores and priors"
+        )
+    places = reshaped(builder, x[0], (batch, count, 4))
+    priors, variances = (
+        reshaped(builder, part, (1, count, 4))
+        for part in _parts(builder, reshaped(builder, x[2], (2, count, 4)), 2, 0)
+    )
+    scaled = builder.add("Mul", places, variances)
+    boxes = builder.add("Add", scaled, priors)
+    if code == "CENTER_SIZE":
+        boxes = _around_centres(builder, scaled, priors)
+    rows = reshaped(builder, x[1], (batch, count, classes))
+    scores = builder.add("Transpose", rows, perm=[0, 2, 1])
+    background = options.integer("background_label_id", 0)
+    if 0 <= background < classes:
+        factors = (np.arange(classes) != background).astype(np.float32).reshape(1, -1, 1)
+        scores = builder.add("Mul", scores, builder.constant("classes", factors))
+    return [boxes, scores]
+
+
+def _around_centres(builder: Builder, scaled: str, priors: str) -> str:
+    """Centres moved in parts of the prior box's size, sizes multiplied by an exponential."""
+    least, most = _parts(builder, priors, 2, 2)
+    half = builder.constant("half", np.float32(0.5))
+    size = builder.add("Sub", most, least)
+    centre = builder.add("Mul", builder.add("Add", least, most), half)
+    move, growth = _parts(builder, scaled, 2, 2)
+    centre = builder.add("Add", builder.add("Mul", move, size), centre)
+    reach = builder.add("Mul", builder.add("Mul", builder.add("Exp", growth), size), half)
+    corners = builder.add("Sub", centre, reach), builder.add("Add", centre, reach)
+    return builder.add("Concat", *corners, axis=2)
+
+
+def _parts(builder: Builder, x: str, count: int, axis: int) -> list[str]:
+    """Equal parts of an axis."""
+    sizes = builder.constant("split", np.full(count, builder.shape(x)[axis] // count, np.int64))
+    return builder.add_several(count, "Split", x, sizes, axis=axis)
+
+
+LAYERS = {"DetectionOutput": _detection_output, "PriorBox": _prior_box}
