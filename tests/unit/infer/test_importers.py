@@ -86,7 +86,7 @@ def test_older_operators_are_converted(build):
 
 
 def test_kinds_that_are_not_known_are_refused_with_those_that_are():
-    for source in ("model.caffemodel", "model.h5", 3):
+    for source in ("model.caffemodel", "model.bin", 3):
         with pytest.raises(UsageError, match=r"it may be an ONNX model.*torch\.nn\.Module"):
             load_model(source)
 

@@ -18,13 +18,24 @@ from slipstream.infer.importers.jax_functions import import_function, is_functio
 from slipstream.infer.importers.onnx_models import read_onnx
 from slipstream.infer.importers.shapes import fix_shapes
 from slipstream.infer.importers.shapes import parse_shape as parse_shape
+from slipstream.infer.importers.tensorflow_models import (
+    import_tensorflow,
+    is_saved,
+    is_tensorflow,
+    read_saved,
+)
 from slipstream.infer.importers.torch_modules import Exported, export, is_torch, read_program
 
 SUPPORTED = (
     "an ONNX model (a .onnx file, or its bytes), a torch.nn.Module or torch.export.ExportedProgram,"
-    " a .pt2 file, a JAX function with its inputs, a .prototxt file of Caffe, or"
-    " package.module:factory that returns a module or (module, inputs)"
+    " a .pt2 file, a Keras model, a SavedModel folder, a .keras or .h5 file, a tf.function, a JAX"
+    " function with its inputs, a .prototxt file of Caffe, a -symbol.json file of MXNet, a .mdl,"
+    " .raw or .nnet3 file of Kaldi, or package.module:factory that returns a model or (model,"
+    " inputs)"
 )
+TORCH = "pip install torch"
+JAX = "pip install 'slipstream[jax]'"
+TENSORFLOW = "pip install 'slipstream[tensorflow]'"
 FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -55,11 +66,11 @@ def load_model(
     """Import a model.
 
     Args:
-        source: ONNX, as a path or bytes; a PyTorch module or exported program, as an object, as the
-            path of a .pt2 file, or as the name of its factory, "package.module:function". A factory
-            takes no arguments; it may return the module and its example inputs. A function of JAX,
-            in the same two ways. Of Caffe the path
-            of net.prototxt.
+        source: ONNX, as a path or bytes; a PyTorch module or exported program, a Keras model, a
+            function of TensorFlow or JAX, as an object, or as the name of its factory,
+            "package.module:function"; the path of a .pt2, .keras or .h5 file, of a SavedModel
+            folder, of Caffe's net.prototxt, MXNet's net-symbol.json or Kaldi's final.mdl. A factory
+            takes no arguments; it may return the model and its example inputs.
         example_inputs: for modules and functions: an array, a sequence in the order of the
             arguments, or a dictionary by argument.
         shapes: of inputs that the model leaves open, by name.
@@ -75,24 +86,14 @@ def load_model(
     if weights is not None:
         raise UsageError(f"weights are {weights}, but the model has no file of weights of its own")
     if isinstance(source, (str, Path)) and not _is_factory(str(source)):
-        path = Path(source)
-        if path.suffix == ".pt2":
-            _need_torch()
-            return _of_torch(read_program(path), example_inputs, chosen, str(path))
-        if path.suffix != ".onnx":
-            raise UsageError(f"{path}: this kind of model is not known; it may be {SUPPORTED}")
-        return _of_graph(read_onnx(path), chosen, str(path))
+        return _of_file(Path(source), example_inputs, chosen)
     if isinstance(source, bytes):
         return _of_graph(read_onnx(source), chosen, f"{len(source)} bytes of ONNX")
     origin = f"the {type(source).__name__}"
     if isinstance(source, (str, Path)):
         origin = str(source)
         source, example_inputs = _made(origin, example_inputs)
-    if is_function(source) and not is_torch(source):
-        return _of_jax(source, example_inputs, origin)
-    if not is_torch(source):
-        raise UsageError(f"{origin} is no model that is known; it may be {SUPPORTED}")
-    return _of_torch(source, example_inputs, chosen, origin)
+    return _of_object(source, example_inputs, chosen, origin)
 
 
 def resolve(name: str) -> Any:
@@ -114,6 +115,28 @@ def resolve(name: str) -> Any:
             sys.path.remove(here)
 
 
+def _of_file(path: Path, example: object, shapes: Mapping[str, Any]) -> Imported:
+    if path.suffix == ".pt2":
+        _need("torch", TORCH)
+        return _of_torch(read_program(path), example, shapes, str(path))
+    if is_saved(path):
+        _need("tensorflow", TENSORFLOW)
+        return _of_tensorflow(read_saved(path), example, shapes, str(path))
+    if path.suffix != ".onnx":
+        raise UsageError(f"{path}: this kind of model is not known; it may be {SUPPORTED}")
+    return _of_graph(read_onnx(path), shapes, str(path))
+
+
+def _of_object(source: Any, example: object, shapes: Mapping[str, Any], origin: str) -> Imported:
+    if is_torch(source):
+        return _of_torch(source, example, shapes, origin)
+    if is_tensorflow(source):
+        return _of_tensorflow(source, example, shapes, origin)
+    if is_function(source):
+        return _of_jax(source, example, origin)
+    raise UsageError(f"{origin} is no model that is known; it may be {SUPPORTED}")
+
+
 def _is_factory(text: str) -> bool:
     return FACTORY.fullmatch(text) is not None
 
@@ -124,10 +147,6 @@ def _made(name: str, example_inputs: object) -> tuple[Any, object]:
         return made, example_inputs
     module, inputs = made if len(made) == 2 else (None, None)  # pyright: ignore
     return module, inputs if example_inputs is None else example_inputs  # pyright: ignore
-
-
-def _need_torch() -> None:
-    _need("torch", "pip install torch")
 
 
 def _need(package: str, install: str) -> None:
@@ -143,8 +162,15 @@ def _of_torch(source: Any, example: object, shapes: Mapping[str, Any], origin: s
     return Imported(graph, exported.module, origin, (note, *notes))
 
 
+def _of_tensorflow(
+    source: Any, example: object, shapes: Mapping[str, Any], origin: str
+) -> Imported:
+    proved, notes = import_tensorflow(source, example, shapes, origin)
+    return Imported(proved.graph, None, origin, (proved.note, *notes))
+
+
 def _of_jax(function: Any, example: object, origin: str) -> Imported:
-    _need("jax", "pip install 'slipstream[jax]'")
+    _need("jax", JAX)
     proved = import_function(function, example, origin)
     return Imported(proved.graph, None, origin, (proved.note,))
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.infer.importers import moves
-from slipstream.infer.importers.jax_primitives import choose
-from slipstream.infer.importers.step import Operand, Rule, Step, Unimportable
+from slipstream.infer.importers.step import Operand, Rule, Step, Unimportable, choose
 
 # ---- gather and scatter -----------------------------------------------------------------------
 
@@ -205,7 +204,7 @@ def _filled(windows: _Windows, result: str, inside: str, offsets: list[int]) -> 
             filling = info.min if step.dtype.kind == "i" else info.max
     other = b.constant("filling", np.asarray(filling, step.dtype))
     if step.dtype == np.bool_:
-        return choose(step, condition, result, other)
+        return choose(step.b, condition, result, other)
     return b.add("Where", condition, moves.widened(b, result), moves.widened(b, other))
 
 

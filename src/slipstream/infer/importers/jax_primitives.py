@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from slipstream.infer.importers import moves
-from slipstream.infer.importers.step import Rule, Step, Unimportable
+from slipstream.infer.importers.step import Rule, Step, Unimportable, choose
 
 # ---- one element ------------------------------------------------------------------------------
 
@@ -163,20 +163,12 @@ def _select(step: Step) -> str:
         step.wide(at) if step.dtype != np.bool_ else step.compact(at) for at in range(1, step.count)
     ]
     if step.b.dtype(which) == np.bool_:
-        return choose(step, which, cases[1], cases[0])
+        return choose(step.b, which, cases[1], cases[0])
     found = cases[-1]
     for at in range(len(cases) - 2, -1, -1):
         is_it = step.b.add("LessOrEqual", which, moves.scalar(step.b, at, step.b.dtype(which)))
-        found = choose(step, is_it, cases[at], found)
+        found = choose(step.b, is_it, cases[at], found)
     return found
-
-
-def choose(step: Step, condition: str, yes: str, no: str) -> str:
-    """Where, for bool too."""
-    b = step.b
-    if b.dtype(yes) != np.bool_:
-        return b.add("Where", condition, yes, no)
-    return b.add("Or", b.add("And", condition, yes), b.add("And", b.add("Not", condition), no))
 
 
 def _converted(step: Step) -> str:

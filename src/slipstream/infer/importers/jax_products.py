@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.infer.importers import moves
+from slipstream.infer.importers.products import contracted
 from slipstream.infer.importers.step import Rule, Step, Unimportable
 
 # ---- matrices ---------------------------------------------------------------------------------
@@ -20,60 +21,12 @@ from slipstream.infer.importers.step import Rule, Step, Unimportable
 def _product(step: Step) -> str:
     """dot_general: the sum over pairs of axes, for each element of others."""
     contract, batch = step.params["dimension_numbers"]
-    sides = [
-        _Side(step, at, [int(axis) for axis in contract[at]], [int(axis) for axis in batch[at]])
-        for at in (0, 1)
-    ]
-    # (A B)^T = B^T A^T: the side whose last axes are summed over goes left as it is.
-    is_turned = sides[1].is_left_already and not sides[0].is_left_already
-    left, right = sides[::-1] if is_turned else sides
-    name = step.b.add("MatMul", left.as_left(), right.as_right())
-    sizes = [*left.sizes(left.batch), *left.sizes(left.free), *right.sizes(right.free)]
-    name = moves.reshape(step.b, name, sizes)
-    if not is_turned:
-        return name
-    num_batch, num_left = len(left.batch), len(left.free)
-    order = [*range(num_batch), *range(num_batch + num_left, len(sizes))]
-    return moves.transpose(step.b, name, [*order, *range(num_batch, num_batch + num_left)])
-
-
-class _Side:
-    """An operand of a product, of which axes are summed over, shared, or free."""
-
-    def __init__(self, step: Step, at: int, contract: list[int], batch: list[int]) -> None:
-        self._b = step.b
-        is_whole = step.dtype.kind in "iub"
-        kind = np.int64 if step.dtype.name in ("uint32", "int64", "uint64") else np.int32
-        self._name = moves.cast(step.b, step.full(at), kind if is_whole else np.float32)
-        self.contract = contract
-        self.batch = batch
-        rank = len(step.b.shape(self._name))
-        self.free = [axis for axis in range(rank) if axis not in contract and axis not in batch]
-
-    @property
-    def is_left_already(self) -> bool:
-        """Whether the axes that are summed over come last."""
-        return self.free + self.contract == sorted(self.free + self.contract)
-
-    def sizes(self, axes: Sequence[int]) -> list[int]:
-        """Lengths of axes."""
-        shape = self._b.shape(self._name)
-        return [shape[axis] for axis in axes]
-
-    def as_left(self) -> str:
-        """(batch, free, contract); free axes stay apart where there is no batch."""
-        name = moves.transpose(self._b, self._name, [*self.batch, *self.free, *self.contract])
-        free = self.sizes(self.free)
-        if self.batch or not free:
-            free = [math.prod(free)]
-        depth = math.prod(self.sizes(self.contract))
-        return moves.reshape(self._b, name, [*self.sizes(self.batch), *free, depth])
-
-    def as_right(self) -> str:
-        """(batch, contract, free)."""
-        name = moves.transpose(self._b, self._name, [*self.batch, *self.contract, *self.free])
-        depth, width = (math.prod(self.sizes(axes)) for axes in (self.contract, self.free))
-        return moves.reshape(self._b, name, [*self.sizes(self.batch), depth, width])
+    is_whole = step.dtype.kind in "iub"
+    is_large = step.dtype.name in ("uint32", "int64", "uint64")
+    kind = np.float32 if not is_whole else np.int64 if is_large else np.int32
+    left, right = (moves.cast(step.b, step.full(at), kind) for at in (0, 1))
+    pairs = (list(zip(*axes, strict=True)) for axes in (contract, batch))
+    return contracted(step.b, left, right, *pairs)
 
 
 # ---- convolutions -----------------------------------------------------------------------------

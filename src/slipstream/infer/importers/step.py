@@ -58,6 +58,7 @@ class Step:
         operands: in the framework's order.
         shape: of the first result; () where the framework leaves it open.
         dtype: of the first result, as the graph has it.
+        num_results: how many results there are.
     """
 
     b: Builder
@@ -65,6 +66,7 @@ class Step:
     operands: Sequence[Operand]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    num_results: int = 1
 
     @property
     def count(self) -> int:
@@ -100,6 +102,18 @@ class Step:
         array = self.array(at)
         return None if array is None else np.broadcast_to(array, self.operands[at].shape)
 
+    def known(self, at: int) -> Array:
+        """An operand that has to be known; Unimportable where it is not."""
+        array = self.whole_array(at)
+        if array is None:
+            raise Unimportable(f"with operand {at} computed")
+        return array
+
+    def text(self, name: str, default: str = "") -> str:
+        """A parameter that is a text; TensorFlow has them as bytes."""
+        value = self.params.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
 
 Rule: TypeAlias = "Callable[[Step], str | list[str]]"
 
@@ -118,3 +132,10 @@ def plain(value: Any) -> Array:
     """An array of a framework as one of NumPy, of a dtype that the graph has."""
     array = np.asarray(value)
     return np.asarray(array.astype(graph_dtype(array.dtype)))
+
+
+def choose(b: Builder, condition: str, yes: str, no: str) -> str:
+    """Where, for bool too."""
+    if b.dtype(yes) != np.bool_:
+        return b.add("Where", condition, yes, no)
+    return b.add("Or", b.add("And", condition, yes), b.add("And", b.add("Not", condition), no))

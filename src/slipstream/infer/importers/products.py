@@ -1,0 +1,74 @@
+"""Products of arrays in any order of axes, as MatMul."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from slipstream.infer.importers import moves
+from slipstream.infer.importers.builder import Builder
+
+Pairs = Sequence[tuple[int, int]]  # of an axis of the left operand and one of the right
+
+
+def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) -> str:
+    """The sum of products over pairs of axes, for each element of the others.
+
+    Args:
+        summed: axes that are summed over.
+        shared: axes that the operands have in common.
+
+    Returns: shared axes, then those that only the left operand has, then those of the right one.
+    """
+    sides = [
+        _Side(b, name, [int(pair[at]) for pair in summed], [int(pair[at]) for pair in shared])
+        for at, name in enumerate((left, right))
+    ]
+    # (A B)^T = B^T A^T: the side whose last axes are summed over goes left as it is.
+    is_turned = sides[1].is_left_already and not sides[0].is_left_already
+    first, second = sides[::-1] if is_turned else sides
+    name = b.add("MatMul", first.as_left(), second.as_right())
+    sizes = [*first.sizes(first.batch), *first.sizes(first.free), *second.sizes(second.free)]
+    name = moves.reshape(b, name, sizes)
+    if not is_turned:
+        return name
+    num_batch, num_first = len(first.batch), len(first.free)
+    order = [*range(num_batch), *range(num_batch + num_first, len(sizes))]
+    return moves.transpose(b, name, [*order, *range(num_batch, num_batch + num_first)])
+
+
+class _Side:
+    """An operand of a product, of which axes are summed over, shared, or free."""
+
+    def __init__(self, b: Builder, name: str, contract: list[int], batch: list[int]) -> None:
+        self._b = b
+        self._name = name
+        self.contract = contract
+        self.batch = batch
+        rank = len(b.shape(name))
+        self.free = [axis for axis in range(rank) if axis not in contract and axis not in batch]
+
+    @property
+    def is_left_already(self) -> bool:
+        """Whether the axes that are summed over come last."""
+        return self.free + self.contract == sorted(self.free + self.contract)
+
+    def sizes(self, axes: Sequence[int]) -> list[int]:
+        """Lengths of axes."""
+        shape = self._b.shape(self._name)
+        return [shape[axis] for axis in axes]
+
+    def as_left(self) -> str:
+        """(batch, free, contract); free axes stay apart where there is no batch."""
+        name = moves.transpose(self._b, self._name, [*self.batch, *self.free, *self.contract])
+        free = self.sizes(self.free)
+        if self.batch or not free:
+            free = [math.prod(free)]
+        depth = math.prod(self.sizes(self.contract))
+        return moves.reshape(self._b, name, [*self.sizes(self.batch), *free, depth])
+
+    def as_right(self) -> str:
+        """(batch, contract, free)."""
+        name = moves.transpose(self._b, self._name, [*self.batch, *self.contract, *self.free])
+        depth, width = (math.prod(self.sizes(axes)) for axes in (self.contract, self.free))
+        return moves.reshape(self._b, name, [*self.sizes(self.batch), depth, width])

@@ -1,0 +1,290 @@
+"""TensorFlow's layers as operators of ONNX: convolutions, pools, normalisation, resizing.
+
+TensorFlow has channels last, ONNX has them first: a Transpose stands before and after each, and the
+rewrites cancel those between two.
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from slipstream.infer.importers import moves
+from slipstream.infer.importers.step import Rule, Step, Unimportable
+
+
+def _is_first(step: Step) -> bool:
+    """Whether the op has channels first itself."""
+    return step.text("data_format", "NHWC").startswith("NC")
+
+
+def _first(step: Step, name: str) -> str:
+    """A picture or volume with channels first."""
+    rank = len(step.b.shape(name))
+    return name if _is_first(step) else moves.transpose(step.b, name, to_first(rank))
+
+
+def _back(step: Step, name: str) -> str:
+    """A result in the op's own order."""
+    rank = len(step.b.shape(name))
+    return name if _is_first(step) else moves.transpose(step.b, name, to_last(rank))
+
+
+def to_first(rank: int) -> list[int]:
+    """The order of axes that brings channels from the last place to the second."""
+    return [0, rank - 1, *range(1, rank - 1)]
+
+
+def to_last(rank: int) -> list[int]:
+    """The order of axes that brings channels from the second place to the last."""
+    return [0, *range(2, rank), 1]
+
+
+def _inner(step: Step, name: str, rank: int) -> list[int]:
+    """A parameter of all axes, for those between batch and channels."""
+    sizes = [int(size) for size in step.params.get(name) or [1] * rank]
+    if _is_first(step):
+        return sizes[2:]
+    return sizes[1:-1]
+
+
+def _pads(
+    step: Step, sizes: Sequence[int], reaches: Sequence[int], strides: Sequence[int]
+) -> list[int]:
+    """ONNX's pads: SAME gives the smaller half to the beginning."""
+    mode, rank = step.text("padding"), len(sizes) + 2
+    if mode == "EXPLICIT":
+        pairs = np.array(step.params["explicit_paddings"]).reshape(rank, 2)
+        found = pairs[2:] if _is_first(step) else pairs[1:-1]
+        return [int(size) for size in found.T.reshape(-1)]
+    if mode == "VALID":
+        return [0] * (2 * len(sizes))
+    totals = [
+        max((math.ceil(size / stride) - 1) * stride + reach - size, 0)
+        for size, reach, stride in zip(sizes, reaches, strides, strict=True)
+    ]
+    return [*(total // 2 for total in totals), *(total - total // 2 for total in totals)]
+
+
+def _reaches(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+    return [(size - 1) * gap + 1 for size, gap in zip(kernel, dilations, strict=True)]
+
+
+# ---- convolutions -----------------------------------------------------------------------------
+
+
+def _convolution(step: Step) -> str:
+    b, x = step.b, _first(step, step.full(0))
+    rank = len(b.shape(x))
+    weight = moves.transpose(b, step.full(1), [rank - 1, rank - 2, *range(rank - 2)])
+    return _back(step, _convolved(step, x, weight, b.shape(x)[1] // b.shape(weight)[1]))
+
+
+def _depthwise(step: Step) -> str:
+    """Filters are (height, width, channels, multiplier)."""
+    b, x = step.b, _first(step, step.full(0))
+    height, width, channels, multiplier = b.shape(step.full(1))
+    weight = moves.transpose(b, step.full(1), [2, 3, 0, 1])
+    weight = moves.reshape(b, weight, [channels * multiplier, 1, height, width])
+    return _back(step, _convolved(step, x, weight, channels))
+
+
+def _convolved(step: Step, x: str, weight: str, group: int) -> str:
+    rank = len(step.b.shape(x))
+    kernel = list(step.b.shape(weight)[2:])
+    strides, dilations = _inner(step, "strides", rank), _inner(step, "dilations", rank)
+    pads = _pads(step, step.b.shape(x)[2:], _reaches(kernel, dilations), strides)
+    return step.b.add(
+        "Conv",
+        x,
+        weight,
+        group=group,
+        kernel_shape=kernel,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+    )
+
+
+def _transposed_convolution(step: Step) -> str:
+    """Conv2DBackpropInput and its like: the sizes of the result, filters, the picture."""
+    b, x = step.b, _first(step, step.full(2))
+    rank = len(b.shape(x))
+    weight = moves.transpose(b, step.full(1), [rank - 1, rank - 2, *range(rank - 2)])
+    wanted = [int(size) for size in step.known(0)]
+    wanted = wanted if len(wanted) == rank - 2 else wanted[2:] if _is_first(step) else wanted[1:-1]
+    kernel = list(b.shape(weight)[2:])
+    strides, dilations = _inner(step, "strides", rank), _inner(step, "dilations", rank)
+    reaches = _reaches(kernel, dilations)
+    pads = _pads(step, wanted, reaches, strides)
+    half = len(kernel)
+    whole = [
+        (size - 1) * stride + reach - pads[at] - pads[at + half]
+        for at, (size, stride, reach) in enumerate(
+            zip(b.shape(x)[2:], strides, reaches, strict=True)
+        )
+    ]
+    more = [size - reached for size, reached in zip(wanted, whole, strict=True)]
+    if min(more) < 0 or any(size >= stride for size, stride in zip(more, strides, strict=True)):
+        raise Unimportable(f"of a result of {wanted}")
+    result = b.add(
+        "ConvTranspose",
+        x,
+        weight,
+        kernel_shape=kernel,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        output_padding=more,
+    )
+    return _back(step, result)
+
+
+# ---- pools ------------------------------------------------------------------------------------
+
+
+def _pool(op: str) -> Rule:
+    def rule(step: Step) -> str:
+        x = _first(step, step.full(0))
+        rank = len(step.b.shape(x))
+        kernel, strides = _inner(step, "ksize", rank), _inner(step, "strides", rank)
+        pads = _pads(step, step.b.shape(x)[2:], kernel, strides)
+        result = step.b.add(op, x, kernel_shape=kernel, strides=strides, pads=pads)
+        return _back(step, result)
+
+    return rule
+
+
+# ---- normalisation ----------------------------------------------------------------------------
+
+
+def _batch_norm(step: Step) -> list[str]:
+    if step.params.get("is_training", True):
+        raise Unimportable("in training mode")
+    x, scale, shift, mean, variance = (step.full(at) for at in range(5))
+    epsilon = float(step.params["epsilon"])
+    first = _first(step, x)
+    y = step.b.add("BatchNormalization", first, scale, shift, mean, variance, epsilon=epsilon)
+    return [_back(step, y), mean, variance, mean, variance, mean][: step.num_results]
+
+
+def _local_response(step: Step) -> str:
+    p, b = step.params, step.b
+    size = 2 * int(p["depth_radius"]) + 1
+    x = moves.transpose(b, step.full(0), to_first(4))
+    y = b.add(
+        "LRN",
+        x,
+        size=size,
+        alpha=float(p["alpha"]) * size,
+        beta=float(p["beta"]),
+        bias=float(p["bias"]),
+    )
+    return moves.transpose(b, y, to_last(4))
+
+
+# ---- sizes ------------------------------------------------------------------------------------
+
+
+def _resized(mode: str) -> Rule:
+    def rule(step: Step) -> str:
+        b = step.b
+        x = moves.transpose(b, moves.cast(b, step.full(0), np.float32), to_first(4))
+        sizes = [*b.shape(x)[:2], *(int(size) for size in step.known(1))]
+        corners, centres = step.params["align_corners"], step.params["half_pixel_centers"]
+        places = "align_corners" if corners else "half_pixel" if centres else "asymmetric"
+        rounding = "round_prefer_ceil" if corners or centres else "floor"
+        y = b.add(
+            "Resize",
+            x,
+            "",
+            "",
+            moves.numbers(b, "sizes", sizes),
+            mode=mode,
+            coordinate_transformation_mode=places,
+            nearest_mode=rounding,
+        )
+        return moves.transpose(b, y, to_last(4))
+
+    return rule
+
+
+def _rearranged(op: str) -> Rule:
+    def rule(step: Step) -> str:
+        x = _first(step, step.full(0))
+        return _back(step, step.b.add(op, x, blocksize=int(step.params["block_size"])))
+
+    return rule
+
+
+def _space_to_batch(step: Step) -> str:
+    """Every n-th row and column, as pictures of their own."""
+    b, blocks = step.b, [int(size) for size in step.known(1)]
+    count = len(blocks)
+    pads = step.known(2).astype(int)
+    rest = len(step.operands[0].shape) - 1 - count
+    low, high = [0, *pads[:, 0], *[0] * rest], [0, *pads[:, 1], *[0] * rest]
+    x = moves.pad(b, step.full(0), low, high)
+    batch, *sizes = b.shape(x)
+    shape = [batch]
+    for size, block in zip(sizes, blocks, strict=False):
+        shape += [size // block, block]
+    x = moves.reshape(b, x, [*shape, *sizes[count:]])
+    outer, inner = [1 + 2 * at for at in range(count)], [2 + 2 * at for at in range(count)]
+    last = range(1 + 2 * count, 1 + 2 * count + rest)
+    x = moves.transpose(b, x, [*inner, 0, *outer, *last])
+    parts = [size // block for size, block in zip(sizes, blocks, strict=False)]
+    return moves.reshape(b, x, [batch * math.prod(blocks), *parts, *sizes[count:]])
+
+
+def _batch_to_space(step: Step) -> str:
+    """Pictures that are every n-th row and column of one, put together."""
+    b, blocks = step.b, [int(size) for size in step.known(1)]
+    count = len(blocks)
+    crops = step.known(2).astype(int)
+    batch, *sizes = step.operands[0].shape
+    batch //= math.prod(blocks)
+    x = moves.reshape(b, step.full(0), [*blocks, batch, *sizes])
+    order = [count]
+    for at in range(count):
+        order += [count + 1 + at, at]
+    x = moves.transpose(b, x, [*order, *range(2 * count + 1, count + 1 + len(sizes))])
+    whole = [size * block for size, block in zip(sizes, blocks, strict=False)]
+    x = moves.reshape(b, x, [batch, *whole, *sizes[count:]])
+    ends = [size - int(crop) for size, crop in zip(whole, crops[:, 1], strict=True)]
+    return moves.cut(
+        b,
+        x,
+        [0, *(int(crop) for crop in crops[:, 0]), *(0 for _ in sizes[count:])],
+        [batch, *ends, *sizes[count:]],
+    )
+
+
+CONVOLUTIONS: dict[str, Rule] = {
+    **dict.fromkeys(("Conv2D", "Conv3D"), _convolution),
+    **dict.fromkeys(
+        ("Conv2DBackpropInput", "Conv3DBackpropInput", "Conv3DBackpropInputV2"),
+        _transposed_convolution,
+    ),
+    "DepthwiseConv2dNative": _depthwise,
+}
+
+LAYERS: dict[str, Rule] = {
+    **CONVOLUTIONS,
+    **dict.fromkeys(("AvgPool", "AvgPool3D"), _pool("AveragePool")),
+    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _batch_norm),
+    **dict.fromkeys(("MaxPool", "MaxPool3D"), _pool("MaxPool")),
+    "BatchToSpaceND": _batch_to_space,
+    "DepthToSpace": _rearranged("DepthToSpace"),
+    "LRN": _local_response,
+    "ResizeBilinear": _resized("linear"),
+    "ResizeNearestNeighbor": _resized("nearest"),
+    "SpaceToBatchND": _space_to_batch,
+    "SpaceToDepth": _rearranged("SpaceToDepth"),
+}

@@ -1,0 +1,107 @@
+"""TensorFlow's lists of tensors, which its recurrent layers fill in a loop, while importing.
+
+A list is known element by element at every time, so none is left in the graph.
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from slipstream.infer.importers import moves
+from slipstream.infer.importers.builder import Builder
+from slipstream.infer.importers.step import Operand, Unimportable, plain
+
+
+@dataclass(frozen=True, slots=True)
+class TensorList:
+    """Elements, None where none was set."""
+
+    items: tuple[Operand | None, ...]
+
+
+def _listed(operand: Operand) -> TensorList:
+    assert isinstance(operand.value, TensorList)
+    return operand.value
+
+
+def _number(operand: Operand) -> int:
+    if not operand.is_known:
+        raise Unimportable("at a computed place")
+    return int(np.asarray(operand.value).reshape(()))
+
+
+def _operand(items: Sequence[Operand | None]) -> Operand:
+    return Operand(TensorList(tuple(items)), ())
+
+
+def named(b: Builder, operand: Operand) -> str:
+    """An operand as a value of the graph."""
+    if isinstance(operand.value, str):
+        return operand.value
+    return b.constant("constant", plain(operand.value))
+
+
+def _reserved(b: Builder, operands: Sequence[Operand]) -> Operand:
+    del b
+    return _operand([None] * _number(operands[1]))
+
+
+def _of_tensor(b: Builder, operands: Sequence[Operand]) -> Operand:
+    tensor = operands[0]
+    length, *rest = tensor.shape
+    if tensor.is_known:
+        return _operand([Operand(row, tuple(rest)) for row in np.asarray(tensor.value)])
+    rows: list[Operand] = []
+    for at in range(length):
+        row = moves.cut(b, tensor.value, [at, *(0 for _ in rest)], [at + 1, *rest])
+        rows.append(Operand(moves.reshape(b, row, rest), tuple(rest)))
+    return _operand(rows)
+
+
+def _item(b: Builder, operands: Sequence[Operand]) -> Operand:
+    del b
+    found = _listed(operands[0]).items[_number(operands[1])]
+    if found is None:
+        raise Unimportable("of an element that was not set")
+    return found
+
+
+def _with_item(b: Builder, operands: Sequence[Operand]) -> Operand:
+    del b
+    items = list(_listed(operands[0]).items)
+    items[_number(operands[1])] = operands[2]
+    return _operand(items)
+
+
+def _stacked(b: Builder, operands: Sequence[Operand]) -> Operand:
+    items = [item for item in _listed(operands[0]).items if item is not None]
+    if not items or len(items) != len(_listed(operands[0]).items):
+        raise Unimportable("of elements that were not set")
+    shape = items[0].shape
+    rows = [moves.reshape(b, named(b, item), [1, *shape]) for item in items]
+    return Operand(moves.concatenate(b, rows, 0), (len(items), *shape))
+
+
+def _length(b: Builder, operands: Sequence[Operand]) -> Operand:
+    del b
+    return Operand(np.int32(len(_listed(operands[0]).items)), ())
+
+
+ListRule: TypeAlias = Callable[[Builder, Sequence[Operand]], Operand]
+
+LISTS: dict[str, ListRule] = {
+    "TensorListFromTensor": _of_tensor,
+    "TensorListGetItem": _item,
+    "TensorListLength": _length,
+    "TensorListReserve": _reserved,
+    "TensorListSetItem": _with_item,
+    "TensorListStack": _stacked,
+}
