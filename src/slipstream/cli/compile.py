@@ -28,8 +28,9 @@ EXAMPLES = """\b
   slipstream compile --list
 
 \b
-MODEL is an ONNX file, a .pt2 file of torch.export, or the factory of a PyTorch module:
-package.module:function, which returns the module or (module, its example inputs).
+MODEL is an ONNX file, a .pt2 file of torch.export, a .keras or .h5 file, a SavedModel folder, or
+the factory of a PyTorch module, Keras model, tf.function or JAX function:
+package.module:function, which returns it or (it, its example inputs).
 Of Caffe it is net.prototxt, of MXNet net-symbol.json, with net.caffemodel or net-0000.params
 beside it or named by --weights; of Kaldi final.mdl, with --shape input=1,FRAMES,DIM.
 Without --data there is no int8: it stays in floating point.
@@ -75,7 +76,9 @@ def show_list(wanted: bool) -> None:
 
 
 def compile_model(
-    model: Annotated[str, typer.Argument(help="ONNX or .pt2 file, or package.module:factory.")],
+    model: Annotated[
+        str, typer.Argument(help="File, SavedModel folder, or package.module:factory.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path(
         "model.slip"
     ),
