@@ -1,0 +1,127 @@
+"""Compile the classifier that train.py trained, and classify the test set's JPEG files with it.
+
+    python examples/04_compiled_classifier/compile.py classifier/classifier.pt -o classifier.slip
+
+Training pictures calibrate, test pictures judge: no more than `--budget` percentage points of right
+answers may be lost. The compiled model reads JPEG files; what is printed at the end is measured
+from their bytes to the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from network import resnet26d
+from PIL import Image
+from rich.console import Console
+from torch import nn
+
+from slipstream import infer
+from slipstream.bench.fashion_mnist import write_pictures
+from slipstream.infer.report import candidates_table, summary
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "01_fashion_mnist"))
+from data import DEVIATION, MEAN, load, normalise  # of the first example
+
+NUM_CALIBRATION = 64  # the search calibrates by the first 64 samples, and judges by the others
+PIXELS = infer.PictureOptions(size=28, mean=(MEAN,), std=(DEVIATION,))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoint", type=Path, help="classifier.pt of train.py")
+    parser.add_argument("-o", "--output", type=Path, default=Path("classifier.slip"))
+    parser.add_argument("--pictures", type=Path, default=Path("classifier-jpeg"))
+    parser.add_argument("--budget", type=float, default=0.3, help="points of top-1 to lose")
+    parser.add_argument("--time", type=float, default=60.0, help="seconds to search for")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--limit", type=int, help="use only so many test pictures")
+    return parser.parse_args()
+
+
+def trained(path: Path) -> nn.Module:
+    """The network with the weights of a checkpoint."""
+    network = resnet26d()
+    network.load_state_dict(torch.load(path, weights_only=True))
+    return network.eval()
+
+
+def samples(limit: int | None) -> Iterator[tuple[np.ndarray, int]]:
+    """Pictures as bytes (28, 28, 1) with their labels: of the training set, then the test set."""
+    for split, count in (("train", NUM_CALIBRATION), ("t10k", limit)):
+        images, labels = load(split, count)
+        for image, label in zip(images.numpy(), labels.tolist(), strict=True):
+            yield image.transpose(1, 2, 0), label
+
+
+def compiled(network: nn.Module, arguments: argparse.Namespace) -> infer.Report:
+    """Compile for pictures as bytes, which are normalised inside of the model."""
+    return infer.compile(
+        network,
+        arguments.output,
+        example_inputs=torch.zeros(1, 1, 28, 28),
+        data=samples(arguments.limit),
+        pixels=True,
+        pictures=PIXELS,
+        budget=arguments.budget,
+        seconds=arguments.time,
+        threads=arguments.threads,
+    )
+
+
+def files(folder: Path, limit: int | None) -> list[tuple[Path, int]]:
+    """The test set as JPEG files, a folder per label; written where they are not there yet."""
+    if not folder.exists():
+        images, labels = load("t10k", limit)
+        write_pictures(folder, images[:, 0].numpy(), labels.numpy())
+    return [(path, int(path.parent.name)) for path in sorted(folder.glob("*/*.jpg"))]
+
+
+def classified(pictures: list[tuple[Path, int]], answer: Callable[[bytes], Any]) -> str:
+    """The share of right answers and the time of one, from a file's bytes to its scores."""
+    right, seconds = 0, []
+    for path, label in pictures:
+        content = path.read_bytes()
+        begin = time.perf_counter()
+        scores = answer(content)
+        seconds.append(time.perf_counter() - begin)
+        right += int(np.argmax(scores)) == label
+    share, middle = right / len(pictures), 1e3 * statistics.median(seconds)
+    return f"{share:.2%} right, {middle:.3f} ms from JPEG to answer (median of {len(pictures)})"
+
+
+def by_hand(network: nn.Module) -> Callable[[bytes], Any]:
+    """What one would write without compiling: Pillow, PyTorch."""
+
+    @torch.inference_mode()
+    def answer(content: bytes) -> Any:
+        pixels = torch.from_numpy(np.array(Image.open(io.BytesIO(content))))
+        return network(normalise(pixels[None, None])).numpy()
+
+    return answer
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    torch.set_num_threads(arguments.threads)
+    network, console = trained(arguments.checkpoint), Console()
+    report = compiled(network, arguments)
+    console.print(candidates_table(report))
+    console.print(summary(report))
+    pictures = files(arguments.pictures, arguments.limit)
+    print(f"PyTorch:    {classified(pictures, by_hand(network))}")
+    with infer.load(arguments.output, arguments.threads) as model:
+        print(f"Slipstream: {classified(pictures, model)}")
+
+
+if __name__ == "__main__":
+    main()

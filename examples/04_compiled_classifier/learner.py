@@ -1,0 +1,184 @@
+"""The training of one worker: pictures in, steps, tests."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from augment import augmix, randaugment
+from corrupt import CORRUPTIONS
+from network import resnet26d
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "01_fashion_mnist"))
+from data import augment, load, normalise  # of the first example
+
+WARM_UP = 0.15  # the share of the training in which the learning rate rises
+JSD_WEIGHT = 12.0  # as in the paper on AugMix
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """How to train.
+
+    Args:
+        epochs: how often to see every picture.
+        batch_size: pictures per worker and step.
+        peak_rate: highest learning rate; it rises to there, then falls as a cosine.
+        seed: of the first weights, the order of the pictures and their changes.
+        limit: use only so many pictures of each split; None uses all.
+        smoothing: share of the target that all classes have alike; 0 turns it off.
+        randaugment: change the pictures by RandAugment.
+        augmix: let two mixtures of each picture be told as the picture is (Jensen-Shannon).
+        bf16: compute products in bfloat16.
+    """
+
+    epochs: int
+    batch_size: int
+    peak_rate: float
+    seed: int
+    limit: int | None
+    smoothing: float
+    randaugment: bool
+    augmix: bool
+    bf16: bool
+
+
+class Learner:
+    """Owns the network and this worker's share of the work."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        torch.manual_seed(recipe.seed)
+        self.rank, self.num_workers = dist.get_rank(), dist.get_world_size()
+        self.images, self.labels = load("train", recipe.limit)
+        self.test_images, self.test_labels = load("t10k", recipe.limit)
+        self.num_steps = len(self.images) // (recipe.batch_size * self.num_workers)
+        self.network = resnet26d()
+        self.model = DistributedDataParallel(self.network)
+        # Batch norm's statistics are averaged before a test; the steps send gradients only.
+        self.model.broadcast_buffers = False
+        self.optimizer = torch.optim.SGD(
+            _groups(self.network), recipe.peak_rate, momentum=0.9, nesterov=True
+        )
+
+    def train(self, say: Say) -> None:
+        """Train for all epochs."""
+        begin = time.monotonic()
+        for epoch in range(self.recipe.epochs):
+            self.model.train()
+            loss = torch.zeros(())
+            for step, (views, labels) in enumerate(self.batches(epoch)):
+                self.set_rate((epoch + step / self.num_steps) / self.recipe.epochs)
+                loss = self.step(views, labels)
+                if step % 100 == 0:
+                    seconds = time.monotonic() - begin
+                    say(
+                        f"epoch {epoch + 1} step {step}/{self.num_steps} {loss:.3f} {seconds:.0f} s"
+                    )
+            say(f"epoch {epoch + 1} of {self.recipe.epochs}: loss {loss:.4f}")
+
+    def batches(self, epoch: int) -> Iterator[tuple[list[Tensor], Tensor]]:
+        """This worker's batches of one epoch: views of the same pictures, and their labels.
+
+        Workers draw one order and deal it out, so that together they see each picture once.
+        """
+        seed, size = self.recipe.seed * 1000 + epoch, self.recipe.batch_size
+        order = torch.randperm(len(self.images), generator=torch.Generator().manual_seed(seed))
+        share = order[self.rank :: self.num_workers]
+        generator = torch.Generator().manual_seed(seed * self.num_workers + self.rank)
+        random = np.random.default_rng([seed, self.rank])
+        for step in range(self.num_steps):
+            chosen = share[step * size : (step + 1) * size]
+            images = augment(self.images[chosen], generator)
+            yield self.views(images, random), self.labels[chosen]
+
+    def views(self, images: Tensor, random: np.random.Generator) -> list[Tensor]:
+        """The pictures as they are told apart by: one view, or three where mixtures are used."""
+        pixels = images[:, 0].numpy()
+        views = [randaugment(pixels, random) if self.recipe.randaugment else pixels]
+        if self.recipe.augmix:
+            views += [augmix(pixels, random) for _ in range(2)]
+        return [normalise(torch.from_numpy(view)[:, None]) for view in views]
+
+    def step(self, views: list[Tensor], labels: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.recipe.bf16):
+            logits = self.model(torch.cat(views)).float().split(len(labels))
+        loss = functional.cross_entropy(logits[0], labels, label_smoothing=self.recipe.smoothing)
+        if len(views) > 1:
+            loss = loss + JSD_WEIGHT * divergence([part.log_softmax(1) for part in logits])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def set_rate(self, done: float) -> None:
+        """Set the learning rate for a share of the training that is done, 0 to 1."""
+        rise = done / WARM_UP
+        fall = 0.5 + 0.5 * math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.peak_rate * (rise if rise < 1 else fall)
+
+    @torch.no_grad()
+    def accuracy(self, images: Tensor) -> float:
+        """The share of right answers for the test pictures, or some change of them; every worker
+        tests its share."""
+        self.network.eval()
+        hits = torch.zeros(())
+        mine = slice(self.rank, None, self.num_workers)
+        parts = zip(images[mine].split(500), self.test_labels[mine].split(500), strict=True)
+        for part, wanted in parts:
+            hits += (self.network(normalise(part)).argmax(1) == wanted).sum()
+        dist.all_reduce(hits)
+        return hits.item() / len(images)
+
+    def test(self) -> dict[str, float]:
+        """Accuracies: "clean", that of each corruption by its name, and "corrupted", their mean."""
+        average_statistics(self.network)
+        pixels = self.test_images[:, 0].numpy()
+        found = {
+            name: self.accuracy(torch.from_numpy(corrupt(pixels))[:, None])
+            for name, corrupt in CORRUPTIONS.items()
+        }
+        mean = sum(found.values()) / len(found)
+        return {"clean": self.accuracy(self.test_images), "corrupted": mean, **found}
+
+
+def divergence(logs: list[Tensor]) -> Tensor:
+    """The Jensen-Shannon divergence of several predictions of the same pictures, in nats.
+
+    Args:
+        logs: of probabilities, each [batch, classes].
+    """
+    mean = torch.stack(logs).exp().mean(0).clamp(1e-7, 1).log()
+    parts = [functional.kl_div(mean, log, reduction="batchmean", log_target=True) for log in logs]
+    return torch.stack(parts).mean()
+
+
+def average_statistics(network: nn.Module) -> None:
+    """Give every worker the mean of all workers' batch norm statistics."""
+    for buffer in network.buffers():
+        if buffer.is_floating_point():
+            dist.all_reduce(buffer)
+            buffer /= dist.get_world_size()
+
+
+def _groups(network: nn.Module) -> list[dict[str, object]]:
+    """Matrices decay; biases and norms do not."""
+    matrices = [each for each in network.parameters() if each.ndim > 1]
+    others = [each for each in network.parameters() if each.ndim <= 1]
+    return [
+        {"params": matrices, "weight_decay": 5e-4},
+        {"params": others, "weight_decay": 0.0},
+    ]
