@@ -24,6 +24,7 @@ from slipstream.infer.rewrites import (
     modulation,
     norm,
     order,
+    padding,
     spelled,
     squeeze_excite,
 )
@@ -38,6 +39,7 @@ EARLY_REWRITES = (
     *cleanup.REWRITES,
     *layout.REWRITES,
     *spelled.REWRITES,
+    *padding.REWRITES,
     *affine.REWRITES,
     *activations.REWRITES,
     *norm.REWRITES,

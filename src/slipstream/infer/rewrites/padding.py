@@ -1,0 +1,57 @@
+"""Padding that stands alone goes into the convolution or pool after it.
+
+Keras pads before each convolution of stride 2, as SAME would put the larger half behind.
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slipstream.infer.graph import Node
+from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
+
+
+def _zeros(editor: Editor, name: str) -> tuple[Node, list[int]] | None:
+    """The Pad that gives a value, and ONNX's pads, if it puts zeros along inner axes only."""
+    node = editor.producer(name, "Pad")
+    if node is None or node.get("mode", "constant") != "constant" or len(node.inputs) > 3:
+        return None
+    value = editor.constant(node.inputs[2]) if len(node.inputs) == 3 and node.inputs[2] else 0
+    pads = editor.constant(node.inputs[1])
+    if pads is None or value is None or value != 0 or (pads < 0).any():
+        return None
+    low, high = pads.reshape(2, -1).tolist()
+    return (node, [*low[2:], *high[2:]]) if not any((*low[:2], *high[:2])) else None
+
+
+def _padded(editor: Editor, node: Node) -> Replacement:
+    found = _zeros(editor, node.inputs[0])
+    if found is None or node.get("auto_pad", "NOTSET") != "NOTSET" or node.get("ceil_mode", 0):
+        return None
+    pad, pads = found
+    own = node.get("pads") or [0] * len(pads)
+    sums = [one + other for one, other in zip(own, pads, strict=True)]
+    if node.op == "MaxPool" and not _keeps_maximum(editor, node, pad, own, sums):
+        return None
+    inputs = [pad.inputs[0], *node.inputs[1:]]
+    attributes = {**node.attributes, "pads": sums}
+    return [replace(node, inputs=inputs, outputs=list(node.outputs), attributes=attributes)]
+
+
+def _keeps_maximum(editor: Editor, node: Node, pad: Node, own: list[int], sums: list[int]) -> bool:
+    """Whether zeros at the border are never larger than what is within."""
+    kernel = node.get("kernel_shape")
+    is_narrow = all(size < length for size, length in zip(sums, (*kernel, *kernel), strict=True))
+    is_positive = editor.producer(pad.inputs[0], "Relu") is not None
+    return is_positive and is_narrow and not any(own) and len(node.outputs) == 1
+
+
+REWRITES = (
+    rewrite(
+        "pads", "zeros around a picture are put there by what reads it", _padded, "Conv", "MaxPool"
+    ),
+)
