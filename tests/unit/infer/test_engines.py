@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -156,3 +158,14 @@ def test_graphs_without_large_weights_have_no_such_form(build):
     graph = build("(float[2] x) => (float[2] y) { y = Relu(x) }")
     with pytest.raises(UnsupportedError, match="large"):
         compress_weights(graph)
+
+
+def test_openvino_reports_nothing_to_anybody():
+    program = (
+        "import os; os.register_at_fork(before=lambda: print('fork'));"
+        "from slipstream.infer.engines import ENGINES; ENGINES['openvino'].precisions();"
+        "import sys; print(sys.modules['openvino_telemetry'])"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None"]

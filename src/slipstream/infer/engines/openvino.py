@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -45,18 +46,14 @@ class OpenVino:
 
     def precisions(self) -> tuple[Precision, ...]:
         """bf16 only where the processor has it."""
-        import openvino
-
-        able = openvino.Core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+        able = _package().Core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
         narrow: tuple[Precision, ...] = ("bf16",) if "BF16" in able else ()
         return ("fp32", *narrow, "int8", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
         """See `Engine`. A compiled model in the cache is taken if all that it depends on is alike:
         OpenVINO's version, recipe and threads."""
-        import openvino
-
-        core = openvino.Core()
+        core = _package().Core()
         settings = _settings(recipe, threads)
         blob = None if cache is None else cache / _blob_name(recipe, threads)
         given = _read(blob)
@@ -73,6 +70,17 @@ class OpenVino:
         with FIRST_CALL:
             executable.run({name: _zeros(value) for name, value in graph.inputs.items()})
         return executable
+
+
+def _package() -> Any:
+    """The package without its telemetry, which forks and sends to the network when it is imported.
+
+    OpenVINO has something in its place for where that package is not installed.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]
+    import openvino
+
+    return openvino
 
 
 def _zeros(value: Value) -> Array:
