@@ -257,10 +257,11 @@ void convolve_all(const Convolution& of, const Buffers& buffers, std::size_t beg
                   std::size_t first, std::size_t last) {
   std::size_t units = 0;
   for (const Run& run : of.runs) units += run.units;
+  const std::uint8_t* all = buffers.weights == nullptr ? of.weights.data() : buffers.weights;
   const Panels panels(of.channels, kGroupsAtOnce);
   for (std::size_t panel = first; panel < last; ++panel) {
     const std::size_t channel = panels.begin(panel) * 16;
-    const std::uint8_t* weights = of.weights.data() + channel * units * 4;
+    const std::uint8_t* weights = all + channel * units * 4;
     const std::size_t groups = panels.begin(panel + 1) - panels.begin(panel);
     const auto work = [&](auto constant) {
       convolve_panel<Multiply, constant>(of, buffers, begin, end, channel, weights);

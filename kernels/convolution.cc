@@ -42,35 +42,5 @@ void convolve(const Convolution& of, const Buffers& buffers, std::size_t begin, 
   }
 }
 
-Aligned<std::uint8_t> pack(const Matrix& matrix) {
-  Aligned<std::uint8_t> packed((matrix.channels + 15) / 16 * 16 * matrix.units * 4);
-  pack_into(matrix, packed.data());
-  return packed;
-}
-
-void pack_into(const Matrix& matrix, std::uint8_t* packed) {
-  const Panels panels(matrix.channels, groups_at_once());
-  for (std::size_t which = 0; which < panels.count; ++which) {
-    const std::size_t first = panels.begin(which) * 16;
-    const std::size_t wide = panels.begin(which + 1) * 16 - first;
-    const std::size_t count = std::min(wide, matrix.channels - first);
-    std::uint8_t* panel = packed + first * matrix.units * 4;
-    const std::uint8_t* from =
-        matrix.data + static_cast<std::ptrdiff_t>(first) * matrix.channel_step;
-    for (std::size_t unit = 0; unit < matrix.units; ++unit) {
-      std::uint8_t* to = panel + unit * wide * 4;
-      const std::uint8_t* row = from + static_cast<std::ptrdiff_t>(unit) * matrix.unit_step;
-      if (matrix.channel_step == 4) {
-        std::memcpy(to, row, count * 4);
-      } else {
-        for (std::size_t channel = 0; channel < count; ++channel, row += matrix.channel_step) {
-          std::memcpy(to + channel * 4, row, 4);
-        }
-      }
-      std::memset(to + count * 4, 0, (wide - count) * 4);
-    }
-  }
-}
-
 }  // namespace slipstream::kernels
 #endif

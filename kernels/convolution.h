@@ -6,6 +6,7 @@
 
 #include "aligned.h"
 #include "epilogue.h"
+#include "pack.h"
 #include "place.h"
 
 // Convolutions of every size, and matrix products, as one loop: every output pixel is a row of a
@@ -39,32 +40,6 @@ struct Convolution {
 
   [[nodiscard]] std::size_t pixels() const { return batch * rows * columns; }
 };
-
-/// How groups of 16 channels are shared out to panels, of which each is computed at once: as few
-/// panels as the CPU's registers allow, as even as possible.
-struct Panels {
-  std::size_t groups, count;
-
-  Panels(std::size_t channels, std::size_t at_once)
-      : groups((channels + 15) / 16), count((groups + at_once - 1) / at_once) {}
-  /// The first group of a panel.
-  [[nodiscard]] std::size_t begin(std::size_t panel) const { return panel * groups / count; }
-};
-
-/// Groups that are computed at once on this CPU.
-std::size_t groups_at_once();
-
-/// Units of four bytes where they lie: unit u of channel c at data + c channel_step + u unit_step.
-struct Matrix {
-  const std::uint8_t* data;
-  std::ptrdiff_t channel_step, unit_step;
-  std::size_t channels, units;
-};
-
-/// Panels of [unit][column][4 bytes], the last one padded with zeros to 16 columns.
-Aligned<std::uint8_t> pack(const Matrix& matrix);
-/// The same into memory of (channels rounded up to 16) * units * 4 bytes.
-void pack_into(const Matrix& matrix, std::uint8_t* packed);
 
 /// Computes the output pixels [begin, end) of the panels [first, last).
 void convolve(const Convolution& convolution, const Buffers& buffers, std::size_t begin,

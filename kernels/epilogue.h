@@ -52,7 +52,8 @@ struct Buffers {
   const std::uint8_t* input;
   const std::uint8_t* addend;
   std::uint8_t* output;
-  const float *scale, *bias;  ///< one per channel, and zeros up to a multiple of 16
+  const float *scale, *bias;              ///< one per channel, and zeros up to a multiple of 16
+  const std::uint8_t* weights = nullptr;  ///< of a convolution whose own are not constant
 };
 
 }  // namespace slipstream::kernels

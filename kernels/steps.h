@@ -81,9 +81,17 @@ Step layer_norm(const Tensor& input, const Tensor& output, float epsilon, Epilog
 /// Softmax over the channels of each pixel, float32.
 Step softmax(const Tensor& input, const Tensor& output);
 
-/// softmax(q k^T scale + mask) v for every head, float32; the channels of q, k, v and the output
-/// are [head][size of a head], the mask's are [key], one pixel per query or one for all of a batch.
-Step attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
-               const Tensor& output, std::size_t heads, float scale);
+/// softmax(q k^T scale + mask) v for every head. The channels of q, k, v and the output are
+/// [head][size of a head], the mask's are [key], one pixel per query or one for all of a batch. q,
+/// k and v are float32, or all bfloat16; the mask is float32.
+struct Attention {
+  Tensor q, k, v;
+  std::optional<Tensor> mask;
+  Tensor output;
+  std::size_t heads = 1;
+  float scale = 1.0F;
+};
+/// The epilogue is for the channels of one head.
+Step attention(const Attention& of, Epilogue epilogue);
 
 }  // namespace slipstream::kernels

@@ -123,75 +123,6 @@ void for_pixels(const Tensor& tensor, Workers& workers,
   });
 }
 
-Epilogue plain(std::size_t channels) {
-  Epilogue epilogue;
-  epilogue.scale.assign(padded(channels), 1.0F);
-  epilogue.bias.assign(padded(channels), 0.0F);
-  return epilogue;
-}
-
-/// One head of one picture of the batch: two products, around a softmax.
-class Head {
- public:
-  Head(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& output, std::size_t heads)
-      : size_(q.channels / heads), queries_(q.columns), keys_(k.columns) {
-    by_key_ = shape(queries_, keys_, size_);
-    by_key_.input = q.pitch;
-    by_key_.output.pixel = static_cast<std::ptrdiff_t>(padded(keys_) * 4);
-    by_value_ = shape(queries_, v.channels / heads, keys_);
-    by_value_.input = by_key_.output;
-    by_value_.output = output.pitch;
-    key_step_ = k.pitch.pixel;
-    value_step_ = v.pitch.pixel;
-  }
-
-  void run(const std::uint8_t* q, const std::uint8_t* k, const std::uint8_t* v,
-           const std::uint8_t* mask, std::ptrdiff_t mask_step, float scale,
-           std::uint8_t* output) const {
-    thread_local Aligned<float> scores;
-    thread_local Convolution product;
-    scores.resize(queries_ * padded(keys_) + 16);
-    auto* sums = reinterpret_cast<std::uint8_t*>(scores.data());
-    multiply(product, by_key_, {k, key_step_, 4, keys_, size_}, q, sums);
-    for (std::size_t query = 0; query < queries_; ++query) {
-      const std::uint8_t* row = mask;
-      if (mask != nullptr) row += static_cast<std::ptrdiff_t>(query) * mask_step;
-      HWY_DYNAMIC_DISPATCH(softmax_row)
-      (scores.data() + query * padded(keys_), keys_, scale, reinterpret_cast<const float*>(row));
-    }
-    multiply(product, by_value_, {v, 4, value_step_, by_value_.channels, keys_}, sums, output);
-  }
-
- private:
-  static Convolution shape(std::size_t pixels, std::size_t channels, std::size_t units) {
-    Convolution of;
-    of.columns = pixels;
-    of.channels = channels;
-    of.runs = {{0, units}};
-    of.epilogue = plain(channels);
-    return of;
-  }
-  static void multiply(Convolution& product, const Convolution& of, const Matrix& matrix,
-                       const std::uint8_t* input, std::uint8_t* output) {
-    product.columns = of.columns;
-    product.channels = of.channels;
-    product.runs = of.runs;
-    product.input = of.input;
-    product.output = of.output;
-    product.epilogue = of.epilogue;
-    product.weights.resize(padded(matrix.channels) * matrix.units * 4);
-    pack_into(matrix, product.weights.data());
-    const std::size_t panels = Panels(of.channels, groups_at_once()).count;
-    convolve(product,
-             {input, input, output, product.epilogue.scale.data(), product.epilogue.bias.data()}, 0,
-             of.columns, 0, panels);
-  }
-
-  std::size_t size_, queries_, keys_;
-  Convolution by_key_, by_value_;
-  std::ptrdiff_t key_step_ = 0, value_step_ = 0;
-};
-
 }  // namespace
 
 Step layer_norm(const Tensor& input, const Tensor& output, float epsilon, Epilogue epilogue) {
@@ -218,24 +149,6 @@ Step softmax(const Tensor& input, const Tensor& output) {
                 std::copy_n(reinterpret_cast<const float*>(from), input.channels, to);
               }
               HWY_DYNAMIC_DISPATCH(softmax_row)(to, input.channels, 1.0F, nullptr);
-            });
-          }};
-}
-
-Step attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
-               const Tensor& output, std::size_t heads, float scale) {
-  auto head = std::make_shared<Head>(q, k, v, output, heads);
-  return {"attention", [=](const Memory& memory, Workers& workers) {
-            workers.share(q.batch * heads, [&](std::size_t part) {
-              const std::size_t batch = part / heads, which = part % heads;
-              const auto at = [&](const Tensor& tensor) {
-                return memory.at(tensor) + tensor.pitch.at(batch, 0, 0) +
-                       which * (tensor.channels / heads) * 4;
-              };
-              const std::uint8_t* row = nullptr;
-              if (mask) row = memory.at(*mask) + mask->pitch.at(batch, 0, 0);
-              const std::ptrdiff_t step = mask && mask->columns > 1 ? mask->pitch.pixel : 0;
-              head->run(at(q), at(k), at(v), row, step, scale, at(output));
             });
           }};
 }

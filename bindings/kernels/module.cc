@@ -179,8 +179,10 @@ void bind_steps(nb::class_<Program>& program) {
           "attention",
           [](Program& self, const Tensor& q, const Tensor& k, const Tensor& v,
              const std::optional<Tensor>& mask, const Tensor& output, std::size_t heads,
-             float scale) { self.add(attention(q, k, v, mask, output, heads, scale)); },
-          "q"_a, "k"_a, "v"_a, "mask"_a.none(), "output"_a, "heads"_a, "scale"_a);
+             float scale, const Epilogue& epilogue) {
+            self.add(attention({q, k, v, mask, output, heads, scale}, epilogue));
+          },
+          "q"_a, "k"_a, "v"_a, "mask"_a.none(), "output"_a, "heads"_a, "scale"_a, "epilogue"_a);
 }
 
 void bind_program(nb::module_& m) {

@@ -314,19 +314,24 @@ TEST_P(StepsTest, Attention) {
   }
   Numbers numbers;
   const std::size_t heads = 3, size = 16;
-  for (const auto& [queries, keys] : std::vector<std::pair<std::size_t, std::size_t>>{
-           {1, 1}, {7, 7}, {5, 19}, {40, 3}, {33, 64}, {2, 130}}) {
-    for (const std::size_t masked : {std::size_t{0}, std::size_t{1}, queries}) {
-      Place q(0, Number::kFloat32, 2, 1, queries, heads * size),
-          k(1, Number::kFloat32, 2, 1, keys, heads * size);
-      Place v(2, Number::kFloat32, 2, 1, keys, heads * size),
-          output(3, Number::kFloat32, 2, 1, queries, heads * size);
-      Place mask(4, Number::kFloat32, 2, 1, std::max(masked, std::size_t{1}), keys);
-      for (Place* place : {&q, &k, &v, &mask}) place->fill(numbers);
-      const std::optional<Tensor> given = masked == 0 ? std::nullopt : std::optional(mask.tensor);
-      run(attention(q.tensor, k.tensor, v.tensor, given, output.tensor, heads, 0.25F),
-          {&q, &k, &v, &output, &mask}, 2);
-      expect(output, 10, Attended{q, k, v, masked == 0 ? nullptr : &mask, size, 0.25});
+  Epilogue plain;
+  plain.scale.assign(size, 1.0F);
+  plain.bias.assign(size, 0.0F);
+  for (const Number number : {Number::kFloat32, Number::kBFloat16}) {
+    for (const auto& [queries, keys] : std::vector<std::pair<std::size_t, std::size_t>>{
+             {1, 1}, {7, 7}, {5, 19}, {40, 3}, {33, 64}, {2, 130}}) {
+      for (const std::size_t masked : {std::size_t{0}, std::size_t{1}, queries}) {
+        Place q(0, number, 2, 1, queries, heads * size), k(1, number, 2, 1, keys, heads * size);
+        Place v(2, number, 2, 1, keys, heads * size),
+            output(3, Number::kFloat32, 2, 1, queries, heads * size);
+        Place mask(4, Number::kFloat32, 2, 1, std::max(masked, std::size_t{1}), keys);
+        for (Place* place : {&q, &k, &v, &mask}) place->fill(numbers);
+        const std::optional<Tensor> given = masked == 0 ? std::nullopt : std::optional(mask.tensor);
+        run(attention({q.tensor, k.tensor, v.tensor, given, output.tensor, heads, 0.25F}, plain),
+            {&q, &k, &v, &output, &mask}, 2);
+        const double room = number == Number::kFloat32 ? 10 : 30'000;  // shares have 8 bits
+        expect(output, room, Attended{q, k, v, masked == 0 ? nullptr : &mask, size, 0.25});
+      }
     }
   }
 }

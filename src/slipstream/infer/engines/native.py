@@ -13,7 +13,7 @@ from slipstream.infer.engines.protocol import Executable, Precision, Recipe
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.outlets import channels_last
-from slipstream.infer.native.precision import joined, storable
+from slipstream.infer.native.precision import attended, joined, storable
 
 if TYPE_CHECKING:
     from slipstream.infer.native.runner import Runner
@@ -52,13 +52,21 @@ def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
     if recipe.precision == "fp32":
         return {}
     names = storable(body)
+    halves = dict.fromkeys(attended(body), BFloat16()) if _has_halves() else {}
     if recipe.precision == "bf16":
-        return dict.fromkeys(names, BFloat16())
+        return {**halves, **dict.fromkeys(names, BFloat16())}
     if recipe.ranges.keys().isdisjoint(names):
         raise UnsupportedError("there is no value that our kernels could store as bytes")
     rest = BFloat16() if recipe.rest == "bf16" else None
     ranges = joined(body, recipe.ranges)
-    return {name: Bytes.of_range(*ranges[name]) if name in ranges else rest for name in names}
+    found = {name: Bytes.of_range(*ranges[name]) if name in ranges else rest for name in names}
+    return {**halves, **found}
+
+
+def _has_halves() -> bool:
+    from slipstream import _kernels  # pyright: ignore
+
+    return _kernels.level() >= 2  # pyright: ignore
 
 
 class _Program:

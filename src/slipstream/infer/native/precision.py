@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slipstream.infer.graph import Graph
-from slipstream.infer.native.stages import Stage, stages_of
+from slipstream.infer.native.stages import Stage, is_ours, stages_of
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm"})
 FLOATS_IN = frozenset({"LayerNormalization", "Attention", "Softmax"})
-FLOATS_OUT = frozenset({"Attention", "Softmax"})
+FLOATS_OUT = frozenset({"Softmax"})
 
 
 def storable(graph: Graph) -> list[str]:
@@ -37,6 +37,33 @@ def storable(graph: Graph) -> list[str]:
     order = [*graph.inputs, *(name for stage in stages for name in _gives(stage))]
     floats = {name for name in order if _kind(graph, name) == "f"}
     return [name for name in order if name in wanted and name in floats and name not in barred]
+
+
+def attended(graph: Graph) -> list[str]:
+    """Queries, keys and values of attention that could be bfloat16, and what they are split from:
+    results of products that nothing else reads."""
+    stages = stages_of(graph)
+    uses = graph.uses()
+    found: list[str] = []
+    for stage in stages:
+        if is_ours(stage.node, "Attention"):
+            found += [name for name in stage.node.inputs[:3] if len(uses[name]) == 1]
+    for stage in stages:
+        given = set(stage.node.outputs)
+        if (
+            stage.node.op == "Split"
+            and given <= set(found)
+            and len(uses[stage.node.inputs[0]]) == 1
+        ):
+            found.append(stage.node.inputs[0])
+    products = {stage.output for stage in stages if stage.node.op in PRODUCTS}
+    splits = {
+        stage.node.inputs[0]: set(stage.node.outputs)
+        for stage in stages
+        if stage.node.op == "Split"
+    }
+    parts = {name for source, outputs in splits.items() if source in products for name in outputs}
+    return [name for name in found if name in products | parts]
 
 
 def joined(

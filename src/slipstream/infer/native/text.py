@@ -11,9 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from slipstream.errors import UnsupportedError
+from slipstream.infer.native.formats import BFloat16
 from slipstream.infer.native.lower import Lowering, convert, epilogue
 from slipstream.infer.native.operands import bias_of, constant_of
-from slipstream.infer.native.stages import Stage, is_ours
+from slipstream.infer.native.stages import Stage, Tail, is_ours
 
 
 def layer_norm(lowering: Lowering, stage: Stage) -> None:
@@ -47,12 +48,15 @@ def attention(lowering: Lowering, stage: Stage) -> None:
     heads, scale = int(node.get("heads")), float(node.get("scale"))
     names = [lowering.read(name) for name in node.inputs[:3]]
     shape = lowering.shape(stage.output)
-    if any(lowering.format(name) is not None for name in names) or shape[-1] // heads % 16:
-        raise UnsupportedError("Attention of our kernels has float32 and heads of 16 n channels")
+    kinds = {lowering.format(name) for name in names}
+    if kinds not in ({None}, {BFloat16()}) or shape[-1] // heads % 16:
+        raise UnsupportedError("Attention of our kernels has heads of 16 n channels, not of bytes")
     mask = _mask(lowering, stage) if len(node.inputs) > 3 and node.inputs[3] else None
     for name in names:  # they are read after the mask was made
         lowering.read(name)
-    output = lowering.write(stage.output, floats=True)
+    output = lowering.write(stage.output)
+    ones = np.ones(shape[-1] // heads, np.float32)
+    end = epilogue(Tail(), ones, 0 * ones, lowering.format(output), None)
 
     def emit(at: Lowering) -> None:
         q, k, v = (at.tensor(name) for name in names)
@@ -60,7 +64,7 @@ def attention(lowering: Lowering, stage: Stage) -> None:
         if place is not None and place.sizes[0] == 1:  # one for all pictures
             place = replace(place, pitch=(0, *place.pitch[1:]))
         more = None if place is None else at.tensor(place)
-        at.program.attention(q, k, v, more, at.tensor(output), heads, scale)
+        at.program.attention(q, k, v, more, at.tensor(output), heads, scale, end)
 
     lowering.then(output, emit)
 

@@ -15,7 +15,7 @@ from slipstream.infer.graph import SLIPSTREAM, Attribute, Graph, Node, Value
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.lower import Compiled, lower
 from slipstream.infer.native.operations import OPERATIONS
-from slipstream.infer.native.precision import storable
+from slipstream.infer.native.precision import attended, storable
 from slipstream.infer.native.runner import Runner
 from slipstream.infer.onnx_file import infer_shapes, to_model
 from slipstream.infer.rewrites.expand import EXPANSIONS, expand
@@ -144,10 +144,11 @@ def formats(graph: Graph, kind: str, feeds: Values) -> Mapping[str, Format]:
     names = storable(graph)
     if kind == "float32":
         return {}
+    halves = dict.fromkeys(attended(graph), BFloat16())
     if kind == "bfloat16":
-        return dict.fromkeys(names, BFloat16())
+        return {**halves, **dict.fromkeys(names, BFloat16())}
     values = reference(graph, feeds, names)
-    return {name: Bytes.of_range(v.min(), v.max()) for name, v in values.items()}
+    return {**halves, **{n: Bytes.of_range(v.min(), v.max()) for n, v in values.items()}}
 
 
 def spoil(num_bytes: int) -> None:
