@@ -62,12 +62,13 @@ def as_json(report: InferReport) -> dict[str, Any]:
 def share_of_peak(report: InferReport, result: ModelResult, timed: Timed) -> float | None:
     """Returns the operations per second, divided by the most that the cores do in this precision.
 
-    Of int8 with weights only, products are in float32. None where the peak is not known.
+    None where the peak is not known, and for int8 with weights only: OpenVINO multiplies them as
+    bytes in transformers and as floats elsewhere.
     """
     precision = CONTENDERS[timed.contender].precision
     if precision == "any":
         precision = timed.detail.split()[-1] if timed.detail else "fp32"
-    peak = report.peaks.get("fp32" if precision == "int8-weights" else precision)
+    peak = report.peaks.get(precision)
     return None if peak is None else result.flops / timed.median / peak
 
 

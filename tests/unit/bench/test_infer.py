@@ -123,7 +123,7 @@ def test_the_share_of_the_peak_is_of_the_precision_that_products_have():
     shares = {each.contender: share_of_peak(found, result(), each) for each in result().timed}
     assert shares["ort"] == pytest.approx(8e9 / 0.05 / 4e11)
     assert shares["openvino-int8"] == pytest.approx(8e9 / 0.02 / 16e11)
-    assert shares["openvino-int8-weights"] == pytest.approx(8e9 / 0.045 / 4e11)
+    assert shares["openvino-int8-weights"] is None
     assert shares[OURS_BEST] == pytest.approx(8e9 / 0.01 / 16e11)
     no_bf16 = timed("openvino-bf16", 30.0, 30.0)
     assert share_of_peak(found, result(), no_bf16) is None
