@@ -42,28 +42,22 @@ def storable(graph: Graph) -> list[str]:
 def attended(graph: Graph) -> list[str]:
     """Queries, keys and values of attention that could be bfloat16, and what they are split from:
     results of products that nothing else reads."""
-    stages = stages_of(graph)
-    uses = graph.uses()
-    found: list[str] = []
-    for stage in stages:
-        if is_ours(stage.node, "Attention"):
-            found += [name for name in stage.node.inputs[:3] if len(uses[name]) == 1]
-    for stage in stages:
-        given = set(stage.node.outputs)
-        if (
-            stage.node.op == "Split"
-            and given <= set(found)
-            and len(uses[stage.node.inputs[0]]) == 1
-        ):
-            found.append(stage.node.inputs[0])
-    products = {stage.output for stage in stages if stage.node.op in PRODUCTS}
-    splits = {
-        stage.node.inputs[0]: set(stage.node.outputs)
+    stages, uses = stages_of(graph), graph.uses()
+    alone = {name for name, readers in uses.items() if len(readers) == 1}
+    wanted = {
+        name
         for stage in stages
-        if stage.node.op == "Split"
+        if is_ours(stage.node, "Attention")
+        for name in stage.node.inputs[:3]
+        if name in alone
     }
-    parts = {name for source, outputs in splits.items() if source in products for name in outputs}
-    return [name for name in found if name in products | parts]
+    products = {stage.output for stage in stages if stage.node.op in PRODUCTS}
+    found = [name for name in wanted if name in products]
+    for stage in stages:
+        source = stage.node.inputs[0]
+        if stage.node.op == "Split" and source in products & alone:
+            found += [source, *stage.node.outputs] if wanted.issuperset(stage.node.outputs) else []
+    return found
 
 
 def joined(
