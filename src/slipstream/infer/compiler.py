@@ -160,6 +160,7 @@ def _report(imported: Imported, goal: Goal, found: Found, seconds: float) -> Rep
                 name=item.name,
                 matches=item.matches,
                 nodes_saved=item.nodes_before - item.nodes_after,
+                gained_ms=1e3 * found.gains[item.name] if item.name in found.gains else None,
             )
             for item in found.applied
             if item.matches

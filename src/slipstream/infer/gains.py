@@ -1,0 +1,63 @@
+"""What each rewrite gained: the chosen candidate beside the same one on a graph without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slipstream.errors import SlipstreamError
+from slipstream.infer.contest import Contest
+from slipstream.infer.engines import Executable, engine_of
+from slipstream.infer.graph import Array
+from slipstream.infer.measure import Run, interleave
+from slipstream.infer.rewrites import Applied, optimise
+from slipstream.infer.trial import Trial
+
+WITH, WITHOUT = "with", "without"
+LEAST_SECONDS = 0.2  # for one rewrite's comparison
+
+
+def measure_gains(contest: Contest, chosen: Trial, applied: Sequence[Applied]) -> dict[str, float]:
+    """Seconds that a call of the chosen candidate takes more without a rewrite, by its name.
+
+    Those that found most come first. Rewrites that the candidate cannot do without are left out,
+    and so are those for which no time was left.
+    """
+    found = sorted((item for item in applied if item.matches), key=lambda item: -item.matches)
+    if not chosen.recipe.rewrites or chosen.recipe.parts or chosen.executable is None:
+        return {}
+    left = contest.goal.seconds * (1 - contest.share())
+    each = max(left / max(len(found), 1), LEAST_SECONDS)
+    gains: dict[str, float] = {}
+    for item in found:
+        if contest.share() >= 1:
+            contest.notes.append("no time was left to measure what every rewrite gained")
+            break
+        contest.say(f"what {item.name} gained is measured")
+        other = _without(contest, chosen, item.name)
+        if other is not None:
+            gains[item.name] = _gain(chosen.executable, other, contest.first, each)
+            other.close()
+    return gains
+
+
+def _without(contest: Contest, chosen: Trial, name: str) -> Executable | None:
+    """The candidate on a graph without a rewrite; None where its engine cannot run that."""
+    graph, _ = optimise(contest.imported.graph, without=(*contest.goal.without, name))
+    engine = engine_of(chosen.recipe.engine)
+    try:
+        made = engine.prepare(graph, chosen.recipe, contest.goal.threads, None)
+        made.run(contest.first)
+    except (SlipstreamError, RuntimeError, ValueError):
+        return None
+    return made
+
+
+def _gain(
+    chosen: Executable, other: Executable, inputs: Mapping[str, Array], seconds: float
+) -> float:
+    runs: dict[str, Run] = {
+        WITH: lambda: chosen.run(inputs),
+        WITHOUT: lambda: other.run(inputs),
+    }
+    timings = interleave(runs, seconds, final=float("inf"))
+    return timings[WITHOUT].median - timings[WITH].median
