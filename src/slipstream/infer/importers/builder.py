@@ -22,6 +22,7 @@ OPSET = 17
 LARGEST_VALUE = (
     2**28
 )  # elements: more than any network has, and memory that a damaged file cannot ask
+LONGEST_AXIS = 2**26
 LARGEST_READ = 1024  # elements of a constant that shapes may follow from
 EPSILON = 1e-5
 
@@ -147,10 +148,10 @@ class Builder:
         size = 1
         for length in shape:
             size *= length
-        if size > LARGEST_VALUE or any(length < 1 for length in shape):
+        if size > LARGEST_VALUE or not all(1 <= length <= LONGEST_AXIS for length in shape):
             raise UsageError(
-                f"{self.where}: a value of the shape {shape}; allowed: dimensions of 1 and more,"
-                f" {LARGEST_VALUE} elements in all"
+                f"{self.where}: a value of the shape {shape}; allowed: dimensions of 1 to"
+                f" {LONGEST_AXIS}, {LARGEST_VALUE} elements in all"
             )
 
     def _renamed(self, names: Mapping[str, str], outputs: list[str]) -> Graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 
 import numpy as np
@@ -196,17 +197,35 @@ def test_files_that_are_not_there_or_something_else(small, tmp_path):
         load_model(model)
 
 
+NUMBERS = [
+    b"0",
+    b"-1",
+    b"-3",
+    b"7",
+    b"1000",
+    b"1000000",
+    b"2147483648",
+    b"1" * 30,
+    b"1e300",
+    b"nan",
+]
+
 # ---- damaged -------------------------------------------------------------------------------------
 
 
 def damaged(data: bytes, random: np.random.Generator) -> bytes:
-    """Cut, or with a few bytes changed."""
-    if random.random() < 0.3:
+    """Cut, with other numbers, or with a few bytes changed."""
+    way = random.random()
+    if way < 0.25:
         return data[: random.integers(len(data))]
-    found = bytearray(data)
+    if way < 0.6:
+        found = list(re.finditer(rb"\d+(\.\d+)?", data))
+        number = found[random.integers(len(found))]
+        return data[: number.start()] + random.choice(NUMBERS) + data[number.end() :]
+    changed = bytearray(data)
     for place in random.integers(len(data), size=random.integers(1, 5)):
-        found[place] = random.integers(256)
-    return bytes(found)
+        changed[place] = random.integers(256)
+    return bytes(changed)
 
 
 @pytest.mark.parametrize("suffix", ["prototxt", "caffemodel"])

@@ -124,7 +124,8 @@ def test_networks_beside_opencv(new_net, same, make):
 
 
 DETECTION = """detection_output_param { num_classes: 5 background_label_id: 0 code_type: CODE
-    share_location: true variance_encoded_in_target: false nms_param { nms_threshold: 0.45 top_k: 400 } keep_top_k: 20 confidence_threshold: 0.3 }"""
+    share_location: true variance_encoded_in_target: false
+    nms_param { nms_threshold: 0.45 top_k: 400 } keep_top_k: 20 confidence_threshold: 0.3 }"""
 
 
 @pytest.mark.parametrize("code", ["CORNER", "CENTER_SIZE"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import tracemalloc
 
@@ -245,17 +246,35 @@ def test_symbols_that_are_none(small, text):
         load_model(path, shapes=SHAPES)
 
 
+NUMBERS = [
+    b"0",
+    b"-1",
+    b"-3",
+    b"7",
+    b"1000",
+    b"1000000",
+    b"2147483648",
+    b"1" * 30,
+    b"1e300",
+    b"nan",
+]
+
 # ---- damaged -------------------------------------------------------------------------------------
 
 
 def damaged(data, random):
-    """Cut, or with a few bytes changed."""
-    if random.random() < 0.3:
+    """Cut, with other numbers, or with a few bytes changed."""
+    way = random.random()
+    if way < 0.25:
         return data[: random.integers(len(data))]
-    found = bytearray(data)
+    if way < 0.6:
+        found = list(re.finditer(rb"\d+(\.\d+)?", data))
+        number = found[random.integers(len(found))]
+        return data[: number.start()] + random.choice(NUMBERS) + data[number.end() :]
+    changed = bytearray(data)
     for place in random.integers(len(data), size=random.integers(1, 5)):
-        found[place] = random.integers(256)
-    return bytes(found)
+        changed[place] = random.integers(256)
+    return bytes(changed)
 
 
 @pytest.mark.parametrize("number", [0, 1])

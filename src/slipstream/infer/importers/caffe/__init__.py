@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from slipstream.errors import UsageError
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers.builder import Builder, refuse_all
@@ -23,6 +25,7 @@ LAYERS: dict[str, Convert] = {
 }
 
 
+@np.errstate(all="ignore")  # numbers of files may be infinite, or none
 def read_caffe(
     prototxt: Path, caffemodel: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Graph, tuple[str, ...]]:

@@ -168,7 +168,7 @@ def _reduction(builder: Builder, layer: Layer, x: list[str]) -> str:
     factor = options.number("coeff", 1.0)
     if factor == 1:
         return result
-    return builder.add("Mul", result, builder.constant("coeff", np.float32(factor)))
+    return builder.add("Mul", result, builder.constant("coeff", factor))
 
 
 def _arg_max(builder: Builder, layer: Layer, x: list[str]) -> str:

@@ -12,12 +12,13 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph import Array
-from slipstream.infer.importers.builder import LARGEST_VALUE, Builder
+from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
 from slipstream.infer.importers.caffe.products import pair, reshaped
 from slipstream.infer.importers.caffe.text import Message
 
 SAME_RATIO = 1e-6
+MOST_BOXES = 2**20  # SSD of 512 pixels has 24,564
 DEFAULT_VARIANCE = 0.1
 CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # as the format numbers them
 
@@ -33,7 +34,7 @@ def _prior_box(builder: Builder, layer: Layer, x: list[str]) -> str:
     if len(shape) != 4 or len(picture) != 4:
         raise UsageError(f"{layer.title}: blobs of the shapes {shape} and {picture}; allowed: 4-d")
     sizes = _sizes(layer, options)
-    if shape[2] * shape[3] * len(sizes) * 8 > LARGEST_VALUE:
+    if shape[2] * shape[3] * len(sizes) > MOST_BOXES:
         raise UsageError(
             f"{layer.title}: {len(sizes)} boxes for every cell of {shape} are too many"
         )
@@ -145,7 +146,7 @@ def _detection_output(builder: Builder, layer: Layer, x: list[str]) -> list[str]
 def _around_centres(builder: Builder, scaled: str, priors: str) -> str:
     """Centres moved in parts of the prior box's size, sizes multiplied by an exponential."""
     least, most = _parts(builder, priors, 2, 2)
-    half = builder.constant("half", np.float32(0.5))
+    half = builder.constant("half", 0.5)
     size = builder.add("Sub", most, least)
     centre = builder.add("Mul", builder.add("Add", least, most), half)
     move, growth = _parts(builder, scaled, 2, 2)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
@@ -26,9 +24,9 @@ def _one(op: str):
 def _affine(builder: Builder, x: str, scale: float, shift: float) -> str:
     """x * scale + shift, without what changes nothing."""
     if scale != 1:
-        x = builder.add("Mul", x, builder.constant("scale", np.float32(scale)))
+        x = builder.add("Mul", x, builder.constant("scale", scale))
     if shift != 0:
-        x = builder.add("Add", x, builder.constant("shift", np.float32(shift)))
+        x = builder.add("Add", x, builder.constant("shift", shift))
     return x
 
 
@@ -58,7 +56,7 @@ def _clip(builder: Builder, layer: Layer, x: list[str]) -> str:
     if layer.type == "Clip":
         options = layer.message.message("clip_param")
         low, high = options.number("min", -math.inf), options.number("max", math.inf)
-    ends = [builder.constant(name, np.float32(end)) for name, end in (("min", low), ("max", high))]
+    ends = [builder.constant(name, end) for name, end in (("min", low), ("max", high))]
     return builder.add("Clip", x[0], *ends)
 
 
@@ -70,7 +68,7 @@ def _power(builder: Builder, layer: Layer, x: list[str]) -> str:
     inner = _affine(builder, x[0], options.number("scale", 1.0), options.number("shift", 0.0))
     if power == 1:
         return inner
-    return builder.add("Pow", inner, builder.constant("power", np.float32(power)))
+    return builder.add("Pow", inner, builder.constant("power", power))
 
 
 def _exp(builder: Builder, layer: Layer, x: list[str]) -> str:
@@ -104,7 +102,7 @@ def _log_of_base(layer: Layer, base: float) -> float:
 def _threshold(builder: Builder, layer: Layer, x: list[str]) -> str:
     layer.only(x, 1)
     threshold = layer.message.message("threshold_param").number("threshold", 0.0)
-    above = builder.add("Greater", x[0], builder.constant("threshold", np.float32(threshold)))
+    above = builder.add("Greater", x[0], builder.constant("threshold", threshold))
     return builder.add("Cast", above, to=1)
 
 
@@ -148,7 +146,7 @@ def _mvn(builder: Builder, layer: Layer, x: list[str]) -> str:
         return centred
     squares = builder.add("Mul", centred, centred)
     deviation = builder.add("Sqrt", builder.add("ReduceMean", squares, axes=axes))
-    floor = builder.constant("eps", np.float32(options.number("eps", 1e-9)))
+    floor = builder.constant("eps", options.number("eps", 1e-9))
     return builder.add("Div", centred, builder.add("Add", deviation, floor))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from slipstream.errors import UsageError
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers.builder import Builder, refuse_all
@@ -26,6 +28,7 @@ OUTPUT = "output"
 PROBE = 1 << 20  # frames that no network's context is as wide as
 
 
+@np.errstate(all="ignore")  # numbers of files may be infinite, or none
 def read_kaldi(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph, tuple[str, ...]]:
     """The graph of a network, and notes for people.
 

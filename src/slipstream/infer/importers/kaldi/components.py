@@ -22,6 +22,7 @@ from slipstream.infer.importers.kaldi.model import COMPOSITE, Component
 SQUARED_NORM_FLOOR = 2.0**-66
 AFFINE = ("AffineComponent", "NaturalGradientAffineComponent", "FixedAffineComponent")
 TDNN = "TdnnComponent"
+MOST_DIMS = 100_000
 
 
 class Layers:
@@ -262,11 +263,18 @@ KINDS: dict[str, Convert] = {
 
 
 def output_dim(component: Component) -> int:
-    """How many numbers a component gives for a frame."""
+    """How many numbers a component gives for a frame; UsageError where that cannot be."""
+    dim = _output_dim(component)
+    if not 1 <= dim <= MOST_DIMS:
+        raise UsageError(f"{component.title}: {dim} dimensions; allowed: 1 to {MOST_DIMS}")
+    return dim
+
+
+def _output_dim(component: Component) -> int:
     if component.kind in (*AFFINE, TDNN, "LinearComponent"):
         return weights(component)[0].shape[0]
     if component.kind == COMPOSITE:
-        return output_dim(component.parts[-1])
+        return _output_dim(component.parts[-1])
     if component.kind == "LstmNonlinearityComponent":
         return 2 * component.array("Params").shape[-1]
     if component.kind == "NormalizeComponent":

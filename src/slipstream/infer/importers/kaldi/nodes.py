@@ -185,6 +185,8 @@ def _node(line: str, where: str) -> Node:
         key: _integer(fields.get(key, "0"), f"{where}: node {name}")
         for key in ("dim", "dim-offset")
     }
+    if numbers["dim-offset"] < 0 or ("dim" in needed[kind] and numbers["dim"] < 1):
+        raise UsageError(f"{where}: node {name} has {numbers['dim']} dimensions")
     return Node(
         name, kind, source, fields.get("component", ""), numbers["dim-offset"], numbers["dim"]
     )

@@ -26,6 +26,7 @@ OPERATORS: dict[str, Convert] = {
 INTEGERS = {"3": np.uint8, "4": np.int32, "5": np.int8, "6": np.int64}  # as __dtype__ writes them
 
 
+@np.errstate(all="ignore")  # numbers of files may be infinite, or none
 def read_mxnet(
     path: Path, params: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Graph, tuple[str, ...]]:

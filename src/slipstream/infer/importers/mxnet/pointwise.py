@@ -148,9 +148,7 @@ def _clip(builder: Builder, options: Options, x: list[str]) -> str:
 
 
 def _power_of(power: float) -> Convert:
-    return lambda builder, options, x: builder.add(
-        "Pow", x[0], builder.constant("power", np.float32(power))
-    )
+    return lambda builder, options, x: builder.add("Pow", x[0], builder.constant("power", power))
 
 
 def _square(builder: Builder, options: Options, x: list[str]) -> str:

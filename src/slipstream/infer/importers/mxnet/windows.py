@@ -68,7 +68,7 @@ def _pad(builder: Builder, options: Options, x: list[str]) -> str:
         raise UsageError(f"{options.where}: pad_width is {widths}; allowed: two for every axis")
     inputs = [x[0], builder.constant("pads", np.asarray(widths[::2] + widths[1::2], np.int64))]
     if mode == "constant":
-        value = np.float32(options.number("constant_value", 0.0))
+        value = options.number("constant_value", 0.0)
         inputs.append(builder.constant("value", value))
     return builder.add("Pad", *inputs, mode=mode)
 
