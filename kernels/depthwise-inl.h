@@ -110,9 +110,9 @@ inline void convolve_quads(const Depthwise& of, const Buffers& buffers, std::siz
 
 /// The sums of `kPixels` neighbouring output pixels and 16 channels, in float32.
 template <Number kNumber, std::size_t kPixels>
-HWY_INLINE void sum_pixels(const Depthwise& of, const std::uint8_t* input,
-                           const float* HWY_RESTRICT weights, std::size_t channels,
-                           float* HWY_RESTRICT out) {
+HWY_INLINE void sum_any(const Depthwise& of, const std::uint8_t* input,
+                        const float* HWY_RESTRICT weights, std::size_t channels,
+                        float* HWY_RESTRICT out) {
   const Lane d;
   for (std::size_t lane = 0; lane < 16; lane += hn::Lanes(d)) {
     hn::Vec<Lane> sums[kPixels];
@@ -137,36 +137,105 @@ HWY_INLINE void sum_pixels(const Depthwise& of, const std::uint8_t* input,
   }
 }
 
-template <Number kNumber>
-void convolve_lines(const Depthwise& of, const Buffers& buffers, std::size_t begin,
-                    std::size_t end) {
-  constexpr std::size_t kPixels = 6;
+/// The same for kernels of `kTaps` columns without gaps: what neighbours share is read once.
+template <Number kNumber, std::size_t kPixels, std::size_t kTaps, std::size_t kStride>
+HWY_INLINE void sum_neighbours(const Depthwise& of, const std::uint8_t* input,
+                               const float* HWY_RESTRICT weights, std::size_t channels,
+                               float* HWY_RESTRICT out) {
+  constexpr std::size_t kInputs = (kPixels - 1) * kStride + kTaps;
+  const Lane d;
+  for (std::size_t lane = 0; lane < 16; lane += hn::Lanes(d)) {
+    hn::Vec<Lane> sums[kPixels];
+#pragma GCC unroll 16
+    for (std::size_t pixel = 0; pixel < kPixels; ++pixel) sums[pixel] = hn::Zero(d);
+    const float* weight = weights + lane;
+    const std::uint8_t* at = input + lane * size_of(kNumber);
+    for (std::size_t row = 0; row < of.kernel_rows; ++row, at += of.row_step) {
+      hn::Vec<Lane> values[kInputs];
+#pragma GCC unroll 16
+      for (std::size_t i = 0; i < kInputs; ++i) {
+        values[i] = read<kNumber>(at + static_cast<std::ptrdiff_t>(i) * of.column_step);
+      }
+#pragma GCC unroll 16
+      for (std::size_t tap = 0; tap < kTaps; ++tap, weight += channels) {
+        const auto factor = hn::Load(d, weight);
+#pragma GCC unroll 16
+        for (std::size_t pixel = 0; pixel < kPixels; ++pixel) {
+          sums[pixel] = hn::MulAdd(values[pixel * kStride + tap], factor, sums[pixel]);
+        }
+      }
+    }
+#pragma GCC unroll 16
+    for (std::size_t pixel = 0; pixel < kPixels; ++pixel) {
+      hn::Store(sums[pixel], d, out + pixel * 16 + lane);
+    }
+  }
+}
+
+constexpr std::size_t kAtOnce = 6;           // pixels
+constexpr std::size_t kChunk = 8 * kAtOnce;  // pixels whose sums are finished together
+
+/// Calls `sum(input, weights, out)` for 16 channels of kAtOnce pixels at a time.
+template <Number kNumber, class Sum>
+HWY_INLINE void for_chunks(const Depthwise& of, const Buffers& buffers, std::size_t begin,
+                           std::size_t end, const Sum& sum) {
   const std::size_t padded = (of.channels + 15) / 16 * 16;
   const std::size_t out_size = size_of(of.epilogue.output);
   const std::size_t addend_size = size_of(of.epilogue.addend);
-  alignas(64) float sums[kPixels * 16];
-  const std::uint8_t* more[kPixels];
-  std::uint8_t* to[kPixels];
+  alignas(64) float sums[kChunk * 16];
+  const std::uint8_t* more[kChunk];
+  std::uint8_t* to[kChunk];
   for (std::size_t channel = 0; channel < padded; channel += 16) {
+    const float* weights = of.weights.data() + channel;
     for (std::size_t line = begin; line < end; ++line) {
       const std::size_t batch = line / of.rows, row = line % of.rows;
-      for (std::size_t column = 0; column < of.columns; column += kPixels) {
+      for (std::size_t column = 0; column < of.columns; column += kChunk) {
         const std::uint8_t* from =
             buffers.input + of.input.at(batch, row, column) + channel * size_of(kNumber);
-        const std::size_t count = HWY_MIN(of.columns - column, kPixels);
-        if (count > 2) {
-          sum_pixels<kNumber, kPixels>(of, from, of.weights.data() + channel, padded, sums);
-        } else {
-          sum_pixels<kNumber, 2>(of, from, of.weights.data() + channel, padded, sums);
+        std::uint8_t* output =
+            buffers.output + of.output.at(batch, row, column) + channel * out_size;
+        const std::uint8_t* addend =
+            buffers.addend + of.addend.at(batch, row, column) + channel * addend_size;
+        const std::size_t count = HWY_MIN(of.columns - column, kChunk);
+        for (std::size_t i = 0; i < count; i += kAtOnce) {
+          sum(from, weights, padded, sums + 16 * i);
+          from += static_cast<std::ptrdiff_t>(kAtOnce) * of.input.pixel;
         }
         for (std::size_t i = 0; i < count; ++i) {
-          to[i] = buffers.output + of.output.at(batch, row, column + i) + channel * out_size;
-          more[i] = buffers.addend + of.addend.at(batch, row, column + i) + channel * addend_size;
+          to[i] = output + static_cast<std::ptrdiff_t>(i) * of.output.pixel;
+          more[i] = addend + static_cast<std::ptrdiff_t>(i) * of.addend.pixel;
         }
         finish(of.epilogue, sums, 16, 16, channel, {count, more, to, buffers.scale, buffers.bias});
       }
     }
   }
+}
+
+template <Number kNumber>
+void convolve_lines(const Depthwise& of, const Buffers& buffers, std::size_t begin,
+                    std::size_t end) {
+  const auto run = [&](auto taps, auto stride) HWY_ATTR {
+    for_chunks<kNumber>(
+        of, buffers, begin, end,
+        [&](const std::uint8_t* from, const float* weights, std::size_t padded, float* out)
+            HWY_ATTR {
+              if constexpr (taps() == 0) {
+                sum_any<kNumber, kAtOnce>(of, from, weights, padded, out);
+              } else {
+                sum_neighbours<kNumber, kAtOnce, taps(), stride()>(of, from, weights, padded, out);
+              }
+            });
+  };
+  using One = std::integral_constant<std::size_t, 1>;
+  using Two = std::integral_constant<std::size_t, 2>;
+  const auto run_stride = [&](auto taps) HWY_ATTR {
+    if (of.input.pixel == of.column_step) return run(taps, One());
+    if (of.input.pixel == 2 * of.column_step) return run(taps, Two());
+    run(std::integral_constant<std::size_t, 0>(), One());
+  };
+  if (of.kernel_columns == 3) return run_stride(std::integral_constant<std::size_t, 3>());
+  if (of.kernel_columns == 5) return run_stride(std::integral_constant<std::size_t, 5>());
+  run(std::integral_constant<std::size_t, 0>(), One());
 }
 
 inline void convolve_floats(const Depthwise& of, const Buffers& buffers, std::size_t begin,
