@@ -7,6 +7,7 @@
 
 #include "activation-inl.h"
 #include "epilogue-inl.h"
+#include "levels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream::kernels::HWY_NAMESPACE {
@@ -38,8 +39,27 @@ struct Any {
   }
 };
 
-template <Activation kActivation, Number kOutput, class Addend, typename Sum>
-HWY_INLINE void finish_as(const Epilogue& epilogue, const Addend addend,
+/// Writes values of a format; bfloat16 by one instruction where the processor has it.
+template <Number kOutput>
+struct Writer {
+  static constexpr Number kNumber = kOutput;
+  HWY_INLINE void operator()(hn::Vec<Lane> value, std::uint8_t* at) const {
+    write<kOutput>(value, at);
+  }
+};
+#if HWY_TARGET == HWY_AVX3
+struct HalfWriter {
+  static constexpr Number kNumber = Number::kBFloat16;
+  HWY_INLINE void operator()(hn::Vec<Lane> value, std::uint8_t* at) const {
+    __m256i halves;
+    asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(value.raw));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), halves);
+  }
+};
+#endif
+
+template <Activation kActivation, class Writer, class Addend, typename Sum>
+HWY_INLINE void finish_as(const Epilogue& epilogue, const Writer writer, const Addend addend,
                           const Sum* HWY_RESTRICT sums, std::size_t pitch, std::size_t columns,
                           std::size_t channel, const Rows rows) {
   const Lane d;
@@ -48,7 +68,7 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Addend addend,
   const auto weight = hn::Set(d, epilogue.addend_weight);
   const bool before = epilogue.adds == Epilogue::Adds::kBefore;
   const bool after = epilogue.adds == Epilogue::Adds::kAfter;
-  const Activator<kActivation, kOutput> activation(epilogue);
+  const Activator<kActivation, Writer::kNumber> activation(epilogue);
   // Copies, as the compiler must think that writing bytes changes whatever it has a reference to.
   const float* HWY_RESTRICT scales = rows.scale + channel;
   const float* HWY_RESTRICT biases = rows.bias + channel;
@@ -71,9 +91,18 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Addend addend,
         value = hn::MulAdd(value, stretch, shift);
       }
       value = hn::Min(hn::Max(value, low), high);
-      write<kOutput>(value, outputs[row] + column * size_of(kOutput));
+      writer(value, outputs[row] + column * size_of(Writer::kNumber));
     }
   }
+}
+
+/// Calls `work` with what writes the epilogue's output.
+template <class Work>
+HWY_INLINE void with_writer(const Epilogue& epilogue, const Work& work) {
+#if HWY_TARGET == HWY_AVX3
+  if (epilogue.output == Number::kBFloat16 && level() == 2) return work(HalfWriter());
+#endif
+  with_number(epilogue.output, [&](auto output) HWY_ATTR { work(Writer<output()>()); });
 }
 
 /// Without an activation each format of the addend has a loop of its own; with one, which takes
@@ -81,15 +110,16 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Addend addend,
 template <typename Sum>
 HWY_INLINE void finish_sums(const Epilogue& epilogue, const Sum* sums, std::size_t pitch,
                             std::size_t columns, std::size_t channel, const Rows& rows) {
-  with_number(epilogue.output, [&](auto output) HWY_ATTR {
+  with_writer(epilogue, [&](auto writer) HWY_ATTR {
+    constexpr Number kOutput = decltype(writer)::kNumber;
     with_activation(epilogue.activation, [&](auto activation) HWY_ATTR {
       const auto add = [&](auto addend) HWY_ATTR {
-        finish_as<activation(), output()>(epilogue, addend, sums, pitch, columns, channel, rows);
+        finish_as<activation()>(epilogue, writer, addend, sums, pitch, columns, channel, rows);
       };
       if constexpr (activation() == Activation::kNone) {
         if (epilogue.adds == Epilogue::Adds::kNothing) return add(Nothing());
         if (epilogue.addend == Number::kFloat32) return add(Known<Number::kFloat32>());
-        if (epilogue.addend == output()) return add(Known<output()>());
+        if (epilogue.addend == kOutput) return add(Known<kOutput>());
       }
       add(Any{epilogue.addend});
     });
