@@ -89,12 +89,19 @@ def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
     seconds = (MIXING_ENDS - contest.share()) * contest.goal.seconds
     order = mixture.order(max(seconds, 0.0) * PARTS_SHARE, contest.say)
     contest.say("a mixture of bytes and floats is looked for")
-    count = mixture.least(order, lambda found: not contest.goal.objection(recipe, found))
+
+    def is_good(found: Comparison) -> bool:
+        return not contest.goal.objection(recipe, found)
+
+    count = mixture.least(order, is_good)
     if count == len(order):
         contest.notes.append("no mixture of bytes and floating point is good enough")
         return
-    for kept in sorted({count, (count + len(order)) // 2}):
-        _add_mixture(contest, len(histograms), mixture.of(order[kept:]))
+    safer = order[(count + len(order)) // 2 :]
+    taken = mixture.pruned(order, count, is_good, lambda: contest.share() <= MIXING_ENDS)
+    for parts in (order[count:], taken, safer):
+        if parts is not taken or len(taken) > len(order) - count:
+            _add_mixture(contest, len(histograms), mixture.of(parts))
 
 
 def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:

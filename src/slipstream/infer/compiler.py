@@ -175,22 +175,22 @@ def _report(imported: Imported, goal: Goal, found: Found, seconds: float) -> Rep
 def choice_of(candidates: tuple[Candidate, ...], goal: Goal) -> str:
     """Why the first of the candidates was chosen, in a sentence."""
     chosen = candidates[0]
-    assert chosen.median_ms is not None
+    assert chosen.low_ms is not None
     graph = "the rewritten graph" if chosen.rewrites else "the graph as imported"
-    text = f"{chosen.title} on {graph}: {chosen.median_ms:.3f} ms"
+    text = f"{chosen.title} on {graph}: {chosen.low_ms:.3f} ms in the best quarter of its rounds"
     if goal.target == "memory":
         text += f" and {(chosen.weights_bytes or 0) / 1e6:.1f} MB of weights, the least of all"
     others = [
-        (item.median_ms, item)
+        (item.low_ms, item)
         for item in candidates[1:]
-        if item.median_ms is not None
+        if item.low_ms is not None
         and item.state is State.MEASURED
         and (item.engine != chosen.engine or item.precision != chosen.precision)
     ]
     if not others:
         return f"{text}; nothing else could be chosen."
     time_ms, other = min(others, key=lambda pair: pair[0])
-    ratio = time_ms / chosen.median_ms
+    ratio = time_ms / chosen.low_ms
     return f"{text}; next is {other.title} with {time_ms:.3f} ms, {ratio:.2f} times that."
 
 

@@ -30,6 +30,7 @@ NO_PACKAGE = "a package cannot hold what it makes"
 MOST_CALIBRATION = 64
 FEW = 8  # samples that are not divided
 NUM_SYNTHETIC = 4
+LEAST_TIMING = 0.1  # of the time: what was judged late is timed all the same
 
 
 class Contest:
@@ -113,7 +114,7 @@ class Contest:
     def time(self, trials: Sequence[Trial], end: float) -> None:
         """Time trials by turns, until a share of the time has passed."""
         alive = {str(number): trial for number, trial in enumerate(trials)}
-        left = self.goal.seconds * (end - self.share())
+        left = self.goal.seconds * max(end - self.share(), LEAST_TIMING)
         with ThreadPoolExecutor(self.goal.threads) as callers:
             runs = {name: trial.round(self.first, callers) for name, trial in alive.items()}
             timings = interleave(runs, left, tell=lambda share: self.say("candidates are timed"))

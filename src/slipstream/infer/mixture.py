@@ -4,6 +4,7 @@ For every value (or a few neighbours at a time, where time is short) two things 
 noise in the results when that value alone is bytes, by each of several ranges, and the time that
 its readers save by it. Those that cost most noise for the time that they save stay in floating
 point; how many of them have to is found by halving, each time with the real results of the mixture.
+Then each of them is tried as bytes once more.
 """
 
 from __future__ import annotations
@@ -105,6 +106,23 @@ class Mixture:
             else:
                 bad = middle
         return good
+
+    def pruned(
+        self,
+        order: Sequence[Part],
+        count: int,
+        is_good: Callable[[Comparison], bool],
+        go_on: Callable[[], bool],
+    ) -> list[Part]:
+        """What may become bytes when the first `count` parts stay; and of these, one after the
+        other, those that save most time and without which the results stay good enough."""
+        taken = list(order[count:])
+        for part in sorted(order[:count], key=lambda part: -part.saved):
+            if not go_on():
+                break
+            if is_good(self._compared(self.of([*taken, part]), self._cases)):
+                taken.append(part)
+        return taken
 
     def of(self, parts: Sequence[Part]) -> Recipe:
         """The recipe with the values of these parts as bytes."""

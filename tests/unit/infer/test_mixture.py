@@ -107,6 +107,18 @@ def test_halving_finds_how_many_have_to_stay(graph, samples, cases):
         assert found == wanted
 
 
+def test_what_is_good_enough_as_bytes_after_all_becomes_bytes(graph, samples, cases):
+    mixture, _ = mixture_of(graph, samples, cases)
+    order = mixture.order(60, lambda text: None)
+    first = next(at for at, part in enumerate(order) if SENSITIVE in part.ranges)
+    order = [order[first], *order[:first], *order[first + 1 :]]
+    least = mixture._compared(mixture.of(order[1:]), cases).snr_db - 3
+    for count in (1, 4):
+        taken = mixture.pruned(order, count, lambda it: it.snr_db >= least, lambda: True)
+        assert names(taken) == names(order[1:])
+    assert mixture.pruned(order, 4, lambda it: True, lambda: False) == order[4:]
+
+
 def test_only_the_parts_become_bytes(graph, samples, cases):
     mixture, _ = mixture_of(graph, samples, cases)
     ends = {SENSITIVE: (0.0, 1.0)}
