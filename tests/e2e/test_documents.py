@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +27,12 @@ ELSEWHERE = {
     ),
 }
 HOROVOD = "slipstream run -n 2 examples/02_horovod"
+PIXELS = "slipstream compile model.onnx -o model.slip --data pictures/ --pixels --top 5"
 GREENNET = "python benchmarks/greennet.py"
 # What makes a long one short.
 SHORTER = {
     "slipstream bench comm --local 2": "--sizes 4k --rounds 1",
+    PIXELS: "--time 5s",
     GREENNET: "--limit 2000 --epochs 1 --seeds 1 --workers 1 2",
     f"{HOROVOD}/digits.py": "--epochs 1 --images 512",
     f"{HOROVOD}/resnet50.py images --generate": "--image-size 32 --images 8 --epochs 1 --width 8",
@@ -70,7 +73,35 @@ def folder(tmp_path: Path) -> Path:
         script.write_text(SCRIPT)
     for name in ("benchmarks", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
+    classifier(tmp_path / "model.onnx")
+    photographs(tmp_path / "pictures")
     return tmp_path
+
+
+def classifier(path: Path) -> None:
+    """An ONNX file: pictures (1, 3, 16, 16) to ten logits."""
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.parser.parse_graph(
+        """tiny (float[1,3,16,16] image) => (float[1,10] logits) {
+            a = Conv <kernel_shape=[3,3], pads=[1,1,1,1]> (image, w) b = Relu(a)
+            c = GlobalAveragePool(b) d = Flatten(c) logits = Gemm(d, v)
+        }"""
+    )
+    random = np.random.default_rng(0)
+    for name, shape in {"w": (16, 3, 3, 3), "v": (16, 10)}.items():
+        array = random.standard_normal(shape).astype(np.float32)
+        graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10), path)
+
+
+def photographs(folder: Path) -> None:
+    """A dozen JPEG files."""
+    image = pytest.importorskip("PIL.Image")
+    folder.mkdir()
+    for seed in range(12):
+        pixels = np.random.default_rng(seed).integers(0, 256, (20, 24, 3), np.uint8)
+        image.fromarray(pixels).save(folder / f"{seed}.jpg")
 
 
 @pytest.mark.multiprocess
