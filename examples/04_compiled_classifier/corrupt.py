@@ -1,6 +1,7 @@
 """Test pictures as bad cameras and lines give them, after Hendrycks & Dietterich (2019).
 
-None of these takes part in the training: they show how a classifier bears what it has never seen.
+They show how a classifier bears what it was not trained for: AugMix has none of them, RandAugment
+changes contrast and brightness in its own way.
 """
 
 from __future__ import annotations
