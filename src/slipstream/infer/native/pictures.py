@@ -131,14 +131,16 @@ def normalise(lowering: Lowering, stage: Stage) -> None:
 def pooling(lowering: Lowering, stage: Stage) -> None:
     """MaxPool, AveragePool."""
     node = stage.node
-    if node.get("ceil_mode", 0) or len(node.outputs) > 1:
-        raise UnsupportedError(f"our kernels have no {node.op} with ceil_mode or indices")
+    if len(node.outputs) > 1:
+        raise UnsupportedError(f"our kernels have no {node.op} with indices")
     if len(node.get("kernel_shape")) != 2 or set(node.get("dilations", [1])) != {1}:
         raise UnsupportedError(f"our kernels have no {node.op} of {node.attributes}")
     window, border = window_of(lowering, node, node.get("kernel_shape"))
     source = lowering.read(node.inputs[0])
     format_ = lowering.format(source)
     outside = node.op == "AveragePool" and bool(node.get("count_include_pad", 0))
+    if node.get("ceil_mode", 0) and (outside or not _begins_inside(lowering, node)):
+        raise UnsupportedError(f"our kernels have no {node.op} of {node.attributes}")
     if outside and isinstance(format_, Bytes) and format_.zero and border != Border():
         raise UnsupportedError("AveragePool of our kernels counts no pixels outside as bytes")
     output = lowering.write(stage.output)
@@ -149,3 +151,13 @@ def pooling(lowering: Lowering, stage: Stage) -> None:
         at.program.pooling(at.tensor(source), at.tensor(output), window, kind, outside)
 
     lowering.then(output, emit)
+
+
+def _begins_inside(lowering: Lowering, node: Node) -> bool:
+    """Whether the last window of each axis begins within the picture, not after it."""
+    before, after = lowering.shape(node.inputs[0])[2:], lowering.shape(node.output)[2:]
+    strides, pads = node.get("strides", [1, 1]), node.get("pads", [0, 0, 0, 0])[:2]
+    return all(
+        (count - 1) * int(stride) - int(pad) < size
+        for size, count, stride, pad in zip(before, after, strides, pads, strict=True)
+    )

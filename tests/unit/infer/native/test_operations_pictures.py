@@ -72,6 +72,17 @@ def test_pooling(check, kind, sketch, op, channels, more, outside):
     check(sketch.done(sketch.conv(pooled, 16, 1)), kind, or_refused=uncounted)
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("kernel", [2, 3, 5])
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("size", [(7, 8), (6, 5), (4, 4)])
+def test_pooling_whose_last_windows_are_cut(check, kind, sketch, op, kernel, stride, size):
+    """As in the shortcuts of ResNet-D where sides are odd."""
+    x = sketch("Tanh", sketch.input(2, 24, *size))
+    more = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "ceil_mode": 1}
+    check(sketch.done(sketch.conv(sketch(op, x, **more), 16, 1)), kind, or_refused=kernel < stride)
+
+
 @pytest.mark.parametrize("kind", ["float32", "bytes", "bfloat16"])
 def test_pooling_that_is_given_and_read(check, sketch, kind):
     x = sketch.conv(sketch.input(1, 16, 6, 6), 24)

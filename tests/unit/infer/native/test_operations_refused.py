@@ -68,9 +68,14 @@ def test_linear_of_a_picture(sketch):
     refused(sketch.done(sketch("Linear", x, sketch.weights(16, 16))), "Linear")
 
 
-def test_pooling_with_ceiling(sketch):
+def test_mean_of_windows_that_end_outside_of_what_is_counted(sketch):
     y = sketch(
-        "MaxPool", sketch.input(1, 16, 6, 6), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1
+        "AveragePool",
+        sketch.input(1, 16, 6, 6),
+        kernel_shape=[3, 3],
+        strides=[2, 2],
+        ceil_mode=1,
+        count_include_pad=1,
     )
     refused(sketch.done(y), "ceil_mode")
 
