@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from slipstream.errors import UnsupportedError
 from slipstream.infer.accuracy import Comparison
 from slipstream.infer.analysis import analyse
 from slipstream.infer.data import Sample
@@ -101,7 +102,7 @@ class Mixture:
         good, bad = len(order), -1
         while good - bad > 1:
             middle = (good + bad) // 2
-            if is_good(self._compared(self.of(order[middle:]), self._cases)):
+            if self._is_good(order[middle:], is_good):
                 good = middle
             else:
                 bad = middle
@@ -120,7 +121,7 @@ class Mixture:
         for part in sorted(order[:count], key=lambda part: -part.saved):
             if not go_on():
                 break
-            if is_good(self._compared(self.of([*taken, part]), self._cases)):
+            if self._is_good([*taken, part], is_good):
                 taken.append(part)
         return taken
 
@@ -137,9 +138,18 @@ class Mixture:
             if any(part.ranges == ranges for part in parts):
                 continue
             recipe = self._recipe.model_copy(update={"ranges": ranges, "rest": "fp32"})
-            found = self._compared(recipe, self._cases[: self._few])
-            parts.append(Part(ranges, 10 ** (-found.snr_db / 10), seconds))
+            try:
+                noise = 10 ** (-self._compared(recipe, self._cases[: self._few]).snr_db / 10)
+            except UnsupportedError:  # the engine leaves what reads them to another one
+                return Part(ranges, 0.0, 0.0)
+            parts.append(Part(ranges, noise, seconds))
         return min(parts, key=lambda part: part.noise)
+
+    def _is_good(self, parts: Sequence[Part], is_good: Callable[[Comparison], bool]) -> bool:
+        try:
+            return is_good(self._compared(self.of(parts), self._cases))
+        except UnsupportedError:  # none of these values is the engine's
+            return False
 
     def _compared(self, recipe: Recipe, cases: Sequence[Case]) -> Comparison:
         executable = self._prepared(recipe)

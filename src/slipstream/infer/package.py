@@ -203,7 +203,7 @@ def read(path: Path) -> Package:
     contents = _contents(path)
     manifest = _manifest(path, contents.pop(MANIFEST))
     _verify(path, manifest, contents)
-    graph = read_graph(contents[manifest.graph], f"{path}: {manifest.graph}")
+    graph = read_graph(contents.pop(manifest.graph), f"{path}: {manifest.graph}")
     _check_pictures(path, manifest)
     if (tensors(graph, list(graph.inputs)), tensors(graph, graph.outputs)) != (
         manifest.inputs,

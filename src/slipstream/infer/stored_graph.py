@@ -33,6 +33,7 @@ def read_graph(data: bytes, what: str) -> Graph:
     """The graph that `graph_bytes` wrote; errors, which are UsageError, call it `what`."""
     try:
         model = onnx.load_model_from_string(data)
+        del data  # large models are not held twice
         if any(
             tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(model.graph)
         ):

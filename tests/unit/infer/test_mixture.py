@@ -171,3 +171,31 @@ def test_cases_end_when_time_does(graph, samples):
     assert len(reference.answers(samples, 5, lambda: False)) == 1
     assert isinstance(reference.answers(samples, 1, lambda: True)[0], Case)
     reference.close()
+
+
+def test_values_that_the_engine_leaves_to_another_one_are_no_trouble(build):
+    """Our kernels have no CumSum, so what follows it is ONNX Runtime's."""
+    random = np.random.default_rng(3)
+    graph = build(
+        """(float[1,3,10,10] x) => (float[1,5] logits) {
+            c = Conv <pads=[1,1,1,1]> (x, w1) r = Relu(c) d = Conv <pads=[1,1,1,1]> (r, w2)
+            e = Relu(d) p = GlobalAveragePool(e) f = Flatten(p) s = CumSum(f, one) t = Relu(s)
+            logits = Gemm(t, v)
+        }""",
+        one=np.array(1),
+        w1=random.standard_normal((32, 3, 3, 3)) / 5,
+        w2=random.standard_normal((32, 32, 3, 3)) / 16,
+        v=random.standard_normal((32, 5)),
+    )
+    samples = load_data(list(random.standard_normal((16, 3, 10, 10)).astype(np.float32)), graph)
+    reference = Reference(graph, 1, "the graph")
+    cases = reference.answers(samples, 4, lambda: True)
+    reference.close()
+    mixture, recipe = mixture_of(graph, samples, cases)
+    order = mixture.order(60, lambda text: None)
+    assert names(order) == sorted(recipe.ranges)
+    assert order[-1].noise == 0
+    assert mixture.least(order, lambda found: False) == len(order)
+    assert mixture.pruned(order, len(order), lambda found: True, lambda: True)
+    found = search(Imported(graph, None, "it"), Goal(seconds=5, snr_db=60), samples)
+    assert found.recipe.precision != "int8"

@@ -84,7 +84,9 @@ class Lowering:
 
     def format(self, name: str) -> Format:
         """How a value is stored; None: float32."""
-        base = self.views[name][0] if name in self.views else name
+        base = name
+        while base in self.views:
+            base = self.views[base][0]
         return self.needs[base].format if base in self.needs else self.formats.get(name)
 
     def write(self, name: str, shape: Sequence[int] | None = None, *, floats: bool = False) -> str:

@@ -1,4 +1,8 @@
-"""Products with weights: convolutions and matrices."""
+"""Products with weights: convolutions and matrices.
+
+Weights are laid out when steps are made, not while these are planned: planning is done several
+times.
+"""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -38,8 +42,7 @@ def convolution(lowering: Lowering, stage: Stage) -> None:
     if groups > 1 and groups == len(weights) == lowering.shape(source)[1]:
         _depthwise(lowering, stage, source, window, weights, bias, border)
     elif groups == 1:
-        matrix = np.ascontiguousarray(weights.transpose(0, 2, 3, 1))
-        _dense(lowering, stage, source, window, matrix, bias, border)
+        _dense(lowering, stage, source, window, weights.transpose(0, 2, 3, 1), bias, border)
     else:
         raise UnsupportedError(f"our kernels have no Conv with {groups} groups")
 
@@ -54,10 +57,9 @@ def linear(lowering: Lowering, stage: Stage) -> None:
         weights = weights.T if node.get("transB", 0) else weights
     if len(lowering.shape(node.inputs[0])) > 3:
         raise UnsupportedError("Linear of our kernels reads up to three dimensions")
-    matrix = np.ascontiguousarray(weights.T)
-    bias = bias_of(lowering, node, 2, len(matrix))
+    bias = bias_of(lowering, node, 2, weights.shape[1])
     source = lowering.read(node.inputs[0])
-    _dense(lowering, stage, source, ONE, matrix.reshape(len(matrix), 1, 1, -1), bias, Border())
+    _dense(lowering, stage, source, ONE, weights.T[:, None, None], bias, Border())
 
 
 def _dense(
@@ -70,17 +72,14 @@ def _dense(
     border: Border,
 ) -> None:
     """`matrix` is (output channels, kernel rows, kernel columns, input channels)."""
-    format_ = lowering.format(source)
-    matrix, scale, bias = for_bytes(format_, matrix, bias)
-    if isinstance(format_, BFloat16):
-        matrix = BFloat16.round(matrix)
     addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
-    end = epilogue(stage.tail, scale, bias, lowering.format(output), addend)
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, border)
         operands = operands_of(at, source, output, stage.tail)
-        at.program.convolution(operands, window, matrix, end)
+        numbers, scale, offset = packed(at.format(source), matrix, bias)
+        end = epilogue(stage.tail, scale, offset, at.format(output), addend)
+        at.program.convolution(operands, window, numbers, end)
 
     lowering.then(output, emit)
 
@@ -94,18 +93,26 @@ def _depthwise(
     bias: Array,
     border: Border,
 ) -> None:
-    format_ = lowering.format(source)
-    weights, scale, bias = for_bytes(format_, weights, bias)
-    taps = np.ascontiguousarray(weights.reshape(len(weights), -1).T, np.float32)
     addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
-    end = epilogue(stage.tail, scale, bias, lowering.format(output), addend)
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, border)
         operands = operands_of(at, source, output, stage.tail)
+        format_ = at.format(source)
+        numbers, scale, offset = for_bytes(format_, weights, bias)
+        taps = np.ascontiguousarray(numbers.reshape(len(numbers), -1).T, np.float32)
+        end = epilogue(stage.tail, scale, offset, at.format(output), addend)
         at.program.depthwise(operands, window, taps, isinstance(format_, Bytes), end)
 
     lowering.then(output, emit)
+
+
+def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, Array]:
+    """What `for_bytes` gives, the weights as the kernel multiplies them: one after another."""
+    numbers, scale, bias = for_bytes(format_, matrix, bias)
+    if isinstance(format_, BFloat16):
+        return BFloat16.round(numbers), scale, bias
+    return np.ascontiguousarray(numbers), scale, bias
 
 
 def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:

@@ -20,8 +20,8 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Array, Node
-from slipstream.infer.native.formats import BFloat16, Bytes, Format
-from slipstream.infer.native.lower import Emit, Lowering, epilogue
+from slipstream.infer.native.formats import Bytes, Format
+from slipstream.infer.native.lower import Lowering, epilogue
 from slipstream.infer.native.operands import (
     bias_of,
     constant_of,
@@ -30,7 +30,7 @@ from slipstream.infer.native.operands import (
     read_tail,
 )
 from slipstream.infer.native.places import Border, Place
-from slipstream.infer.native.products import for_bytes
+from slipstream.infer.native.products import for_bytes, packed
 from slipstream.infer.native.stages import Stage
 
 
@@ -85,15 +85,11 @@ def transposed_convolution(lowering: Lowering, stage: Stage) -> None:
     bias = bias_of(lowering, node, 2, after[1])
     addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
     make = _each_by_itself if alone else _all_together
-    emits = [
-        make(lowering, stage, addend, _Part(source, output, rows, columns, stride), weights, bias)
-        for rows, columns in product(*axes)
-    ]
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, _border(axes, shape[2:]))
-        for each in emits:
-            each(at)
+        for rows, columns in product(*axes):
+            make(at, stage, addend, _Part(source, output, rows, columns, stride), weights, bias)
 
     lowering.then(output, emit)
 
@@ -156,23 +152,20 @@ class _Part:
 
 
 def _all_together(
-    lowering: Lowering, stage: Stage, addend: Format, part: _Part, weights: Array, bias: Array
-) -> Emit:
-    format_ = lowering.format(part.source)
-    matrix = np.ascontiguousarray(part.weights(weights).transpose(1, 2, 3, 0))
-    matrix, scale, bias = for_bytes(format_, matrix, bias)
-    if isinstance(format_, BFloat16):
-        matrix = BFloat16.round(matrix)
-    end = epilogue(stage.tail, scale, bias, lowering.format(part.output), addend)
-    return lambda at: at.program.convolution(part.operands(at, stage), part.window, matrix, end)
+    at: Lowering, stage: Stage, addend: Format, part: _Part, weights: Array, bias: Array
+) -> None:
+    matrix = part.weights(weights).transpose(1, 2, 3, 0)
+    numbers, scale, bias = packed(at.format(part.source), matrix, bias)
+    end = epilogue(stage.tail, scale, bias, at.format(part.output), addend)
+    at.program.convolution(part.operands(at, stage), part.window, numbers, end)
 
 
 def _each_by_itself(
-    lowering: Lowering, stage: Stage, addend: Format, part: _Part, weights: Array, bias: Array
-) -> Emit:
-    format_ = lowering.format(part.source)
+    at: Lowering, stage: Stage, addend: Format, part: _Part, weights: Array, bias: Array
+) -> None:
+    format_ = at.format(part.source)
     own, scale, bias = for_bytes(format_, part.weights(weights), bias)
     taps = np.ascontiguousarray(own.reshape(len(own), -1).T, np.float32)
-    end = epilogue(stage.tail, scale, bias, lowering.format(part.output), addend)
+    end = epilogue(stage.tail, scale, bias, at.format(part.output), addend)
     whole = isinstance(format_, Bytes)
-    return lambda at: at.program.depthwise(part.operands(at, stage), part.window, taps, whole, end)
+    at.program.depthwise(part.operands(at, stage), part.window, taps, whole, end)
