@@ -80,6 +80,7 @@ def compiled(network: nn.Module, arguments: argparse.Namespace) -> infer.Report:
 
 def files(folder: Path, limit: int | None) -> list[tuple[Path, int]]:
     """The test set as JPEG files, a folder per label; written where they are not there yet."""
+    folder = folder / ("all" if limit is None else str(limit))
     if not folder.exists():
         images, labels = load("t10k", limit)
         write_pictures(folder, images[:, 0].numpy(), labels.numpy())

@@ -38,6 +38,7 @@ from slipstream.bench.infer_contenders import (
 from slipstream.bench.infer_job import Job
 from slipstream.bench.infer_models import find_model
 from slipstream.bench.infer_samples import CALIBRATION, HELD_OUT, JUDGING, SampleSet, write_set
+from slipstream.infer.engines.openvino import openvino_package
 
 OPSET = 17
 FP32_DB = 70.0  # bfloat16 leaves half of that, float32 more
@@ -121,8 +122,8 @@ def _ort_dynamic(job: Job, target: Path) -> None:
 
 def _openvino_int8(job: Job, target: Path) -> None:
     import nncf
-    import openvino
 
+    openvino = openvino_package()
     kind: Any = nncf.ModelType.TRANSFORMER if job.model in TRANSFORMERS else None
     quantised = nncf.quantize(
         openvino.Core().read_model(target.with_name(EXPORTED)),
@@ -136,8 +137,8 @@ def _openvino_int8(job: Job, target: Path) -> None:
 
 def _openvino_weights(job: Job, target: Path) -> None:
     import nncf
-    import openvino
 
+    openvino = openvino_package()
     model = openvino.Core().read_model(target.with_name(EXPORTED))
     openvino.save_model(nncf.compress_weights(model), target, compress_to_fp16=False)
 

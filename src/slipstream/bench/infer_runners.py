@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from slipstream.bench.infer_contenders import NETWORK, Contender, Engine
 from slipstream.bench.infer_job import Job
+from slipstream.infer.engines.openvino import openvino_package
 
 Run = Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]
 
@@ -66,8 +67,7 @@ def _onnxruntime(contender: Contender, job: Job) -> tuple[Run, str]:
 
 
 def _openvino(contender: Contender, job: Job) -> tuple[Run, str]:
-    import openvino
-
+    openvino = openvino_package()
     settings = {
         "INFERENCE_PRECISION_HINT": contender.hint,
         "PERFORMANCE_HINT": "LATENCY",

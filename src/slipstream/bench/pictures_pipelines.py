@@ -21,6 +21,7 @@ from slipstream.bench.infer_contenders import CONTENDERS
 from slipstream.bench.infer_job import Job
 from slipstream.bench.infer_runners import load as load_engine
 from slipstream.bench.pictures_contenders import PictureContender
+from slipstream.infer.engines.openvino import openvino_package
 
 SIZE, CUT = 256, 224
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
@@ -80,8 +81,7 @@ def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
 
 def _queue(contender: PictureContender, job: Job) -> Stream:
     """As many requests in flight as OpenVINO thinks best for throughput; the caller prepares."""
-    import openvino
-
+    openvino = openvino_package()
     settings = {
         "INFERENCE_PRECISION_HINT": "f32",
         "PERFORMANCE_HINT": "THROUGHPUT",

@@ -43,7 +43,13 @@ def infer_models(
     peer: Annotated[
         list[str] | None, typer.Option(help="Peer; more than once. Default: all that are quick.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="Of each contender, and as many cores.")] = 1,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of each contender, and as many cores; default 1, with --pictures as compiled.",
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 20,
     seconds: Annotated[float, typer.Option(help="Of a turn.")] = 0.2,
     search: Annotated[
@@ -75,7 +81,8 @@ def infer_models(
     """
     if pictures is not None:
         least = parse_accuracy(accuracy)
-        _costs([Path(model) for model in models or ()], pictures, least, price, json_file)
+        packages = tuple(Path(model) for model in models or ())
+        _costs(packages, pictures, least, price, threads, json_file)
         return
     _check_packages()
     from slipstream.bench.infer import InferSpec, measure
@@ -85,7 +92,7 @@ def infer_models(
     spec = InferSpec(
         **chosen,
         peers=tuple(peer or ()),
-        threads=threads,
+        threads=threads or 1,
         rounds=rounds,
         seconds=seconds,
         search_seconds=search,
@@ -118,16 +125,19 @@ def parse_accuracy(text: str) -> tuple[float, float]:
 
 
 def _costs(
-    packages: list[Path],
+    packages: tuple[Path, ...],
     folder: Path,
     least: tuple[float, float],
     price: float,
+    threads: int | None,
     json_file: Path | None,
 ) -> None:
     from slipstream.bench.infer_cost import CostSpec, cost_as_json, cost_table, measure_cost
 
     top1, top5 = least
-    spec = CostSpec(packages=tuple(packages), folder=folder, top1=top1, top5=top5, price=price)
+    spec = CostSpec(
+        packages=packages, folder=folder, top1=top1, top5=top5, price=price, threads=threads
+    )
     with telling("models are loaded") as tell:
         costs = measure_cost(spec, tell)
     make_console(sys.stdout).print(cost_table(spec, costs))

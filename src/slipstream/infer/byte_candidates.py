@@ -123,7 +123,7 @@ def _objections(contest: Contest, trial: Trial, cases: Sequence[Case]) -> str:
 
 
 def _rest(contest: Contest, engine: Engine, cases: Sequence[Case]) -> Precision:
-    """bf16 where the engine has it and it is good enough by itcontest."""
+    """bf16 where the engine has it and it is good enough by itself."""
     halves = (t for t in contest.alive() if t.recipe.precision == "bf16")
     trial = next((t for t in halves if t.recipe.engine == engine.name), None)
     return "bf16" if trial is not None and not _objections(contest, trial, cases) else "fp32"

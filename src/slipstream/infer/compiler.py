@@ -16,7 +16,7 @@ from slipstream.infer.goal import TARGETS, Goal, Target
 from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import this_machine, usable_cores
-from slipstream.infer.outputs import BoxOptions, with_boxes, with_top
+from slipstream.infer.outputs import BoxOptions, with_boxes, with_room, with_top
 from slipstream.infer.package import Accuracy, Check, Manifest, Package, Reading, tensors, write
 from slipstream.infer.pictures import PictureOptions, Reader
 from slipstream.infer.pixels import picture_input, with_pixels
@@ -48,10 +48,11 @@ def compile_model(
     """Compile a model to the fastest form on this machine that is accurate enough.
 
     Args:
-        model: an ONNX file or its bytes, a PyTorch module or exported program, a .pt2 file, or the
-            name of a factory, "package.module:function".
+        model: an ONNX file or its bytes; a PyTorch module, exported program or .pt2 file; a Keras
+            model or file, a SavedModel folder; a file of Caffe, MXNet or Kaldi; or the name of a
+            factory of one of these or of a JAX function, "package.module:function".
         output: the file to write, model.slip by custom. An existing one is replaced.
-        example_inputs: of a module: arrays in the order of its arguments, or by name.
+        example_inputs: of a module or function: arrays in the order of its arguments, or by name.
         shapes: by name, of inputs whose dimensions the model leaves open.
         weights: the file of a model's weights where they are not in the model, net.caffemodel;
             default the one beside it.
@@ -91,6 +92,8 @@ def compile_model(
         imported = replace(imported, graph=graph, module=None)
         reading = _reading(graph, pictures or PictureOptions())
     _reduced(imported.graph, top, boxes)  # what cannot be done is said before the search
+    if top is not None or boxes is not None:  # what the search finds names values as they stay
+        imported = replace(imported, graph=with_room(imported.graph))
     samples = None if data is None else load_data(data, imported.graph, pictures)
     found = search(imported, goal, samples, tell)
     report = _report(imported, goal, found, time.monotonic() - begin)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slipstream.errors import SlipstreamError
 from slipstream.infer.contest import Contest
 from slipstream.infer.engines import Executable, engine_of
 from slipstream.infer.graph import Array
 from slipstream.infer.measure import Run, interleave
+from slipstream.infer.native.precision import storable
 from slipstream.infer.rewrites import Applied, optimise
 from slipstream.infer.trial import Trial
 
@@ -19,8 +19,8 @@ LEAST_SECONDS = 0.2  # for one rewrite's comparison
 def measure_gains(contest: Contest, chosen: Trial, applied: Sequence[Applied]) -> dict[str, float]:
     """Seconds that a call of the chosen candidate takes more without a rewrite, by its name.
 
-    Those that found most come first. Rewrites that the candidate cannot do without are left out,
-    and so are those for which no time was left.
+    Those that found most come first. Rewrites that the candidate cannot do without are left out, as
+    are those without which other values would be bytes, and those for which no time was left.
     """
     found = sorted((item for item in applied if item.matches), key=lambda item: -item.matches)
     if not chosen.recipe.rewrites or chosen.recipe.parts or chosen.executable is None:
@@ -34,22 +34,24 @@ def measure_gains(contest: Contest, chosen: Trial, applied: Sequence[Applied]) -
             break
         contest.say(f"what {item.name} gained is measured")
         other = _without(contest, chosen, item.name)
-        if other is not None:
-            gains[item.name] = _gain(chosen.executable, other, contest.first, each)
+        if other is None or other.executable is None:
+            continue
+        try:
+            gains[item.name] = _gain(chosen.executable, other.executable, contest.first, each)
+        finally:
             other.close()
     return gains
 
 
-def _without(contest: Contest, chosen: Trial, name: str) -> Executable | None:
-    """The candidate on a graph without a rewrite; None where its engine cannot run that."""
+def _without(contest: Contest, chosen: Trial, name: str) -> Trial | None:
+    """The candidate on a graph without a rewrite, made ready if its engine can; None where values
+    that only this graph has would be bytes: nobody knows their ranges."""
     graph, _ = optimise(contest.imported.graph, without=(*contest.goal.without, name))
-    engine = engine_of(chosen.recipe.engine)
-    try:
-        made = engine.prepare(graph, chosen.recipe, contest.goal.threads, None)
-        made.run(contest.first)
-    except (SlipstreamError, RuntimeError, ValueError):
+    if chosen.recipe.ranges and not set(storable(graph)) <= set(storable(contest.rewritten)):
         return None
-    return made
+    other = Trial(chosen.recipe)
+    other.prepare(engine_of(chosen.recipe.engine), graph, contest.goal.threads, contest.first)
+    return other
 
 
 def _gain(

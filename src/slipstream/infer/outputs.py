@@ -59,7 +59,7 @@ def with_top(graph: Graph, count: int) -> Graph:
         )
     if not 1 <= count <= shape[1]:
         raise UsageError(f"top is {count}; allowed: 1 to {shape[1]}")
-    write = _Ending(graph, (LABELS, SCORES))
+    write = _Ending(graph)
     (source,) = write.sources
     k = write.constant("k", np.array([count], np.int64))
     attributes: dict[str, Attribute] = {"axis": 1, "largest": 1, "sorted": 1}
@@ -87,7 +87,7 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
     """
     if not (0 <= options.iou <= 1 and 0 <= options.score <= 1 and options.most >= 1):
         raise UsageError(f"boxes have {options}; allowed: iou and score 0 to 1, most from 1 on")
-    write = _Ending(graph, (BOXES, SCORES, LABELS, COUNTS))
+    write = _Ending(graph)
     shapes = [_shape(graph, name) for name in graph.outputs]
     kinds = {graph.value(name).dtype for name in graph.outputs}
     if kinds != {np.dtype(np.float32)}:
@@ -121,24 +121,33 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
     )
 
 
+def with_room(graph: Graph) -> Graph:
+    """A copy whose own values leave the names of new outputs free.
+
+    Raises UsageError where an input has one of these names.
+    """
+    result = graph.copy()
+    names = [name for name in (BOXES, SCORES, LABELS, COUNTS) if _has(graph, name)]
+    for name in names:
+        if name in graph.inputs:
+            raise UsageError(f"the input {name!r} has the name of a new output; rename it")
+    renamed = {name: result.fresh(f"{name}:all") for name in names}
+    result.rename(renamed)
+    for node in result.nodes:
+        node.outputs = [renamed.get(name, name) for name in node.outputs]
+    result.constants = {renamed.get(name, name): it for name, it in result.constants.items()}
+    result.values = {renamed.get(name, name): it for name, it in result.values.items()}
+    result.outputs = [renamed.get(name, name) for name in graph.outputs]
+    return result
+
+
 class _Ending:
     """Adds nodes behind a copy of a graph, whose own outputs make room for the new names."""
 
-    def __init__(self, graph: Graph, names: tuple[str, ...]) -> None:
-        self.graph = graph.copy()
+    def __init__(self, graph: Graph) -> None:
+        self.graph = with_room(graph)
         self.nodes = self.graph.nodes
-        renamed = {name: self.graph.fresh(f"{name}:all") for name in names if _has(graph, name)}
-        self.graph.rename(renamed)
-        for node in self.nodes:
-            node.outputs = [renamed.get(name, name) for name in node.outputs]
-        for old, new in renamed.items():
-            if old in self.graph.constants:
-                self.graph.constants[new] = self.graph.constants.pop(old)
-            if old in self.graph.values:
-                self.graph.values[new] = self.graph.values.pop(old)
-            if old in self.graph.inputs:
-                raise UsageError(f"the input {old!r} has the name of a new output; rename it")
-        self.sources = [renamed.get(name, name) for name in graph.outputs]
+        self.sources = self.graph.outputs
 
     def __call__(self, op: str, *inputs: str, gives: str = "", **attributes: Attribute) -> str:
         """Add a node; its output's name."""

@@ -35,13 +35,17 @@ class PictureOptions:
             seventh more than the model's input, as 256 is to 224.
         mean: that is subtracted from each channel of 0 to 1, default ImageNet's. One for all, or
             one each.
-        std: by which each is divided then, default ImageNet's. Models that read bytes get
-            neither.
+        std: by which each is divided then, above 0, default ImageNet's. Models that read bytes
+            get neither.
     """
 
     size: int | None = None
     mean: tuple[float, ...] = MEAN
     std: tuple[float, ...] = STD
+
+    def __post_init__(self) -> None:
+        if not all(each > 0 for each in self.std):
+            raise UsageError(f"std is {self.std}; allowed: numbers above 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

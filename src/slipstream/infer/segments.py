@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from slipstream.errors import UnsupportedError
 from slipstream.infer.engines import PRECISIONS, Engine, Executable, Precision, Recipe
 from slipstream.infer.engines.protocol import Part
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.measure import MOST_ROUNDS, interleave
 from slipstream.infer.parts import even_cuts, pieces
 from slipstream.infer.report import Segment
+from slipstream.infer.trial import Trial
 
 MOST_CUTS = 7
 WHOLE_FIELD = 1e9  # every contender is timed to the end, however slow
@@ -45,7 +45,7 @@ def measure_segments(
 
     Args:
         graph: that all contenders run.
-        contenders: the first must be able to run every part that another one runs.
+        contenders: those that cannot run a part are not in its times.
         threads: of each.
         inputs: of the graph.
         seconds: for all measurements; making parts ready comes on top.
@@ -57,20 +57,24 @@ def measure_segments(
     values = dict(inputs)
     for piece, end in zip(pieces(graph, ends), [*ends, ""], strict=True):
         tell(f"parts are timed: {len(found) + 1} of {len(ends) + 1}")
-        ready = {item.title: made for item in contenders if (made := _ready(item, piece, threads))}
+        given = {name: values[name] for name in piece.inputs}
+        trials = [_ready(item, piece, threads, given) for item in contenders]
+        ready = {
+            item.title: trial.executable
+            for item, trial in zip(contenders, trials, strict=True)
+            if trial.executable is not None
+        }
         if not ready:
             return []
-        given = {name: values[name] for name in piece.inputs}
         runs = {title: _run(executable, given) for title, executable in ready.items()}
         timings = interleave(
             runs, seconds / (len(ends) + 1), most_rounds=MOST_ROUNDS, final=WHOLE_FIELD
         )
-        found.append(
-            Segment(end=end, ms={title: item.median * 1e3 for title, item in timings.items()})
-        )
+        ms = {title: item.median * 1e3 for title, item in timings.items()}
+        found.append(Segment(end=end, ms=ms))
         values.update(next(iter(ready.values())).run(given))
-        for executable in ready.values():
-            executable.close()
+        for trial in trials:
+            trial.close()
     return found
 
 
@@ -89,12 +93,11 @@ def best_parts(segments: Sequence[Segment], contenders: Sequence[Contender]) -> 
     return Recipe(engine="split", precision=precision, parts=parts)
 
 
-def _ready(contender: Contender, piece: Graph, threads: int) -> Executable | None:
-    """None where the contender has nothing for this part."""
-    try:
-        return contender.engine.prepare(piece, contender.recipe, threads, None)
-    except UnsupportedError:
-        return None
+def _ready(contender: Contender, piece: Graph, threads: int, inputs: Mapping[str, Array]) -> Trial:
+    """Without an executable where the contender has nothing for this part."""
+    trial = Trial(contender.recipe)
+    trial.prepare(contender.engine, piece, threads, inputs)
+    return trial
 
 
 def _run(executable: Executable, inputs: Mapping[str, Array]) -> Callable[[], object]:

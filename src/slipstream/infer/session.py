@@ -123,7 +123,7 @@ class Model:
         Returns: an iterator over the results, in the order of the items. They belong to the caller.
         Closing it (`del`, `.close()`, leaving a generator) ends its threads.
 
-        The first stream of a model measures for two seconds how the cores are best shared: all for
+        The first stream of a model measures for some seconds how the cores are best shared: all for
         one run after another, or one for each of several runs, which takes more memory.
         """
         cores = usable_cores()
@@ -141,7 +141,7 @@ class Model:
         return preloaded(stages, items, errors, threads=threads, runs=sharing.runs, depth=depth)
 
     def close(self) -> None:
-        """Wait for calls that were submitted, and give all memory back. Streams have to be closed
+        """Wait for calls that were submitted, and let go of the engine. Streams have to be closed
         before."""
         if not self._is_closed:
             self._is_closed = True

@@ -98,7 +98,7 @@ def _attempt(index: int, work: Callable[[], Any]) -> Any:
     """What `work` returns, or the ItemError of what it raises."""
     try:
         return work()
-    except Exception as error:  # noqa: BLE001  # of engines, decoders, the caller's code
+    except BaseException as error:  # noqa: BLE001  # of engines, decoders, the caller's code
         return ItemError(index, error)
 
 
@@ -202,7 +202,11 @@ class _Team(Generic[Buffer]):
             self.is_taking = False
             buffer = self.free.pop() if self.free else None
             self.changed.notify_all()
-        buffer = self.stages.buffer() if buffer is None else buffer
+        made: Any = _attempt(index, self.stages.buffer) if buffer is None else buffer
+        if isinstance(made, ItemError):
+            self._finish(index, None, made)
+            return
+        buffer = made
         inputs = _attempt(index, lambda: self.stages.prepare(item, buffer))
         if isinstance(inputs, ItemError):
             self._finish(index, buffer, inputs)
@@ -217,8 +221,9 @@ class _Team(Generic[Buffer]):
             self.running -= 1
         self._finish(ready.index, ready.buffer, result)
 
-    def _finish(self, index: int, buffer: Buffer, result: Any) -> None:
+    def _finish(self, index: int, buffer: Buffer | None, result: Any) -> None:
         with self.changed:
-            self.free.append(buffer)
+            if buffer is not None:
+                self.free.append(buffer)
             self.results[index] = result
             self.changed.notify_all()

@@ -16,6 +16,7 @@ from slipstream.infer.engines.standard import SMALLEST_MATRIX, onnx_bytes
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.measure import Timing
 from slipstream.infer.mixture import Case
+from slipstream.infer.parts import pieces
 from slipstream.infer.report import Candidate, State
 
 BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2, "int8": 1, "int8-weights": 1}
@@ -162,6 +163,10 @@ class Reference:
 
 def weights_bytes(graph: Graph, recipe: Recipe) -> int:
     """Bytes of the graph's constants when a recipe says which products are of bytes."""
+    if recipe.parts:
+        graphs = pieces(graph, [part.end for part in recipe.parts[:-1]])
+        each = zip(graphs, recipe.parts, strict=True)
+        return sum(weights_bytes(piece, part.recipe) for piece, part in each)
     mixed = {
         name
         for node in graph.nodes

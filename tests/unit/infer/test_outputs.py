@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.errors import UsageError
 from slipstream.infer.engines import ENGINES, Recipe
-from slipstream.infer.outputs import BoxOptions, with_boxes, with_top
+from slipstream.infer.outputs import BoxOptions, with_boxes, with_room, with_top
 
 ENGINE_NAMES = ["onnxruntime", "openvino", "native"]
 
@@ -199,3 +199,19 @@ def test_our_kernels_leave_boxes_to_others(build, random):
 def test_what_is_no_boxes_is_described(build, text, options, message):
     with pytest.raises(UsageError, match=message):
         with_boxes(build(text), options)
+
+
+def test_values_inside_keep_the_names_that_a_recipe_has(build, random, tmp_path):
+    """An inner value was renamed after the search, and ranges and ends named what it was before."""
+    graph = build(
+        """(float[1,3,8,8] x) => (float[1,16] y) {
+            scores = Conv <pads=[1,1,1,1]> (x, w) r = Relu(scores) labels = GlobalAveragePool(r)
+            y = Flatten(labels)
+        }""",
+        w=random.standard_normal((16, 3, 3, 3)),
+    )
+    given = with_room(graph)
+    assert {"scores", "labels"}.isdisjoint(given.producers())
+    reduced = with_top(given, 3)
+    inner = {name for node in given.nodes for name in node.outputs}
+    assert inner <= {name for node in reduced.nodes for name in node.outputs}

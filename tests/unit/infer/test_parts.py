@@ -17,6 +17,7 @@ from slipstream.infer.report import Segment
 from slipstream.infer.rewrites import optimise
 from slipstream.infer.search import search
 from slipstream.infer.segments import Contender, best_parts, measure_segments
+from slipstream.infer.trial import weights_bytes
 
 TEXT = """(float[1,3,8,8] x, float[1,8,8,8] late) => (float[1,5] y) {
     a = Conv <pads=[1,1,1,1]> (x, w) b = Relu(a)
@@ -204,3 +205,17 @@ def test_a_package_of_parts_can_be_loaded(compiled, plain, feeds, tmp_path):
     write(path, type(package)(manifest, package.graph, package.report, package.check, {}))
     with load(path) as model, load(compiled) as whole:
         np.testing.assert_allclose(model(image), whole(image), rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_parts_are_those_of_their_recipes(plain):
+    rewritten, _ = optimise(plain)
+    end = cuts(rewritten)[0]
+    whole = [Recipe(engine="native", precision=each) for each in ("fp32", "bf16")]
+    halves = Recipe(engine="split", parts=tuple(Part(end=e, recipe=whole[1]) for e in (end, "")))
+    assert weights_bytes(rewritten, halves) == weights_bytes(rewritten, whole[1])
+    mixed = Recipe(
+        engine="split",
+        parts=(Part(end=end, recipe=whole[0]), Part(end="", recipe=whole[1])),
+    )
+    sizes = [weights_bytes(rewritten, each) for each in (whole[1], mixed, whole[0])]
+    assert sizes == sorted(sizes)

@@ -101,3 +101,24 @@ def test_an_operand_that_is_no_picture_keeps_its_layout(build, rewritten):
         w=WEIGHT,
     )
     assert "channels-first" not in rewritten(graph).matches
+
+
+def test_axes_of_slices_keep_their_dtype(between):
+    """int32 beside int64 is no ONNX."""
+    ends = {name: np.array(value, np.int32) for name, value in SLICED.items()}
+    outcome = between("y = Slice(x, starts, ends, axes)", **ends)
+    assert sum(node.op == "Transpose" for node in outcome.graph.nodes) == 2
+
+
+SLICED = {"starts": [1, 0], "ends": [4, 5], "axes": [1, 2]}
+
+
+def test_a_constant_of_more_dimensions_stays(build, rewritten):
+    graph = build(
+        """(float[1,4,5,6] x) => (float[a,b,c,d,e] y) {
+            c = Conv(x, w) t = Transpose<perm=[0,2,3,1]>(c) y = Add(t, one)
+        }""",
+        w=WEIGHT,
+        one=np.ones((1, 1, 1, 1, 1), np.float32),
+    )
+    assert rewritten(graph).graph.shape("y") == (1, 1, 5, 6, 4)

@@ -211,3 +211,28 @@ def test_several_streams_at_a_time_do_not_disturb_each_other():
     for reader in readers:
         reader.join()
     assert all(numbers == [n * 10 for n in range(300)] for numbers in found.values())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_buffer_that_cannot_be_made_is_an_error_of_its_item(shape):
+    """It was the end of a thread, and whoever waited for the result waited for ever."""
+
+    def make():
+        raise MemoryError("no room")
+
+    stages = Stages(buffer=make, prepare=lambda item, buffer: item, run=lambda number: number)
+    threads, runs, depth = shape
+    stream = preloaded(stages, range(3), "yield", threads=threads, runs=runs, depth=depth)
+    found = list(stream)
+    assert [(error.index, "no room" in str(error)) for error in found] == [
+        (number, True) for number in range(3)
+    ]
+
+
+def test_a_stage_that_wants_to_leave_python_is_an_error_of_its_item():
+    def leave(number):
+        raise SystemExit(number)
+
+    stages = Stages(buffer=list, prepare=lambda item, buffer: item, run=leave)
+    found = list(preloaded(stages, range(2), "yield", threads=2, runs=1, depth=3))
+    assert [error.index for error in found] == [0, 1]

@@ -12,6 +12,7 @@ from typing import Any
 
 from slipstream.bench.pretrained.case import Array, Inputs, Module, Run
 from slipstream.infer import onnx_file
+from slipstream.infer.engines.openvino import openvino_package
 from slipstream.infer.importers.torch_modules import export
 
 
@@ -43,7 +44,7 @@ def openvino(model: bytes, example: Inputs, threads: int) -> Run:
     Raises:
         RuntimeError: it cannot.
     """
-    import openvino as engine
+    engine = openvino_package()
 
     core = engine.Core()
     read: Any = core.read_model(model)

@@ -46,14 +46,14 @@ class OpenVino:
 
     def precisions(self) -> tuple[Precision, ...]:
         """bf16 only where the processor has it."""
-        able = _package().Core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+        able = openvino_package().Core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
         narrow: tuple[Precision, ...] = ("bf16",) if "BF16" in able else ()
         return ("fp32", *narrow, "int8", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
         """See `Engine`. A compiled model in the cache is taken if all that it depends on is alike:
         OpenVINO's version, recipe and threads."""
-        core = _package().Core()
+        core = openvino_package().Core()
         settings = _settings(recipe, threads)
         blob = None if cache is None else cache / _blob_name(recipe, threads)
         given = _read(blob)
@@ -72,7 +72,7 @@ class OpenVino:
         return executable
 
 
-def _package() -> Any:
+def openvino_package() -> Any:
     """The package without its telemetry, which forks and sends to the network when it is imported.
 
     OpenVINO has something in its place for where that package is not installed.

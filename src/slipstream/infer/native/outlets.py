@@ -24,6 +24,8 @@ def channels_last(graph: Graph) -> Graph:
         reshape = producers.get(transpose.inputs[0])
         if reshape is None or reshape.op != "Reshape" or len(uses[reshape.output]) > 1:
             continue
+        if reshape.output in result.outputs:
+            continue
         before, cut = result.shape(reshape.inputs[0]), result.shape(reshape.output)
         if before is None or cut is None or len(before) != 4 or not _is_cut(before, cut):
             continue

@@ -66,10 +66,10 @@ class _Moved:
         return self._reshaped(name)
 
     def _constant(self, name: str, array: Array) -> str | None:
-        if array.size == 1:
-            return name if array.ndim == 0 else self._new(array.reshape(()))
         if array.ndim > len(self.order):
             return None
+        if array.size == 1:
+            return name if array.ndim == 0 else self._new(array.reshape(()))
         whole = array.reshape((1,) * (len(self.order) - array.ndim) + array.shape)
         return self._new(np.ascontiguousarray(whole.transpose(_inverse(self.order))))
 
@@ -183,7 +183,7 @@ def _slice(moved: _Moved) -> Replacement:
     array, inner = moved.editor.constant(over), moved.inner(data)
     if array is None or inner is None:
         return None
-    renamed = np.array([moved.order[axis] for axis in array.tolist()], np.int64)
+    renamed = np.array([moved.order[axis] for axis in array.tolist()], array.dtype)
     name = moved.editor.add_constant(f"{moved.node.output}_axes", renamed)
     return moved.placed([inner, starts, ends, name, *steps])
 

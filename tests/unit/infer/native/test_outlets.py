@@ -142,3 +142,10 @@ def test_ranges_of_what_is_joined_become_one(sketch):
     found = joined(graph, {first: (-1.0, 2.0), second: (0.0, 5.0), y: (-1.0, 4.0), x: (0, 1)})
     assert found == {first: (-1.0, 5.0), second: (-1.0, 5.0), y: (-1.0, 5.0), x: (0, 1)}
     assert joined(graph, {first: (-1.0, 2.0)}) == {first: (-1.0, 2.0)}
+
+
+def test_heads_whose_parts_are_outputs_too_stay(computes, sketch):
+    x = sketch.conv(sketch.input(2, 16, 4, 5), 21)
+    cut = sketch("Reshape", x, sketch.constant(np.array([2, 3, 7, 4, 5])))
+    y = sketch("Transpose", cut, perm=[0, 1, 3, 4, 2])
+    computes(channels_last(sketch.done(cut, y)))
