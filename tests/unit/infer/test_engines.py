@@ -16,6 +16,7 @@ from slipstream.infer.engines import ENGINES, Recipe, engine_of
 from slipstream.infer.engines.onnxruntime import plain_session
 from slipstream.infer.engines.standard import compress_weights, onnx_bytes
 from slipstream.infer.native.precision import storable
+from slipstream.infer.onnx_file import to_model
 from slipstream.infer.quantize.observe import observe
 from slipstream.infer.rewrites import optimise
 
@@ -169,3 +170,26 @@ def test_openvino_reports_nothing_to_anybody():
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["None"]
+
+
+def test_signals_still_come_after_models_of_openvino_have_gone(net, tmp_path):
+    """Plugins that ended in another order than the opposite left a freed stack for signals."""
+    model = tmp_path / "net.onnx"
+    model.write_bytes(to_model(net).SerializeToString())
+    script = f"""
+import gc, signal, sys
+from slipstream.infer import onnx_file
+from slipstream.infer.engines import Recipe, engine_of
+
+graph = onnx_file.read({str(model)!r})
+recipe = Recipe(engine="openvino", rewrites=False)
+made = [engine_of("openvino").prepare(graph, recipe, 1, None) for _ in range(3)]
+while made:
+    made.pop(0).close()
+    gc.collect()
+filled = [bytearray(10**6) for _ in range(200)]
+signal.signal(signal.SIGUSR1, lambda *_: print("it came"))
+signal.raise_signal(signal.SIGUSR1)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "it came\n"), done.stderr

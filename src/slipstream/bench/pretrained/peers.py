@@ -12,7 +12,7 @@ from typing import Any
 
 from slipstream.bench.pretrained.case import Array, Inputs, Module, Run
 from slipstream.infer import onnx_file
-from slipstream.infer.engines.openvino import openvino_package
+from slipstream.infer.engines.openvino import openvino_core
 from slipstream.infer.importers.torch_modules import export
 
 
@@ -44,9 +44,7 @@ def openvino(model: bytes, example: Inputs, threads: int) -> Run:
     Raises:
         RuntimeError: it cannot.
     """
-    engine = openvino_package()
-
-    core = engine.Core()
+    core = openvino_core()
     read: Any = core.read_model(model)
     read.reshape({name: list(array.shape) for name, array in example.items()})
     settings = {

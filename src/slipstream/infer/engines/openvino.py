@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import itertools
@@ -33,6 +34,7 @@ PLACES = (
 )  # how lines begin that are for developers
 LONGEST_REASON = 300
 FIRST_CALL = threading.Lock()
+MAKING = threading.Lock()
 
 
 class OpenVino:
@@ -46,14 +48,14 @@ class OpenVino:
 
     def precisions(self) -> tuple[Precision, ...]:
         """bf16 only where the processor has it."""
-        able = openvino_package().Core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+        able = openvino_core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
         narrow: tuple[Precision, ...] = ("bf16",) if "BF16" in able else ()
         return ("fp32", *narrow, "int8", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
         """See `Engine`. A compiled model in the cache is taken if all that it depends on is alike:
         OpenVINO's version, recipe and threads."""
-        core = openvino_package().Core()
+        core = openvino_core()
         settings = _settings(recipe, threads)
         blob = None if cache is None else cache / _blob_name(recipe, threads)
         given = _read(blob)
@@ -70,6 +72,22 @@ class OpenVino:
         with FIRST_CALL:
             executable.run({name: _zeros(value) for name, value in graph.inputs.items()})
         return executable
+
+
+def openvino_core() -> Any:
+    """The only one of this process, which is never let go.
+
+    Each one's CPU plugin gives the thread an alternate stack for signals, and the one before it
+    back at its end. If they do not end in the opposite order, the thread is left with a stack that
+    was freed, and the next signal ends the process (OpenVINO 2026.4.1).
+    """
+    with MAKING:
+        return _core()
+
+
+@functools.cache
+def _core() -> Any:
+    return openvino_package().Core()
 
 
 def openvino_package() -> Any:
