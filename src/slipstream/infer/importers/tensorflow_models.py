@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import warnings
 from collections import Counter
@@ -34,6 +35,7 @@ from slipstream.infer.importers.tensorflow_reader import Reader
 
 KERAS_FILES = (".h5", ".hdf5", ".keras")
 STDERR = 2
+NUMBERS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +163,11 @@ def _is_keras(source: Any) -> bool:
 def _of_saved(signatures: Mapping[str, Any], what: str) -> _Signature:
     if "serving_default" in signatures or len(signatures) == 1:
         function = signatures.get("serving_default") or next(iter(signatures.values()))
-        specs = dict(function.structured_input_signature[1])
+        specs = _ordered(function.structured_input_signature[1])
         names = list(specs)
 
         def call(*tensors: Any) -> Any:
-            return function(**dict(zip(names, tensors, strict=True)))
+            return _ordered(function(**dict(zip(names, tensors, strict=True))))
 
         return _of_specs(specs, call)
     raise UsageError(
@@ -287,6 +289,16 @@ def _flat(tree: Any, names: Sequence[str]) -> dict[str, Any]:
         several = [f"output_{at}" for at in range(len(leaves))]
         names = ["output"] if len(leaves) == 1 else several
     return dict(zip(names, leaves, strict=True))
+
+
+def _ordered(items: Mapping[str, Any]) -> dict[str, Any]:
+    """By name, numbers in it by their size: a signature of a SavedModel has another order each time
+    that it is loaded."""
+
+    def place(name: str) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in NUMBERS.split(name)]
+
+    return {name: items[name] for name in sorted(items, key=place)}
 
 
 def _distinct(names: Any) -> list[str]:
