@@ -9,9 +9,8 @@ with at least the signal to noise of the fastest peer. Nothing else should run o
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from slipstream.bench.infer_contenders import (
     obstacle,
 )
 from slipstream.bench.infer_job import DISTURBED, Job, Timed
-from slipstream.bench.infer_models import find_model, folder_name
+from slipstream.bench.infer_models import find_model, model_folder
 from slipstream.bench.infer_prepare import SECONDS
 from slipstream.bench.infer_processes import Contestant, ProcessError, cores_of, run_to_end
 from slipstream.bench.infer_samples import HELD_OUT, JUDGING, SampleSet
@@ -132,23 +131,11 @@ def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
     notes: dict[str, None] = {}
     results: list[ModelResult] = []
     for name in spec.models:
-        with _folder(spec, name) as folder, ExitStack() as stack:
+        with model_folder(spec.cache, name) as folder, ExitStack() as stack:
             trial = _Trial(spec, name, folder, cores, tell, stack)
             results.append(trial.result())
             notes.update(dict.fromkeys(trial.notes))
     return InferReport(spec=spec, peaks=peaks, results=tuple(results), notes=tuple(notes))
-
-
-@contextmanager
-def _folder(spec: InferSpec, model: str) -> Generator[Path]:
-    """A model's files: kept in the cache, or removed after it was measured."""
-    if spec.cache is not None:
-        folder = spec.cache / folder_name(model)
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="slipstream-infer-") as name:
-        yield Path(name)
 
 
 @dataclass

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -32,6 +35,18 @@ def find_model(name: str) -> ZooModel:
     if not isinstance(found, ZooModel):
         raise UsageError(f"{name} is a {type(found).__name__}; it has to be a ZooModel")
     return found
+
+
+@contextmanager
+def model_folder(cache: Path | None, name: str) -> Generator[Path]:
+    """A model's files: kept in the cache where there is one, or removed after it was measured."""
+    if cache is None:
+        with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as temporary:
+            yield Path(temporary)
+        return
+    folder = cache / folder_name(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
 
 
 def folder_name(name: str) -> str:

@@ -37,15 +37,15 @@ def main(text: str) -> None:
     run, detail = load(CONTENDERS[job.contender], job)
     run(first)
     seconds = time.perf_counter() - begin
-    _answer(answers, {"load_seconds": seconds, "detail": detail})
+    answer(answers, {"load_seconds": seconds, "detail": detail})
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")
         if command == "compare":
-            _answer(answers, {"snr_db": _compared(run, Path(job.folder), argument)})
+            answer(answers, {"snr_db": _compared(run, Path(job.folder), argument)})
         elif command == "turn":
-            _answer(answers, {"seconds": turn(run, first, float(argument))})
+            answer(answers, {"seconds": turn(run, first, float(argument))})
         elif command == "memory":
-            _answer(answers, {"peak_bytes": peak_bytes()})
+            answer(answers, {"peak_bytes": peak_bytes()})
 
 
 def _compared(run: Run, folder: Path, name: str) -> float:
@@ -82,7 +82,8 @@ def peak_bytes() -> int:
     return next((int(words[1]) * 1024 for words in lines), 0)
 
 
-def _answer(stream: Any, content: dict[str, Any]) -> None:
+def answer(stream: Any, content: dict[str, Any]) -> None:
+    """Write a line that the benchmark reads."""
     stream.write(json.dumps(content) + "\n")
 
 

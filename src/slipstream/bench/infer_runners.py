@@ -13,11 +13,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from slipstream.bench.infer_calls import Run, of_onnxruntime, of_openvino, of_ours
 from slipstream.bench.infer_contenders import NETWORK, Contender, Engine
 from slipstream.bench.infer_job import Job
-from slipstream.infer.engines.openvino import openvino_package
-
-Run = Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]
+from slipstream.infer.engines.openvino import openvino_core
 
 
 def load(contender: Contender, job: Job) -> tuple[Run, str]:
@@ -53,36 +52,12 @@ def _pytorch(contender: Contender, job: Job) -> tuple[Run, str]:
 
 
 def _onnxruntime(contender: Contender, job: Job) -> tuple[Run, str]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = job.threads
-    # Its threads would spin on while others have their turn.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    session: Any = onnxruntime.InferenceSession(
-        str(Path(job.folder, contender.file)), options, providers=["CPUExecutionProvider"]
-    )
-    names = [output.name for output in session.get_outputs()]
-    return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True)), ""
+    return of_onnxruntime(str(Path(job.folder, contender.file)), job.threads), ""
 
 
 def _openvino(contender: Contender, job: Job) -> tuple[Run, str]:
-    openvino = openvino_package()
-    settings = {
-        "INFERENCE_PRECISION_HINT": contender.hint,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_NUM_THREADS": job.threads,
-    }
-    compiled: Any = openvino.Core().compile_model(Path(job.folder, contender.file), "CPU", settings)
-    request = compiled.create_infer_request()
-    names = [output.get_any_name() for output in compiled.outputs]
-
-    def run(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        request.infer(inputs, share_inputs=True)
-        tensors = (request.get_output_tensor(number) for number in range(len(names)))
-        return dict(zip(names, (tensor.data for tensor in tensors), strict=True))
-
-    return run, ""
+    file = Path(job.folder, contender.file)
+    return of_openvino(openvino_core(), file, job.threads, contender.hint), ""
 
 
 def _slipstream(contender: Contender, job: Job) -> tuple[Run, str]:
@@ -90,13 +65,7 @@ def _slipstream(contender: Contender, job: Job) -> tuple[Run, str]:
 
     model = infer.load(Path(job.folder, contender.file), job.threads, check=False)
     recipe = model.manifest.recipe
-    names = [output.name for output in model.manifest.outputs]
-
-    def run(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        found = model(inputs)
-        return found if isinstance(found, dict) else {names[0]: found}
-
-    return run, f"{recipe.engine} {recipe.precision}"
+    return of_ours(model), f"{recipe.engine} {recipe.precision}"
 
 
 _LOADERS: Mapping[Engine, Callable[[Contender, Job], tuple[Run, str]]] = {

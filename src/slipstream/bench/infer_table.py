@@ -78,7 +78,7 @@ def _measured(report: InferReport, result: ModelResult) -> Table:
         collapse_padding=True,
         title=(
             f"{result.model}: {result.flops / 1e9:.2f} GFLOP, batch 1 on"
-            f" {_cores(report.spec.threads)}"
+            f" {cores_in_words(report.spec.threads)}"
         ),
         title_justify="left",
     )
@@ -160,7 +160,8 @@ def _yes_or_no(holds: bool) -> str:
     return "yes" if holds else "no"
 
 
-def _cores(threads: int) -> str:
+def cores_in_words(threads: int) -> str:
+    """Returns "one core", or their number."""
     return "one core" if threads == 1 else f"{threads} cores"
 
 

@@ -9,9 +9,8 @@ one run. Nothing else should run on the machine.
 from __future__ import annotations
 
 import statistics
-import tempfile
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from slipstream.bench.infer_contenders import CONTENDERS as ENGINES
 from slipstream.bench.infer_contenders import EXPORTED, obstacle
 from slipstream.bench.infer_job import Job
-from slipstream.bench.infer_models import folder_name
+from slipstream.bench.infer_models import model_folder
 from slipstream.bench.infer_prepare import SECONDS
 from slipstream.bench.infer_processes import Contestant, ProcessError, cores_of, run_to_end
 from slipstream.bench.pictures_contenders import CONTENDERS, PACKAGE, PictureContender, Task
@@ -188,25 +187,13 @@ def measure(spec: PicturesSpec, tell: Tell = lambda text: None) -> PicturesRepor
     rows: list[Row] = []
     notes: list[str] = []
     for model in spec.models:
-        with _folder(spec, model) as folder:
+        with model_folder(spec.cache, model) as folder:
             trial = _Trial(spec, model, folder, tell)
             trial.prepare()
             for task in spec.tasks:
                 rows.extend(trial.rows(task))
             notes.extend(trial.notes)
     return PicturesReport(spec=spec, rows=tuple(rows), notes=tuple(notes))
-
-
-@contextmanager
-def _folder(spec: PicturesSpec, model: str) -> Generator[Path]:
-    """A model's files: kept in the cache, or removed after it was measured."""
-    if spec.cache is not None:
-        folder = spec.cache / folder_name(model)
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="slipstream-pictures-") as name:
-        yield Path(name)
 
 
 @dataclass

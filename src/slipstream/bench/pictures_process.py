@@ -9,16 +9,15 @@ that it was started on.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from slipstream.bench.infer_job import Job
+from slipstream.bench.infer_process import answer
 from slipstream.bench.pictures_contenders import CONTENDERS
 from slipstream.bench.pictures_pipelines import Stream, load
 
@@ -36,15 +35,15 @@ def main(text: str) -> None:
     begin = time.perf_counter()
     stream, detail = load(contender, job)
     next(iter(stream(files[:1])))
-    _answer(answers, {"load_seconds": time.perf_counter() - begin, "detail": detail})
+    answer(answers, {"load_seconds": time.perf_counter() - begin, "detail": detail})
     turn = single_turn if contender.task == "latency" else stream_turn
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")
         if command == "labels":
-            _answer(answers, {"labels": list(stream(files))})
+            answer(answers, {"labels": list(stream(files))})
         elif command == "turn":
             seconds, cpu_seconds = turn(stream, files, float(argument))
-            _answer(answers, {"seconds": seconds, "cpu_seconds": cpu_seconds})
+            answer(answers, {"seconds": seconds, "cpu_seconds": cpu_seconds})
 
 
 def single_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
@@ -79,10 +78,6 @@ def _until(end: float, files: Iterable[bytes]) -> Iterator[bytes]:
         yield data
         if time.perf_counter() >= end:
             return
-
-
-def _answer(stream: Any, content: dict[str, Any]) -> None:
-    stream.write(json.dumps(content) + "\n")
 
 
 if __name__ == "__main__":

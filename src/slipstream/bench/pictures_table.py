@@ -8,6 +8,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from slipstream.bench.infer_table import cores_in_words
 from slipstream.bench.pictures import CORES, PicturesReport, Row, Task
 from slipstream.bench.result import environment, environment_line
 from slipstream.infer.machine import this_machine
@@ -60,7 +61,7 @@ def as_json(report: PicturesReport) -> dict[str, Any]:
 
 
 def _measured(model: str, task: Task, rows: list[Row]) -> Table:
-    cores = "one core" if CORES[task] == 1 else f"{CORES[task]} cores"
+    cores = cores_in_words(CORES[task])
     shown = Table(box=box.SIMPLE_HEAD, title=f"{model}: {task} on {cores}", title_justify="left")
     shown.add_column("by", no_wrap=True)
     for heading in ("ms", "from-to", "CPU ms", "pictures/s", "labels", "load"):

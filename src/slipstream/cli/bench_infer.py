@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.bench_show import telling, write
+from slipstream.cli.bench_show import show, telling, write
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.lab.display import make_console, stderr_console
+from slipstream.lab.display import make_console
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -100,12 +100,7 @@ def infer_models(
     )
     with telling("the first model is made ready") as tell:
         report = measure(spec, tell)
-    for note in report.notes:
-        stderr_console().print(note, style="dim", markup=False)
-    for table in tables(report):
-        make_console(sys.stdout).print(table)
-    make_console(sys.stdout).print(caption(report), style="dim", highlight=False)
-    write(json_file, as_json(report))
+    show(report.notes, tables(report), caption(report), json_file, as_json(report))
 
 
 def parse_accuracy(text: str) -> tuple[float, float]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from slipstream.cli.bench_show import telling, write
+from slipstream.cli.bench_show import show, telling
 from slipstream.errors import UnsupportedError
-from slipstream.lab.display import make_console, stderr_console
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -74,9 +72,4 @@ def bench_pictures(
     )
     with telling("the first model is made ready") as tell:
         report = measure(spec, tell)
-    for note in report.notes:
-        stderr_console().print(note, style="dim", markup=False)
-    for table in tables(report):
-        make_console(sys.stdout).print(table)
-    make_console(sys.stdout).print(caption(report), style="dim", highlight=False)
-    write(json_file, as_json(report))
+    show(report.notes, tables(report), caption(report), json_file, as_json(report))

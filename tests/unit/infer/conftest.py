@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,10 @@ from slipstream.infer.onnx_file import from_model, to_model
 from slipstream.infer.rewrites import expand, optimise
 
 UNKNOWN_SIZE = 3  # of dimensions that have only a name
+# What a number in a damaged file becomes.
+NUMBERS = [
+    *(b"0", b"-1", b"-3", b"7", b"1000", b"1000000", b"2147483648", b"1" * 30, b"1e300", b"nan"),
+]
 TOLERANCE = 1e-5  # of the largest element
 
 Build = Callable[..., Graph]
@@ -52,6 +57,26 @@ class Outcome:
 def random() -> np.random.Generator:
     """The same numbers each time."""
     return np.random.default_rng(5)
+
+
+@pytest.fixture
+def damaged(random: np.random.Generator) -> Callable[[bytes], bytes]:
+    """Makes of a file one that is cut, has other numbers, or a few bytes changed."""
+
+    def damage(data: bytes) -> bytes:
+        way = random.random()
+        if way < 0.25:
+            return data[: random.integers(len(data))]
+        if way < 0.6:
+            found = list(re.finditer(rb"\d+(\.\d+)?", data))
+            number = found[random.integers(len(found))]
+            return data[: number.start()] + random.choice(NUMBERS) + data[number.end() :]
+        changed = bytearray(data)
+        for place in random.integers(len(data), size=random.integers(1, 5)):
+            changed[place] = random.integers(256)
+        return bytes(changed)
+
+    return damage
 
 
 @pytest.fixture(scope="session")

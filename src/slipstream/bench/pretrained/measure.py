@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream import infer
+from slipstream.bench.infer_calls import of_onnxruntime, of_ours
 from slipstream.bench.pretrained.case import (
-    Array,
     Inputs,
     Module,
     Pretrained,
@@ -17,7 +17,7 @@ from slipstream.bench.pretrained.case import (
     Sample,
     Task,
 )
-from slipstream.bench.pretrained.peers import onnx_of, onnxruntime, openvino
+from slipstream.bench.pretrained.peers import onnx_of, openvino
 from slipstream.infer.measure import interleave
 from slipstream.infer.report import Report
 
@@ -74,8 +74,8 @@ def measure(model: Pretrained, *, seconds: float, threads: int = 1, is_short: bo
         path = Path(folder, "model.slip")
         report = _compiled(model, source, task, path, seconds, threads)
         with infer.load(path, threads) as ours:
-            run = _by_name(ours)
-            plain = onnxruntime(original, threads)
+            run = of_ours(ours)
+            plain = of_onnxruntime(original, threads)
             runs: dict[str, Run] = {OURS: run, ORT: plain}
             troubles: dict[str, str] = {}
             try:
@@ -106,16 +106,6 @@ def _compiled(
         seconds=seconds,
         threads=threads,
     )
-
-
-def _by_name(model: infer.Model) -> Run:
-    names = [output.name for output in model.manifest.outputs]
-
-    def run(inputs: Inputs) -> Mapping[str, Array]:
-        found = model(inputs)
-        return found if isinstance(found, dict) else {names[0]: found}
-
-    return run
 
 
 def _timed(runs: Mapping[str, Run], example: Inputs, seconds: float) -> dict[str, float]:

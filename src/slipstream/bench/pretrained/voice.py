@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from slipstream.bench.infer_calls import of_onnxruntime
 from slipstream.bench.pretrained.case import Array, Inputs, Pretrained, Run, Sample, Task
 from slipstream.bench.pretrained.packages import package_file
-from slipstream.bench.pretrained.peers import onnxruntime
 from slipstream.errors import UsageError
 
 FOLDER = Path("/usr/share/pocketsphinx/test/data")
@@ -148,7 +148,7 @@ def _halves(is_short: bool) -> tuple[Talk, Talk]:
 
 def _each_moment(is_short: bool) -> Task:
     first, held_out = _halves(is_short)
-    runs = _by_moments(onnxruntime(_moments_model().read_bytes(), 1), first.sound)
+    runs = _by_moments(of_onnxruntime(_moments_model().read_bytes(), 1), first.sound)
     samples: list[Sample] = [inputs for inputs, _ in runs]
 
     def judge(run: Run) -> float:
@@ -160,9 +160,8 @@ def _each_moment(is_short: bool) -> Task:
 
 def _many_moments(is_short: bool) -> Task:
     first, held_out = _halves(is_short)
-    samples: list[Sample] = [
-        inputs for inputs, _ in _by_spans(onnxruntime(_spans_model().read_bytes(), 1), first.sound)
-    ]
+    run = of_onnxruntime(_spans_model().read_bytes(), 1)
+    samples: list[Sample] = [inputs for inputs, _ in _by_spans(run, first.sound)]
 
     def judge(run: Run) -> float:
         found = np.concatenate([span for _, span in _by_spans(run, held_out.sound)])

@@ -11,16 +11,38 @@ the value itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from onnx import helper
 
+from slipstream.errors import UsageError
 from slipstream.infer.graph import Array
 from slipstream.infer.importers.builder import Builder
 
 WIDE = ("float32", "int32", "int64")  # dtypes that every engine computes with
+
+
+class Options(Protocol):
+    """What a layer's options say, in any format."""
+
+    @property
+    def where(self) -> str:
+        """In errors."""
+        ...
+
+    def integer(self, name: str, default: int, /) -> int:
+        """A whole number, or the default."""
+        ...
+
+
+def axis_of(options: Options, name: str, default: int, rank: int) -> int:
+    """An axis, counted from the front; UsageError for one that is not there."""
+    axis = options.integer(name, default)
+    if not -rank <= axis < rank:
+        raise UsageError(f"{options.where}: {name} is {axis}; there are {rank} dimensions")
+    return axis % rank
 
 
 def inverse(order: Sequence[int]) -> list[int]:

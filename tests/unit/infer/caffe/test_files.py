@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tracemalloc
 
 import numpy as np
@@ -139,7 +138,7 @@ def test_all_layers_that_are_not_known_are_named(new_net, tmp_path):
         ("Pooling", "pooling_param { pool: MEAN }", r"pool is 'MEAN'; allowed: MAX, AVE"),
         ("LRN", "lrn_param { local_size: 4 }", r"local_size is 4; allowed: odd"),
         ("LRN", "lrn_param { local_size: x }", r"local_size is 'x'; allowed: a whole number"),
-        ("Softmax", "softmax_param { axis: 4 }", r"axis is 4; the blob has 4 dim"),
+        ("Softmax", "softmax_param { axis: 4 }", r"axis is 4; there are 4 dim"),
         ("Concat", 'bottom: "nothing"', r"reads nothing, which nothing gives"),
         ("Reshape", "reshape_param { shape { dim: 5 dim: -1 } }", r"no shape \[5, -1\]"),
         ("Slice", 'top: "b" top: "c" top: "d"', r"6 elements cut into 4"),
@@ -197,46 +196,18 @@ def test_files_that_are_not_there_or_something_else(small, tmp_path):
         load_model(model)
 
 
-NUMBERS = [
-    b"0",
-    b"-1",
-    b"-3",
-    b"7",
-    b"1000",
-    b"1000000",
-    b"2147483648",
-    b"1" * 30,
-    b"1e300",
-    b"nan",
-]
-
 # ---- damaged -------------------------------------------------------------------------------------
 
 
-def damaged(data: bytes, random: np.random.Generator) -> bytes:
-    """Cut, with other numbers, or with a few bytes changed."""
-    way = random.random()
-    if way < 0.25:
-        return data[: random.integers(len(data))]
-    if way < 0.6:
-        found = list(re.finditer(rb"\d+(\.\d+)?", data))
-        number = found[random.integers(len(found))]
-        return data[: number.start()] + random.choice(NUMBERS) + data[number.end() :]
-    changed = bytearray(data)
-    for place in random.integers(len(data), size=random.integers(1, 5)):
-        changed[place] = random.integers(256)
-    return bytes(changed)
-
-
 @pytest.mark.parametrize("suffix", ["prototxt", "caffemodel"])
-def test_damaged_files_give_an_error_or_a_graph(small, tmp_path, suffix, random):
+def test_damaged_files_give_an_error_or_a_graph(small, tmp_path, suffix, damaged):
     files = small.write(tmp_path)
     target = tmp_path / f"net.{suffix}"
     whole = target.read_bytes()
     refused = 0
     tracemalloc.start()
     for _ in range(600):
-        target.write_bytes(damaged(whole, random))
+        target.write_bytes(damaged(whole))
         try:
             read_caffe(*files, {})
         except (UsageError, UnsupportedError):

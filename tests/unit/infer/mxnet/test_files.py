@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 import tracemalloc
 
@@ -180,7 +179,7 @@ def test_all_operators_that_are_not_known_are_named(small):
         ("Reshape", {"shape": "(5, -1)"}, r"has no shape \[5, -1\]"),
         ("Reshape", {"shape": "(-3, -3, -3)"}, r"has no shape"),
         ("transpose", {"axes": "(0, 0, 1, 2)"}, "axes is"),
-        ("softmax", {"axis": "7"}, "axis is 7; the array has 4"),
+        ("softmax", {"axis": "7"}, "axis is 7; there are 4"),
         ("SoftmaxOutput", {}, "multi_output=True or preserve_shape=True"),
         ("BatchNorm", {}, "do not suit"),
         ("broadcast_add", {}, "do not suit"),
@@ -246,45 +245,17 @@ def test_symbols_that_are_none(small, text):
         load_model(path, shapes=SHAPES)
 
 
-NUMBERS = [
-    b"0",
-    b"-1",
-    b"-3",
-    b"7",
-    b"1000",
-    b"1000000",
-    b"2147483648",
-    b"1" * 30,
-    b"1e300",
-    b"nan",
-]
-
 # ---- damaged -------------------------------------------------------------------------------------
 
 
-def damaged(data, random):
-    """Cut, with other numbers, or with a few bytes changed."""
-    way = random.random()
-    if way < 0.25:
-        return data[: random.integers(len(data))]
-    if way < 0.6:
-        found = list(re.finditer(rb"\d+(\.\d+)?", data))
-        number = found[random.integers(len(found))]
-        return data[: number.start()] + random.choice(NUMBERS) + data[number.end() :]
-    changed = bytearray(data)
-    for place in random.integers(len(data), size=random.integers(1, 5)):
-        changed[place] = random.integers(256)
-    return bytes(changed)
-
-
 @pytest.mark.parametrize("number", [0, 1])
-def test_damaged_files_give_an_error_or_a_graph(small, number, random):
+def test_damaged_files_give_an_error_or_a_graph(small, number, damaged):
     target = small[number]
     whole = target.read_bytes()
     refused = 0
     tracemalloc.start()
     for _ in range(600):
-        target.write_bytes(damaged(whole, random))
+        target.write_bytes(damaged(whole))
         try:
             read_mxnet(*small, SHAPES)
         except (UsageError, UnsupportedError):

@@ -10,7 +10,7 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
-from slipstream.infer.importers.caffe.products import axis_of, reshaped
+from slipstream.infer.importers.moves import axis_of, reshape
 
 REDUCTIONS = ("SUM", "ASUM", "SUMSQ", "MEAN")
 
@@ -70,7 +70,7 @@ def _flatten(builder: Builder, layer: Layer, x: list[str]) -> str:
     end = axis_of(options, "end_axis", -1, len(shape)) + 1
     if begin == 1 and end == len(shape):
         return builder.add("Flatten", x[0], axis=1)
-    return reshaped(builder, x[0], (*shape[:begin], math.prod(shape[begin:end]), *shape[end:]))
+    return reshape(builder, x[0], (*shape[:begin], math.prod(shape[begin:end]), *shape[end:]))
 
 
 def _reshape(builder: Builder, layer: Layer, x: list[str]) -> str:
@@ -94,7 +94,7 @@ def _reshape(builder: Builder, layer: Layer, x: list[str]) -> str:
         sizes[sizes.index(-1)] = inside // known
     if math.prod(sizes) != inside or min(sizes, default=1) < 1:
         raise UsageError(f"{layer.title}: {shape[begin:end]} has no shape {wanted}")
-    return reshaped(builder, x[0], (*shape[:begin], *sizes, *shape[end:]))
+    return reshape(builder, x[0], (*shape[:begin], *sizes, *shape[end:]))
 
 
 def _crop(builder: Builder, layer: Layer, x: list[str]) -> str:
@@ -146,8 +146,8 @@ def _shuffle(builder: Builder, layer: Layer, x: list[str]) -> str:
     if len(shape) < 2 or group < 1 or shape[1] % group:
         raise UsageError(f"{layer.title}: {group} groups of the blob {shape}")
     parts = (shape[0], group, shape[1] // group, math.prod(shape[2:]))
-    turned = builder.add("Transpose", reshaped(builder, x[0], parts), perm=[0, 2, 1, 3])
-    return reshaped(builder, turned, shape)
+    turned = builder.add("Transpose", reshape(builder, x[0], parts), perm=[0, 2, 1, 3])
+    return reshape(builder, turned, shape)
 
 
 def _reduction(builder: Builder, layer: Layer, x: list[str]) -> str:
@@ -157,7 +157,7 @@ def _reduction(builder: Builder, layer: Layer, x: list[str]) -> str:
     operation = options.choice("operation", REDUCTIONS)
     shape = builder.shape(x[0])
     axis = axis_of(options, "axis", 0, len(shape))
-    flat = reshaped(builder, x[0], (*shape[:axis], math.prod(shape[axis:])))
+    flat = reshape(builder, x[0], (*shape[:axis], math.prod(shape[axis:])))
     if operation == "MEAN":
         result = builder.add("ReduceMean", flat, axes=[axis], keepdims=0)
     else:
@@ -180,7 +180,7 @@ def _arg_max(builder: Builder, layer: Layer, x: list[str]) -> str:
     has_axis = options.has("axis")
     data, axis = x[0], axis_of(options, "axis", 1, len(shape)) if has_axis else 2
     if not has_axis:
-        data = reshaped(builder, data, (shape[0], 1, math.prod(shape[1:])))
+        data = reshape(builder, data, (shape[0], 1, math.prod(shape[1:])))
     if not 1 <= count <= builder.shape(data)[axis]:
         raise UsageError(f"{layer.title}: top_k is {count} of {builder.shape(data)[axis]}")
     many = builder.constant("k", np.asarray([count]))

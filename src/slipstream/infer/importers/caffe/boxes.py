@@ -14,8 +14,9 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph import Array
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
-from slipstream.infer.importers.caffe.products import pair, reshaped
+from slipstream.infer.importers.caffe.products import pair
 from slipstream.infer.importers.caffe.text import Message
+from slipstream.infer.importers.moves import reshape
 
 SAME_RATIO = 1e-6
 MOST_BOXES = 2**20  # SSD of 512 pixels has 24,564
@@ -125,16 +126,16 @@ def _detection_output(builder: Builder, layer: Layer, x: list[str]) -> list[str]
             " CORNER and CENTER_SIZE, shared locations, variances that are in the priors, and as"
             " many boxes, scores and priors"
         )
-    places = reshaped(builder, x[0], (batch, count, 4))
+    places = reshape(builder, x[0], (batch, count, 4))
     priors, variances = (
-        reshaped(builder, part, (1, count, 4))
-        for part in _parts(builder, reshaped(builder, x[2], (2, count, 4)), 2, 0)
+        reshape(builder, part, (1, count, 4))
+        for part in _parts(builder, reshape(builder, x[2], (2, count, 4)), 2, 0)
     )
     scaled = builder.add("Mul", places, variances)
     boxes = builder.add("Add", scaled, priors)
     if code == "CENTER_SIZE":
         boxes = _around_centres(builder, scaled, priors)
-    rows = reshaped(builder, x[1], (batch, count, classes))
+    rows = reshape(builder, x[1], (batch, count, classes))
     scores = builder.add("Transpose", rows, perm=[0, 2, 1])
     background = options.integer("background_label_id", 0)
     if 0 <= background < classes:

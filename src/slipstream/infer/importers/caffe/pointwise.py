@@ -7,7 +7,7 @@ import math
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
-from slipstream.infer.importers.caffe.products import axis_of
+from slipstream.infer.importers.moves import axis_of
 
 OPERATIONS = ("SUM", "PROD", "MAX")  # of Eltwise, with the one that is the default first
 NUMBERS = ("PROD", "SUM", "MAX")  # as the format numbers them

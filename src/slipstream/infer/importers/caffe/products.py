@@ -14,16 +14,9 @@ from slipstream.infer.graph import Array
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
 from slipstream.infer.importers.caffe.text import Message
+from slipstream.infer.importers.moves import axis_of, reshape
 
 BATCH_NORM_EPSILON = 1e-5
-
-
-def axis_of(options: Message, name: str, default: int, rank: int) -> int:
-    """An axis, counted from the front; UsageError for one that is not there."""
-    axis = options.integer(name, default)
-    if not -rank <= axis < rank:
-        raise UsageError(f"{options.where}: {name} is {axis}; the blob has {rank} dimensions")
-    return axis % rank
 
 
 def pair(options: Message, names: tuple[str, str, str], default: int, least: int) -> list[int]:
@@ -102,12 +95,7 @@ def _inner_product(builder: Builder, layer: Layer, x: list[str]) -> str:
     result = builder.add("Gemm", *inputs, transB=int(not is_turned))
     if axis == 1:
         return result
-    return reshaped(builder, result, (*shape[:axis], outputs))
-
-
-def reshaped(builder: Builder, x: str, shape: tuple[int, ...]) -> str:
-    """The same elements in another shape."""
-    return builder.add("Reshape", x, builder.constant("shape", np.asarray(shape, np.int64)))
+    return reshape(builder, result, (*shape[:axis], outputs))
 
 
 def _embed(builder: Builder, layer: Layer, x: list[str]) -> str:
@@ -184,7 +172,7 @@ def _stored_shape(builder: Builder, options: Message, x: str) -> tuple[int, ...]
 
 def _stretched(builder: Builder, options: Message, x: list[str]) -> str:
     """The second blob, in a shape that broadcasts to the first."""
-    return reshaped(builder, x[1], _broadcast_shape(builder, options, x))
+    return reshape(builder, x[1], _broadcast_shape(builder, options, x))
 
 
 def _broadcast_shape(builder: Builder, options: Message, x: list[str]) -> tuple[int, ...]:

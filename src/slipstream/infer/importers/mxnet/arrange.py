@@ -8,7 +8,8 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.mxnet.products import axis_of, indices, reshaped
+from slipstream.infer.importers.moves import axis_of, reshape
+from slipstream.infer.importers.mxnet.products import indices
 from slipstream.infer.importers.mxnet.symbol import Options
 
 FAR = 2**62  # behind every end
@@ -22,7 +23,7 @@ def _reshape(builder: Builder, options: Options, x: list[str]) -> str:
         found = reshape_codes(shape[::-1], _reversed_codes(codes), options)[::-1]
     else:
         found = reshape_codes(shape, codes, options)
-    return reshaped(builder, x[0], found)
+    return reshape(builder, x[0], found)
 
 
 def _reversed_codes(codes: list[int]) -> list[int]:
@@ -99,7 +100,7 @@ def _swap_axes(builder: Builder, options: Options, x: list[str]) -> str:
 def _expand_dims(builder: Builder, options: Options, x: list[str]) -> str:
     shape = list(builder.shape(x[0]))
     shape.insert(axis_of(options, "axis", 0, len(shape) + 1), 1)
-    return reshaped(builder, x[0], shape)
+    return reshape(builder, x[0], shape)
 
 
 def _squeeze(builder: Builder, options: Options, x: list[str]) -> str:
@@ -109,7 +110,7 @@ def _squeeze(builder: Builder, options: Options, x: list[str]) -> str:
     axes = axes or [axis for axis, size in enumerate(shape) if size == 1]
     if any(shape[axis] != 1 for axis in axes):
         raise UsageError(f"{options.where}: axes {axes} of {shape}; only those of 1 can go")
-    return reshaped(builder, x[0], [size for axis, size in enumerate(shape) if axis not in axes])
+    return reshape(builder, x[0], [size for axis, size in enumerate(shape) if axis not in axes])
 
 
 def _cut(
@@ -164,7 +165,7 @@ def _split(builder: Builder, options: Options, x: list[str]) -> list[str]:
     if not options.flag("squeeze_axis", False):
         return parts
     rest = [size for place, size in enumerate(shape) if place != axis]
-    return [reshaped(builder, part, rest) for part in parts]
+    return [reshape(builder, part, rest) for part in parts]
 
 
 def _concat(builder: Builder, options: Options, x: list[str]) -> str:
@@ -175,14 +176,14 @@ def _stack(builder: Builder, options: Options, x: list[str]) -> str:
     shape = list(builder.shape(x[0]))
     axis = axis_of(options, "axis", 0, len(shape) + 1)
     shape.insert(axis, 1)
-    return builder.add("Concat", *(reshaped(builder, name, shape) for name in x), axis=axis)
+    return builder.add("Concat", *(reshape(builder, name, shape) for name in x), axis=axis)
 
 
 def _tile(builder: Builder, options: Options, x: list[str]) -> str:
     repeats, shape = options.integers("reps"), list(builder.shape(x[0]))
     data = x[0]
     if len(repeats) > len(shape):
-        data = reshaped(builder, data, [1] * (len(repeats) - len(shape)) + shape)
+        data = reshape(builder, data, [1] * (len(repeats) - len(shape)) + shape)
     repeats = [1] * (len(shape) - len(repeats)) + repeats
     return builder.add("Tile", data, builder.constant("reps", np.asarray(repeats, np.int64)))
 
@@ -192,14 +193,14 @@ def _repeat(builder: Builder, options: Options, x: list[str]) -> str:
     data, shape = x[0], builder.shape(x[0])
     if not options.has("axis"):
         shape = (math.prod(shape),)
-        data = reshaped(builder, data, shape)
+        data = reshape(builder, data, shape)
     axis = axis_of(options, "axis", 0, len(shape))
     count = options.integer("repeats", 1)
-    wide = reshaped(builder, data, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    wide = reshape(builder, data, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
     repeats = np.ones(len(shape) + 1, np.int64)
     repeats[axis + 1] = count
     tiled = builder.add("Tile", wide, builder.constant("reps", repeats))
-    return reshaped(builder, tiled, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
+    return reshape(builder, tiled, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
 
 
 def _broadcast_to(builder: Builder, options: Options, x: list[str]) -> str:

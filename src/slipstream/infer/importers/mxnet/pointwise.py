@@ -9,7 +9,8 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.mxnet.products import along, axis_of
+from slipstream.infer.importers.moves import axis_of
+from slipstream.infer.importers.mxnet.products import along
 from slipstream.infer.importers.mxnet.symbol import Options
 
 Convert = Callable[[Builder, Options, list[str]], str]

@@ -12,28 +12,16 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
+from slipstream.infer.importers.moves import axis_of, reshape
 from slipstream.infer.importers.mxnet.symbol import Options
 
 BATCH_NORM_EPSILON = 1e-3
 
 
-def axis_of(options: Options, name: str, default: int, rank: int) -> int:
-    """An axis, counted from the front; UsageError for one that is not there."""
-    axis = options.integer(name, default)
-    if not -rank <= axis < rank:
-        raise UsageError(f"{options.where}: {name} is {axis}; the array has {rank} dimensions")
-    return axis % rank
-
-
-def reshaped(builder: Builder, x: str, shape: tuple[int, ...] | list[int]) -> str:
-    """The same elements in another shape."""
-    return builder.add("Reshape", x, builder.constant("shape", np.asarray(shape, np.int64)))
-
-
 def along(builder: Builder, x: str, axis: int, rank: int) -> str:
     """A vector, in a shape that broadcasts along an axis."""
     size = math.prod(builder.shape(x))
-    return reshaped(builder, x, (size, *(1 for _ in range(rank - 1 - axis))))
+    return reshape(builder, x, (size, *(1 for _ in range(rank - 1 - axis))))
 
 
 def per_axis(options: Options, name: str, default: int, rank: int, least: int) -> list[int]:
@@ -115,11 +103,11 @@ def _fully_connected(builder: Builder, options: Options, x: list[str]) -> str:
     if flattens and len(shape) != 2:
         flat = builder.add("Flatten", flat, axis=1)
     elif len(shape) != 2:
-        flat = reshaped(builder, flat, (-1, inner))
+        flat = reshape(builder, flat, (-1, inner))
     result = builder.add("Gemm", flat, *x[1 : 2 + has_bias], transB=1)
     if flattens or len(shape) == 2:
         return result
-    return reshaped(builder, result, (*shape[:-1], outputs))
+    return reshape(builder, result, (*shape[:-1], outputs))
 
 
 def _batch_norm(builder: Builder, options: Options, x: list[str]) -> str:
@@ -208,8 +196,8 @@ def _dot(builder: Builder, options: Options, x: list[str]) -> str:
     left, right = (_turned(builder, name, turn and len(shape) > 1) for name, turn, shape in pairs)
     if len(shapes[1]) <= 2:
         return builder.add("MatMul", left, right)
-    flat = reshaped(builder, right, (shapes[1][0], -1))
-    return reshaped(builder, builder.add("MatMul", left, flat), (*shapes[0][:-1], *shapes[1][1:]))
+    flat = reshape(builder, right, (shapes[1][0], -1))
+    return reshape(builder, builder.add("MatMul", left, flat), (*shapes[0][:-1], *shapes[1][1:]))
 
 
 OPERATORS = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.mxnet.products import axis_of, reshaped
+from slipstream.infer.importers.moves import axis_of, reshape
 from slipstream.infer.importers.mxnet.symbol import Options
 
 Convert = Callable[[Builder, Options, list[str]], str]
@@ -36,7 +36,7 @@ def _reduced(op: str) -> Convert:
         if keeps:
             return result
         shape = [size for at, size in enumerate(builder.shape(x[0])) if at not in axes]
-        return reshaped(builder, result, shape or [1])  # MXNet has no arrays of no dimensions
+        return reshape(builder, result, shape or [1])  # MXNet has no arrays of no dimensions
 
     return convert
 
@@ -54,14 +54,14 @@ def _arg(op: str) -> Convert:
     def convert(builder: Builder, options: Options, x: list[str]) -> str:
         data, shape = x[0], builder.shape(x[0])
         if not options.has("axis"):
-            data = reshaped(builder, data, (-1,))
+            data = reshape(builder, data, (-1,))
             shape = builder.shape(data)
         axis = axis_of(options, "axis", 0, len(shape))
         keeps = options.flag("keepdims", False)
         found = builder.add(op, data, axis=axis, keepdims=1)
         if not keeps:
             rest = [size for place, size in enumerate(shape) if place != axis]
-            found = reshaped(builder, found, rest or [1])
+            found = reshape(builder, found, rest or [1])
         return builder.add("Cast", found, to=1)
 
     return convert

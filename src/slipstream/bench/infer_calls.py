@@ -1,0 +1,67 @@
+"""How users of each engine call it: from inputs by name to outputs by name."""
+
+# The stubs of these packages leave most of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# pyright: reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from slipstream.infer import Model
+
+Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
+
+SEVERE = 3  # ONNX Runtime's level of what it says: errors
+
+
+def of_onnxruntime(model: bytes | str, threads: int) -> Run:
+    """Returns what ONNX Runtime makes of a model, or of a file of one."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    # Its threads would spin on while others have their turn.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.log_severity_level = SEVERE
+    session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def of_openvino(core: Any, model: Any, threads: int, hint: str) -> Run:
+    """Returns what OpenVINO makes of a model, or of a file of one, computing in a precision.
+
+    What a call returns is overwritten by the next one.
+    """
+    settings = {
+        "INFERENCE_PRECISION_HINT": hint,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+    }
+    compiled: Any = core.compile_model(model, "CPU", settings)
+    request = compiled.create_infer_request()
+    names = [output.get_any_name() for output in compiled.outputs]
+
+    def run(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        request.infer(dict(inputs), share_inputs=True)
+        tensors = (request.get_output_tensor(number) for number in range(len(names)))
+        return dict(zip(names, (tensor.data for tensor in tensors), strict=True))
+
+    return run
+
+
+def of_ours(model: Model) -> Run:
+    """Returns calls of a compiled model that give a dictionary, also of one output."""
+    names = [output.name for output in model.manifest.outputs]
+
+    def run(inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        found = model(inputs)
+        return found if isinstance(found, dict) else {names[0]: found}
+
+    return run
