@@ -100,8 +100,7 @@ HWY_INLINE V activate(D d, V x, float alpha, float beta) {
   return x;
 }
 
-/// How a value that is written as a byte may be activated: by straight lines, closer than a byte
-/// can tell. Both SiLU and GELU are max(x, 0) + rest(|x|), and the rest is 0 beyond `Curve::reach`.
+/// An activation as exact as what it is written as can tell.
 template <Activation kActivation, Number kOutput>
 struct Activator {
   explicit HWY_INLINE Activator(const Epilogue& epilogue)
@@ -116,49 +115,47 @@ struct Activator {
 };
 
 #if HWY_TARGET == HWY_AVX3
-template <Activation kActivation>
+/// Both SiLU and GELU are max(x, 0) + rest(|x|), and the rest is one of 32 polynomials whose
+/// coefficients registers hold.
+template <Activation kActivation, Number kOutput>
   requires(kActivation == Activation::kSilu || kActivation == Activation::kGelu)
-struct Activator<kActivation, Number::kUInt8> {
+struct Activator<kActivation, kOutput> {
   explicit HWY_INLINE Activator(const Epilogue& /*epilogue*/) {
-    const Curve& curve = curve_of(kActivation);
-    for (std::size_t half = 0; half < 2; ++half) {
-      slope_[half] = _mm512_loadu_ps(curve.slope + 16 * half);
-      height_[half] = _mm512_loadu_ps(curve.height + 16 * half);
+    const Curve& curve = curve_of(kActivation, kDegree);
+    for (std::size_t power = 0; power <= kPowers; ++power) {
+      for (std::size_t half = 0; half < 2; ++half) {
+        coefficients_[power][half] = _mm512_loadu_ps(curve.coefficients[power] + 16 * half);
+      }
     }
-    reach_ = _mm512_set1_ps(curve.reach);
-    per_segment_ = _mm512_set1_ps(Curve::kSegments / curve.reach);
+    segments_ = _mm512_set1_ps(Curve::kSegments - 1);
+    per_segment_ = _mm512_set1_ps((Curve::kSegments - 1) / curve.reach);
   }
   template <class D, class V = hn::Vec<D>>
   HWY_INLINE V operator()(D /*d*/, V x) const {
-    const __m512 at = _mm512_min_ps(_mm512_abs_ps(x.raw), reach_);
+    const __m512 at = _mm512_min_ps(_mm512_mul_ps(_mm512_abs_ps(x.raw), per_segment_), segments_);
     // Adding 2^23 leaves the nearest whole number in the lowest bits.
-    const __m512 moved = _mm512_fmadd_ps(at, per_segment_, _mm512_set1_ps(8388608.0F));
+    const __m512 moved = _mm512_add_ps(at, _mm512_set1_ps(8388608.0F));
     const __m512i segment = _mm512_castps_si512(moved);
-    const __m512 slope = _mm512_permutex2var_ps(slope_[0], segment, slope_[1]);
-    const __m512 height = _mm512_permutex2var_ps(height_[0], segment, height_[1]);
-    const __m512 rest = _mm512_fmadd_ps(at, slope, height);
-    return V{_mm512_add_ps(_mm512_max_ps(x.raw, _mm512_setzero_ps()), rest)};
+    const __m512 rest = _mm512_reduce_ps(at, _MM_FROUND_TO_NEAREST_INT);
+    __m512 sum = coefficient(kPowers, segment);
+#pragma GCC unroll 8
+    for (std::size_t power = kPowers; power-- > 0;) {
+      sum = _mm512_fmadd_ps(sum, rest, coefficient(power, segment));
+    }
+    return V{_mm512_add_ps(_mm512_max_ps(_mm512_setzero_ps(), x.raw), sum)};
   }
 
  private:
-  __m512 slope_[2], height_[2], reach_, per_segment_;
-};
+  static constexpr Degree kDegree = kOutput == Number::kUInt8      ? Degree::kLines
+                                    : kOutput == Number::kBFloat16 ? Degree::kParabolas
+                                                                   : Degree::kQuintics;
+  static constexpr auto kPowers = static_cast<std::size_t>(kDegree);
 
-/// x sigmoid(x) to 2^-12, which is closer than bfloat16 can tell.
-template <>
-struct Activator<Activation::kSilu, Number::kBFloat16> {
-  explicit HWY_INLINE Activator(const Epilogue& /*epilogue*/) {}
-  template <class D, class V = hn::Vec<D>>
-  HWY_INLINE V operator()(D /*d*/, V x) const {
-    const __m512 power = _mm512_mul_ps(x.raw, _mm512_set1_ps(-1.44269504F));
-    const __m512 whole = _mm512_roundscale_ps(power, _MM_FROUND_TO_NEAREST_INT);
-    const __m512 rest = _mm512_sub_ps(power, whole);
-    __m512 sum = _mm512_fmadd_ps(rest, _mm512_set1_ps(0.055171676F), _mm512_set1_ps(0.24261113F));
-    sum = _mm512_fmadd_ps(rest, sum, _mm512_set1_ps(0.69326097F));
-    sum = _mm512_fmadd_ps(rest, sum, _mm512_set1_ps(0.99992806F));
-    const __m512 below = _mm512_add_ps(_mm512_scalef_ps(sum, whole), _mm512_set1_ps(1.0F));
-    return V{_mm512_mul_ps(x.raw, _mm512_rcp14_ps(below))};
+  HWY_INLINE __m512 coefficient(std::size_t power, __m512i segment) const {
+    return _mm512_permutex2var_ps(coefficients_[power][0], segment, coefficients_[power][1]);
   }
+
+  __m512 coefficients_[kPowers + 1][2], segments_, per_segment_;
 };
 #endif
 

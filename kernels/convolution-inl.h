@@ -156,18 +156,18 @@ HWY_INLINE void sum_tile(const std::vector<Run>& runs, const std::uint8_t* const
 constexpr std::size_t kGroupsAtOnce = HWY_TARGET <= HWY_AVX3 ? 4 : 1;
 constexpr std::size_t rows_at_once(std::size_t groups) {
   if (HWY_TARGET > HWY_AVX3) return 6;
-  return groups == 4 ? 6 : groups == 3 ? 9 : groups == 2 ? 12 : 16;
+  return groups == 4 ? 6 : groups == 1 ? 12 : 8;
 }
-constexpr std::size_t kMostRows = 16;
+constexpr std::size_t kMostRows = 48;  // whose sums are finished together, in the first cache
 
 template <class Multiply, std::size_t kGroups>
 void sum_rows(std::size_t rows, const std::vector<Run>& runs, const std::uint8_t* const* pixels,
               const std::uint8_t* weights, void* sums) {
-  constexpr std::size_t kRows = rows_at_once(kGroups);
-  if (rows * 3 <= kRows) {
-    sum_tile<Multiply, kRows / 3, kGroups>(runs, pixels, weights, sums);
-  } else if (rows * 3 <= kRows * 2) {
-    sum_tile<Multiply, kRows / 3 * 2, kGroups>(runs, pixels, weights, sums);
+  constexpr std::size_t kRows = rows_at_once(kGroups), kFew = kRows / 3;
+  if (rows <= kFew) {
+    sum_tile<Multiply, kFew, kGroups>(runs, pixels, weights, sums);
+  } else if (rows <= 2 * kFew) {
+    sum_tile<Multiply, 2 * kFew, kGroups>(runs, pixels, weights, sums);
   } else {
     sum_tile<Multiply, kRows, kGroups>(runs, pixels, weights, sums);
   }
@@ -235,20 +235,26 @@ template <class Multiply, std::size_t kGroups>
 void convolve_panel(const Convolution& of, const Buffers& buffers, std::size_t begin,
                     std::size_t end, std::size_t channel, const std::uint8_t* weights) {
   constexpr std::size_t kRows = rows_at_once(kGroups);
-  alignas(64) hn::TFromD<typename Multiply::D> sums[kRows * kGroups * 16];
+  constexpr std::size_t kChunk = kMostRows / kRows * kRows;
+  constexpr std::size_t kColumns = kGroups * 16;
+  alignas(64) hn::TFromD<typename Multiply::D> sums[kChunk * kColumns];
   const std::ptrdiff_t output_size = static_cast<std::ptrdiff_t>(size_of(of.epilogue.output));
   const std::ptrdiff_t addend_size = static_cast<std::ptrdiff_t>(size_of(of.epilogue.addend));
   const auto first = static_cast<std::ptrdiff_t>(channel);
   Walk walk(of, begin, buffers.input, buffers.addend + first * addend_size,
             buffers.output + first * output_size);
   Places places;
-  for (std::size_t pixel = begin; pixel < end; pixel += kRows) {
-    const std::size_t rows = std::min(kRows, end - pixel);
-    walk.take(rows, places);
-    for (std::size_t row = rows; row < kRows; ++row) places.input[row] = places.input[0];
-    sum_rows<Multiply, kGroups>(rows, of.runs, places.input, weights, sums);
-    finish(of.epilogue, sums, kGroups * 16, kGroups * 16, channel,
-           {rows, places.addend, places.output, buffers.scale, buffers.bias});
+  for (std::size_t pixel = begin; pixel < end; pixel += kChunk) {
+    const std::size_t count = std::min(kChunk, end - pixel);
+    walk.take(count, places);
+    for (std::size_t row = 0; row < count; row += kRows) {
+      const std::size_t rows = std::min(kRows, count - row);
+      for (std::size_t i = rows; i < kRows; ++i) places.input[row + i] = places.input[row];
+      sum_rows<Multiply, kGroups>(rows, of.runs, places.input + row, weights,
+                                  sums + row * kColumns);
+    }
+    finish(of.epilogue, sums, kColumns, kColumns, channel,
+           {count, places.addend, places.output, buffers.scale, buffers.bias});
   }
 }
 

@@ -1,38 +1,94 @@
 #include "curve.h"
 
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <numbers>
+#include <vector>
 
 namespace slipstream::kernels {
 namespace {
 
-/// Lines of least greatest error: through the ends of a segment, moved by half of the middle's.
+using Polynomial = std::vector<double>;  // coefficients, that of the lowest power first
+
+/// The polynomial that meets `function` at Chebyshev's points of [low, high] (Newton's form).
 template <typename Function>
-Curve fit(float reach, const Function& rest) {
-  Curve curve{};
-  curve.reach = reach;
-  const double width = static_cast<double>(reach) / Curve::kSegments;
-  for (int segment = 0; segment <= Curve::kSegments; ++segment) {
-    const double middle = segment * width;
-    const double low = segment == 0 ? 0.0 : middle - width / 2;
-    const double high = middle + width / 2;
-    const double slope = (rest(high) - rest(low)) / (high - low);
-    const double centre = (low + high) / 2;
-    const double error = rest(centre) - (rest(low) + rest(high)) / 2;
-    curve.slope[segment] = static_cast<float>(slope);
-    curve.height[segment] = static_cast<float>(rest(low) - slope * low + error / 2);
+Polynomial interpolate(std::size_t degree, double low, double high, const Function& function) {
+  const std::size_t count = degree + 1;
+  std::vector<double> at(count), difference(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double angle =
+        std::numbers::pi * (static_cast<double>(i) + 0.5) / static_cast<double>(count);
+    at[i] = (low + high) / 2 + (high - low) / 2 * std::cos(angle);
+    difference[i] = function(at[i]);
   }
-  curve.slope[Curve::kSegments] = 0.0F;
-  curve.height[Curve::kSegments] = 0.0F;
+  for (std::size_t step = 1; step < count; ++step) {
+    for (std::size_t i = count - 1; i >= step; --i) {
+      difference[i] = (difference[i] - difference[i - 1]) / (at[i] - at[i - step]);
+    }
+  }
+  Polynomial result(count, 0.0);
+  for (std::size_t i = count; i-- > 0;) {  // result = result (x - at[i]) + difference[i]
+    for (std::size_t power = count - 1; power > 0; --power) {
+      result[power] = result[power - 1] - at[i] * result[power];
+    }
+    result[0] = difference[i] - at[i] * result[0];
+  }
+  return result;
+}
+
+/// `rest` per segment; the first one is exactly 0 at 0, and the last one 0 everywhere.
+template <typename Function>
+Curve fit(Degree degree, double reach, const Function& rest) {
+  Curve curve{};
+  curve.reach = static_cast<float>(reach);
+  const auto powers = static_cast<std::size_t>(degree);
+  const double width = reach / (Curve::kSegments - 1);
+  for (std::size_t segment = 0; segment + 1 < Curve::kSegments; ++segment) {
+    const double middle = static_cast<double>(segment) * width;
+    const auto here = [&](double x) { return rest(middle + x * width); };
+    Polynomial found;
+    if (segment == 0) {
+      found = interpolate(powers - 1, 0.0, 0.5, [&](double x) { return here(x) / x; });
+      found.insert(found.begin(), 0.0);
+    } else {
+      found = interpolate(powers, -0.5, 0.5, here);
+    }
+    for (std::size_t power = 0; power <= powers; ++power) {
+      curve.coefficients[power][segment] = static_cast<float>(found[power]);
+    }
+  }
   return curve;
+}
+
+/// Wherever the function ends, it jumps by what it still is there.
+double reach_of(Activation activation, Degree degree) {
+  const bool silu = activation == Activation::kSilu;
+  if (degree == Degree::kLines) return silu ? 8.0 : 4.0;
+  if (degree == Degree::kParabolas) return silu ? 12.0 : 4.5;
+  return silu ? 19.0 : 5.5;
+}
+
+Curve make(Activation activation, Degree degree) {
+  const double reach = reach_of(activation, degree);
+  if (activation == Activation::kSilu) {
+    return fit(degree, reach, [](double x) { return -x / (1.0 + std::exp(x)); });
+  }
+  return fit(degree, reach, [](double x) { return -x * std::erfc(x * std::sqrt(0.5)) / 2; });
 }
 
 }  // namespace
 
-const Curve& curve_of(Activation activation) {
-  static const Curve silu = fit(8.0F, [](double x) { return -x / (1.0 + std::exp(x)); });
-  static const Curve gelu =
-      fit(4.0F, [](double x) { return -x * std::erfc(x * std::sqrt(0.5)) / 2; });
-  return activation == Activation::kSilu ? silu : gelu;
+const Curve& curve_of(Activation activation, Degree degree) {
+  static const auto all = [] {
+    std::array<std::array<Curve, 6>, 2> curves{};
+    for (const Degree each : {Degree::kLines, Degree::kParabolas, Degree::kQuintics}) {
+      curves[0][static_cast<std::size_t>(each)] = make(Activation::kSilu, each);
+      curves[1][static_cast<std::size_t>(each)] = make(Activation::kGelu, each);
+    }
+    return curves;
+  }();
+  return all[activation == Activation::kSilu ? 0 : 1][static_cast<std::size_t>(degree)];
 }
 
 }  // namespace slipstream::kernels

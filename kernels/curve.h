@@ -1,18 +1,28 @@
 #pragma once
 
+#include <cstddef>
+
 #include "epilogue.h"
 
 namespace slipstream::kernels {
 
-/// An even function as straight lines, each around a whole multiple of reach / kSegments.
-struct Curve {
-  static constexpr int kSegments = 31;
-  float reach;  ///< the function counts as 0 from here on
-  float slope[kSegments + 1];
-  float height[kSegments + 1];
+/// How exactly a curve follows its function, which depends on where the values go.
+enum class Degree : std::uint8_t {
+  kLines = 1,      ///< of bytes: SiLU to 0.004, GELU to 0.002
+  kParabolas = 2,  ///< of bfloat16: SiLU to 1.1e-4, GELU to 3e-5
+  kQuintics = 5,   ///< of float32: to 4e-7
 };
 
-/// activation(x) - max(x, 0), for SiLU (to 0.0031) and GELU (to 0.001).
-const Curve& curve_of(Activation activation);
+/// An even function that is 0 at 0, as polynomials, each around a whole multiple of
+/// reach / (kSegments - 1).
+struct Curve {
+  static constexpr std::size_t kSegments = 32;
+  float reach;  ///< the function counts as 0 from here on
+  /// Of each power, the lowest first, per segment: of the distance from its middle in segments.
+  float coefficients[6][kSegments];
+};
+
+/// activation(x) - max(x, 0), for SiLU and GELU.
+const Curve& curve_of(Activation activation, Degree degree);
 
 }  // namespace slipstream::kernels

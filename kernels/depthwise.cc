@@ -1,5 +1,7 @@
 #include "depthwise.h"
 
+#include <bit>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "depthwise.cc"
 #include <hwy/foreach_target.h>
@@ -15,12 +17,23 @@
 #define KERNELS_LEVEL 1
 #include "depthwise-inl.h"
 #undef KERNELS_LEVEL
+#include "depthwise_pairs-inl.h"
 #endif
 
 #if HWY_ONCE
 namespace slipstream::kernels {
 
 HWY_EXPORT(convolve_floats);
+
+namespace {
+
+/// As bfloat16, rounded to nearest, ties to even.
+std::uint16_t nearest_half(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+}  // namespace
 
 bool has_quads() { return level() > 0; }
 
@@ -29,6 +42,7 @@ void convolve(const Depthwise& of, const Buffers& buffers, std::size_t begin, st
   if (!of.quads.empty()) {
     return N_AVX3_VNNI::convolve_quads(of, buffers, begin, end);
   }
+  if (!of.pairs.empty()) return N_AVX3_BF16::convolve_pairs(of, buffers, begin, end);
 #endif
   HWY_DYNAMIC_DISPATCH(convolve_floats)(of, buffers, begin, end);
 }
@@ -53,6 +67,32 @@ Aligned<std::int8_t> pack_quads(const Depthwise& of, std::size_t stride) {
             *out = static_cast<std::int8_t>(of.weights[index * padded + channel]);
           }
         }
+      }
+    }
+  }
+  return packed;
+}
+
+bool suits_pairs(const Depthwise& of) {
+  return level() == 2 && of.number == Number::kBFloat16 &&
+         (of.kernel_columns == 3 || of.kernel_columns == 5) &&
+         (of.input.pixel == of.column_step || of.input.pixel == 2 * of.column_step);
+}
+
+Aligned<std::uint8_t> pack_pairs(const Depthwise& of) {
+  const std::size_t padded = (of.channels + 15) / 16 * 16;
+  const std::size_t taps = of.kernel_columns, pairs = (of.kernel_rows + 1) / 2;
+  Aligned<std::uint8_t> packed((padded + 31) / 32 * pairs * taps * 128);
+  auto* out = reinterpret_cast<std::uint16_t*>(packed.data());
+  for (std::size_t block = 0; block < padded; block += 32) {
+    for (std::size_t index = 0; index < pairs * taps; ++index) {
+      // Lane 4 l + i of vector v is of channel 8 l + 4 v + i.
+      for (std::size_t at = 0; at < 64; ++at, ++out) {
+        const std::size_t vector = at / 32, lane = at % 32 / 2;
+        const std::size_t channel = block + lane / 4 * 8 + vector * 4 + lane % 4;
+        const std::size_t row = index / taps * 2 + at % 2;
+        if (channel >= padded || row >= of.kernel_rows) continue;
+        *out = nearest_half(of.weights[(row * taps + index % taps) * padded + channel]);
       }
     }
   }

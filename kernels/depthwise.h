@@ -19,8 +19,9 @@ struct Depthwise {
   std::ptrdiff_t row_step = 0, column_step = 0;  ///< from one tap to the next, bytes
   Pitch input;  ///< from one output pixel's first tap to the next one's
   Pitch output, addend;
-  Aligned<float> weights;      ///< [tap][channel], channels padded to a multiple of 16
-  Aligned<std::int8_t> quads;  ///< the same for the dot products of bytes: see pack_quads
+  Aligned<float> weights;       ///< [tap][channel], channels padded to a multiple of 16
+  Aligned<std::int8_t> quads;   ///< the same for the dot products of bytes: see pack_quads
+  Aligned<std::uint8_t> pairs;  ///< the same for those of bfloat16: see pack_pairs
   Epilogue epilogue;
 
   [[nodiscard]] std::size_t lines() const { return batch * rows; }
@@ -34,6 +35,13 @@ bool has_quads();
 /// at a time, what turns four neighbouring pixels into two neighbouring outputs `stride` pixels
 /// apart.
 Aligned<std::int8_t> pack_quads(const Depthwise& depthwise, std::size_t stride);
+
+/// True where this CPU multiplies pairs of bfloat16, and `depthwise` suits that: kernels of 3 or 5
+/// columns without gaps that go on by one pixel or two.
+bool suits_pairs(const Depthwise& depthwise);
+
+/// The weights as bfloat16, for 32 channels at a time: those of two rows of the kernel are pairs.
+Aligned<std::uint8_t> pack_pairs(const Depthwise& depthwise);
 
 /// Computes the output lines [begin, end): line = batch * rows + row.
 void convolve(const Depthwise& depthwise, const Buffers& buffers, std::size_t begin,

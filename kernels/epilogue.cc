@@ -17,19 +17,23 @@ HWY_INLINE hn::Vec<Lane> sums_at(const std::int32_t* sums) {
   return hn::ConvertTo(Lane(), hn::Load(hn::RebindToSigned<Lane>(), sums));
 }
 
-/// What is added to a sum: of a format that is known when this is compiled, or of any.
+/// What is added to a sum: of a format that is known when this is compiled, or of any. `kClips`:
+/// results are stretched and clipped as well.
 template <Number kNumber>
 struct Known {
-  static constexpr bool kAdds = true;
+  static constexpr bool kAdds = true, kClips = true;
   HWY_INLINE hn::Vec<Lane> operator()(const std::uint8_t* row, std::size_t column) const {
     return read<kNumber>(row + column * size_of(kNumber));
   }
 };
 struct Nothing {
-  static constexpr bool kAdds = false;
+  static constexpr bool kAdds = false, kClips = true;
+};
+struct NothingWhole {
+  static constexpr bool kAdds = false, kClips = false;
 };
 struct Any {
-  static constexpr bool kAdds = true;
+  static constexpr bool kAdds = true, kClips = true;
   Number number;
   HWY_INLINE hn::Vec<Lane> operator()(const std::uint8_t* row, std::size_t column) const {
     const std::uint8_t* at = row + column * size_of(number);
@@ -67,7 +71,6 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Writer writer, const A
   const auto stretch = hn::Set(d, epilogue.stretch), shift = hn::Set(d, epilogue.shift);
   const auto weight = hn::Set(d, epilogue.addend_weight);
   const bool before = epilogue.adds == Epilogue::Adds::kBefore;
-  const bool after = epilogue.adds == Epilogue::Adds::kAfter;
   const Activator<kActivation, Writer::kNumber> activation(epilogue);
   // Copies, as the compiler must think that writing bytes changes whatever it has a reference to.
   const float* HWY_RESTRICT scales = rows.scale + channel;
@@ -84,13 +87,17 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Writer writer, const A
       if constexpr (kActivation == Activation::kNone) {
         if constexpr (Addend::kAdds)
           value = hn::MulAdd(addend(addends[row], column), weight, value);
-      } else {
+      } else if constexpr (Addend::kAdds) {
         if (before) value = hn::MulAdd(addend(addends[row], column), weight, value);
         value = activation(d, value);
-        if (after) value = hn::MulAdd(addend(addends[row], column), weight, value);
-        value = hn::MulAdd(value, stretch, shift);
+        if (!before) value = hn::MulAdd(addend(addends[row], column), weight, value);
+      } else {
+        value = activation(d, value);
       }
-      value = hn::Min(hn::Max(value, low), high);
+      if constexpr (Addend::kClips) {
+        if (kActivation != Activation::kNone) value = hn::MulAdd(value, stretch, shift);
+        value = hn::Min(hn::Max(value, low), high);
+      }
       writer(value, outputs[row] + column * size_of(Writer::kNumber));
     }
   }
@@ -105,6 +112,14 @@ HWY_INLINE void with_writer(const Epilogue& epilogue, const Work& work) {
   with_number(epilogue.output, [&](auto output) HWY_ATTR { work(Writer<output()>()); });
 }
 
+/// Whether what an activation gives is written as it is.
+inline bool writes_whole(const Epilogue& epilogue) {
+  const Epilogue whole{};
+  return epilogue.output != Number::kUInt8 && epilogue.adds == Epilogue::Adds::kNothing &&
+         epilogue.stretch == whole.stretch && epilogue.shift == whole.shift &&
+         epilogue.low == whole.low && epilogue.high == whole.high;
+}
+
 /// Without an activation each format of the addend has a loop of its own; with one, which takes
 /// longer than finding the format out does, one loop has all.
 template <typename Sum>
@@ -116,8 +131,11 @@ HWY_INLINE void finish_sums(const Epilogue& epilogue, const Sum* sums, std::size
       const auto add = [&](auto addend) HWY_ATTR {
         finish_as<activation()>(epilogue, writer, addend, sums, pitch, columns, channel, rows);
       };
+      if constexpr (kOutput != Number::kUInt8) {
+        if (writes_whole(epilogue)) return add(NothingWhole());
+      }
+      if (epilogue.adds == Epilogue::Adds::kNothing) return add(Nothing());
       if constexpr (activation() == Activation::kNone) {
-        if (epilogue.adds == Epilogue::Adds::kNothing) return add(Nothing());
         if (epilogue.addend == Number::kFloat32) return add(Known<Number::kFloat32>());
         if (epilogue.addend == kOutput) return add(Known<kOutput>());
       }

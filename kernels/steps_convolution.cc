@@ -114,7 +114,7 @@ void with_buffers(const Memory& memory, const Operands& operands, const Epilogue
 }
 
 void run_convolution(const Convolution& of, const Buffers& buffers, Workers& workers) {
-  constexpr std::size_t kRows = 48;  // whole tiles of every height but nine
+  constexpr std::size_t kRows = 48;  // whole tiles of every height
   const std::size_t panels = Panels(of.channels, groups_at_once()).count;
   const Cut pixels(of.pixels(), kRows, workers.threads());
   const Cut columns(panels, 1, pixels.parts >= workers.threads() * 2 ? 1 : workers.threads());
@@ -182,6 +182,7 @@ Step depthwise(const Operands& operands, const Window& window, const float* weig
   const bool quads = whole && has_quads() && input.number == Number::kUInt8 && taps > 1 &&
                      window.column_dilation == 1;
   if (quads) of->quads = pack_quads(*of, window.column_stride);
+  if (suits_pairs(*of)) of->pairs = pack_pairs(*of);
   of->epilogue = std::move(epilogue);
   const std::ptrdiff_t first = tap(input, window, 0, 0);
   return {"depthwise", [of, operands, first](const Memory& memory, Workers& workers) {

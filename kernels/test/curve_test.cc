@@ -9,32 +9,50 @@
 namespace slipstream::kernels {
 namespace {
 
-double by_lines(const Curve& curve, float x) {
-  const float at = std::min(std::abs(x), curve.reach);
-  const auto segment = static_cast<int>(std::nearbyint(at * Curve::kSegments / curve.reach));
-  return static_cast<double>(std::max(x, 0.0F) + at * curve.slope[segment] + curve.height[segment]);
+double by_curve(Activation activation, Degree degree, float x) {
+  const Curve& curve = curve_of(activation, degree);
+  const float at = std::min(std::abs(x), curve.reach) * (Curve::kSegments - 1) / curve.reach;
+  const float whole = std::nearbyint(at);
+  const auto segment = static_cast<std::size_t>(whole);
+  float sum = 0;
+  for (auto power = static_cast<std::size_t>(degree) + 1; power-- > 0;) {
+    sum = sum * (at - whole) + curve.coefficients[power][segment];
+  }
+  return static_cast<double>(std::max(x, 0.0F) + sum);
 }
 
-double greatest_error(Activation activation) {
+double greatest_error(Activation activation, Degree degree) {
   Epilogue epilogue;
   epilogue.activation = activation;
   double worst = 0;
   for (int step = -200'000; step <= 200'000; ++step) {
     const float x = static_cast<float>(step) * 1e-4F;
     const double exact = reference::activate(epilogue, static_cast<double>(x));
-    worst = std::max(worst, std::abs(by_lines(curve_of(activation), x) - exact));
+    const double error = std::abs(by_curve(activation, degree, x) - exact);
+    worst = std::max(worst, error - std::abs(exact) * 1e-7);
   }
   return worst;
 }
 
-TEST(Curve, IsCloseToSilu) { EXPECT_LT(greatest_error(Activation::kSilu), 0.0031); }
+TEST(Curve, IsCloseToSilu) {
+  EXPECT_LT(greatest_error(Activation::kSilu, Degree::kLines), 0.004);
+  EXPECT_LT(greatest_error(Activation::kSilu, Degree::kParabolas), 1.1e-4);
+  EXPECT_LT(greatest_error(Activation::kSilu, Degree::kQuintics), 4e-7);
+}
 
-TEST(Curve, IsCloseToGelu) { EXPECT_LT(greatest_error(Activation::kGelu), 0.001); }
+TEST(Curve, IsCloseToGelu) {
+  EXPECT_LT(greatest_error(Activation::kGelu, Degree::kLines), 0.002);
+  EXPECT_LT(greatest_error(Activation::kGelu, Degree::kParabolas), 3e-5);
+  EXPECT_LT(greatest_error(Activation::kGelu, Degree::kQuintics), 4e-7);
+}
 
-TEST(Curve, IsExactBeyondItsReach) {
+TEST(Curve, IsExactBeyondItsReachAndAtZero) {
   for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
-    EXPECT_EQ(by_lines(curve_of(activation), 1000.0F), 1000.0);
-    EXPECT_EQ(by_lines(curve_of(activation), -1000.0F), 0.0);
+    for (const Degree degree : {Degree::kLines, Degree::kParabolas, Degree::kQuintics}) {
+      EXPECT_EQ(by_curve(activation, degree, 1000.0F), 1000.0);
+      EXPECT_EQ(by_curve(activation, degree, -1000.0F), 0.0);
+      EXPECT_EQ(by_curve(activation, degree, 0.0F), 0.0);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include "depthwise.h"
 
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -209,6 +210,71 @@ TEST_F(QuadsTest, GreatestBytes) {
   test.of.quads = pack_quads(test.of, 1);
   test.run();
   EXPECT_EQ(test.wrong(), "");
+}
+
+class PairsTest : public testing::Test {
+ protected:
+  static void check(Case test, Numbers& numbers) {
+    test.number = Number::kBFloat16;
+    test.make(numbers);
+    if (!suits_pairs(test.of)) GTEST_SKIP() << "this CPU does not multiply pairs of bfloat16";
+    for (float& weight : test.of.weights) {  // ones that bfloat16 holds
+      weight = std::bit_cast<float>(std::bit_cast<std::uint32_t>(weight) & 0xFFFF0000U);
+    }
+    test.of.pairs = pack_pairs(test.of);
+    test.run();
+    EXPECT_EQ(test.wrong(), "") << text_of(test);
+  }
+};
+
+TEST_F(PairsTest, Windows) {
+  Numbers numbers;
+  for (const std::size_t channels : kChannels) {
+    for (const std::size_t stride : {1, 2}) {
+      for (const std::size_t columns : {1, 2, 5, 6, 7, 12, 13, 47, 48, 49, 100}) {
+        check({.columns = columns, .channels = channels, .stride = stride}, numbers);
+      }
+    }
+  }
+}
+
+TEST_F(PairsTest, Kernels) {
+  Numbers numbers;
+  for (std::size_t rows = 1; rows <= 6; ++rows) {
+    for (const std::size_t columns : {3, 5}) {
+      for (const std::size_t stride : {1, 2}) {
+        check({.batch = 2,
+               .columns = 11,
+               .channels = 70,
+               .kernel_rows = rows,
+               .kernel_columns = columns,
+               .stride = stride},
+              numbers);
+      }
+    }
+  }
+}
+
+TEST_F(PairsTest, RowsBelowTheKernelDoNotCount) {
+  Numbers numbers;
+  Case test{.number = Number::kBFloat16, .rows = 1, .channels = 32};
+  test.make(numbers);
+  if (!suits_pairs(test.of)) GTEST_SKIP() << "this CPU does not multiply pairs of bfloat16";
+  for (float& weight : test.of.weights) weight = 1.0F;
+  const std::size_t used = 3 * static_cast<std::size_t>(test.of.row_step);
+  std::fill(test.input.begin() + static_cast<std::ptrdiff_t>(used), test.input.end(), 0xFF);
+  test.of.pairs = pack_pairs(test.of);
+  test.run();
+  EXPECT_EQ(test.wrong(), "");
+}
+
+TEST_F(PairsTest, OtherWindowsHaveNone) {
+  Numbers numbers;
+  for (Case test : {Case{.kernel_columns = 4}, Case{.stride = 3}, Case{.dilation = 4}}) {
+    test.number = Number::kBFloat16;
+    test.make(numbers);
+    EXPECT_FALSE(suits_pairs(test.of)) << text_of(test);
+  }
 }
 
 }  // namespace

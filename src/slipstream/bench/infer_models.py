@@ -14,8 +14,9 @@ from slipstream.bench.zoo import ZOO, ZooModel
 from slipstream.errors import UsageError
 from slipstream.infer.importers import resolve
 
-# What cached files depend on, beside the networks' source.
+# What cached files depend on, beside the networks' source: packages, and modules beside this one.
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf")
+MAKERS = ("infer_prepare", "infer_samples", "infer_contenders")
 
 
 def find_model(name: str) -> ZooModel:
@@ -50,10 +51,14 @@ def model_folder(cache: Path | None, name: str) -> Generator[Path]:
 
 
 def folder_name(name: str) -> str:
-    """Returns the folder of a model's files: another one where networks or packages differ."""
+    """Returns the folder of a model's files: another one where what makes them differs.
+
+    That are the networks, the packages and the benchmark's own modules.
+    """
     model = find_model(name)
     sources = [inspect.getsourcefile(model.build), inspect.getsourcefile(ZooModel)]
     files = {path for source in sources if source for path in _beside(Path(source))}
+    files |= {Path(__file__).with_name(f"{module}.py") for module in MAKERS}
     digest = hashlib.sha256(" ".join(f"{each} {_version(each)}" for each in PACKAGES).encode())
     for path in sorted(files):
         digest.update(path.read_bytes())
