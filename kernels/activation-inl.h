@@ -127,20 +127,26 @@ struct Activator<kActivation, kOutput> {
         coefficients_[power][half] = _mm512_loadu_ps(curve.coefficients[power] + 16 * half);
       }
     }
-    segments_ = _mm512_set1_ps(Curve::kSegments - 1);
+    reach_ = _mm512_set1_ps(curve.reach);
     per_segment_ = _mm512_set1_ps((Curve::kSegments - 1) / curve.reach);
   }
   template <class D, class V = hn::Vec<D>>
   HWY_INLINE V operator()(D /*d*/, V x) const {
-    const __m512 at = _mm512_min_ps(_mm512_mul_ps(_mm512_abs_ps(x.raw), per_segment_), segments_);
     // Adding 2^23 leaves the nearest whole number in the lowest bits.
-    const __m512 moved = _mm512_add_ps(at, _mm512_set1_ps(8388608.0F));
-    const __m512i segment = _mm512_castps_si512(moved);
-    const __m512 rest = _mm512_reduce_ps(at, _MM_FROUND_TO_NEAREST_INT);
+    const __m512 round = _mm512_set1_ps(8388608.0F);
+    __m512 at = _mm512_min_ps(_mm512_abs_ps(x.raw), reach_);
+    __m512i segment;
+    if constexpr (is_local(kDegree)) {
+      at = _mm512_mul_ps(at, per_segment_);
+      segment = _mm512_castps_si512(_mm512_add_ps(at, round));
+      at = _mm512_reduce_ps(at, _MM_FROUND_TO_NEAREST_INT);
+    } else {
+      segment = _mm512_castps_si512(_mm512_fmadd_ps(at, per_segment_, round));
+    }
     __m512 sum = coefficient(kPowers, segment);
 #pragma GCC unroll 8
     for (std::size_t power = kPowers; power-- > 0;) {
-      sum = _mm512_fmadd_ps(sum, rest, coefficient(power, segment));
+      sum = _mm512_fmadd_ps(sum, at, coefficient(power, segment));
     }
     return V{_mm512_add_ps(_mm512_max_ps(_mm512_setzero_ps(), x.raw), sum)};
   }
@@ -155,7 +161,7 @@ struct Activator<kActivation, kOutput> {
     return _mm512_permutex2var_ps(coefficients_[power][0], segment, coefficients_[power][1]);
   }
 
-  __m512 coefficients_[kPowers + 1][2], segments_, per_segment_;
+  __m512 coefficients_[kPowers + 1][2], reach_, per_segment_;
 };
 #endif
 

@@ -173,10 +173,38 @@ void sum_rows(std::size_t rows, const std::vector<Run>& runs, const std::uint8_t
   }
 }
 
+/// As many at once as one vector has; the last of them may write beyond what was asked for.
+using Addresses = hn::CappedTag<std::uint64_t, 8>;
+
 struct Places {
-  const std::uint8_t* input[kMostRows];
-  const std::uint8_t* addend[kMostRows];
-  std::uint8_t* output[kMostRows];
+  alignas(64) const std::uint8_t* input[kMostRows + 8];
+  alignas(64) const std::uint8_t* addend[kMostRows + 8];
+  alignas(64) std::uint8_t* output[kMostRows + 8];
+};
+
+/// Addresses that lie equally far apart.
+class Steps {
+ public:
+  explicit Steps(std::ptrdiff_t by) : by_(by) {
+    for (std::size_t i = 0; i < 8; ++i) offsets_[i] = static_cast<std::uint64_t>(by) * i;
+  }
+  /// Writes the next `count` of them, from `at` on, which moves along.
+  template <typename Byte>
+  HWY_INLINE void take(std::size_t count, Byte*& at, Byte** places) const {
+    const Addresses d;
+    const auto offsets = hn::Load(d, offsets_);
+    Byte* here = at;
+    for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+      const auto first = hn::Set(d, reinterpret_cast<std::uintptr_t>(here));
+      hn::StoreU(hn::Add(first, offsets), d, reinterpret_cast<std::uint64_t*>(places + i));
+      here += by_ * static_cast<std::ptrdiff_t>(hn::Lanes(d));
+    }
+    at += by_ * static_cast<std::ptrdiff_t>(count);
+  }
+
+ private:
+  std::ptrdiff_t by_;
+  alignas(64) std::uint64_t offsets_[8];
 };
 
 /// Goes through output pixels in order and knows where each one's first tap, addend and output lie.
@@ -184,7 +212,13 @@ class Walk {
  public:
   Walk(const Convolution& of, std::size_t pixel, const std::uint8_t* input,
        const std::uint8_t* addend, std::uint8_t* output)
-      : of_(of), input_(input), addend_(addend), output_(output) {
+      : of_(of),
+        input_(input),
+        addend_(addend),
+        output_(output),
+        input_steps_(of.input.pixel),
+        addend_steps_(of.addend.pixel),
+        output_steps_(of.output.pixel) {
     column_ = pixel % of.columns;
     row_ = pixel / of.columns % of.rows;
     batch_ = pixel / of.columns / of.rows;
@@ -195,9 +229,9 @@ class Walk {
     std::size_t done = 0;
     while (done < count) {
       const std::size_t here = HWY_MIN(count - done, of_.columns - column_);
-      step(here, of_.input.pixel, at_input_, places.input + done);
-      step(here, of_.output.pixel, at_output_, places.output + done);
-      if (of_.addend.pixel != 0) step(here, of_.addend.pixel, at_addend_, places.addend + done);
+      input_steps_.take(here, at_input_, places.input + done);
+      output_steps_.take(here, at_output_, places.output + done);
+      if (of_.addend.pixel != 0) addend_steps_.take(here, at_addend_, places.addend + done);
       done += here;
       column_ += here;
       if (column_ == of_.columns) next_row();
@@ -205,12 +239,6 @@ class Walk {
   }
 
  private:
-  template <typename Pointer>
-  HWY_INLINE static void step(std::size_t count, std::ptrdiff_t by, Pointer& at, Pointer* places) {
-    Pointer here = at;
-    for (std::size_t i = 0; i < count; ++i, here += by) places[i] = here;
-    at = here;
-  }
   void next_row() {
     column_ = 0;
     if (++row_ == of_.rows) {
@@ -228,6 +256,7 @@ class Walk {
   const Convolution& of_;
   const std::uint8_t *input_, *addend_, *at_input_, *at_addend_;
   std::uint8_t *output_, *at_output_;
+  Steps input_steps_, addend_steps_, output_steps_;
   std::size_t column_, row_, batch_;
 };
 

@@ -46,13 +46,16 @@ Curve fit(Degree degree, double reach, const Function& rest) {
   const double width = reach / (Curve::kSegments - 1);
   for (std::size_t segment = 0; segment + 1 < Curve::kSegments; ++segment) {
     const double middle = static_cast<double>(segment) * width;
-    const auto here = [&](double x) { return rest(middle + x * width); };
+    const double unit = is_local(degree) ? width : 1.0, origin = is_local(degree) ? middle : 0.0;
+    const auto here = [&](double x) { return rest(origin + x * unit); };
+    const double low = (middle - width / 2 - origin) / unit;
+    const double high = (middle + width / 2 - origin) / unit;
     Polynomial found;
     if (segment == 0) {
-      found = interpolate(powers - 1, 0.0, 0.5, [&](double x) { return here(x) / x; });
+      found = interpolate(powers - 1, 0.0, high, [&](double x) { return here(x) / x; });
       found.insert(found.begin(), 0.0);
     } else {
-      found = interpolate(powers, -0.5, 0.5, here);
+      found = interpolate(powers, low, high, here);
     }
     for (std::size_t power = 0; power <= powers; ++power) {
       curve.coefficients[power][segment] = static_cast<float>(found[power]);

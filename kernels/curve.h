@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "epilogue.h"
 
@@ -13,12 +14,16 @@ enum class Degree : std::uint8_t {
   kQuintics = 5,   ///< of float32: to 4e-7
 };
 
+/// Whether a segment's polynomial is of the distance from its middle, in segments, as higher
+/// powers of float32 need; or of the number itself.
+constexpr bool is_local(Degree degree) { return degree == Degree::kQuintics; }
+
 /// An even function that is 0 at 0, as polynomials, each around a whole multiple of
 /// reach / (kSegments - 1).
 struct Curve {
   static constexpr std::size_t kSegments = 32;
   float reach;  ///< the function counts as 0 from here on
-  /// Of each power, the lowest first, per segment: of the distance from its middle in segments.
+  /// Of each power, the lowest first, per segment.
   float coefficients[6][kSegments];
 };
 

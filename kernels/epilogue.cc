@@ -43,21 +43,31 @@ struct Any {
   }
 };
 
-/// Writes values of a format; bfloat16 by one instruction where the processor has it.
+/// Writes values of a format.
 template <Number kOutput>
 struct Writer {
   static constexpr Number kNumber = kOutput;
-  HWY_INLINE void operator()(hn::Vec<Lane> value, std::uint8_t* at) const {
-    write<kOutput>(value, at);
+  static constexpr std::size_t kVectors = 1;  // that are written at once
+  HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[1], std::uint8_t* at) const {
+    write<kOutput>(values[0], at);
   }
 };
 #if HWY_TARGET == HWY_AVX3
+/// bfloat16 by one instruction, where the processor has it: of one vector, or of two.
+template <std::size_t kCount>
 struct HalfWriter {
   static constexpr Number kNumber = Number::kBFloat16;
-  HWY_INLINE void operator()(hn::Vec<Lane> value, std::uint8_t* at) const {
-    __m256i halves;
-    asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(value.raw));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), halves);
+  static constexpr std::size_t kVectors = kCount;
+  HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[kCount], std::uint8_t* at) const {
+    if constexpr (kCount == 1) {
+      __m256i halves;
+      asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(values[0].raw));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), halves);
+    } else {
+      __m512i halves;
+      asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(values[1].raw), "v"(values[0].raw));
+      _mm512_storeu_si512(at, halves);
+    }
   }
 };
 #endif
@@ -78,36 +88,48 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Writer writer, const A
   const std::size_t count = rows.count;
   const std::uint8_t* const* HWY_RESTRICT addends = rows.addend;
   std::uint8_t* const* HWY_RESTRICT outputs = rows.output;
-  for (std::size_t column = 0; column < columns; column += hn::Lanes(d)) {
-    const auto scale = hn::Load(d, scales + column), bias = hn::Load(d, biases + column);
+  constexpr std::size_t kVectors = Writer::kVectors;
+  for (std::size_t column = 0; column < columns; column += kVectors * hn::Lanes(d)) {
+    hn::Vec<Lane> scale[kVectors], bias[kVectors];
+    for (std::size_t i = 0; i < kVectors; ++i) {
+      scale[i] = hn::Load(d, scales + column + i * hn::Lanes(d));
+      bias[i] = hn::Load(d, biases + column + i * hn::Lanes(d));
+    }
     const Sum* HWY_RESTRICT from = sums + column;
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (std::size_t row = 0; row < count; ++row, from += pitch) {
-      auto value = hn::MulAdd(sums_at(from), scale, bias);
-      if constexpr (kActivation == Activation::kNone) {
-        if constexpr (Addend::kAdds)
-          value = hn::MulAdd(addend(addends[row], column), weight, value);
-      } else if constexpr (Addend::kAdds) {
-        if (before) value = hn::MulAdd(addend(addends[row], column), weight, value);
-        value = activation(d, value);
-        if (!before) value = hn::MulAdd(addend(addends[row], column), weight, value);
-      } else {
-        value = activation(d, value);
+      hn::Vec<Lane> values[kVectors];
+      for (std::size_t i = 0; i < kVectors; ++i) {
+        const std::size_t at = column + i * hn::Lanes(d);
+        auto value = hn::MulAdd(sums_at(from + i * hn::Lanes(d)), scale[i], bias[i]);
+        if constexpr (kActivation == Activation::kNone) {
+          if constexpr (Addend::kAdds) value = hn::MulAdd(addend(addends[row], at), weight, value);
+        } else if constexpr (Addend::kAdds) {
+          if (before) value = hn::MulAdd(addend(addends[row], at), weight, value);
+          value = activation(d, value);
+          if (!before) value = hn::MulAdd(addend(addends[row], at), weight, value);
+        } else {
+          value = activation(d, value);
+        }
+        if constexpr (Addend::kClips) {
+          if (kActivation != Activation::kNone) value = hn::MulAdd(value, stretch, shift);
+          value = hn::Min(hn::Max(value, low), high);
+        }
+        values[i] = value;
       }
-      if constexpr (Addend::kClips) {
-        if (kActivation != Activation::kNone) value = hn::MulAdd(value, stretch, shift);
-        value = hn::Min(hn::Max(value, low), high);
-      }
-      writer(value, outputs[row] + column * size_of(Writer::kNumber));
+      writer(values, outputs[row] + column * size_of(Writer::kNumber));
     }
   }
 }
 
 /// Calls `work` with what writes the epilogue's output.
 template <class Work>
-HWY_INLINE void with_writer(const Epilogue& epilogue, const Work& work) {
+HWY_INLINE void with_writer(const Epilogue& epilogue, [[maybe_unused]] std::size_t columns,
+                            const Work& work) {
 #if HWY_TARGET == HWY_AVX3
-  if (epilogue.output == Number::kBFloat16 && level() == 2) return work(HalfWriter());
+  if (epilogue.output == Number::kBFloat16 && level() == 2) {
+    return columns % 32 == 0 ? work(HalfWriter<2>()) : work(HalfWriter<1>());
+  }
 #endif
   with_number(epilogue.output, [&](auto output) HWY_ATTR { work(Writer<output()>()); });
 }
@@ -125,7 +147,7 @@ inline bool writes_whole(const Epilogue& epilogue) {
 template <typename Sum>
 HWY_INLINE void finish_sums(const Epilogue& epilogue, const Sum* sums, std::size_t pitch,
                             std::size_t columns, std::size_t channel, const Rows& rows) {
-  with_writer(epilogue, [&](auto writer) HWY_ATTR {
+  with_writer(epilogue, columns, [&](auto writer) HWY_ATTR {
     constexpr Number kOutput = decltype(writer)::kNumber;
     with_activation(epilogue.activation, [&](auto activation) HWY_ATTR {
       const auto add = [&](auto addend) HWY_ATTR {

@@ -89,6 +89,35 @@ void pack_pair(const std::uint8_t* first, const std::uint8_t* second, std::size_
   }
 }
 
+/// The upper half of a lane, rounded to nearest, ties to even, where it is.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V upper_half(D d, hn::Vec<hn::Rebind<float, D>> value) {
+  const V bits = hn::BitCast(d, value);
+  const V even = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+  return hn::And(hn::Add(bits, hn::Add(even, hn::Set(d, 0x7FFF))), hn::Set(d, 0xFFFF0000U));
+}
+
+/// The `count` numbers of a unit's channels, each times the factor or, of bfloat16, two factors.
+void multiply_unit(const std::uint8_t* unit, std::size_t count, bool halves, const float* factors,
+                   std::uint8_t* multiplied) {
+  const hn::CappedTag<float, 16> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  for (std::size_t at = 0; at < count * 4; at += hn::Lanes(d) * 4) {
+    auto* out = reinterpret_cast<float*>(multiplied + at);
+    const auto numbers = hn::Load(d, reinterpret_cast<const float*>(unit + at));
+    if (!halves) {
+      hn::Store(hn::Mul(numbers, hn::Set(d, *factors)), d, out);
+      continue;
+    }
+    const auto bits = hn::BitCast(du, numbers);
+    const auto low = hn::BitCast(d, hn::ShiftLeft<16>(bits));
+    const auto high = hn::BitCast(d, hn::And(bits, hn::Set(du, 0xFFFF0000U)));
+    const auto first = upper_half(du, hn::Mul(low, hn::Set(d, factors[0])));
+    const auto second = upper_half(du, hn::Mul(high, hn::Set(d, factors[1])));
+    hn::Store(hn::BitCast(d, hn::Or(second, hn::ShiftRight<16>(first))), d, out);
+  }
+}
+
 }  // namespace slipstream::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -97,6 +126,7 @@ namespace slipstream::kernels {
 
 HWY_EXPORT(pack_columns);
 HWY_EXPORT(pack_pair);
+HWY_EXPORT(multiply_unit);
 
 namespace {
 
@@ -145,6 +175,18 @@ void pack_into(const Halves& halves, std::uint8_t* packed) {
     for (std::size_t unit = 0; unit < halves.units(); ++unit, row += 2 * halves.row_step) {
       const std::uint8_t* next = 2 * unit + 1 < halves.rows ? row + halves.row_step : nullptr;
       HWY_DYNAMIC_DISPATCH(pack_pair)(row, next, wide, panel + unit * wide * 4);
+    }
+  }
+}
+
+void multiply_rows(const std::uint8_t* packed, std::size_t channels, std::size_t units, bool halves,
+                   const float* factors, std::uint8_t* multiplied) {
+  const Panels panels(channels, groups_at_once());
+  for (std::size_t which = 0; which < panels.count; ++which) {
+    const std::size_t wide = (panels.begin(which + 1) - panels.begin(which)) * 16;
+    for (std::size_t unit = 0; unit < units; ++unit, packed += wide * 4, multiplied += wide * 4) {
+      HWY_DYNAMIC_DISPATCH(multiply_unit)
+      (packed, wide, halves, factors + unit * (halves ? 2 : 1), multiplied);
     }
   }
 }

@@ -47,4 +47,10 @@ struct Halves {
 /// units() * 4 bytes. Reads whole vectors of 16 numbers.
 void pack_into(const Halves& halves, std::uint8_t* packed);
 
+/// Multiplies packed weights, of all panels, by a factor per row that is known only at run time: a
+/// unit's numbers are of one row (float32) or, with `halves`, of two (bfloat16), which follow each
+/// other.
+void multiply_rows(const std::uint8_t* packed, std::size_t channels, std::size_t units, bool halves,
+                   const float* factors, std::uint8_t* multiplied);
+
 }  // namespace slipstream::kernels

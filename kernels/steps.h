@@ -27,6 +27,9 @@ struct Operands {
   Tensor input, output;
   std::optional<Tensor> addend;   ///< what the epilogue adds
   std::optional<Tensor> factors;  ///< one float32 pixel, with which it multiplies: see Buffers
+  /// One float32 pixel, with which a convolution of one tap multiplies what it reads, which is no
+  /// bytes: it multiplies the weights, so they need room.
+  std::optional<Tensor> gate, room;
 };
 
 /// Every output channel from all input channels. `weights` are of the input's kind, and int8 where

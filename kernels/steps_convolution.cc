@@ -101,16 +101,18 @@ class Scaled {
   Aligned<float> scale_, bias_;
 };
 
+std::uint8_t* place(const Memory& memory, const std::optional<Tensor>& tensor) {
+  return tensor ? memory.at(*tensor) : nullptr;
+}
+
 /// Calls `work` with where everything lies in one run.
 template <class Work>
 void with_buffers(const Memory& memory, const Operands& operands, const Epilogue& epilogue,
                   const Work& work) {
-  const auto at = [&](const std::optional<Tensor>& tensor) {
-    return tensor ? memory.at(*tensor) : nullptr;
-  };
+  const auto at = [&](const std::optional<Tensor>& tensor) { return place(memory, tensor); };
   const Scaled scaled(epilogue, reinterpret_cast<const float*>(at(operands.factors)));
   work(Buffers{memory.at(operands.input), at(operands.addend), memory.at(operands.output),
-               scaled.scale(epilogue), scaled.bias(epilogue)});
+               scaled.scale(epilogue), scaled.bias(epilogue), at(operands.room)});
 }
 
 void run_convolution(const Convolution& of, const Buffers& buffers, Workers& workers) {
@@ -151,7 +153,13 @@ Step convolution(const Operands& operands, const Window& window, const void* wei
                               bytes * window.rows * window.columns, of->runs);
   of->weights =
       pack({matrix.data(), static_cast<std::ptrdiff_t>(units * 4), 4, output.channels, units});
-  return {"convolution", [of, operands](const Memory& memory, Workers& workers) {
+  return {"convolution", [of, operands, units](const Memory& memory, Workers& workers) {
+            if (operands.gate) {
+              const auto* factors = reinterpret_cast<const float*>(memory.at(*operands.gate));
+              multiply_rows(of->weights.data(), of->channels, units,
+                            of->operand == Operand::kBFloat16, factors,
+                            place(memory, operands.room));
+            }
             with_buffers(memory, operands, of->epilogue,
                          [&](const Buffers& buffers) { run_convolution(*of, buffers, workers); });
           }};

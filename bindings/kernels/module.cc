@@ -61,8 +61,10 @@ void bind_values(nb::module_& m) {
           "number"_a, "buffer"_a, "offset"_a, "sizes"_a, "pitch"_a);
 
   nb::class_<Operands>(m, "Operands")
-      .def(nb::init<Tensor, Tensor, std::optional<Tensor>, std::optional<Tensor>>(), "input"_a,
-           "output"_a, "addend"_a.none() = nb::none(), "factors"_a.none() = nb::none());
+      .def(nb::init<Tensor, Tensor, std::optional<Tensor>, std::optional<Tensor>,
+                    std::optional<Tensor>, std::optional<Tensor>>(),
+           "input"_a, "output"_a, "addend"_a.none() = nb::none(), "factors"_a.none() = nb::none(),
+           "gate"_a.none() = nb::none(), "room"_a.none() = nb::none());
 
   nb::class_<Window>(m, "Window")
       .def(

@@ -11,12 +11,13 @@ namespace {
 
 double by_curve(Activation activation, Degree degree, float x) {
   const Curve& curve = curve_of(activation, degree);
-  const float at = std::min(std::abs(x), curve.reach) * (Curve::kSegments - 1) / curve.reach;
-  const float whole = std::nearbyint(at);
-  const auto segment = static_cast<std::size_t>(whole);
+  const float at = std::min(std::abs(x), curve.reach);
+  const float segments = at * (Curve::kSegments - 1) / curve.reach;
+  const float whole = std::nearbyint(segments);
+  const float distance = is_local(degree) ? segments - whole : at;
   float sum = 0;
   for (auto power = static_cast<std::size_t>(degree) + 1; power-- > 0;) {
-    sum = sum * (at - whole) + curve.coefficients[power][segment];
+    sum = sum * distance + curve.coefficients[power][static_cast<std::size_t>(whole)];
   }
   return static_cast<double>(std::max(x, 0.0F) + sum);
 }

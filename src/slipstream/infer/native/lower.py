@@ -60,6 +60,7 @@ class Lowering:
         default_factory=dict[str, "tuple[str, Callable[[Place], Place]]"]
     )
     splits: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    gates: dict[str, str] = field(default_factory=dict[str, str])  # of values to be multiplied
     emits: list[tuple[str, Emit]] = field(default_factory=list["tuple[str, Emit]"])
     places: dict[str, Place] = field(default_factory=dict[str, Place])
     constants: list[Array] = field(default_factory=list[Array])

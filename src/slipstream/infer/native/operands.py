@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,11 +63,20 @@ def read_tail(lowering: Lowering, tail: Tail) -> Format:
     return lowering.format(lowering.read(tail.addend))
 
 
+@dataclass(frozen=True)
+class Gate:
+    """The values that a convolution's input is multiplied by, and room for its weights times them."""
+
+    factors: str
+    room: str
+
+
 def operands_of(
     lowering: Lowering,
     source: str,
     output: str,
     tail: Tail,
+    gate: Gate | None = None,
     window: Callable[[Place], Place] = lambda place: place,
     part: Callable[[Place], Place] = lambda place: place,
 ) -> kernels.Operands:
@@ -77,6 +87,8 @@ def operands_of(
         tensor(part(place(output))),
         None if tail.addend is None else tensor(part(place(tail.addend))),
         None if tail.factor is None else tensor(tail.factor),
+        None if gate is None else tensor(gate.factors),
+        None if gate is None else tensor(gate.room),
     )
 
 

@@ -31,7 +31,27 @@ def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
     squeeze, excite = (constant_of(lowering, node, i).astype(np.float32) for i in (1, 3))
     _small(lowering, mean, hidden, squeeze, constant_of(lowering, node, 2), node, "activation")
     _small(lowering, hidden, f"{output}:gate", excite, constant_of(lowering, node, 4), node, "gate")
-    gate_by(lowering, source, f"{output}:gate", output)
+    if _reader_multiplies(lowering, source, output):
+        lowering.gates[output] = f"{output}:gate"
+        lowering.view(output, source, lambda place: place)
+    else:
+        gate_by(lowering, source, f"{output}:gate", output)
+
+
+def _reader_multiplies(lowering: Lowering, source: str, output: str) -> bool:
+    """Whether x is read by one convolution of one tap only, whose weights are fewer than x."""
+    graph, format_ = lowering.graph, lowering.format(source)
+    readers = graph.uses().get(output, [])
+    if len(readers) != 1 or readers[0].op != "Conv" or output in graph.outputs:
+        return False
+    weights = graph.constants.get(readers[0].inputs[1])
+    batch, _, rows, columns = lowering.shape(source)
+    if weights is None or weights.shape[2:] != (1, 1) or readers[0].get("group", 1) != 1:
+        return False
+    if isinstance(format_, Bytes) or format_ != lowering.formats.get(output):
+        return False
+    padded = any(readers[0].get("pads", [])) or readers[0].get("auto_pad", "NOTSET") != "NOTSET"
+    return batch == 1 and len(weights) <= rows * columns and not padded
 
 
 def _small(

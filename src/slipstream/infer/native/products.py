@@ -18,6 +18,7 @@ from slipstream.infer.graph import Array
 from slipstream.infer.native.formats import BFloat16, Bytes, Format, Weights
 from slipstream.infer.native.lower import ONE, Lowering, epilogue
 from slipstream.infer.native.operands import (
+    Gate,
     bias_of,
     constant_of,
     fill_border,
@@ -73,15 +74,26 @@ def _dense(
 ) -> None:
     """`matrix` is (output channels, kernel rows, kernel columns, input channels)."""
     addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
+    gate = _gate(lowering, source, output, matrix)
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, border)
-        operands = operands_of(at, source, output, stage.tail)
+        operands = operands_of(at, source, output, stage.tail, gate)
         numbers, scale, offset = packed(at.format(source), matrix, bias)
         end = epilogue(stage.tail, scale, offset, at.format(output), addend)
         at.program.convolution(operands, window, numbers, end)
 
     lowering.then(output, emit)
+
+
+def _gate(lowering: Lowering, source: str, output: str, matrix: Array) -> Gate | None:
+    """What SqueezeExcite left for the convolution that reads it to multiply by."""
+    if source not in lowering.gates:
+        return None
+    channels = -(-matrix.shape[0] // 16) * 16
+    floats = -(-matrix.shape[3] // 2) if lowering.format(source) else matrix.shape[3]
+    factors = lowering.read(lowering.gates[source])
+    return Gate(factors, lowering.write(f"{output}:weights", (1, channels * floats), floats=True))
 
 
 def _depthwise(
