@@ -158,7 +158,10 @@ constexpr std::size_t rows_at_once(std::size_t groups) {
   if (HWY_TARGET > HWY_AVX3) return 6;
   return groups == 4 ? 6 : groups == 1 ? 12 : 8;
 }
-constexpr std::size_t kMostRows = 48;  // whose sums are finished together, in the first cache
+/// Pixels whose sums are finished together: what that costs by itself is less per pixel then. But
+/// long sums leave time to read and write meanwhile, which many at once would not.
+constexpr std::size_t kMostRows = 48;
+constexpr std::size_t kFewUnits = 63;
 
 template <class Multiply, std::size_t kGroups>
 void sum_rows(std::size_t rows, const std::vector<Run>& runs, const std::uint8_t* const* pixels,
@@ -262,19 +265,21 @@ class Walk {
 
 template <class Multiply, std::size_t kGroups>
 void convolve_panel(const Convolution& of, const Buffers& buffers, std::size_t begin,
-                    std::size_t end, std::size_t channel, const std::uint8_t* weights) {
+                    std::size_t end, std::size_t channel, std::size_t units) {
   constexpr std::size_t kRows = rows_at_once(kGroups);
-  constexpr std::size_t kChunk = kMostRows / kRows * kRows;
   constexpr std::size_t kColumns = kGroups * 16;
-  alignas(64) hn::TFromD<typename Multiply::D> sums[kChunk * kColumns];
+  alignas(64) hn::TFromD<typename Multiply::D> sums[kMostRows * kColumns];
   const std::ptrdiff_t output_size = static_cast<std::ptrdiff_t>(size_of(of.epilogue.output));
   const std::ptrdiff_t addend_size = static_cast<std::ptrdiff_t>(size_of(of.epilogue.addend));
   const auto first = static_cast<std::ptrdiff_t>(channel);
   Walk walk(of, begin, buffers.input, buffers.addend + first * addend_size,
             buffers.output + first * output_size);
+  const std::uint8_t* all = buffers.weights == nullptr ? of.weights.data() : buffers.weights;
+  const std::uint8_t* weights = all + channel * units * 4;
+  const std::size_t chunk = units > kFewUnits ? kRows : kMostRows;
   Places places;
-  for (std::size_t pixel = begin; pixel < end; pixel += kChunk) {
-    const std::size_t count = std::min(kChunk, end - pixel);
+  for (std::size_t pixel = begin; pixel < end; pixel += chunk) {
+    const std::size_t count = std::min(chunk, end - pixel);
     walk.take(count, places);
     for (std::size_t row = 0; row < count; row += kRows) {
       const std::size_t rows = std::min(kRows, count - row);
@@ -292,14 +297,12 @@ void convolve_all(const Convolution& of, const Buffers& buffers, std::size_t beg
                   std::size_t first, std::size_t last) {
   std::size_t units = 0;
   for (const Run& run : of.runs) units += run.units;
-  const std::uint8_t* all = buffers.weights == nullptr ? of.weights.data() : buffers.weights;
   const Panels panels(of.channels, kGroupsAtOnce);
   for (std::size_t panel = first; panel < last; ++panel) {
     const std::size_t channel = panels.begin(panel) * 16;
-    const std::uint8_t* weights = all + channel * units * 4;
     const std::size_t groups = panels.begin(panel + 1) - panels.begin(panel);
     const auto work = [&](auto constant) {
-      convolve_panel<Multiply, constant>(of, buffers, begin, end, channel, weights);
+      convolve_panel<Multiply, constant>(of, buffers, begin, end, channel, units);
     };
     if (groups == 1) work(std::integral_constant<std::size_t, 1>());
     if constexpr (kGroupsAtOnce > 1) {

@@ -75,7 +75,7 @@ inline void convolve_quads(const Depthwise& of, const Buffers& buffers, std::siz
   const std::size_t quads = block_bytes / of.kernel_rows / 512;
   const std::size_t out_size = size_of(of.epilogue.output);
   const std::size_t addend_size = size_of(of.epilogue.addend);
-  constexpr std::size_t kPixels = 8;
+  constexpr std::size_t kPixels = 24;
   alignas(64) std::int32_t sums[kPixels * 64];
   const std::uint8_t* more[kPixels];
   std::uint8_t* to[kPixels];

@@ -33,6 +33,21 @@ std::uint16_t nearest_half(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
+/// The weights as bfloat16. What one tap of a channel loses is given to the next one, so that the
+/// errors of all cancel where neighbouring pixels are alike.
+std::vector<std::uint16_t> halves_of_weights(const Depthwise& of, std::size_t padded) {
+  std::vector<std::uint16_t> halves(of.weights.size());
+  for (std::size_t channel = 0; channel < padded; ++channel) {
+    float lost = 0;
+    for (std::size_t at = channel; at < halves.size(); at += padded) {
+      const float wanted = of.weights[at] + lost;
+      halves[at] = nearest_half(wanted);
+      lost = wanted - std::bit_cast<float>(static_cast<std::uint32_t>(halves[at]) << 16);
+    }
+  }
+  return halves;
+}
+
 }  // namespace
 
 bool has_quads() { return level() > 0; }
@@ -83,6 +98,7 @@ Aligned<std::uint8_t> pack_pairs(const Depthwise& of) {
   const std::size_t padded = (of.channels + 15) / 16 * 16;
   const std::size_t taps = of.kernel_columns, pairs = (of.kernel_rows + 1) / 2;
   Aligned<std::uint8_t> packed((padded + 31) / 32 * pairs * taps * 128);
+  const auto halves = halves_of_weights(of, padded);
   auto* out = reinterpret_cast<std::uint16_t*>(packed.data());
   for (std::size_t block = 0; block < padded; block += 32) {
     for (std::size_t index = 0; index < pairs * taps; ++index) {
@@ -92,7 +108,7 @@ Aligned<std::uint8_t> pack_pairs(const Depthwise& of) {
         const std::size_t channel = block + lane / 4 * 8 + vector * 4 + lane % 4;
         const std::size_t row = index / taps * 2 + at % 2;
         if (channel >= padded || row >= of.kernel_rows) continue;
-        *out = nearest_half(of.weights[(row * taps + index % taps) * padded + channel]);
+        *out = halves[(row * taps + index % taps) * padded + channel];
       }
     }
   }

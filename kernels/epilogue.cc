@@ -70,6 +70,21 @@ struct HalfWriter {
     }
   }
 };
+
+/// 64 bytes at once, of values in [0, 255].
+struct BytesWriter {
+  static constexpr Number kNumber = Number::kUInt8;
+  static constexpr std::size_t kVectors = 4;
+  HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[4], std::uint8_t* at) const {
+    const auto whole = [&](std::size_t i) HWY_ATTR { return _mm512_cvtps_epi32(values[i].raw); };
+    const __m512i front = _mm512_packs_epi32(whole(0), whole(1));
+    const __m512i back = _mm512_packs_epi32(whole(2), whole(3));
+    // Both pack 128 bits at a time: four bytes of each vector, and so on.
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i bytes = _mm512_packus_epi16(front, back);
+    _mm512_storeu_si512(at, _mm512_permutexvar_epi32(order, bytes));
+  }
+};
 #endif
 
 template <Activation kActivation, class Writer, class Addend, typename Sum>
@@ -130,6 +145,7 @@ HWY_INLINE void with_writer(const Epilogue& epilogue, [[maybe_unused]] std::size
   if (epilogue.output == Number::kBFloat16 && level() == 2) {
     return columns % 32 == 0 ? work(HalfWriter<2>()) : work(HalfWriter<1>());
   }
+  if (epilogue.output == Number::kUInt8 && columns % 64 == 0) return work(BytesWriter());
 #endif
   with_number(epilogue.output, [&](auto output) HWY_ATTR { work(Writer<output()>()); });
 }

@@ -1,5 +1,6 @@
 #include "depthwise.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -266,6 +267,25 @@ TEST_F(PairsTest, RowsBelowTheKernelDoNotCount) {
   test.of.pairs = pack_pairs(test.of);
   test.run();
   EXPECT_EQ(test.wrong(), "");
+}
+
+TEST_F(PairsTest, ErrorsOfWeightsCancel) {
+  Numbers numbers;
+  Case test{.number = Number::kBFloat16, .channels = 32};
+  test.make(numbers);
+  const Aligned<std::uint8_t> packed = pack_pairs(test.of);
+  for (std::size_t lane = 0; lane < 16; ++lane) {  // of the first vector of each tap
+    const std::size_t channel = lane / 4 * 8 + lane % 4;
+    double sum = 0, expected = 0, largest = 0;
+    for (std::size_t tap = 0; tap < 9; ++tap) {
+      const std::size_t at = (tap / 3 / 2 * 3 + tap % 3) * 128 + lane * 4 + tap / 3 % 2 * 2;
+      sum += static_cast<double>(reference::read(Number::kBFloat16, packed.data() + at));
+      const auto weight = static_cast<double>(test.of.weights[tap * 32 + channel]);
+      expected += weight;
+      largest = std::max(largest, std::abs(weight));
+    }
+    EXPECT_NEAR(sum, expected, largest / 256) << "channel " << channel;
+  }
 }
 
 TEST_F(PairsTest, OtherWindowsHaveNone) {
