@@ -41,6 +41,26 @@ def test_samples_are_summed():
     assert comparison.snr_db == pytest.approx(10 * np.log10(2 / 0.01))
 
 
+def test_noise_that_differs_leaves_less_for_sure():
+    even, uneven = Comparison(), Comparison()
+    for number in range(16):
+        even.add({"y": np.float32([1.1])}, {"y": np.float32([1])})
+        noise = 0.1 * np.sqrt(1.5 if number % 2 else 0.5)
+        uneven.add({"y": np.float32([1 + noise])}, {"y": np.float32([1])})
+    assert even.sure_db == pytest.approx(even.snr_db, abs=1e-3)
+    assert uneven.snr_db == pytest.approx(20, abs=1e-3)
+    # Half of the mean is the standard deviation, so the mean of 16 errs by an eighth of itself.
+    error = 0.5 / np.sqrt(15)
+    assert uneven.sure_db == pytest.approx(20 - 10 * np.log10(1 + 1.645 * error), abs=1e-3)
+
+
+def test_few_samples_tell_nothing_of_others():
+    found = Comparison()
+    found.add({"y": np.float32([1.1])}, {"y": np.float32([1])})
+    found.add({"y": np.float32([1.01])}, {"y": np.float32([1])})
+    assert found.sure_db == found.snr_db
+
+
 def test_integers_compare_without_wrapping():
     assert compared(np.uint8([0]), np.uint8([255])).snr_db == pytest.approx(0)
 

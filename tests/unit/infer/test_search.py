@@ -192,6 +192,15 @@ def test_what_the_budget_lets_pass(limits, precision, judged, objection):
     assert bool(objection) == bool(found)
 
 
+def test_noise_of_other_samples_is_in_the_budget():
+    judged = Comparison()
+    for number in range(16):
+        judged.add({"y": np.float32([1.05 if number % 2 else 1.12])}, {"y": np.float32([1])})
+    recipe = Recipe(engine="native", precision="int8")
+    assert judged.snr_db > 20 > judged.sure_db
+    assert "(on other samples perhaps 19." in Goal(snr_db=20).objection(recipe, judged)
+
+
 def test_what_rewrites_gained_is_measured(imported):
     found = search(imported, goal(engines=("onnxruntime",)))
     matched = {item.name for item in found.applied if item.matches}
