@@ -8,6 +8,7 @@
 #include "levels.h"
 #include "resize.h"
 #include "steps.h"
+#include "weights.h"
 
 // The kernels of infer: tensors, what becomes of sums, programs. No step checks what it is given:
 // slipstream.infer.native lays everything out, and is the only caller.
@@ -225,6 +226,42 @@ void bind_program(nb::module_& m) {
   bind_steps(program);
 }
 
+template <typename T>
+using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Vector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using StridedFloats = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
+
+Strided strided(const StridedFloats& of) {
+  return {of.data(), of.stride(0), of.stride(1), of.shape(0), of.shape(1)};
+}
+
+void bind_weights(nb::module_& m) {
+  m.def(
+      "as_floats",
+      [](const StridedFloats& weights, const Matrix<float>& out) {
+        const nb::gil_scoped_release release;
+        as_floats(strided(weights), out.data());
+      },
+      "weights"_a, "out"_a, "A matrix (channel, row) of any strides, row by row.");
+  m.def(
+      "as_halves",
+      [](const StridedFloats& weights, const Matrix<std::uint16_t>& out) {
+        const nb::gil_scoped_release release;
+        as_halves(strided(weights), out.data());
+      },
+      "weights"_a, "out"_a, "The same, rounded to bfloat16.");
+  m.def(
+      "as_bytes",
+      [](const StridedFloats& weights, const Matrix<std::int8_t>& out, const Vector<float>& scale,
+         const Vector<std::int32_t>& sums) {
+        const nb::gil_scoped_release release;
+        as_bytes(strided(weights), out.data(), {scale.data(), sums.data()});
+      },
+      "weights"_a, "out"_a, "scale"_a, "sums"_a,
+      "The same as int8 by the greatest of each channel; and the sums of the numbers.");
+}
+
 void bind_resize(nb::module_& m) {
   m.def(
       "resize",
@@ -245,5 +282,6 @@ NB_MODULE(_kernels, m) {
   nb::set_leak_warnings(false);
   slipstream::kernels::bind_values(m);
   slipstream::kernels::bind_program(m);
+  slipstream::kernels::bind_weights(m);
   slipstream::kernels::bind_resize(m);
 }

@@ -49,7 +49,7 @@ class Tensor:
     def __init__(self, number: Number, buffer: int, offset: int, sizes: Sequence[int], pitch: Sequence[int]) -> None: ...
 
 class Operands:
-    def __init__(self, input: Tensor, output: Tensor, addend: Tensor | None = None, factors: Tensor | None = None) -> None: ...
+    def __init__(self, input: Tensor, output: Tensor, addend: Tensor | None = None, factors: Tensor | None = None, gate: Tensor | None = None, room: Tensor | None = None) -> None: ...
 
 class Window:
     def __init__(self, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int], before: Sequence[int]) -> None: ...
@@ -168,6 +168,17 @@ class Program:
     def softmax(self, input: Tensor, output: Tensor) -> None: ...
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, output: Tensor, heads: int, scale: float, epilogue: Epilogue) -> None: ...
+
+def as_floats(weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """A matrix (channel, row) of any strides, row by row."""
+
+def as_halves(weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """The same, rounded to bfloat16."""
+
+def as_bytes(weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu')], scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], sums: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """
+    The same as int8 by the greatest of each channel; and the sums of the numbers.
+    """
 
 def resize(source: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], box: Sequence[float], target: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
     """

@@ -3,7 +3,8 @@
     manifest.json   what it is, what it takes and gives, the recipe, and every other member with its
                     size and SHA-256
     model.onnx      the graph that the recipe runs, after the rewrites (operators of ours are of the
-                    domain "slipstream"); or source.onnx, the graph as it was imported
+                    domain "slipstream"); or source.onnx, the graph as it was imported. Weights
+                    are int8 or bfloat16 where the recipe's engine computes with them so
     check.npz       one input and the results for it, to see at load that they are the same here
     report.json     what was tried, and why this was chosen
     blobs/...       what an engine keeps to start faster; it is made anew where it does not fit
@@ -30,13 +31,14 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slipstream.errors import UsageError
-from slipstream.infer.engines.protocol import Recipe
+from slipstream.infer.engines.protocol import Recipe, Small
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.machine import Machine
 from slipstream.infer.report import Report
+from slipstream.infer.small_constants import made_small, made_whole
 from slipstream.infer.stored_graph import graph_bytes, read_graph
 
-FORMAT = 1
+FORMAT = 2  # 1 had all weights as float32
 MANIFEST, REPORT, CHECK, BLOBS = "manifest.json", "report.json", "check.npz", "blobs/"
 LARGEST_MANIFEST = 64 * 2**20
 NAME = re.compile(r"(blobs/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,200}")
@@ -133,6 +135,7 @@ class Package:
         report: of the compilation.
         check: an input and its results.
         blobs: files of the engine's cache by name, without folders.
+        small: constants that are written as the engine reads them; unknown of one that was read.
     """
 
     manifest: Manifest
@@ -140,6 +143,7 @@ class Package:
     report: Report
     check: Check
     blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    small: Mapping[str, Small] = field(default_factory=dict[str, Small])
 
 
 def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, ...]:
@@ -160,7 +164,7 @@ def write(path: Path, package: Package) -> None:
     Raises UsageError where the file cannot be written.
     """
     contents = {
-        package.manifest.graph: graph_bytes(package.graph),
+        package.manifest.graph: graph_bytes(made_small(package.graph, package.small)),
         CHECK: _check_bytes(package.check),
         REPORT: package.report.model_dump_json(indent=1).encode(),
         **{BLOBS + name: data for name, data in package.blobs.items()},
@@ -203,7 +207,7 @@ def read(path: Path) -> Package:
     contents = _contents(path)
     manifest = _manifest(path, contents.pop(MANIFEST))
     _verify(path, manifest, contents)
-    graph = read_graph(contents.pop(manifest.graph), f"{path}: {manifest.graph}")
+    graph = made_whole(read_graph(contents.pop(manifest.graph), f"{path}: {manifest.graph}"))
     _check_pictures(path, manifest)
     if (tensors(graph, list(graph.inputs)), tensors(graph, graph.outputs)) != (
         manifest.inputs,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.pool import Pool
-from slipstream.infer.engines.protocol import Executable, Precision, Recipe
+from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Small
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.outlets import channels_last
@@ -93,6 +93,12 @@ class _Program:
             for _, value, seconds in runner.profile(inputs):
                 found[value] = found.get(value, 0.0) + seconds
         return found
+
+    @property
+    def small(self) -> Mapping[str, Small]:
+        """See `Rounding`."""
+        with self._runners.taken() as runner:
+            return runner.compiled.small
 
     def close(self) -> None:
         self._runners.clear()

@@ -80,6 +80,30 @@ class Profiled(Protocol):
         ...
 
 
+class Small(BaseModel):
+    """What an engine makes of a float32 constant before it computes with it.
+
+    Args:
+        dtype: int8: by a scale per channel, to the greatest of each.
+        axis: of those channels.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: Literal["int8", "bfloat16"]
+    axis: int = 0
+
+
+@runtime_checkable
+class Rounding(Protocol):
+    """An executable that reads constants with less precision than they have."""
+
+    @property
+    def small(self) -> Mapping[str, Small]:
+        """By the constants' names; those whose other readers need them whole may be among them."""
+        ...
+
+
 class Engine(Protocol):
     """Something that runs graphs."""
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
+from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph import Array, Graph, Node
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.places import Border, Need, Place, arrange, pixels
@@ -39,6 +40,7 @@ class Compiled:
     constants: tuple[Array, ...]
     steps: tuple[str, ...]  # the value that each step computes, for profiles
     bytes: int
+    small: Mapping[str, Small]  # weights that were rounded
 
 
 class NotOursError(UnsupportedError):
@@ -64,6 +66,7 @@ class Lowering:
     emits: list[tuple[str, Emit]] = field(default_factory=list["tuple[str, Emit]"])
     places: dict[str, Place] = field(default_factory=dict[str, Place])
     constants: list[Array] = field(default_factory=list[Array])
+    small: dict[str, Small] = field(default_factory=dict[str, Small])
     program: kernels.Program = field(init=False)
     steps: list[str] = field(default_factory=list[str])
 
@@ -222,6 +225,7 @@ def lower(
         tuple(lowering.constants),
         tuple(lowering.steps),
         total,
+        lowering.small,
     )
 
 

@@ -65,7 +65,7 @@ def read_tail(lowering: Lowering, tail: Tail) -> Format:
 
 @dataclass(frozen=True)
 class Gate:
-    """The values that a convolution's input is multiplied by, and room for its weights times them."""
+    """What a convolution's input is multiplied by, and room for its weights times that."""
 
     factors: str
     room: str
@@ -76,9 +76,9 @@ def operands_of(
     source: str,
     output: str,
     tail: Tail,
-    gate: Gate | None = None,
     window: Callable[[Place], Place] = lambda place: place,
     part: Callable[[Place], Place] = lambda place: place,
+    gate: Gate | None = None,
 ) -> kernels.Operands:
     """What a layer reads and writes: `window` of the input, `part` of the output and the addend."""
     tensor, place = lowering.tensor, lowering.place

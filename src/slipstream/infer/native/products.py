@@ -14,6 +14,7 @@ import numpy as np
 
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
+from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph import Array
 from slipstream.infer.native.formats import BFloat16, Bytes, Format, Weights
 from slipstream.infer.native.lower import ONE, Lowering, epilogue
@@ -43,7 +44,7 @@ def convolution(lowering: Lowering, stage: Stage) -> None:
     if groups > 1 and groups == len(weights) == lowering.shape(source)[1]:
         _depthwise(lowering, stage, source, window, weights, bias, border)
     elif groups == 1:
-        _dense(lowering, stage, source, window, weights.transpose(0, 2, 3, 1), bias, border)
+        _dense(lowering, stage, source, window, weights.transpose(0, 2, 3, 1), bias, border, 0)
     else:
         raise UnsupportedError(f"our kernels have no Conv with {groups} groups")
 
@@ -51,16 +52,17 @@ def convolution(lowering: Lowering, stage: Stage) -> None:
 def linear(lowering: Lowering, stage: Stage) -> None:
     """Linear (x, weight[K, N], bias) and Gemm with a constant matrix."""
     node = stage.node
-    weights = constant_of(lowering, node, 1)
+    weights, axis = constant_of(lowering, node, 1), 1
     if node.op == "Gemm":
         if node.get("transA", 0) or node.get("alpha", 1.0) != 1 or node.get("beta", 1.0) != 1:
             raise UnsupportedError(f"our kernels have no Gemm with {sorted(node.attributes)}")
-        weights = weights.T if node.get("transB", 0) else weights
+        if node.get("transB", 0):
+            weights, axis = weights.T, 0
     if len(lowering.shape(node.inputs[0])) > 3:
         raise UnsupportedError("Linear of our kernels reads up to three dimensions")
     bias = bias_of(lowering, node, 2, weights.shape[1])
     source = lowering.read(node.inputs[0])
-    _dense(lowering, stage, source, ONE, weights.T[:, None, None], bias, Border())
+    _dense(lowering, stage, source, ONE, weights.T[:, None, None], bias, Border(), axis)
 
 
 def _dense(
@@ -71,15 +73,21 @@ def _dense(
     matrix: Array,
     bias: Array,
     border: Border,
+    axis: int,
 ) -> None:
-    """`matrix` is (output channels, kernel rows, kernel columns, input channels)."""
+    """`matrix` is (output channels, kernel rows, kernel columns, input channels); `axis` is that of
+    the output channels in the graph's own constant."""
     addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
     gate = _gate(lowering, source, output, matrix)
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, border)
-        operands = operands_of(at, source, output, stage.tail, gate)
-        numbers, scale, offset = packed(at.format(source), matrix, bias)
+        operands = operands_of(at, source, output, stage.tail, gate=gate)
+        format_ = at.format(source)
+        if format_ is not None:
+            dtype = "int8" if isinstance(format_, Bytes) else "bfloat16"
+            at.small[stage.node.inputs[1]] = Small(dtype=dtype, axis=axis)
+        numbers, scale, offset = packed(format_, matrix, bias)
         end = epilogue(stage.tail, scale, offset, at.format(output), addend)
         at.program.convolution(operands, window, numbers, end)
 
@@ -121,10 +129,17 @@ def _depthwise(
 
 def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, Array]:
     """What `for_bytes` gives, the weights as the kernel multiplies them: one after another."""
-    numbers, scale, bias = for_bytes(format_, matrix, bias)
-    if isinstance(format_, BFloat16):
-        return BFloat16.round(numbers), scale, bias
-    return np.ascontiguousarray(numbers), scale, bias
+    rows = np.asarray(matrix, np.float32).reshape(len(matrix), -1)
+    if isinstance(format_, Bytes):
+        numbers, scale = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
+        sums = np.empty(len(rows), np.int32)
+        kernels.as_bytes(rows, numbers, scale, sums)
+        scale *= format_.scale
+        return numbers, scale, bias - scale * format_.zero * sums
+    is_half = isinstance(format_, BFloat16)
+    numbers = np.empty(rows.shape, np.uint16 if is_half else np.float32)
+    (kernels.as_halves if is_half else kernels.as_floats)(rows, numbers)
+    return numbers, np.ones(len(rows), np.float32), bias
 
 
 def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:

@@ -1,0 +1,87 @@
+"""Constants in a package as the recipe's engine reads them: int8 or bfloat16 in place of float32.
+
+In ONNX's own operators, so that the file stays a model like any other: a DequantizeLinear of int8
+numbers with a scale per channel, or a Cast of bfloat16. What is read again rounds to the same
+numbers, so the engine computes the same.
+"""
+
+# The stubs of onnx and NumPy leave some of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from slipstream.infer.engines.protocol import Small
+from slipstream.infer.graph import Array, Graph, Node
+from slipstream.infer.native.formats import Weights
+
+MARK = "slipstream:small:"  # the names of nodes that make constants whole again begin so
+LEAST_OPSET = 13  # of scales per channel, and of bfloat16
+HALF = np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
+
+
+def made_small(graph: Graph, small: Mapping[str, Small]) -> Graph:
+    """A copy in which these constants are computed from smaller ones.
+
+    Left as they are: constants with more than one reader, and all where the opset is too old.
+    """
+    if graph.opsets.get("", 1) < LEAST_OPSET:
+        return graph
+    uses, nodes = graph.uses(), list[Node]()
+    constants = dict(graph.constants)
+    for name, how in small.items():
+        if name not in constants or len(uses.get(name, [])) != 1 or name in graph.outputs:
+            continue
+        array = constants.pop(name)
+        if how.dtype == "bfloat16":
+            parts = {f"{name}:bfloat16": array.astype(HALF)}
+            node = Node("Cast", list(parts), [name], {"to": int(TensorProto.FLOAT)})
+        else:
+            moved = Weights.quantise(np.moveaxis(array, how.axis, 0))
+            numbers = np.ascontiguousarray(np.moveaxis(moved.numbers, 0, how.axis))
+            parts = {f"{name}:int8": numbers, f"{name}:scale": moved.scale}
+            node = Node("DequantizeLinear", list(parts), [name], {"axis": how.axis})
+        constants.update(parts)
+        nodes.append(replace(node, name=MARK + name))
+    return replace(graph, nodes=[*nodes, *graph.nodes], constants=constants)
+
+
+def made_whole(graph: Graph) -> Graph:
+    """The graph that `made_small` was given, but for the rounding."""
+    constants, nodes = dict(graph.constants), list[Node]()
+    for node in graph.nodes:
+        whole = _whole(node, [constants.get(name) for name in node.inputs])
+        if whole is None:
+            nodes.append(node)
+            continue
+        for name in node.inputs:
+            constants.pop(name, None)
+        constants[node.output] = whole
+    return replace(graph, nodes=nodes, constants=constants)
+
+
+def _whole(node: Node, parts: Sequence[Array | None]) -> Array | None:
+    """What such a node computes; None for any other."""
+    if not node.name.startswith(MARK) or len(node.outputs) != 1:
+        return None
+    match node.op, parts:
+        case "Cast", [np.ndarray() as halves] if halves.dtype == HALF:
+            return halves.astype(np.float32)
+        case "DequantizeLinear", [np.ndarray() as numbers, np.ndarray() as scale]:
+            axis = node.get("axis")
+            if numbers.dtype != np.int8 or scale.dtype != np.float32 or scale.ndim != 1:
+                return None
+            if not isinstance(axis, int) or not 0 <= axis < numbers.ndim:
+                return None
+            if len(scale) != numbers.shape[axis]:
+                return None
+            shape = [-1 if at == axis else 1 for at in range(numbers.ndim)]
+            return np.multiply(numbers, scale.reshape(shape), dtype=np.float32)
+        case _:
+            return None
