@@ -190,7 +190,7 @@ def _divided(samples: Samples) -> tuple[Sequence[Sample], Samples]:
     count = len(samples)
     if count < FEW:
         return [samples[index] for index in range(count)], samples
-    first = min(count // 4, MOST_CALIBRATION)
+    first = min(count // 2, MOST_CALIBRATION)
     return [samples[index] for index in range(first)], _Rest(samples, first)
 
 

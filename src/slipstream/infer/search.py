@@ -69,7 +69,7 @@ def search(
     Args:
         imported: the model.
         goal: what is looked for.
-        samples: a quarter of them, 64 at most, calibrate int8, and the others judge it. Without any
+        samples: half of them, 64 at most, calibrate int8, and the others judge it. Without any
             int8 is not tried, and floating point is compared on random inputs.
         tell: called with what is being done, and the share of the time that has passed.
 

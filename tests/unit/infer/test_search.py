@@ -101,7 +101,7 @@ def test_engines_that_cannot_run_are_named_with_the_reason(found):
 
 
 def test_samples_that_judge_are_not_those_that_calibrate(found):
-    assert found.data == "30 samples; 10 others calibrated int8"
+    assert found.data == "20 samples; 20 others calibrated int8"
 
 
 def test_without_data_it_stays_in_floating_point_and_says_so(imported):
@@ -114,7 +114,7 @@ def test_without_data_it_stays_in_floating_point_and_says_so(imported):
 def test_labels_make_the_budget_one_of_answers(imported, images, net):
     data = load_data([(image, 2) for image in images], net)
     found = search(imported, goal(budget=100.0, engines=("onnxruntime",)), data)
-    assert found.comparison.labelled == 30
+    assert found.comparison.labelled == 20
     assert all(item.top1_loss is not None for item in found.candidates if item.snr_db is not None)
 
 
