@@ -13,8 +13,11 @@ import onnx
 import pytest
 
 from slipstream.errors import UsageError
+from slipstream.infer.engines.protocol import Small
+from slipstream.infer.graph import Graph, Node
 from slipstream.infer.package import MANIFEST, read, read_manifest, write
 from slipstream.infer.rewrites import optimise
+from slipstream.infer.small_constants import made_small, made_whole
 from slipstream.infer.stored_graph import graph_bytes, read_graph
 
 
@@ -96,6 +99,55 @@ def test_operators_of_ours_go_through_the_file(net):
     assert {name: graph.shape(name) for name in graph.values} == {
         name: again.shape(name) for name in graph.values
     }
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_weights_are_written_as_the_engine_reads_them(compiled, tmp_path, net, dtype):
+    graph, _ = optimise(net)
+    weights = next(n.inputs[1] for n in graph.nodes if n.op == "Conv")
+    package = replace(read(compiled), graph=graph, small={weights: Small(dtype=dtype)})
+    write(tmp_path / "small.slip", package)
+    whole, found = graph.constants[weights], read(tmp_path / "small.slip").graph
+    rounded = found.constants[weights]
+    room = np.abs(whole).max(axis=(1, 2, 3), keepdims=True) / (254 if dtype == "int8" else 256)
+    assert (rounded.dtype, rounded.shape) == (whole.dtype, whole.shape)
+    assert np.abs(rounded - whole).max() > 0
+    assert (np.abs(rounded - whole) <= room + 1e-7).all()
+    assert {n.op for n in found.nodes} == {n.op for n in graph.nodes}
+    assert found.constants.keys() == graph.constants.keys()
+    again = replace(package, graph=found)
+    write(tmp_path / "again.slip", again)
+    assert np.array_equal(read(tmp_path / "again.slip").graph.constants[weights], rounded)
+
+
+def test_weights_with_two_readers_stay_whole(net):
+    graph, _ = optimise(net)
+    node = next(node for node in graph.nodes if node.op == "Conv")
+    graph.nodes.append(replace(node, outputs=["second"]))
+    assert made_small(graph, {node.inputs[1]: Small(dtype="int8")}).constants == graph.constants
+    assert made_small(graph, {"none": Small(dtype="int8")}).nodes == graph.nodes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scale": np.ones(3, np.float32)},
+        {"scale": np.ones((4, 1), np.float32)},
+        {"numbers": np.ones((4, 2), np.float32)},
+        {"axis": 2},
+        {"axis": -1},
+        {"name": "other"},
+    ],
+)
+def test_what_only_looks_like_small_weights_stays(change):
+    given = {"numbers": np.ones((4, 2), np.int8), "scale": np.ones(4, np.float32), "axis": 0}
+    name = change.pop("name", "slipstream:small:w")
+    given |= change
+    node = Node("DequantizeLinear", ["n", "s"], ["w"], {"axis": given.pop("axis")}, name=name)
+    constants = {"n": given["numbers"], "s": given["scale"]}
+    graph = Graph({}, ["w"], [node], constants, opsets={"": 17})
+    assert made_whole(graph).nodes == [node]
+    assert made_whole(graph).constants == constants
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(compiled, tmp_path):

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from slipstream.infer.native.formats import BFloat16
+from slipstream.infer.native.lower import lower
+from slipstream.infer.native.operations import OPERATIONS
+from slipstream.infer.native.precision import storable
+
 CHANNELS = (1, 3, 5, 16, 17, 24, 40, 64, 100)
 
 
@@ -28,6 +33,48 @@ def test_squeeze_excite(check, kind, sketch, channels, hidden, activation, gate)
     ]
     y = sketch("SqueezeExcite", x, *weights, activation=activation, gate=gate)
     check(sketch.done(sketch.conv(y, 8, 1)), kind)
+
+
+def excited(sketch, x):
+    channels = sketch.shape(x)[1]
+    weights = [sketch.weights(channels, 4), sketch.vector(4)]
+    weights += [sketch.weights(4, channels), sketch.vector(channels)]
+    return sketch("SqueezeExcite", x, *weights, activation="Relu", gate="Sigmoid")
+
+
+def steps(graph, kind):
+    format_ = BFloat16() if kind == "bfloat16" else None
+    return lower(graph, dict.fromkeys(storable(graph), format_), OPERATIONS).program.names
+
+
+@pytest.mark.parametrize("channels", [2, 16, 24, 40, 130])
+@pytest.mark.parametrize("into", [1, 16, 35, 80])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_reader_of_squeeze_excite_multiplies_its_weights(
+    check, kind, sketch, channels, into, stride
+):
+    x = sketch.conv(sketch.input(1, 3, 10, 9), channels)
+    y = sketch.conv(excited(sketch, x), into, 1, strides=[stride, stride])
+    graph = sketch.done(sketch("Relu", y))
+    check(graph, kind, room=2)
+    if kind != "bytes":
+        assert "gate" not in steps(graph, kind)
+
+
+@pytest.mark.parametrize("other", ["reader", "output", "window", "more weights", "batch"])
+def test_other_readers_of_squeeze_excite_take_its_result(check, kind, sketch, other):
+    x = sketch.conv(sketch.input(2 if other == "batch" else 1, 3, 6, 5), 24)
+    gated = excited(sketch, x)
+    into = 31 if other == "more weights" else 8
+    outputs = [sketch.conv(gated, into, 3 if other == "window" else 1)]
+    if other == "reader":
+        outputs.append(sketch.conv(gated, 8, 1))
+    if other == "output":
+        outputs.append(gated)
+    graph = sketch.done(*outputs)
+    check(graph, kind, room=2)
+    if kind != "bytes":
+        assert "gate" in steps(graph, kind)
 
 
 @pytest.mark.parametrize("channels", CHANNELS)
