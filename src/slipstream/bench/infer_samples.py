@@ -49,7 +49,7 @@ class SampleSet:
 
 CALIBRATION = SampleSet("calibration", 100, 8)  # peers and we find the ranges of bytes on them
 JUDGING = SampleSet("judging", 108, 40)  # the search for ours keeps to its signal to noise on them
-HELD_OUT = SampleSet("held-out", 0, 32)  # all are compared on them in the end
+HELD_OUT = SampleSet("held-out", 200, 32)  # all are compared on them in the end
 
 
 def write_set(folder: Path, each: SampleSet, model: ZooModel, network: torch.nn.Module) -> None:
