@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from slipstream.infer.accuracy import Comparison
 from slipstream.infer.contest import Contest
+from slipstream.infer.data import Sample, Samples
 from slipstream.infer.engines import Engine, Precision, Recipe
 from slipstream.infer.engines.protocol import Profiled
 from slipstream.infer.mixture import Case, Mixture
@@ -76,9 +77,8 @@ def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
     bytes_.sort(key=lambda trial: not isinstance(trial.executable, Profiled))
     if not bytes_:
         return
-    cases = contest.reference.answers(
-        contest.judged, MOST_CASES, lambda: contest.share() <= CASES_END
-    )
+    samples = _by_turns(contest.judged, contest.calibration, MOST_CASES)
+    cases = contest.reference.answers(samples, MOST_CASES, lambda: contest.share() <= CASES_END)
     first = bytes_[0]
     if not _objections(contest, first, cases):
         return
@@ -102,6 +102,16 @@ def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
     for parts in (order[count:], taken, safer):
         if parts is not taken or len(taken) > len(order) - count:
             _add_mixture(contest, len(histograms), mixture.of(parts))
+
+
+def _by_turns(judged: Samples, calibration: Sequence[Sample], most: int) -> list[Sample]:
+    """The first samples that judge and that calibrate, by turns: the more judge mixtures, the less
+    is one chosen for what only these few have."""
+    found: list[Sample] = []
+    for index in range(min(most, max(len(judged), len(calibration)))):
+        found += [judged[index]] if index < len(judged) else []
+        found += [calibration[index]] if index < len(calibration) else []
+    return found[:most]
 
 
 def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:
