@@ -3,6 +3,9 @@
 slipstream bench infer slipstream.bench.convolutions:POINTWISE
 """
 
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -12,6 +12,7 @@ from slipstream.infer.engines.protocol import Profiled
 from slipstream.infer.mixture import Case, Mixture
 from slipstream.infer.native.precision import storable
 from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observe
+from slipstream.infer.quantize.shifts import shifts_of
 from slipstream.infer.report import State
 from slipstream.infer.trial import Trial
 
@@ -36,6 +37,9 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
     contest.say("values are observed for int8")
     inputs = [sample.inputs for sample in contest.calibration]
     histograms = observe(contest.rewritten, inputs, names)
+    means = {name: histogram.means for name, histogram in histograms.items()}
+    shifts = {"shifts": shifts_of(contest.rewritten, means)}
+    wanted = [(engine, recipe.model_copy(update=shifts)) for engine, recipe in wanted]
     first: Trial | None = None
     for engine, recipe in wanted:
         if first is None:
@@ -117,7 +121,7 @@ def _by_turns(judged: Samples, calibration: Sequence[Sample], most: int) -> list
 def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:
     for engine, recipe in contest.recipes("int8"):
         rest = mixed.rest if "bf16" in engine.precisions() else "fp32"
-        update = {"ranges": mixed.ranges, "rest": rest}
+        update = {"ranges": mixed.ranges, "shifts": mixed.shifts, "rest": rest}
         trial = contest.ready(engine, recipe.model_copy(update=update), "noise")
         trial.kept = values - len(mixed.ranges)
         contest.trials.append(trial)

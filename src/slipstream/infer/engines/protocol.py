@@ -24,6 +24,8 @@ class Recipe(BaseModel):
         streams: calls that run at a time, each on its share of the threads; 1 gives the least
             latency.
         ranges: for int8, the least and greatest real number that the bytes of a value stand for.
+        shifts: for int8, what is added to the biases of products that read bytes, by their outputs:
+            rounded weights would shift their results by as much.
         rest: for int8, the precision of products of values that have no range.
         parts: of the engine "split": how each part of the graph is run, in their order.
     """
@@ -35,6 +37,7 @@ class Recipe(BaseModel):
     rewrites: bool = True
     streams: int = Field(default=1, ge=1, le=1024)
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    shifts: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     rest: Literal["fp32", "bf16"] = "fp32"
     parts: tuple[Part, ...] = ()
 

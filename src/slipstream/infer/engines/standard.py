@@ -10,6 +10,7 @@ from slipstream.infer.engines.protocol import Recipe
 from slipstream.infer.graph import SLIPSTREAM, Array, Graph, Node
 from slipstream.infer.native.formats import Weights
 from slipstream.infer.quantize.qdq import insert
+from slipstream.infer.quantize.shifts import shifted
 from slipstream.infer.rewrites.expand import expand
 
 SMALLEST_MATRIX = 1024  # elements: bytes in place of floats save nothing below
@@ -22,7 +23,7 @@ def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
     """
     whole = expand(graph) if any(node.domain == SLIPSTREAM for node in graph.nodes) else graph
     if recipe.precision == "int8":
-        whole = insert(whole, recipe.ranges)
+        whole = insert(shifted(graph, recipe.shifts, recipe.ranges), recipe.ranges)
     elif recipe.precision == "int8-weights":
         whole = compress_weights(whole)
     try:

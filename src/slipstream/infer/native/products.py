@@ -136,10 +136,14 @@ def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, A
         kernels.as_bytes(rows, numbers, scale, sums)
         scale *= format_.scale
         return numbers, scale, bias - scale * format_.zero * sums
-    is_half = isinstance(format_, BFloat16)
-    numbers = np.empty(rows.shape, np.uint16 if is_half else np.float32)
-    (kernels.as_halves if is_half else kernels.as_floats)(rows, numbers)
-    return numbers, np.ones(len(rows), np.float32), bias
+    ones = np.ones(len(rows), np.float32)
+    if isinstance(format_, BFloat16):
+        halves = np.empty(rows.shape, np.uint16)
+        kernels.as_halves(rows, halves)
+        return halves, ones, bias
+    floats = np.empty(rows.shape, np.float32)
+    kernels.as_floats(rows, floats)
+    return floats, ones, bias
 
 
 def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:

@@ -38,11 +38,16 @@ class Histogram:
     high: float = -np.inf
     is_known: bool = False
     counts: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    samples: int = 0
+    sums: Array = field(default_factory=lambda: np.zeros(1))  # of the samples' means per channel
 
     def widen(self, values: Array) -> None:
-        """Make room for these values."""
+        """Make room for these values, of one sample."""
         self.low = min(self.low, float(values.min()))
         self.high = max(self.high, float(values.max()))
+        axes = (0, 2, 3) if values.ndim == 4 else tuple(range(values.ndim - 1))
+        self.sums = self.sums + values.mean(axis=axes, dtype=np.float64)
+        self.samples += 1
 
     def count(self, values: Array) -> None:
         """Count values that it has room for."""
@@ -53,6 +58,11 @@ class Histogram:
         if self.is_known or method == "min-max" or self.high <= self.low:
             return self.low, self.high
         return _RANGES[method](self)
+
+    @property
+    def means(self) -> Array:
+        """Of each channel: the second dimension of pictures, the last one of others."""
+        return self.sums / max(self.samples, 1)
 
     @property
     def edges(self) -> Array:
