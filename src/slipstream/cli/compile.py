@@ -68,7 +68,7 @@ def show_list(wanted: bool) -> None:
     console.print("engines (--engine)", style="bold")
     for engine in ENGINES.values():
         reason = engine.available()
-        console.print(f"  {engine.name:14}{reason or ', '.join(engine.precisions())}", markup=False)
+        console.print(f"  {engine.name:18}{reason or ', '.join(engine.precisions())}", markup=False)
     console.print("rewrites (--without)", style="bold")
     for rewrite in REWRITES:
         console.print(f"  {rewrite.name:20}{rewrite.what}", markup=False)

@@ -16,6 +16,7 @@ from slipstream.infer.accuracy import Comparison
 from slipstream.infer.data import Sample, Samples, synthetic
 from slipstream.infer.engines import ENGINES, Engine, Precision, Recipe
 from slipstream.infer.engines.inductor import Inductor
+from slipstream.infer.engines.nvidia import CUDA, TENSORRT
 from slipstream.infer.goal import Goal
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported
@@ -69,7 +70,7 @@ class Contest:
                 reason = f"{NO_PACKAGE}; --engine inductor measures it beside others"
             if reason is None:
                 found.append(engine)
-            else:
+            elif self.goal.engines or engine not in (CUDA, TENSORRT):  # few have such a GPU
                 self.untried.append(Candidate(engine=name, state=State.UNTRIED, reason=reason))
         return found
 

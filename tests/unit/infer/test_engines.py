@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -129,6 +130,20 @@ def test_inductor_says_that_there_is_no_module(net):
     assert reason is not None
     with pytest.raises(UnsupportedError):
         ENGINES["inductor"].prepare(net, Recipe(engine="inductor", rewrites=False), 1, None)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime-cuda", "tensorrt"])
+def test_a_gpu_that_is_not_there_is_no_engine_and_never_replaced(net, name):
+    engine = ENGINES[name]
+    if engine.available() is None:
+        pytest.skip("there is a GPU, whose engines other tests run")
+    assert "GPU" in engine.available() or "onnxruntime-gpu" in engine.available()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ONNX Runtime's, that it goes on without
+        with pytest.raises(UnsupportedError, match="ONNX Runtime cannot use"):
+            engine.prepare(net, Recipe(engine=name, rewrites=False), 1, None)
+    with pytest.raises(UnsupportedError, match="has no int8"):
+        engine.prepare(net, Recipe(engine=name, precision="int8"), 1, None)
 
 
 def test_unknown_engines_are_refused_with_those_that_there_are():

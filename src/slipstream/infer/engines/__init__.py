@@ -7,6 +7,7 @@ from types import MappingProxyType
 from slipstream.errors import UsageError
 from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.native import Native
+from slipstream.infer.engines.nvidia import CUDA, TENSORRT
 from slipstream.infer.engines.onnxruntime import OnnxRuntime
 from slipstream.infer.engines.openvino import OpenVino
 from slipstream.infer.engines.protocol import PRECISIONS as PRECISIONS
@@ -18,7 +19,10 @@ from slipstream.infer.engines.protocol import Rounding as Rounding
 from slipstream.infer.engines.split import Split
 
 ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
-    {engine.name: engine for engine in (OnnxRuntime(), OpenVino(), Native(), Inductor())}
+    {
+        engine.name: engine
+        for engine in (OnnxRuntime(), OpenVino(), Native(), CUDA, TENSORRT, Inductor())
+    }
 )
 
 

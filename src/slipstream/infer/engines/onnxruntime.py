@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
@@ -18,6 +18,9 @@ from slipstream.infer.graph import Array, Graph
 
 FATAL = 4  # ONNX Runtime's severity: what it has to say arrives as exceptions
 ALL_CORES = 0  # as many threads as ONNX Runtime thinks right
+
+Provider: TypeAlias = "tuple[str, dict[str, str]]"  # what runs a graph, and its settings
+CPU: Provider = ("CPUExecutionProvider", {})
 
 
 class OnnxRuntime:
@@ -38,18 +41,32 @@ class OnnxRuntime:
         del cache
         if recipe.rest == "bf16":
             raise UnsupportedError("ONNX Runtime has no bfloat16 on CPUs for what is not bytes")
-        return _Session(onnx_bytes(graph, recipe), max(threads // recipe.streams, 1))
+        return Session(onnx_bytes(graph, recipe), max(threads // recipe.streams, 1))
 
 
 def plain_session(model: bytes, threads: int) -> Executable:
     """The model as it is written, without the engine's own optimisations: for reference."""
-    return _Session(model, threads, optimise=False)
+    return Session(model, threads, optimise=False)
 
 
-class _Session:
-    """A session is safe to run from several threads as it is."""
+class Session:
+    """A session is safe to run from several threads as it is.
 
-    def __init__(self, model: bytes, threads: int, *, optimise: bool = True) -> None:
+    Args:
+        model: in ONNX's own operators.
+        threads: of one run.
+        providers: that may run its operators, the one that is wanted first.
+        optimise: False: as it is written.
+    """
+
+    def __init__(
+        self,
+        model: bytes,
+        threads: int,
+        providers: Sequence[Provider] = (CPU,),
+        *,
+        optimise: bool = True,
+    ) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -63,10 +80,15 @@ class _Session:
         )
         try:
             self._session: Any = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"]
+                model, options, providers=list(providers)
             )
         except Exception as error:  # its exceptions have no base of their own
             raise UnsupportedError(f"ONNX Runtime cannot load the graph: {error}") from error
+        wanted = providers[0][0]
+        if wanted not in self._session.get_providers():  # it only warns
+            raise UnsupportedError(
+                f"ONNX Runtime cannot use {wanted} here: its libraries do not load"
+            )
         self._names = [output.name for output in self._session.get_outputs()]
         # Inputs that no node reads do not exist for it.
         self._inputs = {value.name for value in self._session.get_inputs()}
