@@ -123,23 +123,24 @@ def _candidates(histogram: Histogram) -> list[tuple[float, float]]:
 
 
 def _entropy(histogram: Histogram) -> tuple[float, float]:
-    """The range whose 256 levels keep the distribution's shape best (Migacz, GTC 2017: KL)."""
+    """The range whose 256 levels keep the distribution's shape best (Migacz, GTC 2017: KL).
+
+    Zeros do not count, as every range has them exactly: half of what a ReLU gives would outweigh
+    the rest.
+    """
+    centres = (histogram.edges[:-1] + histogram.edges[1:]) / 2
+    counts = histogram.counts.copy()
+    zero = int(np.abs(centres).argmin())
+    counts[zero] = min(counts[max(zero - 1, 0)], counts[min(zero + 1, BINS - 1)])
 
     def divergence(low: float, high: float) -> float:
-        centres = (histogram.edges[:-1] + histogram.edges[1:]) / 2
         inside = np.clip(centres, low, high)
-        real = np.histogram(inside, BINS, (low, high), weights=histogram.counts)[0]
+        real = np.histogram(inside, BINS, (low, high), weights=counts)[0]
         levels = real.reshape(256, -1)
         filled = levels > 0
         mean = levels.sum(1) / np.maximum(filled.sum(1), 1)
         coarse = (filled * mean[:, None]).ravel()
-        kept = np.histogram(
-            centres[(centres >= low) & (centres <= high)],
-            BINS,
-            (low, high),
-            weights=histogram.counts[(centres >= low) & (centres <= high)],
-        )[0]
-        if kept.sum() == 0:
+        if counts[(centres >= low) & (centres <= high)].sum() == 0:
             return np.inf
         p, q = real / real.sum(), coarse / max(coarse.sum(), 1)
         used = (p > 0) & (q > 0)
