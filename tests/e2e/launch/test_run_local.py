@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -341,18 +341,18 @@ def test_on_a_terminal_prefixes_have_colours_unless_refused(ranks: Path) -> None
 def test_on_a_terminal_rank_0s_progress_bar_stays_below_other_lines(ranks: Path) -> None:
     redrawn = "\r\x1b[K[0] waiting\r\n[0] 40%"
     arguments = ("--no-color", "-n", "2", "act.py", "progress=40", "0:wait")
-    shown = on_terminal(*arguments, cwd=ranks, end_at=redrawn)
+    shown = on_terminal(*arguments, cwd=ranks, end_at=(redrawn, "[1] 40%\r\n"))
     assert "\r\x1b[K[0] 40%" in shown
     assert redrawn in shown
     assert shown.count("[1]") == shown.count("[1] 40%\r\n")
 
 
 def on_terminal(
-    *arguments: str, cwd: Path, environ: dict[str, str] | None = None, end_at: str | None = None
+    *arguments: str, cwd: Path, environ: dict[str, str] | None = None, end_at: Sequence[str] = ()
 ) -> str:
     """Run on a pseudo-terminal of 93 columns, and return everything that it was sent.
 
-    The run ends by itself with success, or once it has shown `end_at`, by SIGTERM.
+    The run ends by itself with success, or once it has shown all of `end_at`, by SIGTERM.
     """
     controller, terminal = pty.openpty()
     subprocess.run(["stty", "rows", "30", "cols", "93"], stdin=terminal, check=True)
@@ -372,9 +372,9 @@ def on_terminal(
             shown += os.read(controller, 65536)
         except OSError:  # Linux's way of saying that the last user of the terminal is gone
             break
-        if end_at is not None and end_at.encode() in shown:
+        if end_at and all(text.encode() in shown for text in end_at):
             process.terminate()
-            end_at = None
+            end_at = ()
             code = 128 + signal.SIGTERM
     os.close(controller)
     assert process.wait(LIMIT_SECONDS) == code, shown
