@@ -161,7 +161,7 @@ def _ours_best(job: Job, target: Path) -> None:
     infer.compile(
         target.with_name(EXPORTED),
         target,
-        data=_inputs(job, CALIBRATION, JUDGING),  # the first quarter calibrates
+        data=_inputs(job, CALIBRATION, JUDGING),  # the first half calibrates
         snr_db=job.snr_db,
         seconds=job.seconds,
         threads=job.threads,

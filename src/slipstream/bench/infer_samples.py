@@ -47,8 +47,8 @@ class SampleSet:
         return folder / f"{self.name}-inputs.npz", folder / f"{self.name}-outputs.npz"
 
 
-CALIBRATION = SampleSet("calibration", 100, 8)  # peers and we find the ranges of bytes on them
-JUDGING = SampleSet("judging", 108, 40)  # the search for ours keeps to its signal to noise on them
+CALIBRATION = SampleSet("calibration", 100, 8)  # peers find the ranges of bytes on them
+JUDGING = SampleSet("judging", 108, 40)  # and these; ours calibrates on half of all
 HELD_OUT = SampleSet("held-out", 200, 32)  # all are compared on them in the end
 
 

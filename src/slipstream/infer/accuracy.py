@@ -15,7 +15,7 @@ import numpy as np
 from slipstream.infer.graph import Array
 
 EXACT = 200.0  # dB: more than float64 could tell; what equals bit by bit has it
-SURE = 1.645  # standard errors: in 19 of 20 cases other samples have no more noise than with these
+SURE = 1.645  # standard errors above what is measured; 95 % of all means are below, if normal
 ENOUGH = 8  # samples that tell how noise differs from one to the next
 
 
@@ -64,8 +64,8 @@ class Comparison:
 
     @property
     def sure_db(self) -> float:
-        """What `snr_db` is on other samples of the same kind, in 19 of 20 cases at least; the same
-        where samples are too few to tell."""
+        """What `snr_db` is at least over all samples of the kind, as far as these tell; the same
+        where they are too few to tell."""
         if self.samples < ENOUGH:
             return self.snr_db
         return min(

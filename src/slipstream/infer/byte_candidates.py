@@ -81,7 +81,8 @@ def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
     bytes_.sort(key=lambda trial: not isinstance(trial.executable, Profiled))
     if not bytes_:
         return
-    samples = _by_turns(contest.judged, contest.calibration, MOST_CASES)
+    others: Sequence[Sample] = contest.calibration if contest.is_divided else ()
+    samples = _by_turns(contest.judged, others, MOST_CASES)
     cases = contest.reference.answers(samples, MOST_CASES, lambda: contest.share() <= CASES_END)
     first = bytes_[0]
     if not _objections(contest, first, cases):

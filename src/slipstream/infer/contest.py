@@ -48,6 +48,7 @@ class Contest:
         self.is_real = samples is not None
         given = synthetic(imported.graph, NUM_SYNTHETIC) if samples is None else samples
         self.calibration, self.judged = _divided(given)
+        self.is_divided = isinstance(self.judged, _Rest)
         self.first = self.judged[0].inputs
         self.engines = self._wanted_engines()
         self.reference = Reference(imported.graph, goal.threads, imported.origin)

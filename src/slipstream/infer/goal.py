@@ -23,8 +23,8 @@ class Goal:
         target: latency: least time of one call; throughput: least time per call when as many run
             as there are threads; memory: least bytes of weights, then time.
         budget: percentage points of right answers that may be lost, where there are labels.
-        snr_db: least signal to noise in dB, so that other samples have it too in 19 of 20 cases;
-            default 20, or none where there are labels.
+        snr_db: least signal to noise in dB, with the noise that samples of the kind have at most
+            on average, as far as those that judge tell; default 20, or none where there are labels.
         seconds: that the search may take; what has begun is finished.
         threads: of every candidate.
         engines: names of those to try; default all whose results a package can hold.

@@ -40,12 +40,13 @@ def made_small(graph: Graph, small: Mapping[str, Small]) -> Graph:
             continue
         array = constants.pop(name)
         if how.dtype == "bfloat16":
-            parts = {f"{name}:bfloat16": array.astype(HALF)}
+            parts = {graph.fresh(f"{name}:bfloat16"): array.astype(HALF)}
             node = Node("Cast", list(parts), [name], {"to": int(TensorProto.FLOAT)})
         else:
             moved = Weights.quantise(np.moveaxis(array, how.axis, 0))
             numbers = np.ascontiguousarray(np.moveaxis(moved.numbers, 0, how.axis))
-            parts = {f"{name}:int8": numbers, f"{name}:scale": moved.scale}
+            names = graph.fresh(f"{name}:int8"), graph.fresh(f"{name}:scale")
+            parts = dict(zip(names, (numbers, moved.scale), strict=True))
             node = Node("DequantizeLinear", list(parts), [name], {"axis": how.axis})
         constants.update(parts)
         nodes.append(replace(node, name=MARK + name))
@@ -54,16 +55,17 @@ def made_small(graph: Graph, small: Mapping[str, Small]) -> Graph:
 
 def made_whole(graph: Graph) -> Graph:
     """The graph that `made_small` was given, but for the rounding."""
-    constants, nodes = dict(graph.constants), list[Node]()
+    constants, nodes, parts = dict(graph.constants), list[Node](), set[str]()
     for node in graph.nodes:
         whole = _whole(node, [constants.get(name) for name in node.inputs])
         if whole is None:
             nodes.append(node)
             continue
-        for name in node.inputs:
-            constants.pop(name, None)
+        parts.update(node.inputs)
         constants[node.output] = whole
-    return replace(graph, nodes=nodes, constants=constants)
+    read = {name for node in nodes for name in node.reads()} | set(graph.outputs)
+    kept = {name: array for name, array in constants.items() if name not in parts - read}
+    return replace(graph, nodes=nodes, constants=kept)
 
 
 def _whole(node: Node, parts: Sequence[Array | None]) -> Array | None:

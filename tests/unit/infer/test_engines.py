@@ -138,10 +138,11 @@ def test_a_gpu_that_is_not_there_is_no_engine_and_never_replaced(net, name):
     if engine.available() is None:
         pytest.skip("there is a GPU, whose engines other tests run")
     assert "GPU" in engine.available() or "onnxruntime-gpu" in engine.available()
+    recipe = Recipe(engine=name, precision=engine.precisions()[0], rewrites=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ONNX Runtime's, that it goes on without
         with pytest.raises(UnsupportedError, match="ONNX Runtime cannot use"):
-            engine.prepare(net, Recipe(engine=name, rewrites=False), 1, None)
+            engine.prepare(net, recipe, 1, None)
     with pytest.raises(UnsupportedError, match="has no int8"):
         engine.prepare(net, Recipe(engine=name, precision="int8"), 1, None)
 

@@ -128,6 +128,17 @@ def test_weights_with_two_readers_stay_whole(net):
     assert made_small(graph, {"none": Small(dtype="int8")}).nodes == graph.nodes
 
 
+def test_weights_take_no_names_that_there_are(net):
+    graph, _ = optimise(net)
+    node = next(node for node in graph.nodes if node.op == "Conv")
+    taken = f"{node.inputs[1]}:scale"
+    graph.constants[taken] = np.full(7, 3, np.float32)
+    graph.nodes.append(Node("Relu", [taken], ["other"]))
+    again = made_whole(made_small(graph, {node.inputs[1]: Small(dtype="int8")}))
+    assert again.constants.keys() == graph.constants.keys()
+    assert np.array_equal(again.constants[taken], graph.constants[taken])
+
+
 @pytest.mark.parametrize(
     "change",
     [

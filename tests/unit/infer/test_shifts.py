@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from slipstream.infer.graph import SLIPSTREAM, Graph, Node, Value
-from slipstream.infer.native.formats import Weights
+from slipstream.infer.native.formats import Bytes, Weights
+from slipstream.infer.native.runner import Runner
+from slipstream.infer.onnx_file import infer_shapes
 from slipstream.infer.quantize.observe import Histogram
 from slipstream.infer.quantize.shifts import shifted, shifts_of
 
@@ -95,6 +97,33 @@ def test_other_forms_stay_as_they_are(random, change):
             graph.constants[name] = np.float32(array)
     shifts = shifts_of(graph, {"x": means}) if "b" not in change else {"y": [1.0] * 8}
     assert shifted(graph, shifts, {"x"}).nodes[0].inputs == graph.nodes[0].inputs
+
+
+@pytest.mark.parametrize("ranged", [{"after"}, {"before"}, {"before", "after"}, set()])
+def test_our_kernels_shift_exactly_what_they_round(build, random, ranged):
+    weights = [random.standard_normal((8, n, 3, 3)).astype(np.float32) for n in (3, 8)]
+    text = """(float[1,3,12,12] x) => (float[1,8,4,4] y) {
+        c = Conv(x, w0)
+        before = Relu(c)
+        after = MaxPool<kernel_shape=[2,2], strides=[1,1]>(before)
+        d = Conv<strides=[2,2]>(after, w1)
+        y = Relu(d)
+    }"""
+    graph = infer_shapes(build(text, w0=weights[0], w1=weights[1]))
+    given = {"x": random.standard_normal((1, 3, 12, 12)).astype(np.float32)}
+    ranges = dict.fromkeys(ranged, (0.0, 20.0))
+    formats = {name: Bytes.of_range(*ends) for name, ends in ranges.items()}
+    large = {"d": (100.0,) * 8, "y": (100.0,) * 8}  # plain to see
+    runs = [Runner(graph, formats, 1, shifts) for shifts in (None, large)]
+    plain, moved = (runner.run(given)["y"] for runner in runs)
+    is_rounded = any(small.dtype == "int8" for small in runs[0].compiled.small.values())
+    assert (np.abs(moved - plain).max() > 50) == is_rounded
+
+
+def test_a_bias_that_is_one_number_stays(random):
+    graph = conv(random)
+    graph.constants["b"] = np.float32(3.0)
+    assert shifted(graph, {"y": [1.0]}, {"x"}).nodes[0].inputs == ["x", "w", "b"]
 
 
 def test_means_are_those_of_channels(random):

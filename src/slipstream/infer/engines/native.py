@@ -14,7 +14,6 @@ from slipstream.infer.graph import Array, Graph
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.outlets import channels_last
 from slipstream.infer.native.precision import attended, joined, storable
-from slipstream.infer.quantize.shifts import shifted
 
 if TYPE_CHECKING:
     from slipstream.infer.native.runner import Runner
@@ -79,9 +78,7 @@ class _Program:
         from slipstream.infer.native.runner import Runner
 
         formats = _formats(partition(graph, OPERATIONS).body, recipe)
-        is_bytes = {name for name, format_ in formats.items() if isinstance(format_, Bytes)}
-        whole = shifted(graph, recipe.shifts, is_bytes) if recipe.shifts else graph
-        self._runners: Pool[Runner] = Pool(lambda: Runner(whole, formats, threads))
+        self._runners: Pool[Runner] = Pool(lambda: Runner(graph, formats, threads, recipe.shifts))
         with self._runners.taken():  # what cannot be done is said now
             pass
 

@@ -29,14 +29,11 @@ class OnnxRuntimeOnGpu:
         name: in recipes and on the command line.
         providers: ONNX Runtime's names of what may run operators there, the one wanted first.
         settings: of that one, for each precision that it has.
-        cache: of that one too, where it keeps what it compiled: names of the setting that switches
-            this on and of that of the folder; empty where it compiles nothing.
     """
 
     name: str
     providers: tuple[str, ...]
     settings: Mapping[Precision, Mapping[str, str]]
-    cache: tuple[str, ...] = ()
 
     def available(self) -> str | None:
         """None, or what it lacks: a GPU, or a build of ONNX Runtime for it."""
@@ -56,13 +53,12 @@ class OnnxRuntimeOnGpu:
         return tuple(self.settings)
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
-        """See `Engine`. The processor runs single operators that the GPU has not; where nothing
-        runs on the GPU, this raises UnsupportedError."""
+        """See `Engine`. Operators that the first of the providers has not are run by the others,
+        the processor last. Nothing is cached."""
+        del cache
         if recipe.precision not in self.settings:
             raise UnsupportedError(f"{self.name} has no {recipe.precision}")
         settings = dict(self.settings[recipe.precision])
-        if cache is not None and self.cache:
-            settings |= {self.cache[0]: "1", self.cache[1]: str(cache)}
         others = [(name, dict[str, str]()) for name in self.providers[1:]]
         providers = [(self.providers[0], settings), *others, CPU]
         return Session(onnx_bytes(graph, recipe), max(threads // recipe.streams, 1), providers)
@@ -73,10 +69,9 @@ CUDA = OnnxRuntimeOnGpu(
     providers=("CUDAExecutionProvider",),
     settings={"fp32": {"use_tf32": "0"}},
 )
-# Its int8 has no zeros, which ours need.
+# Its int8 has no zeros, which ours need; its float32 is TF32 on recent GPUs.
 TENSORRT = OnnxRuntimeOnGpu(
     name="tensorrt",
     providers=("TensorrtExecutionProvider", "CUDAExecutionProvider"),
-    settings={"fp32": {}, "bf16": {"trt_bf16_enable": "1"}},
-    cache=("trt_engine_cache_enable", "trt_engine_cache_path"),
+    settings={"bf16": {"trt_bf16_enable": "1"}},
 )

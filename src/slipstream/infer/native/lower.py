@@ -67,6 +67,7 @@ class Lowering:
     places: dict[str, Place] = field(default_factory=dict[str, Place])
     constants: list[Array] = field(default_factory=list[Array])
     small: dict[str, Small] = field(default_factory=dict[str, Small])
+    shifts: Mapping[str, Sequence[float]] = field(default_factory=dict[str, "Sequence[float]"])
     program: kernels.Program = field(init=False)
     steps: list[str] = field(default_factory=list[str])
 
@@ -118,6 +119,12 @@ class Lowering:
             need.border = need.border.union(border)
         return name
 
+    def reach(self, name: str, ahead: int) -> None:
+        """Kernels may read as many pixels beyond the last of `name`."""
+        while name in self.views:
+            name = self.views[name][0]
+        self.needs[name].ahead = max(self.needs[name].ahead, ahead)
+
     def _take_constant(self, name: str) -> None:
         """Copy a constant to where kernels can read it."""
         if name not in self.graph.constants:
@@ -150,6 +157,7 @@ class Lowering:
         del self.needs[part]
         target.first = min(target.first, need.first)
         target.border = target.border.union(need.border)
+        target.ahead = max(target.ahead, need.ahead)
         self.view(part, whole, lambda at: at.channels(begin, end))
         return True
 
@@ -206,12 +214,15 @@ def lower(
     graph: Graph,
     formats: Mapping[str, Format],
     operations: Mapping[str, Callable[[Lowering, Stage], None]],
+    shifts: Mapping[str, Sequence[float]] | None = None,
 ) -> Compiled:
     """The program of a graph whose values in `formats` are stored so, others as float32.
 
-    `operations` plans each operator: called with the lowering and a stage.
+    `operations` plans each operator: called with the lowering and a stage. `shifts`, by the outputs
+    of products, are added to their biases where their weights are rounded to bytes.
     """
     lowering = plan(graph, formats, operations)
+    lowering.shifts = shifts or {}
     lowering.places, total = arrange(lowering.needs.items())
     lowering.program = kernels.Program(total)
     for name, emit in lowering.emits:

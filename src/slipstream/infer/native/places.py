@@ -20,9 +20,9 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.native.formats import Format, size_of
 
 LINE = 64  # bytes
-# Pixels beyond the last that depthwise kernels may read: they compute up to three more than there
-# are, up to four apart, and what they read for these goes nowhere.
-AHEAD = 12
+# Outputs beyond the last that depthwise kernels compute: what they read for these goes nowhere.
+MORE_OUTPUTS = 5
+AHEAD = 2 * MORE_OUTPUTS + 2  # pixels beyond the last that kernels may read, with strides up to 2
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ class Need:
     last: int
     border: Border = Border()
     dense: bool = False  # no room between pixels: only copies may write it
+    ahead: int = AHEAD  # pixels
     bytes: int = field(init=False, default=0)
 
     def place(self, offset: int = 0) -> Place:
@@ -125,7 +126,7 @@ class Need:
             pixel = channels * size
         row = (self.border.left + columns + self.border.right) * pixel
         whole = (self.border.above + rows + self.border.below) * row
-        self.bytes = -(-(batch * whole + AHEAD * pixel + LINE) // LINE) * LINE
+        self.bytes = -(-(batch * whole + self.ahead * pixel + LINE) // LINE) * LINE
         inner = offset + self.border.above * row + self.border.left * pixel
         return Place(
             0, inner, (batch, rows, columns, channels), (whole, row, pixel), self.format, self.shape

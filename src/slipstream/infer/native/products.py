@@ -27,7 +27,7 @@ from slipstream.infer.native.operands import (
     read_tail,
     window_of,
 )
-from slipstream.infer.native.places import Border
+from slipstream.infer.native.places import MORE_OUTPUTS, Border
 from slipstream.infer.native.stages import Stage
 
 
@@ -42,6 +42,8 @@ def convolution(lowering: Lowering, stage: Stage) -> None:
     window, border = window_of(lowering, node, weights.shape[2:])
     source = lowering.read(node.inputs[0], border)
     if groups > 1 and groups == len(weights) == lowering.shape(source)[1]:
+        stride = int(node.get("strides", [1, 1])[1])
+        lowering.reach(source, MORE_OUTPUTS * stride + 2)
         _depthwise(lowering, stage, source, window, weights, bias, border)
     elif groups == 1:
         _dense(lowering, stage, source, window, weights.transpose(0, 2, 3, 1), bias, border, 0)
@@ -87,11 +89,21 @@ def _dense(
         if format_ is not None:
             dtype = "int8" if isinstance(format_, Bytes) else "bfloat16"
             at.small[stage.node.inputs[1]] = Small(dtype=dtype, axis=axis)
-        numbers, scale, offset = packed(format_, matrix, bias)
+        numbers, scale, offset = packed(format_, matrix, _shifted(at, stage, format_, bias))
         end = epilogue(stage.tail, scale, offset, at.format(output), addend)
         at.program.convolution(operands, window, numbers, end)
 
     lowering.then(output, emit)
+
+
+def _shifted(lowering: Lowering, stage: Stage, format_: Format, bias: Array) -> Array:
+    """The bias, which takes back what rounding the weights to bytes shifts results by."""
+    shift = lowering.shifts.get(stage.node.output)
+    if shift is None or not isinstance(format_, Bytes):
+        return bias
+    if len(shift) != len(bias):
+        raise UnsupportedError(f"there are {len(shift)} shifts for {len(bias)} channels")
+    return bias + np.array(shift, np.float32)
 
 
 def _gate(lowering: Lowering, source: str, output: str, matrix: Array) -> Gate | None:
@@ -119,7 +131,7 @@ def _depthwise(
         fill_border(at, source, border)
         operands = operands_of(at, source, output, stage.tail)
         format_ = at.format(source)
-        numbers, scale, offset = for_bytes(format_, weights, bias)
+        numbers, scale, offset = for_bytes(format_, weights, _shifted(at, stage, format_, bias))
         taps = np.ascontiguousarray(numbers.reshape(len(numbers), -1).T, np.float32)
         end = epilogue(stage.tail, scale, offset, at.format(output), addend)
         at.program.depthwise(operands, window, taps, isinstance(format_, Bytes), end)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,11 +23,18 @@ from slipstream.infer.native.partition import partition
 class Runner:
     """A compiled graph. One call at a time: its workers are one team."""
 
-    def __init__(self, graph: Graph, formats: Mapping[str, Format], threads: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        formats: Mapping[str, Format],
+        threads: int,
+        shifts: Mapping[str, Sequence[float]] | None = None,
+    ) -> None:
+        """See `lower`."""
         parts = partition(graph, OPERATIONS, formats)
         self._outputs = list(graph.outputs)
         self._body = parts.body
-        self.compiled = lower(parts.body, formats, OPERATIONS)
+        self.compiled = lower(parts.body, formats, OPERATIONS, shifts)
         self._workers = kernels.Workers(threads)
         self._head = _elsewhere(parts.head, threads)
         self._tail = _elsewhere(parts.tail, threads)

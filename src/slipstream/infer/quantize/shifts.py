@@ -78,9 +78,11 @@ def shifted(graph: Graph, shifts: Mapping[str, Sequence[float]], is_bytes: Conta
 
 def _bias(graph: Graph, node: Node, channels: int) -> Array | None:
     """The bias of a product, zeros where it has none; None for one that is not constant."""
+    if node.get("beta", 1.0) != 1:
+        return None
     if len(node.inputs) < 3 or not node.inputs[2]:
         return np.zeros(channels, np.float32)
     bias = graph.constants.get(node.inputs[2])
-    if bias is None or bias.size != channels or bias.shape[-1] != channels:
+    if bias is None or bias.size != channels or bias.shape[-1:] != (channels,):
         return None
-    return None if node.get("beta", 1.0) != 1 else bias.reshape(channels)
+    return bias.reshape(channels)

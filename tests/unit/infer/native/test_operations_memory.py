@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from slipstream.infer.native.lower import plan
+from slipstream.infer.native.operations import OPERATIONS
+
 
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("channels", [1, 3, 5, 17])
@@ -53,3 +56,10 @@ def test_few_channels_by_several_threads(check, kind, sketch, channels, op):
         y = sketch(op, x, *gate, **more)
     for _ in range(10):
         check(sketch.done(y), kind, threads=[4])
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4, 8])
+def test_depthwise_windows_may_read_five_outputs_further(sketch, stride):
+    x = sketch.conv(sketch.input(1, 3, 16, 16), 32, 1)
+    graph = sketch.done(sketch.conv(x, 32, 3, 32, strides=[stride, stride]))
+    assert plan(graph, {}, OPERATIONS).needs[x].ahead >= 5 * stride + 1
