@@ -34,7 +34,7 @@ from slipstream.infer.analysis import analyse
 
 SURVEY_ROUNDS = 3  # in which the fastest peer is found, before ours is compiled
 FAITHFUL_DB = 60.0  # what of float32 is asked of ours: above that, only rounding differs
-MARGIN_DB = 0.6  # asked beyond a peer's, which is another one on the inputs that count
+MARGIN_DB = 1.0  # asked beyond a peer's, which is another one on the inputs that count
 
 Tell = Callable[[str], None]
 
