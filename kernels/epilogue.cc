@@ -1,5 +1,7 @@
 #include "epilogue.h"
 
+#include <limits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "epilogue.cc"
 #include <hwy/foreach_target.h>
@@ -152,10 +154,10 @@ HWY_INLINE void with_writer(const Epilogue& epilogue, [[maybe_unused]] std::size
 
 /// Whether what an activation gives is written as it is.
 inline bool writes_whole(const Epilogue& epilogue) {
-  const Epilogue whole{};
+  using Limits = std::numeric_limits<float>;
   return epilogue.output != Number::kUInt8 && epilogue.adds == Epilogue::Adds::kNothing &&
-         epilogue.stretch == whole.stretch && epilogue.shift == whole.shift &&
-         epilogue.low == whole.low && epilogue.high == whole.high;
+         epilogue.stretch == 1.0F && epilogue.shift == 0.0F && epilogue.low == Limits::lowest() &&
+         epilogue.high == Limits::max();
 }
 
 /// Without an activation each format of the addend has a loop of its own; with one, which takes

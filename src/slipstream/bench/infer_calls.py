@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from slipstream.infer.engines.openvino import openvino_core
+
 if TYPE_CHECKING:
     from slipstream.infer import Model
 
@@ -34,7 +36,7 @@ def of_onnxruntime(model: bytes | str, threads: int) -> Run:
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
-def of_openvino(core: Any, model: Any, threads: int, hint: str) -> Run:
+def of_openvino(model: Any, threads: int, hint: str) -> Run:
     """Returns what OpenVINO makes of a model, or of a file of one, computing in a precision.
 
     What a call returns is overwritten by the next one.
@@ -44,7 +46,7 @@ def of_openvino(core: Any, model: Any, threads: int, hint: str) -> Run:
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,
     }
-    compiled: Any = core.compile_model(model, "CPU", settings)
+    compiled: Any = openvino_core().compile_model(model, "CPU", settings)
     request = compiled.create_infer_request()
     names = [output.get_any_name() for output in compiled.outputs]
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from slipstream.bench.infer_calls import Run, of_onnxruntime, of_openvino, of_ours
 from slipstream.bench.infer_contenders import NETWORK, Contender, Engine
 from slipstream.bench.infer_job import Job
-from slipstream.infer.engines.openvino import openvino_core
 
 
 def load(contender: Contender, job: Job) -> tuple[Run, str]:
@@ -57,7 +56,7 @@ def _onnxruntime(contender: Contender, job: Job) -> tuple[Run, str]:
 
 def _openvino(contender: Contender, job: Job) -> tuple[Run, str]:
     file = Path(job.folder, contender.file)
-    return of_openvino(openvino_core(), file, job.threads, contender.hint), ""
+    return of_openvino(file, job.threads, contender.hint), ""
 
 
 def _slipstream(contender: Contender, job: Job) -> tuple[Run, str]:

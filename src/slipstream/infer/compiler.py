@@ -12,6 +12,7 @@ from typing import Any
 from slipstream.errors import UsageError
 from slipstream.infer.data import Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import Rounding, engine_of
+from slipstream.infer.engines.protocol import Small
 from slipstream.infer.goal import TARGETS, Goal, Target
 from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import Imported, load_model
@@ -212,7 +213,9 @@ def _package(
         engine = engine_of(found.recipe.engine)
         executable = engine.prepare(found.graph, found.recipe, goal.threads, folder)
         outputs = executable.run(first.inputs)
-        small = dict(executable.small) if isinstance(executable, Rounding) else None
+        small: dict[str, Small] = {}
+        if isinstance(executable, Rounding):
+            small.update(executable.small)
         executable.close()
         blobs = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
     graph = _with_output_shapes(found.graph, outputs)
@@ -234,7 +237,7 @@ def _package(
         machine=report.machine,
     )
     check = Check(first.inputs, {name: outputs[name] for name in graph.outputs})
-    return Package(manifest, graph, report, check, blobs, small or {})
+    return Package(manifest, graph, report, check, blobs, small)
 
 
 def _with_output_shapes(graph: Graph, outputs: Mapping[str, Array]) -> Graph:

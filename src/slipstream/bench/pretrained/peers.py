@@ -30,9 +30,8 @@ def openvino(model: bytes, example: Inputs, threads: int) -> Run:
     Raises:
         RuntimeError: it cannot.
     """
-    core = openvino_core()
-    read: Any = core.read_model(model)
+    read: Any = openvino_core().read_model(model)
     read.reshape({name: list(array.shape) for name, array in example.items()})
-    run = of_openvino(core, read, threads, "f32")
+    run = of_openvino(read, threads, "f32")
     run(example)
     return run

@@ -38,12 +38,6 @@ class Bytes:
 class BFloat16:
     """The upper half of a float32."""
 
-    @staticmethod
-    def round(real: Array) -> Array:
-        """Nearest, ties to even, as uint16."""
-        bits = np.ascontiguousarray(real, np.float32).view(np.uint32)
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
 
 Format: TypeAlias = "Bytes | BFloat16 | None"  # None: float32
 

@@ -16,7 +16,7 @@ from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph import Array
-from slipstream.infer.native.formats import BFloat16, Bytes, Format, Weights
+from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.lower import ONE, Lowering, epilogue
 from slipstream.infer.native.operands import (
     Gate,
@@ -141,21 +141,17 @@ def _depthwise(
 
 def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, Array]:
     """What `for_bytes` gives, the weights as the kernel multiplies them: one after another."""
-    rows = np.asarray(matrix, np.float32).reshape(len(matrix), -1)
+    numbers, scale, bias = for_bytes(format_, matrix, bias)
     if isinstance(format_, Bytes):
-        numbers, scale = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
-        sums = np.empty(len(rows), np.int32)
-        kernels.as_bytes(rows, numbers, scale, sums)
-        scale *= format_.scale
-        return numbers, scale, bias - scale * format_.zero * sums
-    ones = np.ones(len(rows), np.float32)
+        return numbers, scale, bias
+    rows = _rows(matrix)
     if isinstance(format_, BFloat16):
         halves = np.empty(rows.shape, np.uint16)
         kernels.as_halves(rows, halves)
-        return halves, ones, bias
+        return halves, scale, bias
     floats = np.empty(rows.shape, np.float32)
     kernels.as_floats(rows, floats)
-    return floats, ones, bias
+    return floats, scale, bias
 
 
 def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:
@@ -163,7 +159,14 @@ def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Arra
     where the input is bytes, whose zero counts in every sum."""
     if not isinstance(format_, Bytes):
         return weights, np.ones(len(weights), np.float32), bias
-    whole = Weights.quantise(weights)
-    scale = whole.scale * format_.scale
-    sums = whole.numbers.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
-    return whole.numbers, scale, bias - scale * format_.zero * sums
+    rows = _rows(weights)
+    numbers, scale = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
+    sums = np.empty(len(rows), np.int32)
+    kernels.as_bytes(rows, numbers, scale, sums)
+    scale *= format_.scale
+    return numbers.reshape(weights.shape), scale, bias - scale * format_.zero * sums
+
+
+def _rows(weights: Array) -> Array:
+    """A row for each output channel, where the weights lie if that can be."""
+    return np.asarray(weights, np.float32).reshape(len(weights), -1)

@@ -86,6 +86,13 @@ class Sketch:
         inputs = [x, self.weights((self.shape(x) or (0,))[-1], into)]
         return self("Linear", *inputs, *([self.vector(into)] if bias else []))
 
+    def squeeze_excite(self, x: str, hidden: int) -> str:
+        """SqueezeExcite of pictures."""
+        channels = (self.shape(x) or (0, 0))[1]
+        weights = [self.weights(channels, hidden), self.vector(hidden)]
+        weights += [self.weights(hidden, channels), self.vector(channels)]
+        return self("SqueezeExcite", x, *weights, activation="Relu", gate="Sigmoid")
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         return self.done(name).shape(name)
 

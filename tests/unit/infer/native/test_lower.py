@@ -35,10 +35,7 @@ def residual(sketch, x):
 
 
 def squeeze(sketch, x):
-    channels = sketch.shape(x)[1]
-    weights = [sketch.weights(channels, 6), sketch.vector(6)]
-    weights += [sketch.weights(6, channels), sketch.vector(channels)]
-    return sketch("SqueezeExcite", x, *weights, activation="Relu", gate="Sigmoid")
+    return sketch.squeeze_excite(x, 6)
 
 
 def pool(sketch, x):

@@ -35,13 +35,6 @@ def test_squeeze_excite(check, kind, sketch, channels, hidden, activation, gate)
     check(sketch.done(sketch.conv(y, 8, 1)), kind)
 
 
-def excited(sketch, x):
-    channels = sketch.shape(x)[1]
-    weights = [sketch.weights(channels, 4), sketch.vector(4)]
-    weights += [sketch.weights(4, channels), sketch.vector(channels)]
-    return sketch("SqueezeExcite", x, *weights, activation="Relu", gate="Sigmoid")
-
-
 def steps(graph, kind):
     format_ = BFloat16() if kind == "bfloat16" else None
     return lower(graph, dict.fromkeys(storable(graph), format_), OPERATIONS).program.names
@@ -54,7 +47,7 @@ def test_the_reader_of_squeeze_excite_multiplies_its_weights(
     check, kind, sketch, channels, into, stride
 ):
     x = sketch.conv(sketch.input(1, 3, 10, 9), channels)
-    y = sketch.conv(excited(sketch, x), into, 1, strides=[stride, stride])
+    y = sketch.conv(sketch.squeeze_excite(x, 4), into, 1, strides=[stride, stride])
     graph = sketch.done(sketch("Relu", y))
     check(graph, kind, room=2)
     if kind != "bytes":
@@ -64,7 +57,7 @@ def test_the_reader_of_squeeze_excite_multiplies_its_weights(
 @pytest.mark.parametrize("other", ["reader", "output", "window", "more weights", "batch"])
 def test_other_readers_of_squeeze_excite_take_its_result(check, kind, sketch, other):
     x = sketch.conv(sketch.input(2 if other == "batch" else 1, 3, 6, 5), 24)
-    gated = excited(sketch, x)
+    gated = sketch.squeeze_excite(x, 4)
     into = 31 if other == "more weights" else 8
     outputs = [sketch.conv(gated, into, 3 if other == "window" else 1)]
     if other == "reader":
