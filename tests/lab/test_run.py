@@ -99,6 +99,18 @@ def test_hosts_have_the_usual_congestion_control(lab: Lab) -> None:
     assert result.lines == (("cubic",),) * 4
 
 
+def test_hosts_have_it_where_the_machine_has_another() -> None:
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+    before = allowed.read_text()
+    allowed.write_text("reno")
+    try:
+        with Lab(LabSpec(hosts=1)) as made:
+            result = made.run(["cat", "/proc/sys/net/ipv4/tcp_congestion_control"])
+    finally:
+        allowed.write_text(before)
+    assert result.lines == (("cubic",),)
+
+
 def test_hosts_know_one_another_by_name(lab: Lab) -> None:
     result = lab.run(["getent", "hosts", "host1"])
     assert {lines[0].split()[0] for lines in result.lines} == {lab.addresses[1]}

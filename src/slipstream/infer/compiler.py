@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,8 +10,7 @@ from typing import Any
 
 from slipstream.errors import UsageError
 from slipstream.infer.data import Sample, Samples, load_data, synthetic
-from slipstream.infer.engines import Rounding, engine_of
-from slipstream.infer.engines.protocol import Small
+from slipstream.infer.engines import Restoring, Rounding, engine_of
 from slipstream.infer.goal import TARGETS, Goal, Target
 from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import Imported, load_model
@@ -206,18 +204,16 @@ def _package(
     samples: Samples | None,
     reading: Reading | None,
 ) -> Package:
-    """The package: what was chosen is made ready once more, for the files that it keeps."""
+    """The package: what was chosen is made ready once more, for what its engine keeps."""
     first: Sample = (synthetic(imported.graph, 1) if samples is None else samples)[0]
-    with tempfile.TemporaryDirectory(prefix="slipstream-infer-") as name:
-        folder = Path(name)
-        engine = engine_of(found.recipe.engine)
-        executable = engine.prepare(found.graph, found.recipe, goal.threads, folder)
-        outputs = executable.run(first.inputs)
-        small: dict[str, Small] = {}
-        if isinstance(executable, Rounding):
-            small.update(executable.small)
-        executable.close()
-        blobs = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+    engine = engine_of(found.recipe.engine)
+    executable = engine.prepare(found.graph, found.recipe, goal.threads)
+    outputs = executable.run(first.inputs)
+    small = executable.small if isinstance(executable, Rounding) else {}
+    blobs = (
+        engine.kept(executable, found.recipe, goal.threads) if isinstance(engine, Restoring) else {}
+    )
+    executable.close()
     graph = _with_output_shapes(found.graph, outputs)
     comparison = found.comparison
     manifest = Manifest(
@@ -237,7 +233,7 @@ def _package(
         machine=report.machine,
     )
     check = Check(first.inputs, {name: outputs[name] for name in graph.outputs})
-    return Package(manifest, graph, report, check, blobs, small)
+    return Package(manifest, lambda: graph, report, check, blobs, small)
 
 
 def _with_output_shapes(graph: Graph, outputs: Mapping[str, Array]) -> Graph:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
 from slipstream.infer.data import Sample, Samples, synthetic
-from slipstream.infer.engines import ENGINES, Engine, Precision, Recipe
+from slipstream.infer.engines import ENGINES, Engine, Precision, Recipe, engine_of
 from slipstream.infer.engines.inductor import Inductor
-from slipstream.infer.engines.nvidia import CUDA, TENSORRT
+from slipstream.infer.engines.modules import NO_GPU
 from slipstream.infer.goal import Goal
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported
@@ -65,13 +65,15 @@ class Contest:
             )
         found: list[Engine] = []
         for name in wanted:
-            engine = Inductor(self.imported.module) if name == "inductor" else ENGINES[name]
+            engine = ENGINES[name]
+            if isinstance(engine, Inductor):
+                engine = replace(engine, module=self.imported.module)
             reason = engine.available()
-            if reason is None and name == "inductor" and not self.goal.engines:
-                reason = f"{NO_PACKAGE}; --engine inductor measures it beside others"
+            if reason is None and isinstance(engine, Inductor) and not self.goal.engines:
+                reason = f"{NO_PACKAGE}; --engine {name} measures it beside others"
             if reason is None:
                 found.append(engine)
-            elif self.goal.engines or engine not in (CUDA, TENSORRT):  # few have such a GPU
+            elif self.goal.engines or reason != NO_GPU:  # few have one
                 self.untried.append(Candidate(engine=name, state=State.UNTRIED, reason=reason))
         return found
 
@@ -122,7 +124,7 @@ class Contest:
             timings = interleave(runs, left, tell=lambda share: self.say("candidates are timed"))
         for name, timing in timings.items():
             alive[name].timing = timing
-            if alive[name].recipe.engine == "inductor":
+            if isinstance(engine_of(alive[name].recipe.engine), Inductor):
                 alive[name].state, alive[name].reason = State.COMPARED, NO_PACKAGE
 
     def close(self) -> None:
@@ -198,7 +200,7 @@ def _divided(samples: Samples) -> tuple[Sequence[Sample], Samples]:
 
 def _routes(engine: Engine, precision: Precision) -> tuple[bool, ...]:
     """Of the rewritten graph and the one imported, those that are worth a try."""
-    if engine.name == "inductor":
+    if isinstance(engine, Inductor):
         return (False,)
     if engine.name == "native" or precision in ("int8", "int8-weights"):
         return (True,)

@@ -163,7 +163,7 @@ class Mixture:
         return comparison
 
     def _prepared(self, recipe: Recipe) -> Executable:
-        return self._engine.prepare(self._graph, recipe, self._threads, None)
+        return self._engine.prepare(self._graph, recipe, self._threads)
 
     def _saved(self) -> dict[str, float]:
         """What the readers of each value save: seconds where the engine tells how long each of its

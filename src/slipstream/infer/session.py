@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,7 @@ from typing import Any, TypeAlias
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
-from slipstream.infer.engines import Executable, Recipe, engine_of
+from slipstream.infer.engines import Executable, Recipe, Restoring, engine_of
 from slipstream.infer.graph import Array
 from slipstream.infer.inputs import Taker
 from slipstream.infer.machine import usable_cores
@@ -242,10 +241,11 @@ def load(path: str | Path, threads: int | None = None, *, check: bool = True) ->
 def prepared(package: Package, threads: int, streams: int) -> Executable:
     """The executable of a package: `streams` calls at a time share `threads`."""
     recipe = _with_streams(package.manifest.recipe, streams)
-    with tempfile.TemporaryDirectory(prefix="slipstream-infer-") as folder:
-        for name, data in package.blobs.items():
-            Path(folder, name).write_bytes(data)
-        return engine_of(recipe.engine).prepare(package.graph, recipe, threads, Path(folder))
+    engine = engine_of(recipe.engine)
+    found = None
+    if isinstance(engine, Restoring):
+        found = engine.restored(package.blobs, recipe, threads)
+    return engine.prepare(package.graph, recipe, threads) if found is None else found
 
 
 def _with_streams(recipe: Recipe, streams: int) -> Recipe:

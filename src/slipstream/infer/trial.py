@@ -60,7 +60,7 @@ class Trial:
         self.weights_bytes = weights_bytes(graph, self.recipe)
         begin = time.perf_counter()
         try:
-            self.executable = engine.prepare(graph, self.recipe, threads, None)
+            self.executable = engine.prepare(graph, self.recipe, threads)
             self.executable.run(inputs)
         except (SlipstreamError, RuntimeError, ValueError, MemoryError) as error:
             lines = str(error).splitlines() or [type(error).__name__]

@@ -36,7 +36,9 @@ INTERFACE = "lab0"  # of every host
 _SPINE = "spine"
 # Of a host, whatever this machine has: cubic, as in any Linux that nobody has changed; and
 # connections begin without what an earlier one to that host has learnt, from run to run.
-_TCP = {"tcp_congestion_control": "cubic", "tcp_no_metrics_save": "1"}
+_CONGESTION = "cubic"
+_TCP = {"tcp_congestion_control": _CONGESTION, "tcp_no_metrics_save": "1"}
+_ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 _NAMES = Path("/etc/netns")
 _KILL_SECONDS = 5.0
 
@@ -146,6 +148,7 @@ class Network:
         try:
             run_batch("ip", None, [f"netns add {name}" for name in self.namespaces])
             self._write_names()
+            _allow_congestion()
             run_batch("ip", self.switch, self._switch_commands())
             run_batch("tc", self.switch, self._switch_shapes())
             rates, caps = self.spec.link_rates, self.spec.flow_caps
@@ -280,6 +283,20 @@ def _attach(device: str, bridge: str) -> str:
 
 def _offload(rate: int) -> str:
     return f"link set {INTERFACE} gso_max_size {offload_bytes(rate)}"
+
+
+def _allow_congestion() -> None:
+    """Namespaces may choose only what the machine allows to everybody: its own default, and reno."""
+    allowed = _ALLOWED.read_text().split()
+    if _CONGESTION in allowed:
+        return
+    try:
+        _ALLOWED.write_text(" ".join([*allowed, _CONGESTION]))
+    except OSError as error:
+        raise UnsupportedError(
+            f"hosts of a lab use the congestion control {_CONGESTION}, which {_ALLOWED} has not,"
+            f" and which cannot be added there: {error}; see what the kernel has"
+        ) from error
 
 
 def _tcp_command() -> str:

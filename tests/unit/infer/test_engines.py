@@ -14,6 +14,7 @@ from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
 from slipstream.infer.data import synthetic
 from slipstream.infer.engines import ENGINES, Recipe, engine_of
+from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.onnxruntime import plain_session
 from slipstream.infer.engines.standard import compress_weights, onnx_bytes
 from slipstream.infer.native.precision import storable
@@ -74,7 +75,7 @@ def test_results_are_those_of_the_reference(
     engine, precision, streams, rewritten_net, recipe, right
 ):
     chosen = recipe(engine, precision, streams=streams)
-    executable = ENGINES[engine].prepare(rewritten_net, chosen, 2, None)
+    executable = ENGINES[engine].prepare(rewritten_net, chosen, 2)
     with ThreadPoolExecutor(4) as callers:
         found = list(callers.map(executable.run, [inputs for inputs, _ in right] * 4))
     for outputs, (_, expected) in zip(found, right * 4, strict=True):
@@ -85,14 +86,14 @@ def test_results_are_those_of_the_reference(
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_the_graph_as_imported_runs_too(engine, net, right):
-    executable = ENGINES[engine].prepare(net, Recipe(engine=engine, rewrites=False), 1, None)
+    executable = ENGINES[engine].prepare(net, Recipe(engine=engine, rewrites=False), 1)
     inputs, expected = right[0]
     assert snr(executable.run(inputs), expected) > LEAST_DB["fp32"]
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "native"])
 def test_results_belong_to_the_caller(engine, rewritten_net, recipe, right):
-    executable = ENGINES[engine].prepare(rewritten_net, recipe(engine), 1, None)
+    executable = ENGINES[engine].prepare(rewritten_net, recipe(engine), 1)
     first = executable.run(right[0][0])["logits"]
     kept = first.copy()
     executable.run(right[1][0])
@@ -100,15 +101,17 @@ def test_results_belong_to_the_caller(engine, rewritten_net, recipe, right):
     first[:] = 0
 
 
-def test_openvino_starts_from_its_cache(rewritten_net, recipe, right, tmp_path):
-    engine, chosen = ENGINES["openvino"], recipe("openvino")
-    engine.prepare(rewritten_net, chosen, 1, tmp_path).close()
-    (blob,) = tmp_path.iterdir()
-    again = engine.prepare(rewritten_net, chosen, 1, tmp_path)
+@pytest.mark.parametrize("streams", [1, 2])
+def test_openvino_starts_from_what_it_kept(streams, rewritten_net, recipe, right):
+    engine, chosen = ENGINES["openvino"], recipe("openvino", streams=streams)
+    executable = engine.prepare(rewritten_net, chosen, 2)
+    blobs = engine.kept(executable, chosen, 2)
+    executable.close()
+    again = engine.restored(blobs, chosen, 2)
     assert snr(again.run(right[0][0]), right[0][1]) > LEAST_DB["fp32"]
-    blob.write_bytes(b"no blob at all" * 100)
-    anew = engine.prepare(rewritten_net, chosen, 1, tmp_path)
-    assert snr(anew.run(right[0][0]), right[0][1]) > LEAST_DB["fp32"]
+    assert engine.restored(blobs, chosen, 1) is None
+    assert engine.restored(blobs, chosen.model_copy(update={"rewrites": False}), 2) is None
+    assert engine.restored(dict.fromkeys(blobs, b"no blob at all" * 100), chosen, 2) is None
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
@@ -117,19 +120,28 @@ def test_operators_that_an_engine_has_not_are_named(engine, build):
     graph.nodes[0].op, graph.nodes[0].domain = "Unheard", "of.somebody"
     graph.opsets["of.somebody"] = 1
     with pytest.raises(UnsupportedError, match="Unheard"):
-        ENGINES[engine].prepare(graph, Recipe(engine=engine, rewrites=False), 1, None)
+        ENGINES[engine].prepare(graph, Recipe(engine=engine, rewrites=False), 1)
 
 
 def test_our_kernels_take_rewritten_graphs_only(net):
     with pytest.raises(UnsupportedError, match="rewritten"):
-        ENGINES["native"].prepare(net, Recipe(engine="native", rewrites=False), 1, None)
+        ENGINES["native"].prepare(net, Recipe(engine="native", rewrites=False), 1)
 
 
 def test_inductor_says_that_there_is_no_module(net):
     reason = ENGINES["inductor"].available()
     assert reason is not None
     with pytest.raises(UnsupportedError):
-        ENGINES["inductor"].prepare(net, Recipe(engine="inductor", rewrites=False), 1, None)
+        ENGINES["inductor"].prepare(net, Recipe(engine="inductor", rewrites=False), 1)
+
+
+def test_inductor_on_a_gpu_that_is_not_there(net):
+    engine = Inductor("inductor-cuda", "cuda", object())
+    if engine.available() is None:
+        pytest.skip("there is a GPU, whose engines other tests run")
+    assert "GPU" in engine.available() or "CUDA" in engine.available()
+    with pytest.raises(UnsupportedError, match=r"GPU|CUDA"):
+        engine.prepare(net, Recipe(engine="inductor-cuda", rewrites=False), 1)
 
 
 @pytest.mark.parametrize("name", ["onnxruntime-cuda", "tensorrt"])
@@ -142,9 +154,9 @@ def test_a_gpu_that_is_not_there_is_no_engine_and_never_replaced(net, name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ONNX Runtime's, that it goes on without
         with pytest.raises(UnsupportedError, match="ONNX Runtime cannot use"):
-            engine.prepare(net, recipe, 1, None)
+            engine.prepare(net, recipe, 1)
     with pytest.raises(UnsupportedError, match="has no int8"):
-        engine.prepare(net, Recipe(engine=name, precision="int8"), 1, None)
+        engine.prepare(net, Recipe(engine=name, precision="int8"), 1)
 
 
 def test_unknown_engines_are_refused_with_those_that_there_are():
@@ -199,7 +211,7 @@ from slipstream.infer.engines import Recipe, engine_of
 
 graph = onnx_file.read({str(model)!r})
 recipe = Recipe(engine="openvino", rewrites=False)
-made = [engine_of("openvino").prepare(graph, recipe, 1, None) for _ in range(3)]
+made = [engine_of("openvino").prepare(graph, recipe, 1) for _ in range(3)]
 while made:
     made.pop(0).close()
     gc.collect()

@@ -14,7 +14,7 @@ ENGINE_NAMES = ["onnxruntime", "openvino", "native"]
 
 def run(graph, name, feeds):
     recipe = Recipe(engine=name, rewrites=True)
-    executable = ENGINES[name].prepare(graph, recipe, 1, None)
+    executable = ENGINES[name].prepare(graph, recipe, 1)
     try:
         return executable.run(feeds)
     finally:

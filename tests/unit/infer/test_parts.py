@@ -115,8 +115,8 @@ def test_a_part_gives_what_others_read(graph):
 def test_two_engines_compute_what_one_does(graph, feeds, first, second, end):
     graph, _ = optimise(graph)
     recipe = split((end, first), ("", second))
-    executable = engine_of("split").prepare(graph, recipe, 1, None)
-    whole = engine_of("onnxruntime").prepare(graph, Recipe(engine="onnxruntime"), 1, None)
+    executable = engine_of("split").prepare(graph, recipe, 1)
+    whole = engine_of("onnxruntime").prepare(graph, Recipe(engine="onnxruntime"), 1)
     expected = whole.run(feeds)
     found = executable.run(feeds)
     assert found.keys() == expected.keys()
@@ -127,9 +127,9 @@ def test_two_engines_compute_what_one_does(graph, feeds, first, second, end):
 
 def test_parts_whose_engine_cannot_are_refused(graph):
     with pytest.raises(UnsupportedError):
-        engine_of("split").prepare(graph, split(("q", "onnxruntime"), ("", "inductor")), 1, None)
+        engine_of("split").prepare(graph, split(("q", "onnxruntime"), ("", "inductor")), 1)
     with pytest.raises(UsageError, match="no engine"):
-        engine_of("split").prepare(graph, split(("q", "onnxruntime"), ("", "magic")), 1, None)
+        engine_of("split").prepare(graph, split(("q", "onnxruntime"), ("", "magic")), 1)
 
 
 # ---- what is fastest -----------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_a_package_of_parts_can_be_loaded(compiled, plain, feeds, tmp_path):
     recipe = split((end, "onnxruntime"), ("", "openvino"))
     manifest = package.manifest.model_copy(update={"recipe": recipe})
     path = tmp_path / "parts.slip"
-    write(path, type(package)(manifest, package.graph, package.report, package.check, {}))
+    write(path, type(package)(manifest, lambda: package.graph, package.report, package.check, {}))
     with load(path) as model, load(compiled) as whole:
         np.testing.assert_allclose(model(image), whole(image), rtol=1e-4, atol=1e-5)
 

@@ -70,13 +70,13 @@ def test_every_engine_computes_the_same_from_bytes(model, name, batch, channels,
     graph, _ = optimise(with_pixels(plain, OPTIONS))
     given = picture_of(graph)
     engine = ENGINES[name]
-    right = ENGINES["onnxruntime"].prepare(plain, Recipe(engine="onnxruntime"), 1, None)
+    right = ENGINES["onnxruntime"].prepare(plain, Recipe(engine="onnxruntime"), 1)
     expected = right.run({"image": normalised(given)})
     histograms = observe(graph, [{"image": given}], storable(graph))
     ranges = {value: item.range("min-max") for value, item in histograms.items()}
     for precision in engine.precisions():
         recipe = Recipe(engine=name, precision=precision, ranges=ranges)
-        executable = engine.prepare(graph, recipe, 1, None)
+        executable = engine.prepare(graph, recipe, 1)
         assert decibels(executable.run({"image": given}), expected) > LEAST_DB[precision]
         executable.close()
     right.close()
@@ -85,7 +85,7 @@ def test_every_engine_computes_the_same_from_bytes(model, name, batch, channels,
 def test_the_graph_as_imported_takes_bytes_too(model):
     graph = with_pixels(model(1, 3, 8, 8), OPTIONS)
     recipe = Recipe(engine="onnxruntime", rewrites=False)
-    executable = ENGINES["onnxruntime"].prepare(graph, recipe, 1, None)
+    executable = ENGINES["onnxruntime"].prepare(graph, recipe, 1)
     assert executable.run({"image": picture_of(graph)})["y"].shape == (1, 24, 8, 8)
 
 

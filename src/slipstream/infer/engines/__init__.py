@@ -15,13 +15,17 @@ from slipstream.infer.engines.protocol import Engine as Engine
 from slipstream.infer.engines.protocol import Executable as Executable
 from slipstream.infer.engines.protocol import Precision as Precision
 from slipstream.infer.engines.protocol import Recipe as Recipe
+from slipstream.infer.engines.protocol import Restoring as Restoring
 from slipstream.infer.engines.protocol import Rounding as Rounding
 from slipstream.infer.engines.split import Split
 
 ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
     {
         engine.name: engine
-        for engine in (OnnxRuntime(), OpenVino(), Native(), CUDA, TENSORRT, Inductor())
+        for engine in (
+            *(OnnxRuntime(), OpenVino(), Native(), CUDA, TENSORRT),
+            *(Inductor(), Inductor("inductor-cuda", "cuda")),
+        )
     }
 )
 

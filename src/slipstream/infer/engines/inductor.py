@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.engines.modules import missing
+from slipstream.infer.engines.modules import missing, missing_gpu
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe
 from slipstream.infer.graph import Array, Graph
 
@@ -25,17 +25,21 @@ class Inductor:
     """Measured beside the others. A package cannot hold what it makes: that is code.
 
     Args:
+        name: in recipes and on the command line.
+        device: that it compiles for. Inputs and outputs are in the processor's memory either way.
         module: a torch.nn.Module that takes the graph's inputs in their order and returns its
             outputs, or None where the graph came from elsewhere.
     """
 
+    name: str = "inductor"
+    device: Literal["cpu", "cuda"] = "cpu"
     module: Any = None
 
-    name = "inductor"
-
     def available(self) -> str | None:
-        """None, or what it lacks: torch, or a module."""
+        """None, or what it lacks: a GPU, torch, or a module."""
         reason = missing("torch", "pip install torch")
+        if self.device == "cuda":
+            reason = missing_gpu() or reason or _without_cuda()
         if reason is None and self.module is None:
             return "Inductor compiles PyTorch modules, and the model is none"
         return reason
@@ -44,29 +48,40 @@ class Inductor:
         """Those that it is measured in."""
         return ("fp32",)
 
-    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`; compiles for about a minute. The graph tells only names and shapes."""
-        del cache
         reason = self.available()
         if reason is not None:
             raise UnsupportedError(reason)
         if recipe.rewrites:
             raise UnsupportedError("Inductor runs the module itself: it takes no rewritten graph")
-        return _Module(self.module, graph, threads)
+        return _Module(self.module, self.device, graph, threads)
+
+
+def _without_cuda() -> str | None:
+    import torch
+
+    if torch.cuda.is_available():
+        return None
+    return "this PyTorch has no CUDA, or one that the driver is too old for; see pytorch.org"
 
 
 class _Module:
     """A compiled module. Calls wait for one another: its threads are those of all of torch."""
 
-    def __init__(self, module: Any, graph: Graph, threads: int) -> None:
+    def __init__(self, module: Any, device: str, graph: Graph, threads: int) -> None:
         import torch
         import torch._inductor.config as config
 
+        self._device = device
         self._graph = graph
         self._threads = threads
         self._lock = threading.Lock()
         self._frozen = config.patch(freezing=True)
-        self._call: Any = torch.compile(module.eval())
+        module = module.eval()
+        if device != "cpu":
+            module = copy.deepcopy(module).to(device)  # the caller's stays where it is
+        self._call: Any = torch.compile(module)
         sample = {
             name: np.zeros(value.fixed or (), value.dtype) for name, value in graph.inputs.items()
         }
@@ -82,10 +97,10 @@ class _Module:
 
         with self._lock, torch.no_grad():
             torch.set_num_threads(self._threads)
-            given = (torch.from_numpy(inputs[name]) for name in self._graph.inputs)
+            given = (torch.from_numpy(inputs[name]).to(self._device) for name in self._graph.inputs)
             found = self._call(*given)
             several = found if isinstance(found, (tuple, list)) else (found,)
-            arrays = [tensor.numpy().copy() for tensor in several]
+            arrays = [tensor.cpu().numpy().copy() for tensor in several]
         return dict(zip(self._graph.outputs, arrays, strict=True))
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.errors import UnsupportedError
@@ -39,9 +38,8 @@ class Native:
         level: int = _kernels.level()  # pyright: ignore
         return ("fp32", "int8", "bf16")[: level + 1]
 
-    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
-        """See `Engine`. Nothing is cached: laying a graph out takes no longer than reading."""
-        del cache
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
+        """See `Engine`."""
         if not recipe.rewrites:
             raise UnsupportedError("our kernels run rewritten graphs only")
         return _Program(channels_last(graph), recipe, max(threads // recipe.streams, 1))

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.engines.modules import missing
+from slipstream.infer.engines.modules import missing, missing_gpu
 from slipstream.infer.engines.onnxruntime import CPU, Session
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe
 from slipstream.infer.engines.standard import onnx_bytes
 from slipstream.infer.graph import Graph
 
 INSTALL = "pip install onnxruntime-gpu"
-DEVICES = Path("/proc/driver/nvidia/gpus")  # one entry for each that the driver has
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,7 @@ class OnnxRuntimeOnGpu:
 
     def available(self) -> str | None:
         """None, or what it lacks: a GPU, or a build of ONNX Runtime for it."""
-        if not DEVICES.is_dir() or not any(DEVICES.iterdir()):
-            return "there is no GPU of NVIDIA here"
-        reason = missing("onnxruntime", INSTALL)
+        reason = missing_gpu() or missing("onnxruntime", INSTALL)
         if reason is not None:
             return reason
         import onnxruntime
@@ -52,10 +48,9 @@ class OnnxRuntimeOnGpu:
         """See `Engine`."""
         return tuple(self.settings)
 
-    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`. Operators that the first of the providers has not are run by the others,
-        the processor last. Nothing is cached."""
-        del cache
+        the processor last."""
         if recipe.precision not in self.settings:
             raise UnsupportedError(f"{self.name} has no {recipe.precision}")
         settings = dict(self.settings[recipe.precision])

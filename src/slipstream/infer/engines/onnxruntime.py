@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from slipstream.errors import UnsupportedError
@@ -36,9 +35,8 @@ class OnnxRuntime:
         """What its CPU kernels know."""
         return ("fp32", "int8", "int8-weights")
 
-    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
-        """See `Engine`. Nothing is cached: loading what was optimised is hardly faster."""
-        del cache
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
+        """See `Engine`. Nothing is kept: loading what was optimised is hardly faster."""
         if recipe.rest == "bf16":
             raise UnsupportedError("ONNX Runtime has no bfloat16 on CPUs for what is not bytes")
         return Session(onnx_bytes(graph, recipe), max(threads // recipe.streams, 1))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import io
@@ -14,7 +15,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe
 from slipstream.infer.engines.standard import onnx_bytes
-from slipstream.infer.graph import Array, Graph, Value
+from slipstream.infer.graph import Array, Graph
 
 DEVICE = "CPU"
 PLACES = (
@@ -38,7 +38,7 @@ MAKING = threading.Lock()
 
 
 class OpenVino:
-    """Runs ONNX models; compiled ones are kept in the cache."""
+    """Runs ONNX models; compiled ones are kept."""
 
     name = "openvino"
 
@@ -52,26 +52,34 @@ class OpenVino:
         narrow: tuple[Precision, ...] = ("bf16",) if "BF16" in able else ()
         return ("fp32", *narrow, "int8", "int8-weights")
 
-    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
-        """See `Engine`. A compiled model in the cache is taken if all that it depends on is alike:
-        OpenVINO's version, recipe and threads."""
-        core = openvino_core()
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
+        """See `Engine`."""
         settings = _settings(recipe, threads)
-        blob = None if cache is None else cache / _blob_name(recipe, threads)
-        given = _read(blob)
-        made: list[Any] = []
-        for _ in range(recipe.streams):
-            compiled = None if given is None else _imported(core, given, settings)
-            if compiled is None:
-                compiled = _compiled(core, onnx_bytes(graph, recipe), settings)
-                given = _exported(compiled) if blob is not None or recipe.streams > 1 else None
-                if blob is not None and given is not None:
-                    blob.write_bytes(given)
-            made.append(compiled)
-        executable = _Compiled(made)
-        with FIRST_CALL:
-            executable.run({name: _zeros(value) for name, value in graph.inputs.items()})
-        return executable
+        first = _compiled(openvino_core(), onnx_bytes(graph, recipe), settings)
+        if recipe.streams == 1:
+            return _Compiled([first])
+        blob = _exported(first)
+        others = [_imported(blob, settings) for _ in range(recipe.streams - 1)]
+        return _Compiled([first, *others], blob)
+
+    def kept(self, executable: Executable, recipe: Recipe, threads: int) -> dict[str, bytes]:
+        """See `Restoring`: one compiled model, which streams share."""
+        assert isinstance(executable, _Compiled)
+        return {_blob_name(recipe, threads): _exported(executable.models[0])}
+
+    def restored(
+        self, blobs: Mapping[str, bytes], recipe: Recipe, threads: int
+    ) -> Executable | None:
+        """See `Restoring`. Compiled models of another version are never read."""
+        blob = blobs.get(_blob_name(recipe, threads))
+        if blob is None:
+            return None
+        settings = _settings(recipe, threads)
+        try:
+            made = [_imported(blob, settings) for _ in range(recipe.streams)]
+        except RuntimeError:  # of another machine
+            return None
+        return _Compiled(made, blob)
 
 
 def openvino_core() -> Any:
@@ -101,10 +109,6 @@ def openvino_package() -> Any:
     return openvino
 
 
-def _zeros(value: Value) -> Array:
-    return np.zeros(value.fixed or (), value.dtype)
-
-
 def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
     return {
         "INFERENCE_PRECISION_HINT": "bf16" if "bf16" in (recipe.precision, recipe.rest) else "f32",
@@ -128,16 +132,12 @@ def _compiled(core: Any, model: bytes, settings: Mapping[str, Any]) -> Any:
         raise UnsupportedError(f"OpenVINO cannot compile the graph: {_first(error)}") from error
 
 
-def _read(blob: Path | None) -> bytes | None:
-    return blob.read_bytes() if blob is not None and blob.exists() else None
-
-
-def _imported(core: Any, blob: bytes, settings: Mapping[str, Any]) -> Any:
-    """The compiled model of a blob; None where it is of another machine."""
-    try:
-        return core.import_model(blob, DEVICE, dict(settings))
-    except RuntimeError:
-        return None
+def _imported(blob: bytes, settings: Mapping[str, Any]) -> Any:
+    """The compiled model, which goes on reading the blob: its tensor, unlike bytes, is no copy."""
+    address = ctypes.cast(ctypes.c_char_p(blob), ctypes.POINTER(ctypes.c_uint8))
+    writable = np.ctypeslib.as_array(address, (len(blob),))  # it has to be, and is only read
+    tensor = openvino_package().Tensor(writable, shared_memory=True)
+    return openvino_core().import_model(tensor, DEVICE, dict(settings))
 
 
 def _exported(compiled: Any) -> bytes:
@@ -162,12 +162,17 @@ class _Compiled:
     lock while it holds one that the thread with Python's lock waits for.
     """
 
-    def __init__(self, models: Sequence[Any]) -> None:
+    def __init__(self, models: Sequence[Any], blob: bytes = b"") -> None:
+        """`blob` is what they go on reading."""
+        self.models = list(models)
+        self._blob = blob
         turns = itertools.cycle(models)
         self._pool: Pool[Any] = Pool(lambda: next(turns).create_infer_request())
         inputs, outputs = models[0].inputs, models[0].outputs
         self._inputs = {name: at for at, port in enumerate(inputs) for name in port.get_names()}
         self._outputs = [list(port.get_names()) for port in outputs]
+        with FIRST_CALL:
+            self.run({port.get_any_name(): _zeros(port) for port in inputs})
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         given = {
@@ -187,3 +192,9 @@ class _Compiled:
     def close(self) -> None:
         self._pool.clear()
         self._inputs, self._outputs = {}, []
+        self.models.clear()
+        self._blob = b""
+
+
+def _zeros(port: Any) -> Array:
+    return np.zeros(port.shape, port.element_type.to_dtype())

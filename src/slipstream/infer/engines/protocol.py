@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -123,17 +122,32 @@ class Engine(Protocol):
         """Those for which this machine has instructions. Only of an available engine."""
         ...
 
-    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """Make a graph ready to run.
 
         Args:
             graph: all shapes fixed; rewritten if and only if the recipe says so.
             recipe: for this engine.
             threads: of all streams together, 1 or more.
-            cache: an existing folder for files that make the next start faster, or None. What is
-                in it and does not fit is ignored.
 
         Raises UnsupportedError for what the engine cannot do with this graph: another engine or
         precision can.
         """
+        ...
+
+
+@runtime_checkable
+class Restoring(Protocol):
+    """An engine that starts faster from what it made of a graph before."""
+
+    def kept(self, executable: Executable, recipe: Recipe, threads: int) -> dict[str, bytes]:
+        """What `restored` takes, by names of files: of an executable that `prepare` made by this
+        recipe for as many threads."""
+        ...
+
+    def restored(
+        self, blobs: Mapping[str, bytes], recipe: Recipe, threads: int
+    ) -> Executable | None:
+        """What `prepare` would make, without the graph; None where no blob is of this recipe, as
+        many threads, this version of the engine and this machine."""
         ...

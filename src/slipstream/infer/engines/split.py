@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
@@ -27,9 +26,8 @@ class Split:
         """None by itself: they are the parts'."""
         return ()
 
-    def prepare(self, graph: Graph, recipe: Recipe, threads: int, cache: Path | None) -> Executable:
-        """See `Engine`. Nothing is cached."""
-        del cache
+    def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
+        """See `Engine`."""
         made: list[Executable] = []
         graphs = pieces(graph, [part.end for part in recipe.parts[:-1]])
         try:
@@ -46,7 +44,7 @@ class Split:
         reason = engine.available()
         if reason is not None:
             raise UnsupportedError(f"a part needs the engine {engine.name}: {reason}")
-        return engine.prepare(graph, recipe, threads, None)
+        return engine.prepare(graph, recipe, threads)
 
 
 class _Chain:

@@ -77,4 +77,4 @@ def _elsewhere(graph: Graph | None, threads: int) -> Executable | None:
     if graph is None:
         return None
     recipe = Recipe(engine=OnnxRuntime.name, precision="fp32")
-    return OnnxRuntime().prepare(graph, recipe, threads, None)
+    return OnnxRuntime().prepare(graph, recipe, threads)
