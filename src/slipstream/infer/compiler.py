@@ -152,7 +152,7 @@ def _report(imported: Imported, goal: Goal, found: Found, seconds: float) -> Rep
         machine=this_machine(),
         threads=goal.threads,
         target=goal.target,
-        allowed=goal.allowed(found.comparison.labelled > 0),
+        allowed=goal.allowed(found.comparison.labelled),
         data=found.data,
         notes=(*imported.notes, *found.notes),
         nodes_before=len(imported.graph.nodes),

@@ -24,7 +24,8 @@ class Goal:
             as there are threads; memory: least bytes of weights, then time.
         budget: percentage points of right answers that may be lost, where there are labels.
         snr_db: least signal to noise in dB, with the noise that samples of the kind have at most
-            on average, as far as those that judge tell; default 20, or none where there are labels.
+            on average, as far as those that judge tell; default 20, or none where so many have
+                labels that one of them is not more than the budget.
         seconds: that the search may take; what has begun is finished.
         threads: of every candidate.
         engines: names of those to try; default all whose results a package can hold.
@@ -39,12 +40,16 @@ class Goal:
     engines: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
-    def allowed(self, has_labels: bool) -> str:
-        """The budget in words."""
-        if not has_labels:
-            return f"a signal to noise of {self._least_db(False):g} dB or more"
-        more = "" if self.snr_db is None else f", and {self.snr_db:g} dB or more"
-        return f"{self.budget:g} percentage points of top-1 lost{more}"
+    def allowed(self, labelled: int) -> str:
+        """The budget in words, for so many samples with labels."""
+        least = self._least_db(labelled)
+        if not labelled:
+            return f"a signal to noise of {least:g} dB or more"
+        lost = f"{self.budget:g} percentage points of top-1 lost"
+        if least is None:
+            return lost
+        few = "" if self._tells(labelled) else f" ({labelled} labels cannot tell so little)"
+        return f"{lost}{few}, and a signal to noise of {least:g} dB or more"
 
     def objection(self, recipe: Recipe, comparison: Comparison) -> str:
         """Why results are not good enough; "" where they are."""
@@ -53,12 +58,16 @@ class Goal:
             return f"its float32 is wrong: {found:.1f} dB, and rounding leaves {FAITHFUL_DB:g}"
         if loss is not None and loss > self.budget:
             return f"it loses {loss:.2f} points of top-1, and {self.budget:g} are allowed"
-        least = self._least_db(loss is not None)
+        least = self._least_db(comparison.labelled)
         sure = comparison.sure_db
         if least is not None and sure < least:
             other = f" (on other samples perhaps {sure:.1f})" if found >= least else ""
             return f"{found:.1f} dB{other}, and {least:g} is the least"
         return ""
 
-    def _least_db(self, has_labels: bool) -> float | None:
-        return DEFAULT_DB if self.snr_db is None and not has_labels else self.snr_db
+    def _least_db(self, labelled: int) -> float | None:
+        return DEFAULT_DB if self.snr_db is None and not self._tells(labelled) else self.snr_db
+
+    def _tells(self, labelled: int) -> bool:
+        """Whether one answer of so many is not more than the budget."""
+        return labelled * self.budget >= 100

@@ -232,7 +232,7 @@ def test_runs_share_the_cores_as_is_fastest(net):
 
     def make(runs):
         recipe = Recipe(engine="onnxruntime", streams=runs)
-        made.append(ENGINES["onnxruntime"].prepare(net, recipe, 4, None))
+        made.append(ENGINES["onnxruntime"].prepare(net, recipe, 4))
         return made[-1]
 
     first = Sharing(make(1), 1)
