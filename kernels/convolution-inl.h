@@ -54,18 +54,12 @@ struct Int8 {
     // back.
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(unit.raw), "v"(weight.raw));
     return sum;
-#elif HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-    const hn::Repartition<std::int16_t, F32> d16;
-    const hn::Repartition<std::uint16_t, F32> du16;
-    const auto units = hn::BitCast(du16, unit);
-    const auto even = hn::BitCast(d16, hn::And(units, hn::Set(du16, 0x00FF)));
-    const auto odd = hn::BitCast(d16, hn::ShiftRight<8>(units));
-    const auto both = hn::BitCast(d16, weight);
-    const auto even_weights = hn::ShiftRight<8>(hn::ShiftLeft<8>(both));
-    const auto odd_weights = hn::ShiftRight<8>(both);
-    auto unused = hn::Zero(I32());  // on x86 all pairs are added to the first sum
-    sum = hn::ReorderWidenMulAccumulate(I32(), even, even_weights, sum, unused);
-    return hn::ReorderWidenMulAccumulate(I32(), odd, odd_weights, sum, unused);
+#elif HWY_TARGET == HWY_AVX3
+    const __m512i pairs = _mm512_maddubs_epi16(unit.raw, weight.raw);
+    return hn::Add(sum, hn::Vec<I32>{_mm512_madd_epi16(pairs, _mm512_set1_epi16(1))});
+#elif HWY_TARGET == HWY_AVX2
+    const __m256i pairs = _mm256_maddubs_epi16(unit.raw, weight.raw);
+    return hn::Add(sum, hn::Vec<I32>{_mm256_madd_epi16(pairs, _mm256_set1_epi16(1))});
 #else
     const I32 d;
     const auto byte = hn::Set(d, 0xFF);

@@ -18,7 +18,7 @@ namespace slipstream::kernels {
 enum class Operand : std::uint8_t {
   kFloat32,   ///< one float32 by one float32
   kBFloat16,  ///< two bfloat16 by two bfloat16, summed in float32
-  kInt8,      ///< four uint8 by four int8, summed in int32
+  kInt8,      ///< four uint8 by four int8, summed in int32; see adds_pairs() in weights.h
 };
 
 /// Bytes of one pixel's input that lie one after another.

@@ -87,6 +87,21 @@ struct BytesWriter {
     _mm512_storeu_si512(at, _mm512_permutexvar_epi32(order, bytes));
   }
 };
+#elif HWY_TARGET == HWY_AVX2
+/// 16 bytes at once, of values in [0, 255].
+struct BytesWriter {
+  static constexpr Number kNumber = Number::kUInt8;
+  static constexpr std::size_t kVectors = 2;
+  HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[2], std::uint8_t* at) const {
+    const __m256i first = _mm256_cvtps_epi32(values[0].raw);
+    const __m256i second = _mm256_cvtps_epi32(values[1].raw);
+    // It packs 128 bits at a time: the middle quarters change places.
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xD8);
+    const __m128i front = _mm256_castsi256_si128(words);
+    const __m128i back = _mm256_extracti128_si256(words, 1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm_packus_epi16(front, back));
+  }
+};
 #endif
 
 template <Activation kActivation, class Writer, class Addend, typename Sum>
@@ -147,7 +162,10 @@ HWY_INLINE void with_writer(const Epilogue& epilogue, [[maybe_unused]] std::size
   if (epilogue.output == Number::kBFloat16 && level() == 2) {
     return columns % 32 == 0 ? work(HalfWriter<2>()) : work(HalfWriter<1>());
   }
-  if (epilogue.output == Number::kUInt8 && columns % 64 == 0) return work(BytesWriter());
+#endif
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  constexpr std::size_t kAtOnce = BytesWriter::kVectors * hn::MaxLanes(Lane());
+  if (epilogue.output == Number::kUInt8 && columns % kAtOnce == 0) return work(BytesWriter());
 #endif
   with_number(epilogue.output, [&](auto output) HWY_ATTR { work(Writer<output()>()); });
 }

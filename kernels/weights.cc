@@ -10,9 +10,19 @@
 #include <hwy/highway.h>
 
 #include "epilogue-inl.h"
+#include "levels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream::kernels::HWY_NAMESPACE {
+
+/// See weights.h; of this target.
+inline bool sums_pairs() {
+#if HWY_TARGET == HWY_AVX3
+  return level() == 0;
+#else
+  return HWY_TARGET == HWY_AVX2;
+#endif
+}
 
 constexpr std::size_t kRows = 64;  // that are turned at once
 constexpr std::size_t kLaneCount = HWY_MIN(HWY_LANES(float), 16);
@@ -68,6 +78,20 @@ HWY_INLINE void copy(const float* from, std::size_t rows, const To& to, typename
   std::copy_n(end, rows - row, out + row);
 }
 
+/// The greatest number of each of some channels, or sum of two neighbours; see `adds_pairs`.
+struct Greatest {
+  hn::Vec<Lane> most, before;
+  Greatest() : most(hn::Zero(Lane())), before(hn::Zero(Lane())) {}
+  HWY_INLINE void take(hn::Vec<Lane> value) {
+    const auto size = hn::Abs(value);
+    most = hn::Max(most, size);
+    if (sums_pairs()) {
+      most = hn::Max(most, hn::Abs(hn::Add(value, before)));
+      before = value;
+    }
+  }
+};
+
 /// The scale of numbers whose greatest is this.
 HWY_INLINE hn::Vec<Lane> scale_of(hn::Vec<Lane> greatest) {
   const Lane d;
@@ -109,19 +133,21 @@ void turn_halves(const Strided& of, std::uint16_t* out) { turn_all(of, ToHalves(
 void turn_bytes(const Strided& of, std::int8_t* out, float* scales) {
   const Lane d;
   const auto of_many = [&](std::size_t channel) HWY_ATTR {
-    auto greatest = hn::Zero(d);
+    Greatest greatest;
     const float* at = of.data + channel;
     for (std::size_t row = 0; row < of.rows; ++row, at += of.row_step) {
-      greatest = hn::Max(greatest, hn::Abs(hn::LoadU(d, at)));
+      greatest.take(hn::LoadU(d, at));
     }
-    const auto scale = scale_of(greatest);
+    const auto scale = scale_of(greatest.most);
     hn::StoreU(scale, d, scales + channel);
     turn(of.data + channel, of.row_step, of.rows, ToBytes{scale}, out + channel * of.rows);
   };
   const auto of_one = [&](std::size_t channel, const float* numbers) HWY_ATTR {
-    float greatest = 0;
+    float greatest = 0, before = 0;
     for (std::size_t row = 0; row < of.rows; ++row) {
       greatest = HWY_MAX(greatest, std::abs(numbers[row]));
+      if (sums_pairs()) greatest = HWY_MAX(greatest, std::abs(numbers[row] + before));
+      before = numbers[row];
     }
     const auto scale = scale_of(hn::Set(d, greatest));
     scales[channel] = hn::GetLane(scale);
@@ -136,9 +162,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace slipstream::kernels {
 
+HWY_EXPORT(sums_pairs);
 HWY_EXPORT(turn_floats);
 HWY_EXPORT(turn_halves);
 HWY_EXPORT(turn_bytes);
+
+bool adds_pairs() { return HWY_DYNAMIC_DISPATCH(sums_pairs)(); }
 
 void as_floats(const Strided& weights, float* out) {
   HWY_DYNAMIC_DISPATCH(turn_floats)(weights, out);

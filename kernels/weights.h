@@ -25,7 +25,12 @@ struct Scales {
   std::int32_t* sums;  ///< of the numbers
 };
 
-/// Rounded to int8 in [-127, 127], by the greatest of each channel; [channel][row].
+/// Whether this CPU adds two products of bytes in 16 bits: then two neighbours of one sign may
+/// together be no more than 128, or sums overflow.
+bool adds_pairs();
+
+/// Rounded to int8 in [-127, 127], by the greatest of each channel, or, where the CPU `adds_pairs`,
+/// by the greatest sum of two neighbours; [channel][row].
 void as_bytes(const Strided& weights, std::int8_t* out, const Scales& scales);
 
 }  // namespace slipstream::kernels

@@ -189,6 +189,9 @@ void bind_steps(nb::class_<Program>& program) {
 }
 
 void bind_program(nb::module_& m) {
+  m.def("adds_pairs", &adds_pairs,
+        "Whether this CPU adds two products of bytes in 16 bits: two neighbouring weights of one\n"
+        "sign are then no more than 128 together.");
   m.def("level", &level, "What this CPU multiplies: 0 float32, 1 bytes too, 2 bfloat16 too.");
   nb::class_<Workers>(m, "Workers")
       .def(nb::init<std::size_t>(), "threads"_a)

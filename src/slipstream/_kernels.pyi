@@ -128,6 +128,12 @@ class Epilogue:
     @addend_weight.setter
     def addend_weight(self, arg: float, /) -> None: ...
 
+def adds_pairs() -> bool:
+    """
+    Whether this CPU adds two products of bytes in 16 bits: two neighbouring weights of one
+    sign are then no more than 128 together.
+    """
+
 def level() -> int:
     """What this CPU multiplies: 0 float32, 1 bytes too, 2 bfloat16 too."""
 

@@ -35,6 +35,8 @@ class Native:
         """What this processor multiplies."""
         from slipstream import _kernels  # pyright: ignore
 
+        if _kernels.adds_pairs():  # pyright: ignore
+            return ("fp32", "int8")
         level: int = _kernels.level()  # pyright: ignore
         return ("fp32", "int8", "bf16")[: level + 1]
 

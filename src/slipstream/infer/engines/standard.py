@@ -71,7 +71,7 @@ def _output_axis(graph: Graph, node: Node) -> int | None:
 def _compressed(graph: Graph, name: str, axis: int) -> Node:
     """A node that gives the weights as float32 again; adds its constants to the graph."""
     real = graph.constants[name]
-    weights = Weights.quantise(np.moveaxis(real, axis, 0))
+    weights = Weights.quantise(np.moveaxis(real, axis, 0), of_bytes=False)
     numbers: Array = np.ascontiguousarray(np.moveaxis(weights.numbers, 0, axis))
     inputs = [
         graph.constant(f"{name}/int8", numbers),

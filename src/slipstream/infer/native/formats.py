@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from slipstream import _kernels as kernels
 from slipstream.infer.graph import Array
 
 
@@ -57,9 +58,19 @@ class Weights:
     scale: Array
 
     @staticmethod
-    def quantise(real: Array) -> Weights:
-        """Symmetric, to the greatest of each channel."""
-        greatest = np.abs(real).reshape(len(real), -1).max(axis=1).astype(np.float32)
+    def quantise(real: Array, *, of_bytes: bool = True) -> Weights:
+        """Symmetric, to the greatest of each channel; `real` is (output channels, input channels)
+        and perhaps taps. `of_bytes`: what they multiply is bytes as well.
+
+        Then, where the processor adds two products of bytes in 16 bits (x86 without VNNI), which
+        overflow, to the greatest sum of two of one sign that belong to neighbouring input channels,
+        or taps where these end. Other engines multiply with the same instruction.
+        """
+        rows = np.moveaxis(real, 1, -1).reshape(len(real), -1) if real.ndim > 1 else real[:, None]
+        greatest = np.abs(rows).max(axis=1, initial=0).astype(np.float32)
+        if of_bytes and kernels.adds_pairs() and rows.shape[1] > 1:
+            pairs = np.abs(rows[:, 1:] + rows[:, :-1]).max(axis=1).astype(np.float32)
+            greatest = np.maximum(greatest, pairs)
         scale = np.where(greatest > 0, greatest / 127, 1).astype(np.float32)
         shape = (-1,) + (1,) * (real.ndim - 1)
         numbers = np.clip(np.rint(real / scale.reshape(shape)), -127, 127).astype(np.int8)
