@@ -25,6 +25,7 @@ constexpr std::size_t kVectors = 16 / kLanes;  // per group of 16 columns
 /// Multiplies one unit of four bytes of the input, in every lane, by one vector of weights.
 struct Float32 {
   using D = F32;
+  using Weight = hn::Vec<F32>;
   HWY_INLINE static hn::Vec<F32> load(const std::uint8_t* unit) {
     float value;
     std::memcpy(&value, unit, 4);
@@ -45,10 +46,28 @@ struct Int8 {
     std::memcpy(&value, unit, 4);
     return hn::Set(I32(), value);
   }
-  HWY_INLINE static hn::Vec<I32> weights(const std::uint8_t* at) {
+#if HWY_TARGET == HWY_AVX2
+  // As instructions that read weights from memory: with 12 sums no register is left for them, and
+  // gcc 12 moves the sums of intrinsics to memory and back.
+  using Weight = const __m256i*;
+  HWY_INLINE static Weight weights(const std::uint8_t* at) {
+    return reinterpret_cast<const __m256i*>(at);
+  }
+  HWY_INLINE static hn::Vec<I32> add(hn::Vec<I32> sum, hn::Vec<I32> unit, Weight weight) {
+    __m256i pairs;
+    asm("vpmaddubsw %[weight], %[unit], %[pairs]\n\t"
+        "vpmaddwd %[ones], %[pairs], %[pairs]\n\t"
+        "vpaddd %[pairs], %[sum], %[sum]"
+        : [sum] "+x"(sum.raw), [pairs] "=&x"(pairs)
+        : [unit] "x"(unit.raw), [weight] "m"(*weight), [ones] "x"(_mm256_set1_epi16(1)));
+    return sum;
+  }
+#else
+  using Weight = hn::Vec<I32>;
+  HWY_INLINE static Weight weights(const std::uint8_t* at) {
     return hn::Load(I32(), reinterpret_cast<const std::int32_t*>(at));
   }
-  HWY_INLINE static hn::Vec<I32> add(hn::Vec<I32> sum, hn::Vec<I32> unit, hn::Vec<I32> weight) {
+  HWY_INLINE static hn::Vec<I32> add(hn::Vec<I32> sum, hn::Vec<I32> unit, Weight weight) {
 #if KERNELS_LEVEL >= 1
     // As an instruction, because gcc 12 copies the sums of the intrinsic to other registers and
     // back.
@@ -57,9 +76,6 @@ struct Int8 {
 #elif HWY_TARGET == HWY_AVX3
     const __m512i pairs = _mm512_maddubs_epi16(unit.raw, weight.raw);
     return hn::Add(sum, hn::Vec<I32>{_mm512_madd_epi16(pairs, _mm512_set1_epi16(1))});
-#elif HWY_TARGET == HWY_AVX2
-    const __m256i pairs = _mm256_maddubs_epi16(unit.raw, weight.raw);
-    return hn::Add(sum, hn::Vec<I32>{_mm256_madd_epi16(pairs, _mm256_set1_epi16(1))});
 #else
     const I32 d;
     const auto byte = hn::Set(d, 0xFF);
@@ -72,11 +88,13 @@ struct Int8 {
     return hn::Add(sum, product(hn::ShiftRight<24>(unit), weight));
 #endif
   }
+#endif
 };
 
 #if KERNELS_LEVEL == 2
 struct BFloat16 {
   using D = F32;
+  using Weight = hn::Vec<F32>;
   HWY_INLINE static hn::Vec<F32> load(const std::uint8_t* unit) { return Float32::load(unit); }
   HWY_INLINE static hn::Vec<F32> weights(const std::uint8_t* at) { return Float32::weights(at); }
   HWY_INLINE static hn::Vec<F32> add(hn::Vec<F32> sum, hn::Vec<F32> unit, hn::Vec<F32> weight) {
@@ -88,6 +106,7 @@ struct BFloat16 {
 /// Where the CPU has no products of bfloat16, the two of a unit become float32.
 struct BFloat16 {
   using D = F32;
+  using Weight = hn::Vec<F32>;
   HWY_INLINE static hn::Vec<F32> load(const std::uint8_t* unit) { return Float32::load(unit); }
   HWY_INLINE static hn::Vec<F32> weights(const std::uint8_t* at) { return Float32::weights(at); }
   HWY_INLINE static hn::Vec<F32> low(hn::Vec<F32> pair) {
@@ -125,7 +144,7 @@ HWY_INLINE void sum_tile(const std::vector<Run>& runs, const std::uint8_t* const
     const auto units = static_cast<std::ptrdiff_t>(run->units);
     std::ptrdiff_t unit = 0;
     do {
-      V weight[kWide];
+      typename Multiply::Weight weight[kWide];
       for (std::size_t wide = 0; wide < kWide; ++wide) {
         weight[wide] = Multiply::weights(weights + wide * kLanes * 4);
       }
@@ -286,17 +305,28 @@ void convolve_panel(const Convolution& of, const Buffers& buffers, std::size_t b
   }
 }
 
+/// Pixels of which all panels are computed before the next ones: few panels read what they share
+/// again, and where there are many, it and what they write next to each other should stay near.
+inline std::size_t block_of(const Convolution& of, std::size_t pixels) {
+  if (kGroupsAtOnce > 1) return pixels;
+  constexpr std::ptrdiff_t kNear = 96 << 10;  // bytes
+  const std::ptrdiff_t both = std::abs(of.input.pixel) + std::abs(of.output.pixel);
+  const auto fit = static_cast<std::size_t>(kNear / std::max<std::ptrdiff_t>(both, 1));
+  return std::max(fit / kMostRows, std::size_t{1}) * kMostRows;
+}
+
 template <class Multiply>
 void convolve_all(const Convolution& of, const Buffers& buffers, std::size_t begin, std::size_t end,
                   std::size_t first, std::size_t last) {
   std::size_t units = 0;
   for (const Run& run : of.runs) units += run.units;
   const Panels panels(of.channels, kGroupsAtOnce);
-  for (std::size_t panel = first; panel < last; ++panel) {
+  const std::size_t block = block_of(of, end - begin);
+  const auto compute = [&](std::size_t panel, std::size_t from, std::size_t to) {
     const std::size_t channel = panels.begin(panel) * 16;
     const std::size_t groups = panels.begin(panel + 1) - panels.begin(panel);
     const auto work = [&](auto constant) {
-      convolve_panel<Multiply, constant>(of, buffers, begin, end, channel, units);
+      convolve_panel<Multiply, constant>(of, buffers, from, to, channel, units);
     };
     if (groups == 1) work(std::integral_constant<std::size_t, 1>());
     if constexpr (kGroupsAtOnce > 1) {
@@ -304,6 +334,10 @@ void convolve_all(const Convolution& of, const Buffers& buffers, std::size_t beg
       if (groups == 3) work(std::integral_constant<std::size_t, 3>());
       if (groups == 4) work(std::integral_constant<std::size_t, 4>());
     }
+  };
+  for (std::size_t from = begin; from < end; from += block) {
+    const std::size_t to = std::min(from + block, end);
+    for (std::size_t panel = first; panel < last; ++panel) compute(panel, from, to);
   }
 }
 

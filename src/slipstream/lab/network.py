@@ -286,7 +286,7 @@ def _offload(rate: int) -> str:
 
 
 def _allow_congestion() -> None:
-    """Namespaces may choose only what the machine allows to everybody: its own default, and reno."""
+    """Namespaces may choose only what the machine allows to all: its own default, and reno."""
     allowed = _ALLOWED.read_text().split()
     if _CONGESTION in allowed:
         return

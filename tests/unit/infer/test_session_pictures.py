@@ -75,7 +75,7 @@ def test_files_pictures_and_pixels_give_the_same(model):
 
 
 def test_results_are_those_of_the_model_itself(model, net):
-    plain = ENGINES["onnxruntime"].prepare(net, Recipe(engine="onnxruntime"), 1, None)
+    plain = ENGINES["onnxruntime"].prepare(net, Recipe(engine="onnxruntime"), 1)
     numbers = (READER(pixels()) / 255 - infer.PictureOptions().mean) / infer.PictureOptions().std
     image = numbers.transpose(2, 0, 1)[None].astype(np.float32)
     logits = plain.run({"image": image})["logits"]
