@@ -88,7 +88,7 @@ def compile_model(
     ] = "0.3%",
     snr: Annotated[
         float | None,
-        typer.Option(help="Least signal to noise in dB; default 20 where there are no labels."),
+        typer.Option(help="Least signal to noise in dB; default 20 where labels cannot tell."),
     ] = None,
     target: Annotated[TargetChoice, typer.Option(help="What is to be least, or most.")] = (
         TargetChoice.LATENCY

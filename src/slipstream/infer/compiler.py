@@ -65,7 +65,8 @@ def compile_model(
         boxes: the package gives the best `boxes` that do not overlap, their `scores`, `labels` and
             `counts`, in place of all boxes; see `slipstream.infer.outputs.with_boxes`.
         budget: percentage points of top-1 accuracy that may be lost where the data has labels.
-        snr_db: least signal to noise of the outputs in dB; default 20 where there are no labels.
+        snr_db: least signal to noise of the outputs in dB; default 20, or none where there are so
+            many labels that one answer is not more than the budget.
         target: "latency" of one call, "throughput" of as many as there are threads, or "memory".
         seconds: to search for, default 300; what has begun is finished.
         threads: default all cores that this process may use.

@@ -47,12 +47,13 @@ def titles(found, *states):
     return {item.title for item in found.candidates if item.state in states}
 
 
-def comparison(snr_db=100.0, lost=None):
+def comparison(snr_db=100.0, lost=None, labelled=1000):
     right = np.ones(100)
     made = Comparison()
     made.add({"y": right * (1 + 10 ** (-snr_db / 20))}, {"y": right})
     if lost is not None:
-        made.labelled, made.reference_right, made.right = 1000, 900, 900 - lost
+        made.labelled, made.reference_right = labelled, labelled * 9 // 10
+        made.right = made.reference_right - lost
     return made
 
 
@@ -184,12 +185,28 @@ def test_inductor_is_measured_beside_and_never_chosen():
         ({}, "int8", comparison(5, lost=3), ""),
         ({}, "int8", comparison(50, lost=4), "loses 0.40 points"),
         ({"snr_db": 10.0}, "int8", comparison(5, lost=0), "10 is the least"),
+        ({}, "int8", comparison(-8, lost=0, labelled=10), "20 is the least"),
+        ({}, "int8", comparison(21, lost=0, labelled=10), ""),
+        ({"budget": 10.0}, "int8", comparison(5, lost=1, labelled=10), ""),
     ],
 )
 def test_what_the_budget_lets_pass(limits, precision, judged, objection):
     found = Goal(**limits).objection(Recipe(engine="native", precision=precision), judged)
     assert objection in found
     assert bool(objection) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("limits", "labelled", "words"),
+    [
+        ({}, 0, "a signal to noise of 20 dB or more"),
+        ({}, 400, "0.3 percentage points of top-1 lost"),
+        ({"snr_db": 9.0}, 400, "0.3 percentage points of top-1 lost, and a signal to noise of 9"),
+        ({}, 40, "lost (40 labels cannot tell so little), and a signal to noise of 20 dB or more"),
+    ],
+)
+def test_the_budget_in_words(limits, labelled, words):
+    assert words in Goal(**limits).allowed(labelled)
 
 
 def test_noise_of_other_samples_is_in_the_budget():

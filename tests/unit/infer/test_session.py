@@ -17,6 +17,7 @@ from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.compiler import compile_model
 from slipstream.infer.onnx_file import to_model
 from slipstream.infer.package import Check, read, write
+from slipstream.infer.session import prepared
 
 
 @pytest.fixture
@@ -144,6 +145,23 @@ def test_results_that_are_others_here_are_noticed(compiled, tmp_path):
     with pytest.raises(UnsupportedError, match="not those at compile time"):
         infer.load(tmp_path / "wrong.slip")
     infer.load(tmp_path / "wrong.slip", check=False).close()
+
+
+def test_what_an_engine_kept_is_loaded_without_the_graph(net, tmp_path):
+    path = tmp_path / "kept.slip"
+    compile_model(to_model(net).SerializeToString(), path, engines=("openvino",), seconds=1)
+    package = read(path)
+    assert [name.partition("-")[0] for name in package.blobs] == ["openvino"]
+
+    def never():
+        raise AssertionError("the graph was asked for")
+
+    expected = package.check.outputs["logits"]
+    executable = prepared(replace(package, make_graph=never), package.manifest.threads, 1)
+    np.testing.assert_allclose(executable.run(package.check.inputs)["logits"], expected, atol=1e-4)
+    executable.close()
+    with pytest.raises(AssertionError, match="asked for"):
+        prepared(replace(package, make_graph=never, blobs={}), package.manifest.threads, 1)
 
 
 def test_an_engine_that_is_not_known_is_named(compiled, tmp_path):
