@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from slipstream.errors import UnsupportedError
+from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe
 from slipstream.infer.engines.standard import onnx_bytes
@@ -93,7 +93,11 @@ class Session:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         given = {name: array for name, array in inputs.items() if name in self._inputs}
-        return dict(zip(self._names, self._session.run(self._names, given), strict=True))
+        try:
+            found = self._session.run(self._names, given)
+        except Exception as error:  # an index beyond its table, a size that does not fit
+            raise UsageError(f"the model cannot be run on this input: {error}") from error
+        return dict(zip(self._names, found, strict=True))
 
     def close(self) -> None:
         self._session = None
