@@ -132,6 +132,8 @@ def test_time_and_cost_of_an_image_at_a_required_accuracy(bench: Bench, tmp_path
         (["my_models:build"], "has to be a ZooModel"),
         (["no.slip", "--pictures", "."], "has no JPEG files"),
         (["--pictures", "."], "no model is given"),
+        (["no.slip", "--pictures", ".", "--rounds", "3"], "--rounds has no effect with --pictures"),
+        (["my_models:TINY", "--price", "1"], "--price has no effect without --pictures"),
     ],
 )
 def test_errors_are_one_line_and_a_code(bench: Bench, arguments: list[str], message: str):

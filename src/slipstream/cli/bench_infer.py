@@ -27,6 +27,8 @@ Models:  resnet50, resnet26d, vit_small, mobilenetv3_large, efficientnet_b0, ber
 Peers:   pytorch, inductor (not by default), ort, ort-int8, ort-int8-dynamic, openvino,
          openvino-bf16, openvino-int8-weights, openvino-int8, openvino-int8-bf16
 """
+OF_TABLES = ("peer", "rounds", "seconds", "search", "cache")
+OF_PICTURES = ("accuracy", "price")
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "pydantic")
 
 
@@ -36,6 +38,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def infer_models(
+    context: typer.Context,
     models: Annotated[
         list[str] | None,
         typer.Argument(help="Models; default: all. With --pictures, files of slipstream compile."),
@@ -79,6 +82,7 @@ def infer_models(
     average time and cost of an image from its JPEG file to the answer. Nothing else should run on
     the machine.
     """
+    _check_effect(context, pictures is not None)
     if pictures is not None:
         least = parse_accuracy(accuracy)
         packages = tuple(Path(model) for model in models or ())
@@ -117,6 +121,16 @@ def parse_accuracy(text: str) -> tuple[float, float]:
     if len(numbers) not in (1, 2):
         raise UsageError(f"the accuracy is {text!r}; allowed: percentages such as 92 or 92,99")
     return numbers[0], (numbers[1] if len(numbers) > 1 else 0.0)
+
+
+def _check_effect(context: typer.Context, has_pictures: bool) -> None:
+    """UsageError for options that were given and would change nothing."""
+    idle = OF_TABLES if has_pictures else OF_PICTURES
+    for name in idle:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            other = "with" if has_pictures else "without"
+            raise UsageError(f"--{name} has no effect {other} --pictures: leave it out")
 
 
 def _costs(
