@@ -10,7 +10,7 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
-from slipstream.infer.importers.moves import axis_of, reshape
+from slipstream.infer.importers.moves import axis_of, cast, reshape
 
 REDUCTIONS = ("SUM", "ASUM", "SUMSQ", "MEAN")
 
@@ -187,7 +187,7 @@ def _arg_max(builder: Builder, layer: Layer, x: list[str]) -> str:
     values, places = builder.add_several(2, "TopK", data, many, axis=axis)
     if has_axis and gives_values:
         return values
-    floats = builder.add("Cast", places, to=1)
+    floats = cast(builder, places, np.float32)
     return builder.add("Concat", floats, values, axis=1) if gives_values else floats
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
-from slipstream.infer.importers.moves import axis_of
+from slipstream.infer.importers.moves import axis_of, cast
 
 OPERATIONS = ("SUM", "PROD", "MAX")  # of Eltwise, with the one that is the default first
 NUMBERS = ("PROD", "SUM", "MAX")  # as the format numbers them
@@ -103,7 +105,7 @@ def _threshold(builder: Builder, layer: Layer, x: list[str]) -> str:
     layer.only(x, 1)
     threshold = layer.message.message("threshold_param").number("threshold", 0.0)
     above = builder.add("Greater", x[0], builder.constant("threshold", threshold))
-    return builder.add("Cast", above, to=1)
+    return cast(builder, above, np.float32)
 
 
 def _eltwise(builder: Builder, layer: Layer, x: list[str]) -> str:

@@ -14,7 +14,7 @@ from slipstream.infer.graph import Array
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
 from slipstream.infer.importers.caffe.text import Message
-from slipstream.infer.importers.moves import axis_of, reshape
+from slipstream.infer.importers.moves import axis_of, cast, reshape
 
 BATCH_NORM_EPSILON = 1e-5
 
@@ -103,7 +103,7 @@ def _embed(builder: Builder, layer: Layer, x: list[str]) -> str:
     options = layer.message.message("embed_param")
     outputs = options.integer("num_output", 0)
     table = builder.constant("weight", layer.blob(0, (options.integer("input_dim", 0), outputs)))
-    result = builder.add("Gather", table, builder.add("Cast", x[0], to=7))
+    result = builder.add("Gather", table, cast(builder, x[0], np.int64))
     if not options.flag("bias_term", True):
         return result
     return builder.add("Add", result, builder.constant("bias", layer.blob(1, (outputs,))))

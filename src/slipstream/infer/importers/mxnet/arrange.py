@@ -8,7 +8,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.moves import axis_of, reshape
+from slipstream.infer.importers.moves import axis_of, cast, reshape
 from slipstream.infer.importers.mxnet.products import indices
 from slipstream.infer.importers.mxnet.symbol import Options
 
@@ -244,7 +244,7 @@ def _one_hot(builder: Builder, options: Options, x: list[str]) -> str:
     depth = builder.constant("depth", np.asarray(options.integer("depth", 1)))
     ends = [options.number("off_value", 0.0), options.number("on_value", 1.0)]
     values = builder.constant("values", np.asarray(ends, np.float32))
-    return builder.add("OneHot", builder.add("Cast", x[0], to=7), depth, values)
+    return builder.add("OneHot", cast(builder, x[0], np.int64), depth, values)
 
 
 def _depth_to_space(builder: Builder, options: Options, x: list[str]) -> str:

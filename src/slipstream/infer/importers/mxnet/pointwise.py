@@ -9,13 +9,13 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.moves import axis_of
+from slipstream.infer.importers.moves import axis_of, cast
 from slipstream.infer.importers.mxnet.products import along
 from slipstream.infer.importers.mxnet.symbol import Options
 
 Convert = Callable[[Builder, Options, list[str]], str]
 SELU_ALPHA, SELU_GAMMA = 1.6732632423543772, 1.0507009873554805
-CASTS = {"float32": 1, "float64": 1, "float16": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7}
+CASTS = ("float32", "float64", "float16", "uint8", "int8", "int32", "int64")
 
 UNARY = {
     "_copy": "Identity",
@@ -100,7 +100,7 @@ def _compared(op: str, *, by_scalar: bool) -> Convert:
 
     def convert(builder: Builder, options: Options, x: list[str]) -> str:
         other = _scalar(builder, options, x[0]) if by_scalar else x[1]
-        return builder.add("Cast", builder.add(op, x[0], other), to=1)
+        return cast(builder, builder.add(op, x[0], other), np.float32)
 
     return convert
 
@@ -182,12 +182,13 @@ def _same(builder: Builder, options: Options, x: list[str]) -> str:
 
 
 def _cast(builder: Builder, options: Options, x: list[str]) -> str:
-    return builder.add("Cast", x[0], to=CASTS[options.choice("dtype", list(CASTS))])
+    dtype = np.dtype(options.choice("dtype", CASTS))
+    return cast(builder, x[0], np.float32 if dtype.kind == "f" else dtype)
 
 
 def _where(builder: Builder, options: Options, x: list[str]) -> str:
     del options
-    return builder.add("Where", builder.add("Cast", x[0], to=9), x[1], x[2])
+    return builder.add("Where", cast(builder, x[0], np.bool_), x[1], x[2])
 
 
 def _softmax(op: str) -> Convert:

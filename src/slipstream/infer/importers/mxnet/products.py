@@ -12,7 +12,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.moves import axis_of, reshape
+from slipstream.infer.importers.moves import axis_of, cast, reshape
 from slipstream.infer.importers.mxnet.symbol import Options
 
 BATCH_NORM_EPSILON = 1e-3
@@ -168,7 +168,7 @@ def _embedding(builder: Builder, options: Options, x: list[str]) -> str:
 
 def indices(builder: Builder, x: str, size: int) -> str:
     """Numbers as indices of an axis, between its ends."""
-    whole = builder.add("Cast", x, to=7)
+    whole = cast(builder, x, np.int64)
     ends = [builder.constant(name, np.int64(end)) for name, end in (("min", 0), ("max", size - 1))]
     return builder.add("Min", builder.add("Max", whole, ends[0]), ends[1])
 

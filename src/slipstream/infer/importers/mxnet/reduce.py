@@ -8,7 +8,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.moves import axis_of, reshape
+from slipstream.infer.importers.moves import axis_of, cast, reshape
 from slipstream.infer.importers.mxnet.symbol import Options
 
 Convert = Callable[[Builder, Options, list[str]], str]
@@ -62,7 +62,7 @@ def _arg(op: str) -> Convert:
         if not keeps:
             rest = [size for place, size in enumerate(shape) if place != axis]
             found = reshape(builder, found, rest or [1])
-        return builder.add("Cast", found, to=1)
+        return cast(builder, found, np.float32)
 
     return convert
 
