@@ -11,6 +11,7 @@ from typing import Any
 from slipstream.errors import UsageError
 from slipstream.infer.data import Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import Restoring, Rounding, engine_of
+from slipstream.infer.engines.protocol import Small
 from slipstream.infer.goal import TARGETS, Goal, Target
 from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import Imported, load_model
@@ -210,7 +211,7 @@ def _package(
     engine = engine_of(found.recipe.engine)
     executable = engine.prepare(found.graph, found.recipe, goal.threads)
     outputs = executable.run(first.inputs)
-    small = executable.small if isinstance(executable, Rounding) else {}
+    small: Mapping[str, Small] = executable.small if isinstance(executable, Rounding) else {}
     blobs = (
         engine.kept(executable, found.recipe, goal.threads) if isinstance(engine, Restoring) else {}
     )
