@@ -24,8 +24,8 @@ HWY_INLINE V reciprocal(D d, V x) {
 }
 
 /// e^x for x in [-87, 87]; others are taken as the nearest of these. A power of two of the integer
-/// part of x log2 e, times a fit of 2^r on [-1/2, 1/2] that errs by 8e-8; relative, this errs by
-/// 2e-7, and by 5e-8 |x| where |x| is large.
+/// part of x log2 e, times a fit of 2^r on [-1/2, 1/2] that errs by 8e-8; log2 e is
+/// rounded, which is 1.4e-8 |x| more.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exponential(D d, V x) {
   const V log2e = hn::Set(d, 1.44269504F);

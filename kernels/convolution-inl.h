@@ -305,8 +305,8 @@ void convolve_panel(const Convolution& of, const Buffers& buffers, std::size_t b
   }
 }
 
-/// Pixels of which all panels are computed before the next ones: few panels read what they share
-/// again, and where there are many, it and what they write next to each other should stay near.
+/// Pixels of which all panels are computed before the next ones. Panels read the same input, and
+/// write next to each other: where these are narrow, so that there are many, both should stay near.
 inline std::size_t block_of(const Convolution& of, std::size_t pixels) {
   if (kGroupsAtOnce > 1) return pixels;
   constexpr std::ptrdiff_t kNear = 96 << 10;  // bytes

@@ -81,11 +81,13 @@ HWY_INLINE void copy(const float* from, std::size_t rows, const To& to, typename
 /// The greatest number of each of some channels, or sum of two neighbours; see `adds_pairs`.
 struct Greatest {
   hn::Vec<Lane> most, before;
-  Greatest() : most(hn::Zero(Lane())), before(hn::Zero(Lane())) {}
+  bool pairs;
+  explicit Greatest(bool of_pairs)
+      : most(hn::Zero(Lane())), before(hn::Zero(Lane())), pairs(of_pairs) {}
   HWY_INLINE void take(hn::Vec<Lane> value) {
     const auto size = hn::Abs(value);
     most = hn::Max(most, size);
-    if (sums_pairs()) {
+    if (pairs) {
       most = hn::Max(most, hn::Abs(hn::Add(value, before)));
       before = value;
     }
@@ -132,8 +134,9 @@ void turn_halves(const Strided& of, std::uint16_t* out) { turn_all(of, ToHalves(
 
 void turn_bytes(const Strided& of, std::int8_t* out, float* scales) {
   const Lane d;
+  const bool pairs = sums_pairs();
   const auto of_many = [&](std::size_t channel) HWY_ATTR {
-    Greatest greatest;
+    Greatest greatest(pairs);
     const float* at = of.data + channel;
     for (std::size_t row = 0; row < of.rows; ++row, at += of.row_step) {
       greatest.take(hn::LoadU(d, at));
@@ -146,7 +149,7 @@ void turn_bytes(const Strided& of, std::int8_t* out, float* scales) {
     float greatest = 0, before = 0;
     for (std::size_t row = 0; row < of.rows; ++row) {
       greatest = HWY_MAX(greatest, std::abs(numbers[row]));
-      if (sums_pairs()) greatest = HWY_MAX(greatest, std::abs(numbers[row] + before));
+      if (pairs) greatest = HWY_MAX(greatest, std::abs(numbers[row] + before));
       before = numbers[row];
     }
     const auto scale = scale_of(hn::Set(d, greatest));

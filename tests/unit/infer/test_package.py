@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+from slipstream import _kernels as kernels
 from slipstream.errors import UsageError
 from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph import Graph, Node
@@ -121,7 +122,8 @@ def test_weights_are_written_as_the_engine_reads_them(compiled, tmp_path, net, d
     again = replace(package, make_graph=lambda: found)
     write(tmp_path / "again.slip", again)
     found = read(tmp_path / "again.slip").graph.constants[weights]
-    np.testing.assert_allclose(found, rounded, rtol=1e-6)
+    # A scale by the sum of two numbers is the same but for that sum's last bit.
+    np.testing.assert_allclose(found, rounded, rtol=1e-6 if kernels.adds_pairs() else 0)
 
 
 def test_weights_with_two_readers_stay_whole(net):

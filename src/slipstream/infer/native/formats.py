@@ -66,10 +66,10 @@ class Weights:
         overflow, to the greatest sum of two of one sign that belong to neighbouring input channels,
         or taps where these end. Other engines multiply with the same instruction.
         """
-        rows = np.moveaxis(real, 1, -1).reshape(len(real), -1) if real.ndim > 1 else real[:, None]
+        rows = np.moveaxis(real, 1, -1).reshape(len(real), -1)
         greatest = np.abs(rows).max(axis=1, initial=0).astype(np.float32)
-        if of_bytes and kernels.adds_pairs() and rows.shape[1] > 1:
-            pairs = np.abs(rows[:, 1:] + rows[:, :-1]).max(axis=1).astype(np.float32)
+        if of_bytes and kernels.adds_pairs():
+            pairs = np.abs(rows[:, 1:] + rows[:, :-1]).max(axis=1, initial=0)
             greatest = np.maximum(greatest, pairs)
         scale = np.where(greatest > 0, greatest / 127, 1).astype(np.float32)
         shape = (-1,) + (1,) * (real.ndim - 1)
