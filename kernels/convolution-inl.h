@@ -171,10 +171,11 @@ constexpr std::size_t rows_at_once(std::size_t groups) {
   if (HWY_TARGET > HWY_AVX3) return 6;
   return groups == 4 ? 6 : groups == 1 ? 12 : 8;
 }
-/// Pixels whose sums are finished together: what that costs by itself is less per pixel then. But
-/// long sums leave time to read and write meanwhile, which many at once would not.
-constexpr std::size_t kMostRows = 48;
+/// Products of at most so many units finish kMostRows pixels together: what that costs by itself is
+/// less per pixel then. But long sums leave time to read and write meanwhile, which many at once
+/// would not.
 constexpr std::size_t kFewUnits = 63;
+static_assert(kGroupsAtOnce * 16 <= kMostColumns);
 
 template <class Multiply, std::size_t kGroups>
 void sum_rows(std::size_t rows, const std::vector<Run>& runs, const std::uint8_t* const* pixels,
@@ -300,8 +301,15 @@ void convolve_panel(const Convolution& of, const Buffers& buffers, std::size_t b
       sum_rows<Multiply, kGroups>(rows, of.runs, places.input + row, weights,
                                   sums + row * kColumns);
     }
-    finish(of.epilogue, sums, kColumns, kColumns, channel,
-           {count, places.addend, places.output, buffers.scale, buffers.bias});
+    const Rows at{count, places.addend, places.output, buffers.scale, buffers.bias};
+    if constexpr (std::is_same_v<Multiply, Int8>) {
+      if (buffers.ranges != nullptr) {
+        const Ranges ranges{of.totals.data() + channel, buffers.ranges + 2 * pixel};
+        finish(of.epilogue, sums, kColumns, channel, at, ranges);
+        continue;
+      }
+    }
+    finish(of.epilogue, sums, kColumns, kColumns, channel, at);
   }
 }
 

@@ -36,6 +36,7 @@ struct Convolution {
   Pitch addend;  ///< of what the epilogue adds
   std::vector<Run> runs;
   Aligned<std::uint8_t> weights;  ///< as pack() leaves them
+  Aligned<float> totals;          ///< of each channel's weights, where buffers have ranges
   Epilogue epilogue;
 
   [[nodiscard]] std::size_t pixels() const { return batch * rows * columns; }

@@ -15,6 +15,9 @@ namespace slipstream::kernels::HWY_NAMESPACE {
 
 using Lane = hn::CappedTag<float, 16>;
 
+/// Of sums that are finished together.
+constexpr std::size_t kMostRows = 48, kMostColumns = 64;
+
 template <Number kNumber>
 HWY_INLINE hn::Vec<Lane> read(const std::uint8_t* at) {
   const hn::RebindToUnsigned<Lane> du;
@@ -86,6 +89,15 @@ void finish(const Epilogue& epilogue, const float* sums, std::size_t pitch, std:
             std::size_t channel, const Rows& rows);
 void finish(const Epilogue& epilogue, const std::int32_t* sums, std::size_t pitch,
             std::size_t columns, std::size_t channel, const Rows& rows);
+
+/// What bytes stand for that were summed up: another range for each row.
+struct Ranges {
+  const float* totals;   ///< of each column's weights
+  const float* of_rows;  ///< see Buffers
+};
+/// The same for such sums, rows one after another; no more than a tile has.
+void finish(const Epilogue& epilogue, const std::int32_t* sums, std::size_t columns,
+            std::size_t channel, const Rows& rows, const Ranges& ranges);
 
 }  // namespace slipstream::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

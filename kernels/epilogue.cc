@@ -45,10 +45,10 @@ struct Any {
   }
 };
 
-/// Writes values of a format.
-template <Number kOutput>
+/// Writes values of a format, after activations that are as exact as another one can tell.
+template <Number kOutput, Number kFineness = kOutput>
 struct Writer {
-  static constexpr Number kNumber = kOutput;
+  static constexpr Number kNumber = kOutput, kExact = kFineness;
   static constexpr std::size_t kVectors = 1;  // that are written at once
   HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[1], std::uint8_t* at) const {
     write<kOutput>(values[0], at);
@@ -58,7 +58,7 @@ struct Writer {
 /// bfloat16 by one instruction, where the processor has it: of one vector, or of two.
 template <std::size_t kCount>
 struct HalfWriter {
-  static constexpr Number kNumber = Number::kBFloat16;
+  static constexpr Number kNumber = Number::kBFloat16, kExact = kNumber;
   static constexpr std::size_t kVectors = kCount;
   HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[kCount], std::uint8_t* at) const {
     if constexpr (kCount == 1) {
@@ -75,7 +75,7 @@ struct HalfWriter {
 
 /// 64 bytes at once, of values in [0, 255].
 struct BytesWriter {
-  static constexpr Number kNumber = Number::kUInt8;
+  static constexpr Number kNumber = Number::kUInt8, kExact = kNumber;
   static constexpr std::size_t kVectors = 4;
   HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[4], std::uint8_t* at) const {
     const auto whole = [&](std::size_t i) HWY_ATTR { return _mm512_cvtps_epi32(values[i].raw); };
@@ -90,7 +90,7 @@ struct BytesWriter {
 #elif HWY_TARGET == HWY_AVX2
 /// 16 bytes at once, of values in [0, 255].
 struct BytesWriter {
-  static constexpr Number kNumber = Number::kUInt8;
+  static constexpr Number kNumber = Number::kUInt8, kExact = kNumber;
   static constexpr std::size_t kVectors = 2;
   HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[2], std::uint8_t* at) const {
     const __m256i first = _mm256_cvtps_epi32(values[0].raw);
@@ -113,7 +113,7 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Writer writer, const A
   const auto stretch = hn::Set(d, epilogue.stretch), shift = hn::Set(d, epilogue.shift);
   const auto weight = hn::Set(d, epilogue.addend_weight);
   const bool before = epilogue.adds == Epilogue::Adds::kBefore;
-  const Activator<kActivation, Writer::kNumber> activation(epilogue);
+  const Activator<kActivation, Writer::kExact> activation(epilogue);
   // Copies, as the compiler must think that writing bytes changes whatever it has a reference to.
   const float* HWY_RESTRICT scales = rows.scale + channel;
   const float* HWY_RESTRICT biases = rows.bias + channel;
@@ -178,6 +178,10 @@ inline bool writes_whole(const Epilogue& epilogue) {
          epilogue.high == Limits::max();
 }
 
+/// On AVX-512 the form for bytes, lines, would leave more than half a step of a small range.
+using CoarseWriter =
+    Writer<Number::kFloat32, HWY_TARGET == HWY_AVX3 ? Number::kBFloat16 : Number::kUInt8>;
+
 /// Without an activation each format of the addend has a loop of its own; with one, which takes
 /// longer than finding the format out does, one loop has all.
 template <typename Sum>
@@ -189,6 +193,14 @@ HWY_INLINE void finish_sums(const Epilogue& epilogue, const Sum* sums, std::size
       const auto add = [&](auto addend) HWY_ATTR {
         finish_as<activation()>(epilogue, writer, addend, sums, pitch, columns, channel, rows);
       };
+      constexpr bool kIsCurved =
+          activation() == Activation::kSilu || activation() == Activation::kGelu;
+      if constexpr (kIsCurved && kOutput == Number::kFloat32) {
+        if (epilogue.coarse && writes_whole(epilogue)) {
+          return finish_as<activation()>(epilogue, CoarseWriter(), NothingWhole(), sums, pitch,
+                                         columns, channel, rows);
+        }
+      }
       if constexpr (kOutput != Number::kUInt8) {
         if (writes_whole(epilogue)) return add(NothingWhole());
       }
@@ -210,6 +222,22 @@ void finish(const Epilogue& epilogue, const float* sums, std::size_t pitch, std:
 void finish(const Epilogue& epilogue, const std::int32_t* sums, std::size_t pitch,
             std::size_t columns, std::size_t channel, const Rows& rows) {
   finish_sums(epilogue, sums, pitch, columns, channel, rows);
+}
+
+void finish(const Epilogue& epilogue, const std::int32_t* sums, std::size_t columns,
+            std::size_t channel, const Rows& rows, const Ranges& ranges) {
+  const Lane d;
+  alignas(64) float real[kMostRows * kMostColumns];
+  for (std::size_t row = 0; row < rows.count; ++row) {
+    const auto scale = hn::Set(d, ranges.of_rows[2 * row]);
+    const auto low = hn::Set(d, ranges.of_rows[2 * row + 1]);
+    for (std::size_t column = 0; column < columns; column += hn::Lanes(d)) {
+      const std::size_t at = row * columns + column;
+      const auto total = hn::Mul(low, hn::Load(d, ranges.totals + column));
+      hn::Store(hn::MulAdd(sums_at(sums + at), scale, total), d, real + at);
+    }
+  }
+  finish_sums(epilogue, real, columns, columns, channel, rows);
 }
 
 }  // namespace slipstream::kernels::HWY_NAMESPACE

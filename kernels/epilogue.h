@@ -37,6 +37,7 @@ struct Epilogue {
   Aligned<float> offset;  ///< with factors (see Buffers); as long as bias, or empty: zeros
   Activation activation = Activation::kNone;
   float alpha = 0.0F, beta = 0.0F;  ///< of the activation
+  bool coarse = false;  ///< float32 that will be bytes: the activation need not be more exact
   float stretch = 1.0F, shift = 0.0F;
   float low = std::numeric_limits<float>::lowest();
   float high = std::numeric_limits<float>::max();
@@ -54,6 +55,9 @@ struct Buffers {
   std::uint8_t* output;
   const float *scale, *bias;              ///< one per channel, and zeros up to a multiple of 16
   const std::uint8_t* weights = nullptr;  ///< of a convolution whose own are not constant
+  /// Of input bytes, two for each pixel: real = byte ranges[0] + ranges[1]. Null: the epilogue
+  /// knows what bytes stand for.
+  const float* ranges = nullptr;
 };
 
 }  // namespace slipstream::kernels

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "tiny.h"
+
 namespace slipstream::kernels {
 namespace {
 
@@ -24,6 +26,7 @@ Memory memory_of(std::size_t bytes, const std::vector<std::uint8_t*>& buffers) {
 }  // namespace
 
 void Program::run(const std::vector<std::uint8_t*>& buffers, Workers& workers) const {
+  const TinyAsZero tiny;
   const Memory memory = memory_of(bytes_, buffers);
   for (const Step& step : steps_) step.run(memory, workers);
 }
@@ -31,6 +34,7 @@ void Program::run(const std::vector<std::uint8_t*>& buffers, Workers& workers) c
 std::vector<double> Program::profile(const std::vector<std::uint8_t*>& buffers,
                                      Workers& workers) const {
   using Clock = std::chrono::steady_clock;
+  const TinyAsZero tiny;
   const Memory memory = memory_of(bytes_, buffers);
   std::vector<double> seconds;
   for (const Step& step : steps_) {

@@ -30,6 +30,9 @@ struct Operands {
   /// One float32 pixel, with which a convolution of one tap multiplies what it reads, which is no
   /// bytes: it multiplies the weights, so they need room.
   std::optional<Tensor> gate, room;
+  /// Two float32 for each pixel of an input of bytes, as quantise() writes them, of a convolution
+  /// of one tap: see Buffers.
+  std::optional<Tensor> ranges;
 };
 
 /// Every output channel from all input channels. `weights` are of the input's kind, and int8 where
@@ -80,6 +83,10 @@ Step normalise(const Tensor& input, const Tensor& output, const std::vector<floa
 /// (x - mean) / sqrt(variance + epsilon) * scale + bias over the channels of each pixel, written as
 /// the epilogue says (its scale and bias are those of the normalisation).
 Step layer_norm(const Tensor& input, const Tensor& output, float epsilon, Epilogue epilogue);
+
+/// Each pixel of float32 as bytes between the least and the greatest of its channels; `ranges` gets
+/// what they stand for, pixel by pixel: real = byte ranges[0] + ranges[1].
+Step quantise(const Tensor& input, const Tensor& output, const Tensor& ranges);
 
 /// Softmax over the channels of each pixel, float32.
 Step softmax(const Tensor& input, const Tensor& output);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "steps.h"
@@ -57,15 +58,31 @@ Aligned<std::uint8_t> by_runs(const std::uint8_t* weights, std::size_t channels,
   return matrix;
 }
 
-/// Cuts `count` into parts of whole `multiple`s, a few for each thread.
+/// The sum of each output channel's weights.
+Aligned<float> totals_of(const std::int8_t* weights, std::size_t channels, std::size_t count) {
+  Aligned<float> totals(padded(channels));
+  for (std::size_t channel = 0; channel < channels; ++channel, weights += count) {
+    totals[channel] = static_cast<float>(std::accumulate(weights, weights + count, 0));
+  }
+  return totals;
+}
+
+/// Cuts `count` into at most `most` parts of whole `multiple`s, of which none has more than one
+/// more than another.
 struct Cut {
-  std::size_t parts, size;
-  Cut(std::size_t count, std::size_t multiple, std::size_t threads) {
-    const std::size_t wanted = threads == 1 ? 1 : threads * 4;
-    size = ((count + wanted - 1) / wanted + multiple - 1) / multiple * multiple;
-    parts = (count + size - 1) / size;
+  std::size_t count, multiple, parts;
+  Cut(std::size_t all, std::size_t whole, std::size_t most)
+      : count(all), multiple(whole), parts(std::clamp(most, std::size_t{1}, units())) {}
+  [[nodiscard]] std::size_t units() const { return (count + multiple - 1) / multiple; }
+  [[nodiscard]] std::size_t begin(std::size_t part) const {
+    return std::min(units() * part / parts * multiple, count);
   }
 };
+
+/// Parts that a step is cut into: a few for each thread, as one may be held up.
+std::size_t most_parts(const Workers& workers) {
+  return workers.threads() == 1 ? 1 : workers.threads() * 4;
+}
 
 /// Rows that follow each other without a gap are one row.
 void flatten(Convolution& of) {
@@ -112,19 +129,31 @@ void with_buffers(const Memory& memory, const Operands& operands, const Epilogue
   const auto at = [&](const std::optional<Tensor>& tensor) { return place(memory, tensor); };
   const Scaled scaled(epilogue, reinterpret_cast<const float*>(at(operands.factors)));
   work(Buffers{memory.at(operands.input), at(operands.addend), memory.at(operands.output),
-               scaled.scale(epilogue), scaled.bias(epilogue), at(operands.room)});
+               scaled.scale(epilogue), scaled.bias(epilogue), at(operands.room),
+               reinterpret_cast<const float*>(at(operands.ranges))});
+}
+
+/// A convolution's pixels, and panels of output channels. Every part reads all weights of its
+/// panels, so pixels are cut only where each part has many, or panels cannot be shared out evenly.
+std::pair<Cut, Cut> cut(const Convolution& of, const Workers& workers) {
+  constexpr std::size_t kRows = 24;  // whole tiles of every height
+  constexpr std::size_t kMany = 48;
+  const std::size_t most = most_parts(workers), threads = workers.threads();
+  const std::size_t panels = Panels(of.channels, groups_at_once()).count;
+  const Cut pixels(of.pixels(), kRows, std::min(most, of.pixels() / kMany));
+  if (pixels.parts >= threads * 2) return {pixels, {panels, 1, 1}};
+  const Cut columns(panels, 1, most);
+  const bool is_even = columns.parts == most || columns.parts % threads == 0;
+  return {{of.pixels(), kRows, is_even ? 1 : threads}, columns};
 }
 
 void run_convolution(const Convolution& of, const Buffers& buffers, Workers& workers) {
-  constexpr std::size_t kRows = 48;  // whole tiles of every height
-  const std::size_t panels = Panels(of.channels, groups_at_once()).count;
-  const Cut pixels(of.pixels(), kRows, workers.threads());
-  const Cut columns(panels, 1, pixels.parts >= workers.threads() * 2 ? 1 : workers.threads());
+  const auto cuts = cut(of, workers);
+  const Cut &pixels = cuts.first, &columns = cuts.second;
   workers.share(pixels.parts * columns.parts, [&](std::size_t part) {
-    const std::size_t first = part / pixels.parts * columns.size;
-    const std::size_t begin = part % pixels.parts * pixels.size;
-    convolve(of, buffers, begin, std::min(begin + pixels.size, of.pixels()), first,
-             std::min(first + columns.size, panels));
+    const std::size_t row = part % pixels.parts, column = part / pixels.parts;
+    convolve(of, buffers, pixels.begin(row), pixels.begin(row + 1), columns.begin(column),
+             columns.begin(column + 1));
   });
 }
 
@@ -145,6 +174,9 @@ Step convolution(const Operands& operands, const Window& window, const void* wei
   of->output = output.pitch;
   if (operands.addend) of->addend = operands.addend->pitch;
   of->epilogue = std::move(epilogue);
+  if (operands.ranges) {
+    of->totals = totals_of(static_cast<const std::int8_t*>(weights), output.channels, bytes);
+  }
   of->runs = runs_of(input, window, bytes);
   flatten(*of);
   std::size_t units = 0;
@@ -196,10 +228,9 @@ Step depthwise(const Operands& operands, const Window& window, const float* weig
   return {"depthwise", [of, operands, first](const Memory& memory, Workers& workers) {
             with_buffers(memory, operands, of->epilogue, [&](Buffers buffers) {
               buffers.input += first;
-              const Cut lines(of->lines(), 1, workers.threads());
+              const Cut lines(of->lines(), 1, most_parts(workers));
               workers.share(lines.parts, [&](std::size_t part) {
-                const std::size_t begin = part * lines.size;
-                convolve(*of, buffers, begin, std::min(begin + lines.size, of->lines()));
+                convolve(*of, buffers, lines.begin(part), lines.begin(part + 1));
               });
             });
           }};

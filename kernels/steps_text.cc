@@ -65,6 +65,34 @@ void normalise_pixel(const Epilogue& epilogue, const float* x, std::size_t chann
          {1, &nothing, &to, epilogue.scale.data(), epilogue.bias.data()});
 }
 
+HWY_INLINE float least_of(hn::Vec<Lane> value) { return -greatest_of(hn::Neg(value)); }
+
+/// Writes the bytes of one pixel, and what they stand for.
+void quantise_pixel(const float* x, std::size_t channels, std::uint8_t* to, float* range) {
+  const Lane d;
+  const std::size_t whole = channels / hn::Lanes(d) * hn::Lanes(d);
+  auto lowest = hn::Set(d, x[0]), highest = lowest;
+  for (std::size_t i = 0; i < whole; i += hn::Lanes(d)) {
+    const auto value = hn::LoadU(d, x + i);
+    lowest = hn::Min(lowest, value);
+    highest = hn::Max(highest, value);
+  }
+  float low = least_of(lowest), high = greatest_of(highest);
+  for (std::size_t i = whole; i < channels; ++i) {
+    low = std::min(low, x[i]);
+    high = std::max(high, x[i]);
+  }
+  const float scale = high > low ? (high - low) / 255.0F : 1.0F;
+  range[0] = scale;
+  range[1] = low;
+  const auto least = hn::Set(d, low), factor = hn::Set(d, 1.0F / scale);
+  for (std::size_t i = 0; i < channels; i += hn::Lanes(d)) {
+    const auto level = hn::Mul(hn::Sub(hn::LoadU(d, x + i), least), factor);
+    // Beyond the last channel is anything.
+    write<Number::kUInt8>(hn::Max(level, hn::Zero(d)), to + i);
+  }
+}
+
 /// In place, over the first `count` numbers of a row; what follows up to a whole vector becomes 0.
 void softmax_row(float* row, std::size_t count, float scale, const float* mask) {
   const Lane d;
@@ -105,6 +133,7 @@ HWY_AFTER_NAMESPACE();
 namespace slipstream::kernels {
 
 HWY_EXPORT(normalise_pixel);
+HWY_EXPORT(quantise_pixel);
 HWY_EXPORT(softmax_row);
 
 namespace {
@@ -135,6 +164,19 @@ Step layer_norm(const Tensor& input, const Tensor& output, float epsilon, Epilog
               HWY_DYNAMIC_DISPATCH(normalise_pixel)
               (*end, reinterpret_cast<const float*>(from), input.channels, epsilon, normal.data(),
                memory.at(output) + output.pitch.at(batch, row, column));
+            });
+          }};
+}
+
+Step quantise(const Tensor& input, const Tensor& output, const Tensor& ranges) {
+  return {"quantise", [=](const Memory& memory, Workers& workers) {
+            for_pixels(input, workers, [&](std::size_t batch, std::size_t row, std::size_t column) {
+              const std::size_t pixel = (batch * input.rows + row) * input.columns + column;
+              const std::uint8_t* from = memory.at(input) + input.pitch.at(batch, row, column);
+              HWY_DYNAMIC_DISPATCH(quantise_pixel)
+              (reinterpret_cast<const float*>(from), input.channels,
+               memory.at(output) + output.pitch.at(batch, row, column),
+               reinterpret_cast<float*>(memory.at(ranges)) + 2 * pixel);
             });
           }};
 }

@@ -1,6 +1,9 @@
 #include "workers.h"
 
+#include <algorithm>
 #include <chrono>
+
+#include "tiny.h"
 
 namespace slipstream::kernels {
 namespace {
@@ -22,8 +25,8 @@ void pause() {
 
 }  // namespace
 
-Workers::Workers(std::size_t threads) {
-  for (std::size_t i = 1; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+Workers::Workers(std::size_t threads) : shares_(std::max(threads, std::size_t{1})) {
+  for (std::size_t i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
 }
 
 Workers::~Workers() {
@@ -41,8 +44,10 @@ void Workers::share(std::size_t parts, const std::function<void(std::size_t)>& w
     return;
   }
   work_ = &work;
-  parts_ = parts;
-  next_.store(0, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    shares_[i].next.store(parts * i / shares_.size(), std::memory_order_relaxed);
+    shares_[i].end = parts * (i + 1) / shares_.size();
+  }
   const std::uint64_t piece = piece_of(state_.load(std::memory_order_relaxed)) + std::uint64_t{1};
   state_.store(piece << 32 | kOpen);
   if (asleep_.load() > 0) {
@@ -51,7 +56,7 @@ void Workers::share(std::size_t parts, const std::function<void(std::size_t)>& w
     }  // whoever is about to sleep has looked, or will
     called_.notify_all();
   }
-  take_parts();
+  take_parts(0);
   state_.fetch_and(~kOpen);
   for (int spins = 0; (state_.load(std::memory_order_acquire) & kJoined) != 0; ++spins) {
     if (spins < kSpinsBeforeYield) {
@@ -62,13 +67,15 @@ void Workers::share(std::size_t parts, const std::function<void(std::size_t)>& w
   }
 }
 
-void Workers::take_parts() {
-  for (std::size_t part = next_.fetch_add(1); part < parts_; part = next_.fetch_add(1)) {
-    (*work_)(part);
+void Workers::take_parts(std::size_t thread) {
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    Share& share = shares_[(thread + i) % shares_.size()];
+    for (std::size_t part = share.next++; part < share.end; part = share.next++) (*work_)(part);
   }
 }
 
-void Workers::serve() {
+void Workers::serve(std::size_t thread) {
+  const TinyAsZero tiny;
   std::uint32_t seen = 0;
   while (!closing_.load(std::memory_order_relaxed)) {
     const std::uint64_t state = state_.load(std::memory_order_acquire);
@@ -76,14 +83,14 @@ void Workers::serve() {
       wait_for(seen);
       continue;
     }
-    if ((state & kOpen) != 0 && !join(state)) continue;  // it changed meanwhile
+    if ((state & kOpen) != 0 && !join(state, thread)) continue;  // it changed meanwhile
     seen = piece_of(state);
   }
 }
 
-bool Workers::join(std::uint64_t state) {
+bool Workers::join(std::uint64_t state, std::size_t thread) {
   if (!state_.compare_exchange_strong(state, state + 1)) return false;
-  take_parts();
+  take_parts(thread);
   state_.fetch_sub(1, std::memory_order_release);
   return true;
 }

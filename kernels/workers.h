@@ -13,7 +13,9 @@ namespace slipstream::kernels {
 
 /// Threads that share out the parts of one piece of work after another. The caller is one of them,
 /// and never waits for a thread that has not begun: on a busy machine it does all parts itself.
-/// Between pieces threads spin for a while, then sleep.
+/// Each thread begins with the same share of the parts every time, so that it finds in its caches
+/// what it wrote in the piece before; then it helps the others. Between pieces threads spin for a
+/// while, then sleep.
 class Workers {
  public:
   explicit Workers(std::size_t threads);
@@ -28,15 +30,20 @@ class Workers {
   void share(std::size_t parts, const std::function<void(std::size_t)>& work);
 
  private:
-  void serve();
-  void take_parts();
+  /// Parts that one thread begins with.
+  struct alignas(64) Share {
+    std::atomic<std::size_t> next{0};
+    std::size_t end = 0;
+  };
+
+  void serve(std::size_t thread);
+  void take_parts(std::size_t thread);
   void wait_for(std::uint32_t seen);
-  bool join(std::uint64_t state);
+  bool join(std::uint64_t state, std::size_t thread);
 
   std::vector<std::thread> threads_;
   const std::function<void(std::size_t)>* work_ = nullptr;  // changes only while nobody has joined
-  std::size_t parts_ = 0;                                   // likewise
-  std::atomic<std::size_t> next_{0};
+  std::vector<Share> shares_;                               // likewise
   std::atomic<std::uint64_t> state_{0};  // number of the piece, whether it is open, who has joined
   std::atomic<std::size_t> asleep_{0};
   std::atomic<bool> closing_{false};

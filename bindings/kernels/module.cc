@@ -63,9 +63,10 @@ void bind_values(nb::module_& m) {
 
   nb::class_<Operands>(m, "Operands")
       .def(nb::init<Tensor, Tensor, std::optional<Tensor>, std::optional<Tensor>,
-                    std::optional<Tensor>, std::optional<Tensor>>(),
+                    std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>>(),
            "input"_a, "output"_a, "addend"_a.none() = nb::none(), "factors"_a.none() = nb::none(),
-           "gate"_a.none() = nb::none(), "room"_a.none() = nb::none());
+           "gate"_a.none() = nb::none(), "room"_a.none() = nb::none(),
+           "ranges"_a.none() = nb::none());
 
   nb::class_<Window>(m, "Window")
       .def(
@@ -93,6 +94,7 @@ void bind_values(nb::module_& m) {
       .def_rw("activation", &Epilogue::activation)
       .def_rw("alpha", &Epilogue::alpha)
       .def_rw("beta", &Epilogue::beta)
+      .def_rw("coarse", &Epilogue::coarse)
       .def_rw("stretch", &Epilogue::stretch)
       .def_rw("shift", &Epilogue::shift)
       .def_rw("low", &Epilogue::low)
@@ -166,12 +168,22 @@ void bind_steps(nb::class_<Program>& program) {
           [](Program& self, const Tensor& input, const Tensor& output,
              const std::vector<float>& scale,
              const std::vector<float>& shift) { self.add(normalise(input, output, scale, shift)); },
-          "input"_a, "output"_a, "scale"_a, "shift"_a)
+          "input"_a, "output"_a, "scale"_a, "shift"_a);
+}
+
+void bind_text_steps(nb::class_<Program>& program) {
+  program
       .def(
           "layer_norm",
           [](Program& self, const Tensor& input, const Tensor& output, float epsilon,
              const Epilogue& epilogue) { self.add(layer_norm(input, output, epsilon, epilogue)); },
           "input"_a, "output"_a, "epsilon"_a, "epilogue"_a)
+      .def(
+          "quantise",
+          [](Program& self, const Tensor& input, const Tensor& output, const Tensor& ranges) {
+            self.add(quantise(input, output, ranges));
+          },
+          "input"_a, "output"_a, "ranges"_a)
       .def(
           "softmax",
           [](Program& self, const Tensor& input, const Tensor& output) {
@@ -227,6 +239,7 @@ void bind_program(nb::module_& m) {
                   "collections.abc.Sequence[numpy.typing.NDArray[typing.Any]],"
                   " workers: Workers) -> list[float]"));
   bind_steps(program);
+  bind_text_steps(program);
 }
 
 template <typename T>

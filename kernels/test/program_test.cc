@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <chrono>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -23,6 +24,27 @@ TEST(Program, RunsItsStepsInOrder) {
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4}));
   EXPECT_EQ(program.profile({}, workers).size(), 5U);
   EXPECT_EQ(order.size(), 10U);
+}
+
+TEST(Program, TakesTinyNumbersForZerosAndLeavesTheCallersAlone) {
+#if defined(__x86_64__)
+  volatile float tiny = 2e-38F;
+  std::vector<float> products(64, -1.0F);
+  Program program(64);
+  program.add({"multiply", [&](const Memory&, Workers& workers) {
+                 workers.share(products.size(), [&](std::size_t part) {
+                   products[part] = tiny * 0.1F;
+                   std::this_thread::sleep_for(std::chrono::microseconds(100));
+                 });
+               }});
+  Workers workers(3);
+  program.run({}, workers);
+  EXPECT_EQ(products, std::vector<float>(64, 0.0F));
+  products.assign(64, -1.0F);
+  EXPECT_EQ(program.profile({}, workers).size(), 1U);
+  EXPECT_EQ(products, std::vector<float>(64, 0.0F));
+  EXPECT_GT(tiny * 0.1F, 0.0F);
+#endif
 }
 
 TEST(Program, HasMemoryOfItsOwnOnEachThread) {

@@ -135,11 +135,12 @@ inline double room_of(Number number, double expected, double terms = 1.0) {
 }
 
 /// Activations are only as exact as what is written can tell: see curve.h.
-inline double error_of_activation(const Epilogue& of) {
+inline double error_of_activation(const Epilogue& of, double expected) {
   const bool silu = of.activation == Activation::kSilu, gelu = of.activation == Activation::kGelu;
   double error = 0;
-  if (of.output == Number::kUInt8) error = silu ? 0.004 : gelu ? 0.002 : 0;
+  if (of.output == Number::kUInt8 || of.coarse) error = silu ? 0.004 : gelu ? 0.002 : 0;
   if (of.output == Number::kBFloat16) error = silu ? 1.1e-4 : gelu ? 3e-5 : 0;
+  if (of.coarse) error += 5e-4 * std::abs(expected);
   return static_cast<double>(of.stretch) * error;
 }
 

@@ -68,7 +68,7 @@ def share_of_peak(report: InferReport, result: ModelResult, timed: Timed) -> flo
     precision = CONTENDERS[timed.contender].precision
     if precision == "any":
         precision = timed.detail.split()[-1] if timed.detail else "fp32"
-    peak = report.peaks.get(precision)
+    peak = report.peaks.get("int8" if precision == "int8-dynamic" else precision)
     return None if peak is None else result.flops / timed.median / peak
 
 

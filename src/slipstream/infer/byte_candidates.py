@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slipstream.infer.accuracy import Comparison
+from slipstream.infer.analysis import analyse
 from slipstream.infer.contest import Contest
 from slipstream.infer.data import Sample, Samples
 from slipstream.infer.engines import Engine, Precision, Recipe
 from slipstream.infer.engines.protocol import Profiled
+from slipstream.infer.graph import Graph
 from slipstream.infer.mixture import Case, Mixture
 from slipstream.infer.native.precision import storable
 from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observe
@@ -31,15 +33,19 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
     for engine, recipe in contest.recipes("int8-weights"):
         contest.trials.append(contest.ready(engine, recipe))
     wanted = list(contest.recipes("int8"))
+    dynamic = list(contest.recipes("int8-dynamic")) if _is_of_matrices(contest.rewritten) else []
     names = storable(contest.rewritten)
-    if not wanted or not names:
+    if not (wanted or dynamic) or not names:
         return {}
     contest.say("values are observed for int8")
     inputs = [sample.inputs for sample in contest.calibration]
     histograms = observe(contest.rewritten, inputs, names)
     means = {name: histogram.means for name, histogram in histograms.items()}
     shifts = {"shifts": shifts_of(contest.rewritten, means)}
+    for engine, recipe in dynamic:
+        contest.trials.append(contest.ready(engine, recipe.model_copy(update=shifts)))
     wanted = [(engine, recipe.model_copy(update=shifts)) for engine, recipe in wanted]
+    wanted.sort(key=lambda item: item[0].name != "native")  # the others take longer to be ready
     first: Trial | None = None
     for engine, recipe in wanted:
         if first is None:
@@ -50,6 +56,13 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
             trial = contest.ready(engine, same, first.method)
         contest.trials.append(trial)
     return histograms
+
+
+def _is_of_matrices(graph: Graph) -> bool:
+    """Whether most of its work is products of matrices: bytes of these alone are worth a try."""
+    nodes = [node for node in analyse(graph).nodes if node.is_product]
+    of_pictures = sum(node.flops for node in nodes if node.op in ("Conv", "ConvTranspose"))
+    return 2 * of_pictures < sum(node.flops for node in nodes)
 
 
 def _calibrated(
@@ -100,13 +113,16 @@ def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
 
     count = mixture.least(order, is_good)
     if count == len(order):
-        contest.notes.append("no mixture of bytes and floating point is good enough")
+        contest.notes.append("no mixture with bytes is good enough")
         return
     safer = order[(count + len(order)) // 2 :]
     taken = mixture.pruned(order, count, is_good, lambda: contest.share() <= MIXING_ENDS)
+    tried: list[Mapping[str, tuple[float, float]]] = []
     for parts in (order[count:], taken, safer):
-        if parts is not taken or len(taken) > len(order) - count:
-            _add_mixture(contest, len(histograms), mixture.of(parts))
+        mixed = mixture.of(parts)
+        if mixed.ranges not in tried:
+            _add_mixture(contest, len(histograms), mixed)
+            tried.append(mixed.ranges)
 
 
 def _by_turns(judged: Samples, calibration: Sequence[Sample], most: int) -> list[Sample]:
@@ -120,8 +136,9 @@ def _by_turns(judged: Samples, calibration: Sequence[Sample], most: int) -> list
 
 
 def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:
+    """The mixture that one engine found, on all."""
     for engine, recipe in contest.recipes("int8"):
-        rest = mixed.rest if "bf16" in engine.precisions() else "fp32"
+        rest = mixed.rest if mixed.rest in _rests(engine) else "fp32"
         update = {"ranges": mixed.ranges, "shifts": mixed.shifts, "rest": rest}
         trial = contest.ready(engine, recipe.model_copy(update=update), "noise")
         trial.kept = values - len(mixed.ranges)
@@ -138,10 +155,19 @@ def _objections(contest: Contest, trial: Trial, cases: Sequence[Case]) -> str:
 
 
 def _rest(contest: Contest, engine: Engine, cases: Sequence[Case]) -> Precision:
-    """bf16 where the engine has it and it is good enough by itself."""
-    halves = (t for t in contest.alive() if t.recipe.precision == "bf16")
-    trial = next((t for t in halves if t.recipe.engine == engine.name), None)
-    return "bf16" if trial is not None and not _objections(contest, trial, cases) else "fp32"
+    """What the engine has that takes less time than float32 and is good enough by itself."""
+    for precision in _rests(engine):
+        trials = (t for t in contest.alive() if t.recipe.precision == precision)
+        trial = next((t for t in trials if t.recipe.engine == engine.name), None)
+        if trial is not None and not _objections(contest, trial, cases):
+            return precision
+    return "fp32"
+
+
+def _rests(engine: Engine) -> tuple[Precision, ...]:
+    """What an engine may compute beside bytes, the fastest first."""
+    dynamic: tuple[Precision, ...] = ("int8-dynamic",) if engine.name == "native" else ()
+    return (*dynamic, *(("bf16",) if "bf16" in engine.precisions() else ()))
 
 
 def _ranges(histograms: Mapping[str, Histogram], method: Method) -> dict[str, tuple[float, float]]:

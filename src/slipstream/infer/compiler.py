@@ -11,7 +11,7 @@ from typing import Any
 from slipstream.errors import UsageError
 from slipstream.infer.data import Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import Restoring, Rounding, engine_of
-from slipstream.infer.engines.protocol import Small
+from slipstream.infer.engines.protocol import Blob, Small
 from slipstream.infer.goal import TARGETS, Goal, Target
 from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import Imported, load_model
@@ -212,7 +212,7 @@ def _package(
     executable = engine.prepare(found.graph, found.recipe, goal.threads)
     outputs = executable.run(first.inputs)
     small: Mapping[str, Small] = executable.small if isinstance(executable, Rounding) else {}
-    blobs = (
+    blobs: Mapping[str, Blob] = (
         engine.kept(executable, found.recipe, goal.threads) if isinstance(engine, Restoring) else {}
     )
     executable.close()

@@ -202,6 +202,6 @@ def _routes(engine: Engine, precision: Precision) -> tuple[bool, ...]:
     """Of the rewritten graph and the one imported, those that are worth a try."""
     if isinstance(engine, Inductor):
         return (False,)
-    if engine.name == "native" or precision in ("int8", "int8-weights"):
+    if engine.name == "native" or precision.startswith("int8"):
         return (True,)
     return (True, False)

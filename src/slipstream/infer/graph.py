@@ -118,6 +118,11 @@ class Graph:
                 found.setdefault(name, []).append(node)
         return found
 
+    def read_constants(self) -> dict[str, Array]:
+        """Constants that nodes read, or that are outputs."""
+        read = {name for node in self.nodes for name in node.reads()} | set(self.outputs)
+        return {name: array for name, array in self.constants.items() if name in read}
+
     def producers(self) -> dict[str, Node]:
         """For every value that a node gives, that node."""
         return {output: node for node in self.nodes for output in node.outputs if output}

@@ -6,18 +6,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.inliner
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+)
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph import SLIPSTREAM, Array, Attribute, Graph, Node, Subgraph, Value
 
 LARGEST_SHAPE = 1024  # elements of a constant that may be a shape, an index or the like
+BFLOAT16 = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
 
 
 def read(source: str | Path | bytes) -> Graph:
@@ -79,7 +89,6 @@ def to_model(graph: Graph) -> ModelProto:
     ]
     for proto, node in zip(nodes, graph.nodes, strict=True):
         proto.attribute.extend(_attribute(name, item) for name, item in node.attributes.items())
-    used = {name for node in graph.nodes for name in node.reads()} | set(graph.outputs)
     domains = {node.domain for node in graph.nodes} | {""}
     opsets = [helper.make_opsetid(name, graph.opsets.get(name, 1)) for name in sorted(domains)]
     proto = helper.make_graph(
@@ -89,8 +98,7 @@ def to_model(graph: Graph) -> ModelProto:
         [_value_info(name, graph.value(name)) for name in graph.outputs],
         [
             numpy_helper.from_array(np.asarray(array, order="C"), name)
-            for name, array in graph.constants.items()
-            if name in used
+            for name, array in graph.read_constants().items()
         ],
         value_info=[
             _value_info(name, value)
@@ -99,6 +107,31 @@ def to_model(graph: Graph) -> ModelProto:
         ],
     )
     return helper.make_model(proto, opset_imports=opsets, ir_version=_ir_version(graph))
+
+
+def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
+    """The ONNX model of a graph, in which large constants are said to be in another file, and these
+    by name, C-contiguous. Nothing is copied, and 2 GiB are no limit."""
+    large = {
+        name: np.asarray(array, order="C")
+        for name, array in graph.read_constants().items()
+        if array.size > LARGEST_SHAPE and _has_whole_bytes(array)
+    }
+    small = {name: array for name, array in graph.constants.items() if name not in large}
+    model = to_model(replace(graph, constants=small))
+    model.graph.initializer.extend(_elsewhere(name, array) for name, array in large.items())
+    return model, large
+
+
+def _has_whole_bytes(array: Array) -> bool:
+    return array.dtype.kind in "fiub" or array.dtype == BFLOAT16
+
+
+def _elsewhere(name: str, array: Array) -> TensorProto:
+    made = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
+    made.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+    made.external_data.add(key="location", value="memory")
+    return made
 
 
 def infer_shapes(graph: Graph) -> Graph:

@@ -3,14 +3,16 @@
     manifest.json   what it is, what it takes and gives, the recipe, and every other member with its
                     size and SHA-256
     model.onnx      the graph that the recipe runs, after the rewrites (operators of ours are of the
-                    domain "slipstream"); or source.onnx, the graph as it was imported. Weights
-                    are int8 or bfloat16 where the recipe's engine computes with them so
+                    domain "slipstream"); or source.onnx, the graph as it was imported
+    weights-0.bin   and so on: its large constants, which ONNX calls external data. They are int8 or
+                    bfloat16 where the recipe's engine computes with them so
     check.npz       one input and the results for it, to see at load that they are the same here
     report.json     what was tried, and why this was chosen
     blobs/...       what an engine keeps to start faster; it is made anew where it does not fit
 
-Members are stored as they are, so any tool for zip and ONNX reads them. Nothing of it is executed
-or unpickled, and nothing is believed: whoever reads one checks all of it first.
+Members are stored as they are, so any tool for zip and ONNX reads them once they are unpacked.
+Nothing of it is executed or unpickled, and nothing is believed: each member is checked before it is
+used. Those that are not needed are not read, as the graph where its engine's blob fits.
 """
 
 from __future__ import annotations
@@ -19,32 +21,27 @@ import functools
 import hashlib
 import io
 import json
-import re
 import zipfile
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slipstream.errors import UsageError
-from slipstream.infer.engines.protocol import Recipe, Small
+from slipstream.infer.engines.protocol import Blob, Recipe, Small
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.machine import Machine
+from slipstream.infer.members import MANIFEST, Member, Members, wrong
 from slipstream.infer.report import Report
 from slipstream.infer.small_constants import made_small, made_whole
-from slipstream.infer.stored_graph import graph_bytes, read_graph
+from slipstream.infer.stored_graph import WEIGHTS, graph_files, read_graph
 
-FORMAT = 2  # 1 had all weights as float32
-MANIFEST, REPORT, CHECK, BLOBS = "manifest.json", "report.json", "check.npz", "blobs/"
-LARGEST_MANIFEST = 64 * 2**20
-NAME = re.compile(r"(blobs/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,200}")
-AGAIN = "compile the model again, or copy the file again"
-LENGTHS_AT = 26  # in the header of a member: of its name and what follows, then these
+FORMAT = 3  # 2 had the weights inside of the graph
+REPORT, CHECK, BLOBS = "report.json", "check.npz", "blobs/"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content makes the same file
 
 
@@ -56,15 +53,6 @@ class Tensor(BaseModel):
     name: str
     dtype: str
     shape: tuple[int, ...]
-
-
-class Member(BaseModel):
-    """A file of the package."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    size: int = Field(ge=0)
-    sha256: str
 
 
 class Accuracy(BaseModel):
@@ -144,7 +132,7 @@ class Package:
     make_graph: Callable[[], Graph]
     report: Report
     check: Check
-    blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    blobs: Mapping[str, Blob] = field(default_factory=dict[str, Blob])
     small: Mapping[str, Small] = field(default_factory=dict[str, Small])
 
     @property
@@ -172,13 +160,14 @@ def write(path: Path, package: Package) -> None:
     Raises UsageError where the file cannot be written.
     """
     contents = {
-        package.manifest.graph: graph_bytes(made_small(package.graph, package.small)),
+        **graph_files(made_small(package.graph, package.small), package.manifest.graph),
         CHECK: _check_bytes(package.check),
         REPORT: package.report.model_dump_json(indent=1).encode(),
-        **{BLOBS + name: data for name, data in package.blobs.items()},
+        **{BLOBS + name: bytes(data) for name, data in package.blobs.items()},
     }
     members = {
-        name: Member(size=len(data), sha256=_sha256(data)) for name, data in contents.items()
+        name: Member(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+        for name, data in contents.items()
     }
     manifest = package.manifest.model_copy(update={"members": members})
     contents = {MANIFEST: manifest.model_dump_json(indent=1).encode(), **contents}
@@ -207,92 +196,46 @@ def _check_bytes(check: Check) -> bytes:
 
 
 def read(path: Path) -> Package:
-    """Read a package, every byte of it checked against its manifest.
+    """Read a package. Its graph and what its engine keeps stay in the file, which stays open, until
+    they are asked for; every member is checked against the manifest before anything is done with
+    it.
 
     Raises UsageError for whatever is not as it should be: no such file, no zip, a format newer than
     this version knows, a member that is missing, too many, of the wrong size or content.
     """
-    contents = _contents(path)
-    manifest = _manifest(path, contents.pop(MANIFEST))
-    _verify(path, manifest, contents)
+    members = Members(path)
+    manifest = _expected(members)
     _check_pictures(path, manifest)
-    stored = [contents.pop(manifest.graph)]
-
-    @functools.cache
-    def graph() -> Graph:
-        return _graph(path, manifest, stored)
-
     return Package(
         manifest=manifest,
-        make_graph=graph,
-        report=_report(path, contents[REPORT]),
-        check=_check(path, contents[CHECK], manifest),
-        blobs={
-            name.removeprefix(BLOBS): data
-            for name, data in contents.items()
-            if name.startswith(BLOBS)
-        },
+        make_graph=functools.cache(lambda: _graph(members, manifest)),
+        report=_report(path, members.read(REPORT).tobytes()),
+        check=_check(path, members.read(CHECK).tobytes(), manifest),
+        blobs=_Blobs(members),
     )
 
 
-def read_manifest(path: Path) -> Manifest:
-    """What a package says about itself; its other members are checked as `read` does."""
-    contents = _contents(path)
-    manifest = _manifest(path, contents.pop(MANIFEST))
-    _verify(path, manifest, contents)
+class _Blobs(Mapping[str, Blob]):
+    """What an engine keeps, in the file until it is asked for."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def __getitem__(self, name: str) -> Blob:
+        return self._members.read(BLOBS + name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix(BLOBS) for name in self._members.names(BLOBS))
+
+    def __len__(self) -> int:
+        return len(self._members.names(BLOBS))
+
+
+def _expected(members: Members) -> Manifest:
+    """The manifest; all members that it tells of are there."""
+    manifest = _manifest(members.path, members.manifest())
+    members.expect(manifest.members, (manifest.graph, REPORT, CHECK))
     return manifest
-
-
-def _contents(path: Path) -> dict[str, bytes]:
-    """Every member by name."""
-    try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            size = path.stat().st_size
-            for info in archive.infolist():
-                _inspect(path, info, size)
-            names = archive.namelist()
-            if len(set(names)) != len(names):
-                raise _wrong(path, "two members have the same name")
-            if MANIFEST not in names:
-                raise UsageError(
-                    f"{path} is a zip, and no package of Slipstream: it has no {MANIFEST};"
-                    " make one with slipstream compile"
-                )
-            large = {info.filename: _stored(file, info) for info in archive.infolist()}
-            return {**large, MANIFEST: archive.read(MANIFEST)}
-    except FileNotFoundError as error:
-        raise UsageError(f"{path} does not exist; make it with slipstream compile") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    except zipfile.BadZipFile as error:
-        raise UsageError(
-            f"{path} is no package of Slipstream, or damaged: {error}; {AGAIN}"
-        ) from error
-    except (EOFError, KeyError, NotImplementedError, RuntimeError, ValueError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise _wrong(path, str(error) or type(error).__name__) from error
-
-
-def _stored(file: BinaryIO, info: zipfile.ZipInfo) -> bytes:
-    """A member as it is in the file. Its CRC is not looked at, as its SHA-256 will be, and that
-    takes a fifth of the time of loading."""
-    file.seek(info.header_offset + LENGTHS_AT)
-    name, extra = file.read(2), file.read(2)
-    file.seek(int.from_bytes(name, "little") + int.from_bytes(extra, "little"), io.SEEK_CUR)
-    return file.read(info.file_size)
-
-
-def _inspect(path: Path, info: zipfile.ZipInfo, file_size: int) -> None:
-    """What the zip's directory says of a member, before anything of it is read."""
-    if NAME.fullmatch(info.filename) is None:
-        raise _wrong(path, f"a member is called {info.filename!r}, as none of a package is")
-    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-        raise _wrong(path, f"{info.filename} is compressed or encrypted, as none of a package is")
-    if info.file_size != info.compress_size or info.file_size > file_size:
-        raise _wrong(path, f"{info.filename} claims {info.file_size} bytes, and the file has fewer")
-    if info.filename == MANIFEST and info.file_size > LARGEST_MANIFEST:
-        raise _wrong(path, f"{MANIFEST} has {info.file_size} bytes")
 
 
 def _manifest(path: Path, data: bytes) -> Manifest:
@@ -300,9 +243,9 @@ def _manifest(path: Path, data: bytes) -> Manifest:
         found = json.loads(data)
         number = found["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _wrong(path, f"{MANIFEST} says no format: {error}") from error
+        raise wrong(path, f"{MANIFEST} says no format: {error}") from error
     if not isinstance(number, int) or number < 1:
-        raise _wrong(path, f"{MANIFEST} says format {number!r}")
+        raise wrong(path, f"{MANIFEST} says format {number!r}")
     if number > FORMAT:
         raise UsageError(
             f"{path} has format {number}, and slipstream {version('slipstream')} reads up to"
@@ -313,40 +256,18 @@ def _manifest(path: Path, data: bytes) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise _wrong(path, f"{MANIFEST}: {place}: {first['msg']}") from error
+        raise wrong(path, f"{MANIFEST}: {place}: {first['msg']}") from error
 
 
-def _verify(path: Path, manifest: Manifest, contents: Mapping[str, bytes]) -> None:
-    """The members are those of the manifest, byte by byte."""
-    missing = sorted({*manifest.members, manifest.graph, REPORT, CHECK} - contents.keys())
-    if missing:
-        raise _wrong(path, f"it lacks {', '.join(missing)}")
-    strange = sorted(contents.keys() - manifest.members.keys())
-    if strange:
-        raise _wrong(path, f"its manifest does not name {', '.join(strange)}")
-    for name, member in manifest.members.items():
-        if len(contents[name]) != member.size:
-            size = len(contents[name])
-            raise _wrong(path, f"{name} has {size} bytes, and should have {member.size}")
-    with ThreadPoolExecutor() as threads:  # hashing lets other threads run
-        hashes = threads.map(_sha256, (contents[name] for name in manifest.members))
-        for (name, member), found in zip(manifest.members.items(), hashes, strict=True):
-            if found != member.sha256:
-                raise _wrong(path, f"{name} has another SHA-256 than its manifest says")
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _graph(path: Path, manifest: Manifest, stored: list[bytes]) -> Graph:
-    """Of the bytes in the list, which are taken from it: large ones are not held twice."""
-    graph = made_whole(read_graph(stored.pop(), f"{path}: {manifest.graph}"))
+def _graph(members: Members, manifest: Manifest) -> Graph:
+    weights = members.read_all(members.names(WEIGHTS))
+    stored = members.read(manifest.graph).tobytes()
+    graph = made_whole(read_graph(stored, weights, f"{members.path}: {manifest.graph}"))
     if (tensors(graph, list(graph.inputs)), tensors(graph, graph.outputs)) != (
         manifest.inputs,
         manifest.outputs,
     ):
-        raise _wrong(path, f"{MANIFEST} and {manifest.graph} differ in inputs or outputs")
+        raise wrong(members.path, f"{MANIFEST} and {manifest.graph} differ in inputs or outputs")
     return graph
 
 
@@ -357,14 +278,14 @@ def _check_pictures(path: Path, manifest: Manifest) -> None:
     name = manifest.pictures.input
     shapes = [item.shape for item in manifest.inputs if (item.name, item.dtype) == (name, "uint8")]
     if not any(len(shape) == 4 and shape[3] in (1, 3) and 0 not in shape for shape in shapes):
-        raise _wrong(path, f"{MANIFEST} names an input for pictures that is none")
+        raise wrong(path, f"{MANIFEST} names an input for pictures that is none")
 
 
 def _report(path: Path, data: bytes) -> Report:
     try:
         return Report.model_validate_json(data)
     except ValidationError as error:
-        raise _wrong(path, f"{REPORT}: {error.errors()[0]['msg']}") from error
+        raise wrong(path, f"{REPORT}: {error.errors()[0]['msg']}") from error
 
 
 def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
@@ -383,7 +304,7 @@ def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
             item.name: _checked(arrays[f"output:{item.name}"], item) for item in manifest.outputs
         }
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise _wrong(path, f"{CHECK}: {error}") from error
+        raise wrong(path, f"{CHECK}: {error}") from error
     return Check(inputs, outputs)
 
 
@@ -391,7 +312,3 @@ def _checked(array: Array, tensor: Tensor) -> Array:
     if str(array.dtype) != tensor.dtype or array.shape != tensor.shape:
         raise ValueError(f"{tensor.name} is {array.dtype} {array.shape}")
     return np.asarray(array, order="C")
-
-
-def _wrong(path: Path, what: str) -> UsageError:
-    return UsageError(f"{path} is damaged, or was made by something else: {what}; {AGAIN}")

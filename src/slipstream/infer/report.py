@@ -33,7 +33,7 @@ class Candidate(BaseModel):
         rewrites: it ran the rewritten graph, not the one imported.
         streams: calls at a time.
         method: for int8, how ranges were found.
-        kept: of a mixture: values that could be bytes and stay in floating point, in `rest`.
+        kept: of a mixture: values that could be bytes and are left to `rest`.
         state: what became of it.
         reason: why it was not measured, rejected or failed; "" otherwise.
         snr_db: signal to noise of its results beside the reference's, in dB, 200 if equal.

@@ -14,7 +14,7 @@ from slipstream.infer.accuracy import Comparison
 from slipstream.infer.byte_candidates import add_bytes, add_mixtures
 from slipstream.infer.contest import Contest, Tell
 from slipstream.infer.data import Samples
-from slipstream.infer.engines import ENGINES, Recipe, engine_of
+from slipstream.infer.engines import ENGINES, FLOATS, Recipe, engine_of
 from slipstream.infer.gains import measure_gains
 from slipstream.infer.goal import Goal
 from slipstream.infer.graph import Graph
@@ -78,7 +78,7 @@ def search(
     """
     contest = Contest(imported, goal, samples, tell)
     try:
-        for engine, recipe in contest.recipes("fp32", "bf16"):
+        for engine, recipe in contest.recipes(*FLOATS):
             contest.trials.append(contest.ready(engine, recipe))
         if samples is not None:
             add_mixtures(contest, add_bytes(contest))

@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph import Array, Graph, Node
 from slipstream.infer.native.formats import Weights
+from slipstream.infer.onnx_file import BFLOAT16
 
 MARK = "slipstream:small:"  # the names of nodes that make constants whole again begin so
 LEAST_OPSET = 13  # of scales per channel, and of bfloat16
-HALF = np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
 
 
 def made_small(graph: Graph, small: Mapping[str, Small]) -> Graph:
@@ -40,7 +40,7 @@ def made_small(graph: Graph, small: Mapping[str, Small]) -> Graph:
             continue
         array = constants.pop(name)
         if how.dtype == "bfloat16":
-            parts = {graph.fresh(f"{name}:bfloat16"): array.astype(HALF)}
+            parts = {graph.fresh(f"{name}:bfloat16"): array.astype(BFLOAT16)}
             node = Node("Cast", list(parts), [name], {"to": int(TensorProto.FLOAT)})
         else:
             moved = Weights.quantise(np.moveaxis(array, how.axis, 0))
@@ -73,7 +73,7 @@ def _whole(node: Node, parts: Sequence[Array | None]) -> Array | None:
     if not node.name.startswith(MARK) or len(node.outputs) != 1:
         return None
     match node.op, parts:
-        case "Cast", [np.ndarray() as halves] if halves.dtype == HALF:
+        case "Cast", [np.ndarray() as halves] if halves.dtype == BFLOAT16:
             return halves.astype(np.float32)
         case "DequantizeLinear", [np.ndarray() as numbers, np.ndarray() as scale]:
             axis = node.get("axis")

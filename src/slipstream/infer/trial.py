@@ -10,16 +10,25 @@ from dataclasses import dataclass, field
 from slipstream.errors import SlipstreamError, UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
 from slipstream.infer.data import Sample, Samples
-from slipstream.infer.engines.onnxruntime import plain_session
+from slipstream.infer.engines.onnxruntime import graph_session
 from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
-from slipstream.infer.engines.standard import SMALLEST_MATRIX, onnx_bytes
+from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.measure import Timing
 from slipstream.infer.mixture import Case
+from slipstream.infer.native.formats import SMALLEST_MATRIX
+from slipstream.infer.native.precision import is_large
 from slipstream.infer.parts import pieces
 from slipstream.infer.report import Candidate, State
 
-BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2, "int8": 1, "int8-weights": 1}
+BYTES: dict[Precision, int] = {
+    "fp32": 4,
+    "bf16": 2,
+    "fp16": 2,
+    "int8": 1,
+    "int8-dynamic": 1,
+    "int8-weights": 1,
+}
 
 
 @dataclass(eq=False)
@@ -31,8 +40,8 @@ class Trial:
         method: by which ranges of int8 were found: one of `METHODS`, or the noise that they make.
         executable: until it is closed.
         comparison: of its results with the reference's.
-        timing: of rounds, each of as many calls as the recipe has streams.
-        kept: of a mixture: values that could be bytes and stay in floating point.
+        timing: of runs, each of as many calls at a time as the recipe has streams.
+        kept: of a mixture: values that could be bytes and have no range.
     """
 
     recipe: Recipe
@@ -121,7 +130,7 @@ class Reference:
         """Raises UsageError where it cannot be run."""
         recipe = Recipe(engine="onnxruntime", rewrites=False)
         try:
-            self._executable = plain_session(onnx_bytes(graph, recipe), threads)
+            self._executable = graph_session(standard_graph(graph, recipe), threads)
         except UnsupportedError as error:
             raise UsageError(f"{origin} cannot be run: {error}") from error
 
@@ -174,8 +183,11 @@ def weights_bytes(graph: Graph, recipe: Recipe) -> int:
         for name in node.reads()
     }
     total = 0
+    matrices = {node.inputs[1] for node in graph.nodes if is_large(graph, node)}
     for name, array in graph.constants.items():
         is_matrix = array.ndim > 1 and array.size >= SMALLEST_MATRIX and array.itemsize == 4
-        size = BYTES[recipe.rest if name in mixed else recipe.precision]
-        total += array.size * size if is_matrix else array.nbytes
+        precision = recipe.rest if name in mixed else recipe.precision
+        if precision == "int8-dynamic" and name not in matrices:
+            precision = "fp32"
+        total += array.size * BYTES[precision] if is_matrix else array.nbytes
     return total

@@ -105,9 +105,9 @@ def net(build: Build) -> Graph:
             a = Conv <kernel_shape=[3,3], pads=[1,1,1,1]> (image, w, b) s = Sigmoid(a)
             m = Mul(a, s) p = GlobalAveragePool(m) f = Flatten(p) logits = Gemm(f, v, c)
         }""",
-        w=random.standard_normal((64, 3, 3, 3)) / 5,
-        b=random.standard_normal(64),
-        v=random.standard_normal((64, 5)) / 8,
+        w=random.standard_normal((208, 3, 3, 3)) / 5,
+        b=random.standard_normal(208),
+        v=random.standard_normal((208, 5)) / 14,
         c=random.standard_normal(5),
     )
 

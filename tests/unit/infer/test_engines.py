@@ -18,11 +18,11 @@ from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.onnxruntime import plain_session
 from slipstream.infer.engines.standard import compress_weights, onnx_bytes
 from slipstream.infer.native.precision import storable
-from slipstream.infer.onnx_file import to_model
+from slipstream.infer.onnx_file import BFLOAT16, to_model
 from slipstream.infer.quantize.observe import observe
 from slipstream.infer.rewrites import optimise
 
-LEAST_DB = {"fp32": 90, "bf16": 30, "int8": 25, "int8-weights": 30}
+LEAST_DB = {"fp32": 90, "bf16": 30, "fp16": 45, "int8": 25, "int8-dynamic": 30, "int8-weights": 30}
 CASES = [
     (engine.name, precision)
     for engine in ENGINES.values()
@@ -81,6 +81,24 @@ def test_results_are_those_of_the_reference(
     for outputs, (_, expected) in zip(found, right * 4, strict=True):
         assert snr(outputs, expected) > LEAST_DB[precision]
     executable.close()
+    executable.close()
+
+
+def test_large_constants_of_bfloat16_stay_where_they_are(build):
+    text = "(float[2000] x) => (float[2000] y) { c = Cast <to=1> (t) y = Add(x, c) }"
+    graph = build(text, t=np.arange(2000))
+    graph.constants["t"] = graph.constants["t"].astype(BFLOAT16)
+    executable = ENGINES["onnxruntime"].prepare(graph, Recipe(engine="onnxruntime"), 1)
+    found = executable.run({"x": np.zeros(2000, np.float32)})["y"]
+    np.testing.assert_array_equal(found, graph.constants["t"].astype(np.float32))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_openvino_takes_numbers_of_16_bits_for_hints(precision, rewritten_net, recipe, right):
+    """Without the instructions, where nobody asks for them, it computes in float32."""
+    executable = ENGINES["openvino"].prepare(rewritten_net, recipe("openvino", precision), 1)
+    inputs, expected = right[0]
+    assert snr(executable.run(inputs), expected) > LEAST_DB[precision]
     executable.close()
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from slipstream.infer.measure import LEAST_ROUNDS, WARM_UPS, interleave
+from slipstream.infer.measure import CALLS, LEAST_ROUNDS, WARM_UPS, interleave
 
 
 def spin(seconds):
@@ -18,14 +18,37 @@ def spin(seconds):
 
 def test_the_order_turns_round_each_round():
     calls = []
-    interleave({name: partial(calls.append, name) for name in "abc"}, 10, most_rounds=5, final=1e9)
+    interleave(
+        {name: partial(calls.append, name) for name in "abc"}, 10, most_rounds=5, final=1e9, turn=0
+    )
     assert "".join(calls[3 * WARM_UPS :]) == "abccbaabccbaabc"
 
 
 def test_every_contender_is_warmed_up_and_not_timed_for_it():
     calls = []
-    timings = interleave({"a": lambda: calls.append(1)}, 10, most_rounds=7)
+    timings = interleave({"a": lambda: calls.append(1)}, 10, most_rounds=7, turn=0)
     assert (timings["a"].rounds, len(calls)) == (7, 7 + WARM_UPS)
+
+
+def test_the_first_call_of_a_turn_is_not_counted():
+    last, names = [""], []
+
+    def call(name):
+        spin(0.004 if last[0] != name else 0.001)
+        last[0] = name
+        names.append(name)
+
+    runs = {name: partial(call, name) for name in "ab"}
+    timings = interleave(runs, 10, most_rounds=5)
+    assert all(timing.low >= 0.001 and timing.median < 0.003 for timing in timings.values())
+    assert len(names) == 2 * (WARM_UPS + 5 * CALLS)
+
+
+def test_a_call_that_is_longer_than_a_turn_is_one():
+    calls = []
+    timings = interleave({"a": lambda: calls.append(spin(0.002))}, 10, most_rounds=5, turn=0.001)
+    assert len(calls) == 5 + WARM_UPS
+    assert timings["a"].low >= 0.002
 
 
 def test_medians_and_quartiles_are_in_seconds_and_in_order():

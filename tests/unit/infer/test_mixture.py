@@ -197,5 +197,30 @@ def test_values_that_the_engine_leaves_to_another_one_are_no_trouble(build):
     assert order[-1].noise == 0
     assert mixture.least(order, lambda found: False) == len(order)
     assert mixture.pruned(order, len(order), lambda found: True, lambda: True)
-    found = search(Imported(graph, None, "it"), Goal(seconds=5, snr_db=60), samples)
+    found = search(Imported(graph, None, "it"), Goal(seconds=5, snr_db=90), samples)
     assert found.recipe.precision != "int8"
+
+
+def test_matrices_beside_bytes_may_find_their_ranges_in_each_call(build):
+    """Where bytes of all are too coarse, products keep to them in their own ranges."""
+    random = np.random.default_rng(5)
+    graph = build(
+        """(float[8,64] x) => (float[8,64] y) {
+            a = Gemm(x, u) r = Relu(a) b = Gemm(r, v) s = Relu(b) y = Gemm(s, w)
+        }""",
+        u=random.standard_normal((64, 256)) / 8,
+        v=random.standard_normal((256, 256)) / 16,
+        w=random.standard_normal((256, 64)) / 16,
+    )
+    rows = random.standard_normal((40, 8, 64)) * 10.0 ** random.integers(-1, 2, (40, 8, 1))
+    samples = load_data(list(rows.astype(np.float32)), graph)
+    found = search(Imported(graph, None, "it"), Goal(seconds=6, snr_db=35), samples)
+    mixed = [item for item in found.candidates if item.rest == "int8-dynamic"]
+    assert mixed
+    assert {item.engine for item in mixed} == {"native"}
+    assert all(item.snr_db > 35 and item.kept > 0 for item in mixed)
+    assert {item.rest for item in found.candidates if item.engine != "native"} == {"fp32"}
+    found = search(
+        Imported(graph, None, "it"), Goal(seconds=6, snr_db=34, engines=("onnxruntime",)), samples
+    )
+    assert {item.rest for item in found.candidates} == {"fp32"}

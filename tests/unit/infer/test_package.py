@@ -11,16 +11,18 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from slipstream import _kernels as kernels
 from slipstream.errors import UsageError
 from slipstream.infer.engines.protocol import Small
-from slipstream.infer.graph import Graph, Node
+from slipstream.infer.graph import Graph, Node, Value
+from slipstream.infer.members import MANIFEST
 from slipstream.infer.native.formats import Weights
-from slipstream.infer.package import MANIFEST, read, read_manifest, write
+from slipstream.infer.package import read, write
 from slipstream.infer.rewrites import optimise
 from slipstream.infer.small_constants import made_small, made_whole
-from slipstream.infer.stored_graph import graph_bytes, read_graph
+from slipstream.infer.stored_graph import ALIGNMENT, LARGEST_FILE, graph_files, read_graph
 
 
 def members_of(path):
@@ -33,6 +35,19 @@ def zipped(path, members, compression=zipfile.ZIP_STORED):
         for name, data in members.items():
             archive.writestr(name, data)
     return path
+
+
+def whole(path):
+    """A package, every member of which was read."""
+    package = read(path)
+    assert package.graph.nodes
+    return replace(package, blobs={name: bytes(data) for name, data in package.blobs.items()})
+
+
+def again(graph):
+    """A graph that was written and read."""
+    files = {name: np.frombuffer(data, np.uint8) for name, data in graph_files(graph, "m").items()}
+    return read_graph(files.pop("m").tobytes(), files, "it")
 
 
 @pytest.fixture
@@ -57,13 +72,12 @@ def altered(compiled, tmp_path):
 
 def test_what_is_written_is_read(compiled, tmp_path):
     package = read(compiled)
-    again = replace(package, blobs={"cache.blob": b"\0\1\2"})
-    write(tmp_path / "again.slip", again)
-    found = read(tmp_path / "again.slip")
+    write(tmp_path / "again.slip", replace(package, blobs={"cache.blob": b"\0\1\2"}))
+    found = whole(tmp_path / "again.slip")
     assert found.blobs == {"cache.blob": b"\0\1\2"}
     assert found.report == package.report
     assert found.manifest.recipe == package.manifest.recipe
-    assert graph_bytes(found.graph) == graph_bytes(package.graph)
+    assert graph_files(found.graph, "m") == graph_files(package.graph, "m")
     np.testing.assert_array_equal(found.check.outputs["logits"], package.check.outputs["logits"])
 
 
@@ -74,18 +88,25 @@ def test_the_same_package_is_the_same_file(compiled, tmp_path):
     assert (tmp_path / "a.slip").read_bytes() == (tmp_path / "b.slip").read_bytes()
 
 
-def test_its_members_are_stored_as_they_are_and_open_in_other_tools(compiled, members):
+def test_its_members_are_stored_as_they_are_and_open_in_other_tools(compiled, members, tmp_path):
     with zipfile.ZipFile(compiled) as archive:
         assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
         assert archive.testzip() is None
     manifest = json.loads(members[MANIFEST])
     assert manifest["graph"] in ("model.onnx", "source.onnx")
-    onnx.checker.check_model(onnx.load_model_from_string(members[manifest["graph"]]))
+    with zipfile.ZipFile(compiled) as archive:
+        archive.extractall(tmp_path)
+    model = onnx.load(tmp_path / manifest["graph"])
+    onnx.checker.check_model(model, full_check=True)
+    arrays = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    for name, array in read(compiled).graph.constants.items():
+        np.testing.assert_array_equal(arrays[name], array)
+    assert "weights-0.bin" in members
     assert json.loads(members["report.json"])["candidates"]
 
 
 def test_the_manifest_says_what_the_model_takes_and_how_accurate_it_is(compiled):
-    manifest = read_manifest(compiled)
+    manifest = read(compiled).manifest
     (item,) = manifest.inputs
     assert (item.name, item.dtype, item.shape) == ("image", "float32", (1, 3, 8, 8))
     assert manifest.accuracy.snr_db > 90
@@ -94,13 +115,58 @@ def test_the_manifest_says_what_the_model_takes_and_how_accurate_it_is(compiled)
 
 def test_operators_of_ours_go_through_the_file(net):
     graph, _ = optimise(net)
-    again = read_graph(graph_bytes(graph), "it")
-    assert [(node.domain, node.op) for node in again.nodes] == [
+    found = again(graph)
+    assert [(node.domain, node.op) for node in found.nodes] == [
         (node.domain, node.op) for node in graph.nodes
     ]
     assert {name: graph.shape(name) for name in graph.values} == {
-        name: again.shape(name) for name in graph.values
+        name: found.shape(name) for name in graph.values
     }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64", "uint8"])
+def test_large_constants_of_any_dtype_go_through_files(random, dtype):
+    arrays = {
+        name: (random.standard_normal(shape) * 50).astype(dtype)
+        for name, shape in {"a": (2000,), "b": (3, 401), "c": (1,), "d": (5, 7, 41)}.items()
+    }
+    nodes = [Node("Identity", [name], [f"{name}2"]) for name in arrays]
+    graph = Graph({}, ["a2"], nodes, arrays, opsets={"": 17})
+    graph.values["a2"] = Value(np.dtype(dtype), (2000,))
+    assert graph_files(graph, "m").keys() == {"m", "weights-0.bin"}
+    found = again(graph)
+    assert found.constants.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found.constants[name].dtype == array.dtype
+        np.testing.assert_array_equal(found.constants[name], array)
+        assert array.size < 1024 or found.constants[name].ctypes.data % min(array.itemsize, 8) == 0
+
+
+def test_constants_that_are_no_numbers_stay_in_the_model():
+    arrays = {"a": np.array(["x"] * 2000, object), "b": np.ones(2000, np.float32)}
+    nodes = [Node("Identity", [name], [f"{name}2"]) for name in arrays]
+    graph = Graph({}, ["b2"], nodes, arrays, opsets={"": 17})
+    graph.values["b2"] = Value(np.dtype(np.float32), (2000,))
+    found = again(graph)
+    assert list(found.constants["a"][:2].astype(str)) == ["x", "x"]
+    assert len(graph_files(graph, "m")["weights-0.bin"]) == 8000
+
+
+def test_weights_are_in_files_of_some_size():
+    count = LARGEST_FILE // 2 // 4
+    arrays = {f"w{at}": np.full(count - at % 2, at, np.float32) for at in range(5)}
+    nodes = [Node("Identity", [name], [f"{name}2"]) for name in arrays]
+    graph = Graph({}, ["w02"], nodes, arrays, opsets={"": 17})
+    graph.values["w02"] = Value(np.dtype(np.float32), (count,))
+    files = graph_files(graph, "m")
+    assert files.keys() == {"m", *(f"weights-{at}.bin" for at in range(3))}
+    assert len(files["m"]) < 2000
+    assert all(
+        len(data) <= LARGEST_FILE and len(data) % ALIGNMENT == 0
+        for name, data in files.items()
+        if name != "m"
+    )
+    assert all((array == int(name[1:])).all() for name, array in again(graph).constants.items())
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
@@ -119,8 +185,7 @@ def test_weights_are_written_as_the_engine_reads_them(compiled, tmp_path, net, d
     assert (np.abs(rounded - whole) <= room + 1e-7).all()
     assert {n.op for n in found.nodes} == {n.op for n in graph.nodes}
     assert found.constants.keys() == graph.constants.keys()
-    again = replace(package, make_graph=lambda: found)
-    write(tmp_path / "again.slip", again)
+    write(tmp_path / "again.slip", replace(package, make_graph=lambda: found))
     found = read(tmp_path / "again.slip").graph.constants[weights]
     # A scale by the sum of two numbers is the same but for that sum's last bit.
     np.testing.assert_allclose(found, rounded, rtol=1e-6 if kernels.adds_pairs() else 0)
@@ -140,9 +205,9 @@ def test_weights_take_no_names_that_there_are(net):
     taken = f"{node.inputs[1]}:scale"
     graph.constants[taken] = np.full(7, 3, np.float32)
     graph.nodes.append(Node("Relu", [taken], ["other"]))
-    again = made_whole(made_small(graph, {node.inputs[1]: Small(dtype="int8")}))
-    assert again.constants.keys() == graph.constants.keys()
-    assert np.array_equal(again.constants[taken], graph.constants[taken])
+    back = made_whole(made_small(graph, {node.inputs[1]: Small(dtype="int8")}))
+    assert back.constants.keys() == graph.constants.keys()
+    assert np.array_equal(back.constants[taken], graph.constants[taken])
 
 
 @pytest.mark.parametrize(
@@ -231,7 +296,7 @@ def test_a_manifest_that_is_no_manifest(members, tmp_path, text):
         read(path)
 
 
-@pytest.mark.parametrize("name", ["report.json", "check.npz", "graph"])
+@pytest.mark.parametrize("name", ["report.json", "check.npz", "graph", "weights-0.bin"])
 def test_a_member_that_is_missing_or_other(members, tmp_path, name):
     name = json.loads(members[MANIFEST]).get(name, name)
     lacking = {key: data for key, data in members.items() if key != name}
@@ -242,7 +307,29 @@ def test_a_member_that_is_missing_or_other(members, tmp_path, name):
         read(zipped(tmp_path / "bad.slip", longer))
     other = {**members, name: members[name][:-1] + bytes([members[name][-1] ^ 1])}
     with pytest.raises(UsageError, match=f"{name} has another SHA-256"):
-        read(zipped(tmp_path / "bad.slip", other))
+        whole(zipped(tmp_path / "bad.slip", other))
+
+
+def test_a_blob_that_is_other_is_refused_when_it_is_asked_for(compiled, tmp_path):
+    path = tmp_path / "blob.slip"
+    write(path, replace(read(compiled), blobs={"a.blob": b"one and only"}))
+    path.write_bytes(path.read_bytes().replace(b"one and only", b"one and 0nly"))
+    blobs = read(path).blobs
+    assert "b.blob" not in blobs
+    assert blobs.get("b.blob") is None
+    with pytest.raises(UsageError, match=r"a\.blob has another SHA-256"):
+        blobs["a.blob"]
+
+
+def test_what_is_read_later_is_of_the_file_that_there_was(compiled, tmp_path):
+    path = tmp_path / "model.slip"
+    path.write_bytes(compiled.read_bytes())
+    package = read(path)
+    write(tmp_path / "other.slip", replace(package, blobs={"more.blob": b"1"}))
+    (tmp_path / "other.slip").replace(path)
+    assert graph_files(package.graph, "m") == graph_files(read(compiled).graph, "m")
+    path.unlink()
+    assert not package.blobs
 
 
 def test_a_member_that_the_manifest_does_not_name(members, tmp_path):
@@ -276,6 +363,44 @@ def test_two_members_of_one_name(compiled, members, tmp_path):
         read(path)
 
 
+def test_a_manifest_of_which_a_digit_was_changed(compiled, tmp_path):
+    data = compiled.read_bytes()
+    at = data.index(b'"threads": 1')
+    path = tmp_path / "bad.slip"
+    path.write_bytes(data[:at] + b'"threads": 2' + data[at + 12 :])
+    with pytest.raises(UsageError, match=r"manifest\.json has another CRC"):
+        read(path)
+
+
+@pytest.mark.parametrize("more", [1000, 2**31])
+def test_a_directory_that_is_elsewhere(compiled, tmp_path, more):
+    data = bytearray(compiled.read_bytes())
+    at = len(data) - 22 + 16  # in the end record: where the directory begins
+    start = int.from_bytes(data[at : at + 4], "little") + more
+    data[at : at + 4] = start.to_bytes(4, "little")
+    path = tmp_path / "bad.slip"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=r"bad\.slip"):
+        whole(path)
+
+
+def test_members_in_one_place(compiled, members, tmp_path):
+    names = [f"weights-{at}.bin" for at in range(100, 120)]
+    size = len(members["weights-0.bin"])
+    path = zipped(tmp_path / "bad.slip", {**members, **dict.fromkeys(names, b"")})
+    with zipfile.ZipFile(path) as archive:
+        start = archive.start_dir
+        first = archive.getinfo("weights-0.bin").header_offset
+    data = bytearray(path.read_bytes())
+    for name in names:
+        at = data.index(name.encode(), start) - 46
+        data[at + 20 : at + 28] = size.to_bytes(4, "little") * 2
+        data[at + 42 : at + 46] = first.to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="more bytes than it has itself"):
+        read(path)
+
+
 def test_sizes_that_lie(compiled, tmp_path):
     with zipfile.ZipFile(compiled) as archive:
         (info,) = (each for each in archive.infolist() if each.filename == "check.npz")
@@ -302,13 +427,61 @@ def test_pickles_stay_pickles(members, tmp_path):
 
 
 def test_no_other_file_is_read(net):
-    model = onnx.load_model_from_string(graph_bytes(net))
+    files = graph_files(net, "m")
+    model = onnx.load_model_from_string(files["m"])
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
+    del tensor.external_data[:]
     tensor.external_data.add(key="location", value="passwd")
     with pytest.raises(UsageError, match="in another file"):
-        read_graph(model.SerializeToString(), "it")
+        read_graph(model.SerializeToString(), {}, "it")
+
+
+def test_numbers_of_an_attribute_in_another_file_are_refused(net):
+    model = onnx.load_model_from_string(graph_files(net, "m")["m"])
+    del model.graph.initializer[:]
+    made = onnx.TensorProto(name="t", dims=[2], data_type=1, data_location=1)
+    made.external_data.add(key="location", value="weights-0.bin")
+    model.graph.node.append(onnx.helper.make_node("Constant", [], ["t"], value=made))
+    with pytest.raises(UsageError, match="nothing else is read"):
+        read_graph(model.SerializeToString(), {"weights-0.bin": np.zeros(8, np.uint8)}, "it")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"offset": "-64"},
+        {"offset": "10000000"},
+        {"offset": "x"},
+        {"offset": "4"},
+        {"length": "4"},
+        {"length": "99999999"},
+        {"length": None},
+        {"dims": [-1, 1]},
+        {"dims": [2**62, 4]},
+        {"data_type": 8},
+        {"data_type": 77},
+    ],
+    ids=str,
+)
+def test_places_of_numbers_that_are_wrong(net, place):
+    files = {name: np.frombuffer(data, np.uint8) for name, data in graph_files(net, "m").items()}
+    model = onnx.load_model_from_string(files.pop("m").tobytes())
+    item = next(item for item in model.graph.initializer if item.external_data)
+    for key, value in place.items():
+        if key == "dims":
+            item.dims[:] = value
+        elif key == "data_type":
+            item.data_type = value
+        else:
+            entries = {entry.key: entry.value for entry in item.external_data} | {key: value}
+            del item.external_data[:]
+            for each, text in entries.items():
+                if text is not None:
+                    item.external_data.add(key=each, value=text)
+    with pytest.raises(UsageError, match=r"^it: "):
+        read_graph(model.SerializeToString(), files, "it")
 
 
 def _sha256(data):
@@ -317,31 +490,31 @@ def _sha256(data):
 
 def _graph_or_refusal(path):
     try:
-        return graph_bytes(read(path).graph)
+        return graph_files(whole(path).graph, "m")
     except UsageError as error:
         return "refused" if str(path) in str(error) else str(error)
 
 
 def test_truncated_files(compiled, tmp_path, random):
-    whole = compiled.read_bytes()
+    right = compiled.read_bytes()
     path = tmp_path / "bad.slip"
-    for length in random.integers(0, len(whole), 40):
-        path.write_bytes(whole[:length])
+    for length in random.integers(0, len(right), 40):
+        path.write_bytes(right[:length])
         with pytest.raises(UsageError):
             read(path)
 
 
 def test_flipped_bytes(compiled, tmp_path, random):
     """Every change is found, but for those in fields of the zip that nobody reads."""
-    whole = compiled.read_bytes()
+    data = compiled.read_bytes()
     path = tmp_path / "bad.slip"
-    right = graph_bytes(read(compiled).graph)
+    right = graph_files(read(compiled).graph, "m")
     places = [
-        *random.integers(0, len(whole), 60),
-        *random.integers(len(whole) - 600, len(whole), 60),
+        *random.integers(0, len(data), 60),
+        *random.integers(len(data) - 600, len(data), 60),
     ]
     for place in places:
-        bad = bytearray(whole)
+        bad = bytearray(data)
         bad[place] ^= int(random.integers(1, 256))
         path.write_bytes(bad)
         assert _graph_or_refusal(path) in (right, "refused")

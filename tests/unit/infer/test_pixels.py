@@ -14,10 +14,10 @@ from slipstream.infer.pictures import PictureOptions
 from slipstream.infer.pixels import range_of, with_pixels
 from slipstream.infer.quantize.observe import METHODS, observe
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.stored_graph import graph_bytes, read_graph
+from slipstream.infer.stored_graph import graph_files, read_graph
 
 OPTIONS = PictureOptions()
-LEAST_DB = {"fp32": 100.0, "bf16": 30.0, "int8": 25.0, "int8-weights": 30.0}
+LEAST_DB = {"fp32": 100.0, "bf16": 30.0, "fp16": 45.0, "int8": 25.0, "int8-weights": 30.0}
 # Sixteen channels are as few as a product of bytes is made for.
 TEXT = """(float[{n},{c},{h},{w}] image) => (float[{n},24,{h},{w}] y) {{
     a = Conv <kernel_shape=[3,3], pads=[1,1,1,1]> (image, v, b) r = Relu(a)
@@ -74,7 +74,7 @@ def test_every_engine_computes_the_same_from_bytes(model, name, batch, channels,
     expected = right.run({"image": normalised(given)})
     histograms = observe(graph, [{"image": given}], storable(graph))
     ranges = {value: item.range("min-max") for value, item in histograms.items()}
-    for precision in engine.precisions():
+    for precision in set(engine.precisions()) - {"int8-dynamic"}:  # there are no matrices
         recipe = Recipe(engine=name, precision=precision, ranges=ranges)
         executable = engine.prepare(graph, recipe, 1)
         assert decibels(executable.run({"image": given}), expected) > LEAST_DB[precision]
@@ -101,7 +101,8 @@ def test_the_range_is_that_of_all_bytes_whatever_was_observed(model):
 
 def test_it_is_stored_and_read_again(model):
     graph, _ = optimise(with_pixels(model(2, 3, 8, 9), OPTIONS))
-    again = read_graph(graph_bytes(graph), "test")
+    files = {name: np.frombuffer(data, np.uint8) for name, data in graph_files(graph, "m").items()}
+    again = read_graph(files.pop("m").tobytes(), files, "test")
     assert again.inputs == {"image": Value(np.dtype(np.uint8), (2, 8, 9, 3))}
     assert again.shape(again.nodes[0].output) == (2, 3, 8, 9)
 

@@ -10,6 +10,7 @@ from slipstream.infer.engines.native import Native
 from slipstream.infer.engines.nvidia import CUDA, TENSORRT
 from slipstream.infer.engines.onnxruntime import OnnxRuntime
 from slipstream.infer.engines.openvino import OpenVino
+from slipstream.infer.engines.protocol import FLOATS as FLOATS
 from slipstream.infer.engines.protocol import PRECISIONS as PRECISIONS
 from slipstream.infer.engines.protocol import Engine as Engine
 from slipstream.infer.engines.protocol import Executable as Executable

@@ -12,7 +12,7 @@ from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Sma
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.outlets import channels_last
-from slipstream.infer.native.precision import attended, joined, storable
+from slipstream.infer.native.precision import attended, is_large, joined, storable
 
 if TYPE_CHECKING:
     from slipstream.infer.native.runner import Runner
@@ -36,9 +36,9 @@ class Native:
         from slipstream import _kernels  # pyright: ignore
 
         if _kernels.adds_pairs():  # pyright: ignore
-            return ("fp32", "int8")
+            return ("fp32", "int8", "int8-dynamic")
         level: int = _kernels.level()  # pyright: ignore
-        return ("fp32", "int8", "bf16")[: level + 1]
+        return ("fp32", "int8", "int8-dynamic", "bf16")[: 1 if level == 0 else level + 2]
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`."""
@@ -52,7 +52,12 @@ def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
     if recipe.precision == "fp32":
         return {}
     names = storable(body)
-    halves = dict.fromkeys(attended(body), BFloat16()) if _has_halves() else {}
+    half: Format = BFloat16()
+    halves: dict[str, Format] = dict.fromkeys(attended(body), half) if _has_halves() else {}
+    if recipe.precision == "int8-dynamic":
+        if not any(is_large(body, node) for node in body.nodes):
+            raise UnsupportedError("no product of the graph has a large constant matrix")
+        return halves
     if recipe.precision == "bf16":
         return {**halves, **dict.fromkeys(names, BFloat16())}
     if recipe.ranges.keys().isdisjoint(names):
@@ -78,7 +83,10 @@ class _Program:
         from slipstream.infer.native.runner import Runner
 
         formats = _formats(partition(graph, OPERATIONS).body, recipe)
-        self._runners: Pool[Runner] = Pool(lambda: Runner(graph, formats, threads, recipe.shifts))
+        dynamic = "int8-dynamic" in (recipe.precision, recipe.rest)
+        self._runners: Pool[Runner] = Pool(
+            lambda: Runner(graph, formats, threads, recipe.shifts, is_dynamic=dynamic)
+        )
         with self._runners.taken():  # what cannot be done is said now
             pass
 

@@ -68,5 +68,5 @@ CUDA = OnnxRuntimeOnGpu(
 TENSORRT = OnnxRuntimeOnGpu(
     name="tensorrt",
     providers=("TensorrtExecutionProvider", "CUDAExecutionProvider"),
-    settings={"bf16": {"trt_bf16_enable": "1"}},
+    settings={"bf16": {"trt_bf16_enable": "1"}, "fp16": {"trt_fp16_enable": "1"}},
 )

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+from onnx import TensorProto
+
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe
-from slipstream.infer.engines.standard import onnx_bytes
+from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph import Array, Graph
+from slipstream.infer.onnx_file import BFLOAT16, split_model
 
 FATAL = 4  # ONNX Runtime's severity: what it has to say arrives as exceptions
 ALL_CORES = 0  # as many threads as ONNX Runtime thinks right
@@ -33,13 +37,21 @@ class OnnxRuntime:
 
     def precisions(self) -> tuple[Precision, ...]:
         """What its CPU kernels know."""
-        return ("fp32", "int8", "int8-weights")
+        return ("fp32", "int8", "int8-dynamic", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. Nothing is kept: loading what was optimised is hardly faster."""
-        if recipe.rest == "bf16":
-            raise UnsupportedError("ONNX Runtime has no bfloat16 on CPUs for what is not bytes")
-        return Session(onnx_bytes(graph, recipe), max(threads // recipe.streams, 1))
+        """See `Engine`. Nothing is kept: what it does to a graph takes less than reading it."""
+        if recipe.rest != "fp32":
+            raise UnsupportedError(f"ONNX Runtime has no {recipe.rest} beside bytes on CPUs")
+        threads = max(threads // recipe.streams, 1)
+        return graph_session(standard_graph(graph, recipe), threads, optimise=True)
+
+
+def graph_session(graph: Graph, threads: int, *, optimise: bool = False) -> Executable:
+    """A graph of ONNX's own operators, by default as `plain_session` runs it; its large constants
+    are not copied."""
+    model, large = split_model(graph)
+    return Session(model.SerializeToString(), threads, optimise=optimise, large=large)
 
 
 def plain_session(model: bytes, threads: int) -> Executable:
@@ -55,6 +67,7 @@ class Session:
         threads: of one run.
         providers: that may run its operators, the one that is wanted first.
         optimise: False: as it is written.
+        large: constants that the model says are elsewhere; they are not copied.
     """
 
     def __init__(
@@ -64,6 +77,7 @@ class Session:
         providers: Sequence[Provider] = (CPU,),
         *,
         optimise: bool = True,
+        large: Mapping[str, Array] | None = None,
     ) -> None:
         import onnxruntime
 
@@ -76,7 +90,11 @@ class Session:
         options.graph_optimization_level = (
             levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
         )
+        self._large = large or {}  # the session reads them where they are
         try:
+            if self._large:
+                values = [_value(array) for array in self._large.values()]
+                options.add_external_initializers(list(self._large), values)
             self._session: Any = onnxruntime.InferenceSession(
                 model, options, providers=list(providers)
             )
@@ -101,3 +119,14 @@ class Session:
 
     def close(self) -> None:
         self._session = None
+        self._large = {}
+
+
+def _value(array: Array) -> Any:
+    """A constant as ONNX Runtime takes it, in the same memory."""
+    from onnxruntime import OrtValue
+
+    if array.dtype == BFLOAT16:  # no dtype of NumPy's own
+        number = int(TensorProto.BFLOAT16)
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), number)
+    return OrtValue.ortvalue_from_numpy(array)

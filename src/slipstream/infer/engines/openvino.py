@@ -22,7 +22,7 @@ import numpy as np
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.pool import Pool
-from slipstream.infer.engines.protocol import Executable, Precision, Recipe
+from slipstream.infer.engines.protocol import Blob, Executable, Precision, Recipe
 from slipstream.infer.engines.standard import onnx_bytes
 from slipstream.infer.graph import Array, Graph
 
@@ -33,6 +33,7 @@ PLACES = (
     "While validating",
 )  # how lines begin that are for developers
 LONGEST_REASON = 300
+HALVES: Mapping[Precision, str] = {"bf16": "bf16", "fp16": "f16"}  # and OpenVINO's names of them
 FIRST_CALL = threading.Lock()
 MAKING = threading.Lock()
 
@@ -47,10 +48,9 @@ class OpenVino:
         return missing("openvino")
 
     def precisions(self) -> tuple[Precision, ...]:
-        """bf16 only where the processor has it."""
+        """Those of 16 bits only where the processor has them."""
         able = openvino_core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
-        narrow: tuple[Precision, ...] = ("bf16",) if "BF16" in able else ()
-        return ("fp32", *narrow, "int8", "int8-weights")
+        return ("fp32", *(each for each in HALVES if each.upper() in able), "int8", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`."""
@@ -68,7 +68,7 @@ class OpenVino:
         return {_blob_name(recipe, threads): _exported(executable.models[0])}
 
     def restored(
-        self, blobs: Mapping[str, bytes], recipe: Recipe, threads: int
+        self, blobs: Mapping[str, Blob], recipe: Recipe, threads: int
     ) -> Executable | None:
         """See `Restoring`. Compiled models of another version are never read."""
         blob = blobs.get(_blob_name(recipe, threads))
@@ -110,8 +110,9 @@ def openvino_package() -> Any:
 
 
 def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
+    halves = (HALVES[each] for each in (recipe.precision, recipe.rest) if each in HALVES)
     return {
-        "INFERENCE_PRECISION_HINT": "bf16" if "bf16" in (recipe.precision, recipe.rest) else "f32",
+        "INFERENCE_PRECISION_HINT": next(halves, "f32"),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": max(threads // recipe.streams, 1),
@@ -132,9 +133,9 @@ def _compiled(core: Any, model: bytes, settings: Mapping[str, Any]) -> Any:
         raise UnsupportedError(f"OpenVINO cannot compile the graph: {_first(error)}") from error
 
 
-def _imported(blob: bytes, settings: Mapping[str, Any]) -> Any:
+def _imported(blob: Blob, settings: Mapping[str, Any]) -> Any:
     """The compiled model, which goes on reading the blob: its tensor, unlike bytes, is no copy."""
-    address = ctypes.cast(ctypes.c_char_p(blob), ctypes.POINTER(ctypes.c_uint8))
+    address = np.frombuffer(blob, np.uint8).ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
     writable = np.ctypeslib.as_array(address, (len(blob),))  # it has to be, and is only read
     tensor = openvino_package().Tensor(writable, shared_memory=True)
     return openvino_core().import_model(tensor, DEVICE, dict(settings))
@@ -162,19 +163,26 @@ class _Compiled:
     lock while it holds one that the thread with Python's lock waits for.
     """
 
-    def __init__(self, models: Sequence[Any], blob: bytes = b"") -> None:
+    def __init__(self, models: Sequence[Any], blob: Blob = b"") -> None:
         """`blob` is what they go on reading."""
         self.models = list(models)
         self._blob = blob
-        turns = itertools.cycle(models)
-        self._pool: Pool[Any] = Pool(lambda: next(turns).create_infer_request())
+        self._turns = itertools.cycle(self.models)
+        self._pool: Pool[Any] = Pool(lambda: next(self._turns).create_infer_request())
         inputs, outputs = models[0].inputs, models[0].outputs
         self._inputs = {name: at for at, port in enumerate(inputs) for name in port.get_names()}
         self._outputs = [list(port.get_names()) for port in outputs]
-        with FIRST_CALL:
-            self.run({port.get_any_name(): _zeros(port) for port in inputs})
+        self._has_run = False
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if self._has_run:
+            return self._run(inputs)
+        with FIRST_CALL:
+            outputs = self._run(inputs)
+        self._has_run = True
+        return outputs
+
+    def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         given = {
             self._inputs[name]: array for name, array in inputs.items() if name in self._inputs
         }
@@ -192,9 +200,6 @@ class _Compiled:
     def close(self) -> None:
         self._pool.clear()
         self._inputs, self._outputs = {}, []
+        self._turns = itertools.cycle([])
         self.models.clear()
         self._blob = b""
-
-
-def _zeros(port: Any) -> Array:
-    return np.zeros(port.shape, port.element_type.to_dtype())

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.infer.graph import Array, Graph
 
-Precision = Literal["fp32", "bf16", "int8", "int8-weights"]
-PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "int8", "int8-weights")
+Precision = Literal["fp32", "bf16", "fp16", "int8", "int8-dynamic", "int8-weights"]
+FLOATS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
+PRECISIONS: tuple[Precision, ...] = (*FLOATS, "int8", "int8-dynamic", "int8-weights")
+
+
+Blob: TypeAlias = "bytes | Array"  # uint8 (n,)
 
 
 class Recipe(BaseModel):
@@ -18,14 +22,17 @@ class Recipe(BaseModel):
 
     Args:
         engine: one of `ENGINES`.
-        precision: of products; int8 is of activations and weights, int8-weights of weights only.
+        precision: of products; int8 is of activations and weights, int8-dynamic the same for
+            products of matrices, with ranges of activations that every call finds for itself;
+            int8-weights is of weights only.
         rewrites: the graph went through our rewrites; False: it is as it was imported.
         streams: calls that run at a time, each on its share of the threads; 1 gives the least
             latency.
         ranges: for int8, the least and greatest real number that the bytes of a value stand for.
-        shifts: for int8, what is added to the biases of products that read bytes, by their outputs:
-            rounded weights would shift their results by as much.
-        rest: for int8, the precision of products of values that have no range.
+        shifts: for int8 and int8-dynamic, what is added to the biases of products that read bytes,
+            by their outputs: rounded weights would shift their results by as much.
+        rest: for int8, the precision of products of values that have no range; int8-dynamic is
+            that of matrices only.
         parts: of the engine "split": how each part of the graph is run, in their order.
     """
 
@@ -37,7 +44,7 @@ class Recipe(BaseModel):
     streams: int = Field(default=1, ge=1, le=1024)
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     shifts: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    rest: Literal["fp32", "bf16"] = "fp32"
+    rest: Literal["fp32", "bf16", "int8-dynamic"] = "fp32"
     parts: tuple[Part, ...] = ()
 
 
@@ -140,13 +147,13 @@ class Engine(Protocol):
 class Restoring(Protocol):
     """An engine that starts faster from what it made of a graph before."""
 
-    def kept(self, executable: Executable, recipe: Recipe, threads: int) -> dict[str, bytes]:
+    def kept(self, executable: Executable, recipe: Recipe, threads: int) -> Mapping[str, Blob]:
         """What `restored` takes, by names of files: of an executable that `prepare` made by this
         recipe for as many threads."""
         ...
 
     def restored(
-        self, blobs: Mapping[str, bytes], recipe: Recipe, threads: int
+        self, blobs: Mapping[str, Blob], recipe: Recipe, threads: int
     ) -> Executable | None:
         """What `prepare` would make, without the graph; None where no blob is of this recipe, as
         many threads, this version of the engine and this machine."""

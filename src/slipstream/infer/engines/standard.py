@@ -8,28 +8,35 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer import onnx_file
 from slipstream.infer.engines.protocol import Recipe
 from slipstream.infer.graph import SLIPSTREAM, Array, Graph, Node
-from slipstream.infer.native.formats import Weights
+from slipstream.infer.native.formats import SMALLEST_MATRIX, Weights
+from slipstream.infer.quantize.dynamic import insert_dynamic
 from slipstream.infer.quantize.qdq import insert
 from slipstream.infer.quantize.shifts import shifted
 from slipstream.infer.rewrites.expand import expand
 
-SMALLEST_MATRIX = 1024  # elements: bytes in place of floats save nothing below
-
 
 def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
-    """The ONNX model of the graph: operators of ours expanded, quantised as the recipe says.
+    """The ONNX model of `standard_graph` in one piece.
+
+    Raises UnsupportedError where that makes none.
+    """
+    try:
+        return onnx_file.to_model(standard_graph(graph, recipe)).SerializeToString()
+    except ValueError as error:  # protobuf has a limit of 2 GiB
+        raise UnsupportedError(f"the graph makes no ONNX model in one piece: {error}") from error
+
+
+def standard_graph(graph: Graph, recipe: Recipe) -> Graph:
+    """The graph with operators of ours expanded, quantised as the recipe says.
 
     Raises UnsupportedError where this precision cannot be written in ONNX.
     """
-    whole = expand(graph) if any(node.domain == SLIPSTREAM for node in graph.nodes) else graph
     if recipe.precision == "int8":
-        whole = insert(shifted(graph, recipe.shifts, recipe.ranges), recipe.ranges)
-    elif recipe.precision == "int8-weights":
-        whole = compress_weights(whole)
-    try:
-        return onnx_file.to_model(whole).SerializeToString()
-    except ValueError as error:  # protobuf has a limit of 2 GiB
-        raise UnsupportedError(f"the graph makes no ONNX model in one piece: {error}") from error
+        return insert(shifted(graph, recipe.shifts, recipe.ranges), recipe.ranges)
+    if recipe.precision == "int8-dynamic":
+        return insert_dynamic(shifted(graph, recipe.shifts))
+    whole = expand(graph) if any(node.domain == SLIPSTREAM for node in graph.nodes) else graph
+    return compress_weights(whole) if recipe.precision == "int8-weights" else whole
 
 
 def compress_weights(graph: Graph) -> Graph:
@@ -52,7 +59,7 @@ def compress_weights(graph: Graph) -> Graph:
     if not made:
         raise UnsupportedError("no product of the graph has large constant weights")
     result.nodes = nodes
-    result.constants = _read_constants(result)
+    result.constants = result.read_constants()
     return result
 
 
@@ -78,8 +85,3 @@ def _compressed(graph: Graph, name: str, axis: int) -> Node:
         graph.constant(f"{name}/scale", weights.scale),
     ]
     return Node("DequantizeLinear", inputs, [graph.fresh(f"{name}/float")], {"axis": axis})
-
-
-def _read_constants(graph: Graph) -> dict[str, Array]:
-    read = {name for node in graph.nodes for name in node.reads()} | set(graph.outputs)
-    return {name: array for name, array in graph.constants.items() if name in read}

@@ -14,6 +14,8 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.infer.graph import Array
 
+SMALLEST_MATRIX = 1024  # elements of weights: bytes in place of floats save nothing below
+
 
 @dataclass(frozen=True)
 class Bytes:

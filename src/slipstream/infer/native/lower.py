@@ -57,6 +57,7 @@ class Lowering:
 
     graph: Graph
     formats: Mapping[str, Format]
+    is_dynamic: bool = False  # matrices multiply bytes whose ranges are found in each call
     needs: dict[str, Need] = field(default_factory=dict[str, Need])
     views: dict[str, tuple[str, Callable[[Place], Place]]] = field(
         default_factory=dict[str, "tuple[str, Callable[[Place], Place]]"]
@@ -191,9 +192,11 @@ def plan(
     graph: Graph,
     formats: Mapping[str, Format],
     operations: Mapping[str, Callable[[Lowering, Stage], None]],
+    *,
+    is_dynamic: bool = False,
 ) -> Lowering:
     """What memory and steps a graph needs; NotOursError names the first node without a kernel."""
-    lowering = Lowering(graph, formats)
+    lowering = Lowering(graph, formats, is_dynamic)
     for index, name in enumerate(graph.inputs):
         if graph.inputs[name].dtype != np.uint8:  # pictures of bytes are read where they are
             _take_input(lowering, name, index + 1)
@@ -215,13 +218,19 @@ def lower(
     formats: Mapping[str, Format],
     operations: Mapping[str, Callable[[Lowering, Stage], None]],
     shifts: Mapping[str, Sequence[float]] | None = None,
+    *,
+    is_dynamic: bool = False,
 ) -> Compiled:
     """The program of a graph whose values in `formats` are stored so, others as float32.
 
-    `operations` plans each operator: called with the lowering and a stage. `shifts`, by the outputs
-    of products, are added to their biases where their weights are rounded to bytes.
+    Args:
+        operations: plans each operator: called with the lowering and a stage.
+        shifts: by the outputs of products, added to their biases where their weights are rounded
+            to bytes.
+        is_dynamic: products of matrices that read float32 multiply bytes all the same, with ranges
+            that each call finds for each row.
     """
-    lowering = plan(graph, formats, operations)
+    lowering = plan(graph, formats, operations, is_dynamic=is_dynamic)
     lowering.shifts = shifts or {}
     lowering.places, total = arrange(lowering.needs.items())
     lowering.program = kernels.Program(total)

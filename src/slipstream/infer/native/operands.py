@@ -79,8 +79,10 @@ def operands_of(
     window: Callable[[Place], Place] = lambda place: place,
     part: Callable[[Place], Place] = lambda place: place,
     gate: Gate | None = None,
+    ranges: str | None = None,
 ) -> kernels.Operands:
-    """What a layer reads and writes: `window` of the input, `part` of the output and the addend."""
+    """What a layer reads and writes: `window` of the input, `part` of the output and the addend;
+    `ranges` is what the bytes of the input stand for, where that is known only then."""
     tensor, place = lowering.tensor, lowering.place
     return kernels.Operands(
         tensor(window(place(source))),
@@ -89,6 +91,7 @@ def operands_of(
         None if tail.factor is None else tensor(tail.factor),
         None if gate is None else tensor(gate.factors),
         None if gate is None else tensor(gate.room),
+        None if ranges is None else tensor(ranges),
     )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph import Graph, Node
+from slipstream.infer.native.formats import SMALLEST_MATRIX
 from slipstream.infer.native.stages import Stage, is_ours, stages_of
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm"})
@@ -37,6 +38,13 @@ def storable(graph: Graph) -> list[str]:
     order = [*graph.inputs, *(name for stage in stages for name in _gives(stage))]
     floats = {name for name in order if _kind(graph, name) == "f"}
     return [name for name in order if name in wanted and name in floats and name not in barred]
+
+
+def is_large(graph: Graph, node: Node) -> bool:
+    """True for a product with a large constant matrix."""
+    if node.op not in ("Linear", "Gemm") or node.inputs[1] not in graph.constants:
+        return False
+    return graph.constants[node.inputs[1]].size >= SMALLEST_MATRIX
 
 
 def attended(graph: Graph) -> list[str]:

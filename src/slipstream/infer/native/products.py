@@ -10,6 +10,8 @@ times.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from slipstream import _kernels as kernels
@@ -28,6 +30,7 @@ from slipstream.infer.native.operands import (
     window_of,
 )
 from slipstream.infer.native.places import MORE_OUTPUTS, Border
+from slipstream.infer.native.precision import is_large
 from slipstream.infer.native.stages import Stage
 
 
@@ -63,8 +66,27 @@ def linear(lowering: Lowering, stage: Stage) -> None:
     if len(lowering.shape(node.inputs[0])) > 3:
         raise UnsupportedError("Linear of our kernels reads up to three dimensions")
     bias = bias_of(lowering, node, 2, weights.shape[1])
-    source = lowering.read(node.inputs[0])
-    _dense(lowering, stage, source, ONE, weights.T[:, None, None], bias, Border(), axis)
+    source, ranges = lowering.read(node.inputs[0]), None
+    if lowering.is_dynamic and lowering.format(source) is None and is_large(lowering.graph, node):
+        source, ranges = _quantised(lowering, source)
+    _dense(lowering, stage, source, ONE, weights.T[:, None, None], bias, Border(), axis, ranges)
+
+
+def _quantised(lowering: Lowering, source: str) -> tuple[str, str]:
+    """The bytes of a value, each row between its least and its greatest number, and what they stand
+    for: made for the first product that reads it."""
+    numbers, ranges = f"{source}:numbers", f"{source}:ranges"
+    if numbers not in lowering.needs:
+        shape = lowering.shape(source)
+        lowering.write(numbers, shape, floats=True)
+        lowering.needs[numbers].format = Bytes(1.0, 0)  # the ranges say the rest
+        lowering.write(ranges, (1, 2 * math.prod(shape[:-1])), floats=True)
+
+        def emit(at: Lowering) -> None:
+            at.program.quantise(at.tensor(source), at.tensor(numbers), at.tensor(ranges))
+
+        lowering.then(numbers, emit)
+    return lowering.read(numbers), lowering.read(ranges)
 
 
 def _dense(
@@ -76,24 +98,32 @@ def _dense(
     bias: Array,
     border: Border,
     axis: int,
+    ranges: str | None = None,
 ) -> None:
     """`matrix` is (output channels, kernel rows, kernel columns, input channels); `axis` is that of
-    the output channels in the graph's own constant."""
+    the output channels in the graph's own constant; `ranges` as in `operands_of`."""
     addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
     gate = _gate(lowering, source, output, matrix)
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, border)
-        operands = operands_of(at, source, output, stage.tail, gate=gate)
+        operands = operands_of(at, source, output, stage.tail, gate=gate, ranges=ranges)
         format_ = at.format(source)
         if format_ is not None:
             dtype = "int8" if isinstance(format_, Bytes) else "bfloat16"
             at.small[stage.node.inputs[1]] = Small(dtype=dtype, axis=axis)
         numbers, scale, offset = packed(format_, matrix, _shifted(at, stage, format_, bias))
         end = epilogue(stage.tail, scale, offset, at.format(output), addend)
+        end.coarse = at.is_dynamic and _become_bytes(at, stage.output)
         at.program.convolution(operands, window, numbers, end)
 
     lowering.then(output, emit)
+
+
+def _become_bytes(lowering: Lowering, name: str) -> bool:
+    """Whether nothing reads a value but products that make bytes of it."""
+    readers, graph = lowering.graph.uses().get(name, []), lowering.graph
+    return name not in graph.outputs and all(is_large(graph, node) for node in readers)
 
 
 def _shifted(lowering: Lowering, stage: Stage, format_: Format, bias: Array) -> Array:

@@ -29,12 +29,14 @@ class Runner:
         formats: Mapping[str, Format],
         threads: int,
         shifts: Mapping[str, Sequence[float]] | None = None,
+        *,
+        is_dynamic: bool = False,
     ) -> None:
         """See `lower`."""
         parts = partition(graph, OPERATIONS, formats)
         self._outputs = list(graph.outputs)
         self._body = parts.body
-        self.compiled = lower(parts.body, formats, OPERATIONS, shifts)
+        self.compiled = lower(parts.body, formats, OPERATIONS, shifts, is_dynamic=is_dynamic)
         self._workers = kernels.Workers(threads)
         self._head = _elsewhere(parts.head, threads)
         self._tail = _elsewhere(parts.tail, threads)

@@ -17,8 +17,7 @@ from typing import Literal
 import numpy as np
 
 from slipstream.errors import UsageError
-from slipstream.infer import onnx_file
-from slipstream.infer.engines.onnxruntime import ALL_CORES, plain_session
+from slipstream.infer.engines.onnxruntime import ALL_CORES, graph_session
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.pixels import range_of
 from slipstream.infer.rewrites.expand import expand
@@ -27,6 +26,7 @@ Method = Literal["min-max", "percentile", "entropy", "error"]
 METHODS: tuple[Method, ...] = ("min-max", "percentile", "entropy", "error")
 BINS = 2048
 PERCENTILE = 99.99
+MOST_KEPT = 2**30  # bytes
 
 
 @dataclass
@@ -79,11 +79,17 @@ def observe(
     wanted = list(names)
     run = _runner(graph, wanted)
     found = {name: Histogram() for name in wanted} | _known(graph, wanted)
+    kept: list[list[Array]] = []  # of the first samples: running them again takes longer
+    size = 0
     for sample in samples:
-        for name, values in zip(wanted, run(sample), strict=True):
+        results = run(sample)
+        for name, values in zip(wanted, results, strict=True):
             found[name].widen(values)
-    for sample in samples:
-        for name, values in zip(wanted, run(sample), strict=True):
+        size += sum(values.nbytes for values in results)
+        kept += [results] if size <= MOST_KEPT else []
+    for number, sample in enumerate(samples):
+        results = kept[number] if number < len(kept) else run(sample)
+        for name, values in zip(wanted, results, strict=True):
             found[name].count(values)
     return found
 
@@ -98,7 +104,7 @@ def _runner(graph: Graph, names: Sequence[str]) -> Callable[[Mapping[str, Array]
     inner = [name for name in names if name not in graph.inputs]
     whole = expand(graph)
     whole.outputs = inner
-    session = plain_session(onnx_file.to_model(whole).SerializeToString(), ALL_CORES)
+    session = graph_session(whole, ALL_CORES)
 
     def run(sample: Mapping[str, Array]) -> list[Array]:
         given = session.run(sample)

@@ -18,6 +18,7 @@ import numpy as np
 
 from slipstream.infer.graph import Array, Graph, Node
 from slipstream.infer.native.formats import Weights
+from slipstream.infer.native.precision import is_large
 
 DIGITS = 6  # of a shift
 
@@ -62,11 +63,15 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
     return (real if node.get("transB", 0) else real.T)[:, :, None]
 
 
-def shifted(graph: Graph, shifts: Mapping[str, Sequence[float]], is_bytes: Container[str]) -> Graph:
-    """A copy in which the biases of products that read bytes take their shifts back."""
+def shifted(
+    graph: Graph, shifts: Mapping[str, Sequence[float]], is_bytes: Container[str] | None = None
+) -> Graph:
+    """A copy in which the biases of products that read bytes take their shifts back; those of large
+    matrices where it is not said which values are bytes."""
     result = graph.copy()
     for node in result.nodes:
-        if node.output not in shifts or node.inputs[0] not in is_bytes:
+        of_bytes = is_large(graph, node) if is_bytes is None else node.inputs[0] in is_bytes
+        if node.output not in shifts or not of_bytes:
             continue
         shift = np.array(shifts[node.output], np.float32)
         bias = _bias(graph, node, len(shift))

@@ -26,7 +26,7 @@ SLACK = 4096  # bytes beyond its memory that a program allocates
 NO_NUMBER = 0xFFFFFFFF  # in any format: what is in memory before a program runs
 # Of the standard deviation of the result plus half of the number itself.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
-SIGNAL_TO_NOISE = 30.0  # of bytes, dB
+SIGNAL_TO_NOISE = 30.0  # of bytes and dynamic, dB
 
 
 class Sketch:
@@ -147,11 +147,13 @@ def reference(graph: Graph, feeds: Values, names: Sequence[str] | None = None) -
 
 
 def formats(graph: Graph, kind: str, feeds: Values) -> Mapping[str, Format]:
-    """The formats of a graph at a precision: float32, bfloat16 or bytes."""
+    """The formats of a graph at a precision: float32, bfloat16, bytes or dynamic."""
     names = storable(graph)
     if kind == "float32":
         return {}
     halves = dict.fromkeys(attended(graph), BFloat16())
+    if kind == "dynamic":
+        return halves
     if kind == "bfloat16":
         return {**halves, **dict.fromkeys(names, BFloat16())}
     values = reference(graph, feeds, names)
@@ -227,7 +229,8 @@ def check(teams: Callable[[int], kernels.Workers]) -> Check:
         """
         feeds = feeds_of(graph) if feeds is None else feeds
         try:
-            compiled = lower(graph, formats(graph, kind, feeds), OPERATIONS)
+            chosen, is_dynamic = formats(graph, kind, feeds), kind == "dynamic"
+            compiled = lower(graph, chosen, OPERATIONS, is_dynamic=is_dynamic)
         except UnsupportedError:
             if or_refused:
                 return
