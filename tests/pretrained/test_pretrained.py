@@ -12,8 +12,8 @@ from slipstream.bench.pretrained.zoo import PRETRAINED
 from slipstream.errors import UsageError
 
 SECONDS = 4.0  # of each search
-LEAST_RIGHT = 0.8  # of the originals: they do on these inputs what they were trained for
-MOST_LOST = 3.4  # percentage points: one answer of thirty, of which some models have no more
+LEAST_RIGHT = 0.7  # of the originals: they do on these inputs what they were trained for
+MOST_LOST = 4.4  # percentage points: one answer of thirty, or two of 46, which some models have
 
 
 def _needs(model: Pretrained) -> None:

@@ -194,13 +194,12 @@ def _texts(part: int) -> list[str]:
 
 def _task(is_short: bool) -> Task:
     """Which text is of the same topic: the nearest one is to be the other part of it."""
-    count = 24 if is_short else None
     first, second, third = (_texts(part) for part in range(3))
-    samples: list[Sample] = [encode(text) for text in third[:count]]
+    samples: list[Sample] = [encode(text) for text in third[: 24 if is_short else None]]
 
     def judge(run: Run) -> float:
         vectors, others = (
-            np.concatenate([next(iter(run(encode(text)).values())) for text in texts[:count]])
+            np.concatenate([next(iter(run(encode(text)).values())) for text in texts])
             for texts in (first, second)
         )
         nearest = (others @ vectors.T).argmax(axis=1)
