@@ -12,7 +12,9 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from statistics import median
 
 from slipstream.bench.infer_contenders import (
     EXPORTED,
@@ -32,7 +34,7 @@ from slipstream.errors import UsageError
 from slipstream.infer import onnx_file
 from slipstream.infer.analysis import analyse
 
-SURVEY_ROUNDS = 3  # in which the fastest peer is found, before ours is compiled
+SURVEY_ROUNDS = 6  # in which the fastest peer is found, before ours is compiled
 FAITHFUL_DB = 60.0  # what of float32 is asked of ours: above that, only rounding differs
 MARGIN_DB = 1.0  # asked beyond a peer's, which is another one on the inputs that count
 
@@ -234,7 +236,7 @@ class _Trial:
         self._rounds(peers, SURVEY_ROUNDS)
         if not peers:
             return FAITHFUL_DB
-        fastest = min(peers, key=lambda each: min(map(min, self.turns[each.job.contender])))
+        fastest = min(peers, key=lambda each: median(chain(*self.turns[each.job.contender])))
         return min(self._compare(fastest, JUDGING) + MARGIN_DB, FAITHFUL_DB)
 
     # ---- rounds --------------------------------------------------------------------------------
