@@ -36,6 +36,7 @@ struct Convolution {
   Pitch addend;  ///< of what the epilogue adds
   std::vector<Run> runs;
   Aligned<std::uint8_t> weights;  ///< as pack() leaves them
+  bool adds_twos = false;         ///< int8: 16 bits hold what two units give; see add_twos()
   Aligned<float> totals;          ///< of each channel's weights, where buffers have ranges
   Epilogue epilogue;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "steps.h"
+#include "weights.h"
 
 namespace slipstream::kernels {
 namespace {
@@ -56,6 +57,13 @@ Aligned<std::uint8_t> by_runs(const std::uint8_t* weights, std::size_t channels,
     }
   }
   return matrix;
+}
+
+/// Whether the CPU adds products in 16 bits, which hold what two units of a run give together.
+bool add_twos(const Aligned<std::uint8_t>& matrix, const std::vector<Run>& runs) {
+  const auto is_even = [](const Run& run) { return run.units % 2 == 0; };
+  return adds_pairs() && std::all_of(runs.begin(), runs.end(), is_even) &&
+         fit_fours(reinterpret_cast<const std::int8_t*>(matrix.data()), matrix.size() / 8);
 }
 
 /// The sum of each output channel's weights.
@@ -183,6 +191,7 @@ Step convolution(const Operands& operands, const Window& window, const void* wei
   for (const Run& run : of->runs) units += run.units;
   const auto matrix = by_runs(static_cast<const std::uint8_t*>(weights), output.channels,
                               bytes * window.rows * window.columns, of->runs);
+  of->adds_twos = of->operand == Operand::kInt8 && add_twos(matrix, of->runs);
   of->weights =
       pack({matrix.data(), static_cast<std::ptrdiff_t>(units * 4), 4, output.channels, units});
   return {"convolution", [of, operands, units](const Memory& memory, Workers& workers) {

@@ -78,28 +78,93 @@ HWY_INLINE void copy(const float* from, std::size_t rows, const To& to, typename
   std::copy_n(end, rows - row, out + row);
 }
 
-/// The greatest number of each of some channels, or sum of two neighbours; see `adds_pairs`.
-struct Greatest {
-  hn::Vec<Lane> most, before;
-  bool pairs;
-  explicit Greatest(bool of_pairs)
-      : most(hn::Zero(Lane())), before(hn::Zero(Lane())), pairs(of_pairs) {}
-  HWY_INLINE void take(hn::Vec<Lane> value) {
-    const auto size = hn::Abs(value);
-    most = hn::Max(most, size);
-    if (pairs) {
-      most = hn::Max(most, hn::Abs(hn::Add(value, before)));
-      before = value;
-    }
-  }
-};
-
 /// The scale of numbers whose greatest is this.
 HWY_INLINE hn::Vec<Lane> scale_of(hn::Vec<Lane> greatest) {
   const Lane d;
   const auto is_some = hn::Gt(greatest, hn::Zero(d));
   return hn::IfThenElse(is_some, hn::Div(greatest, hn::Set(d, 127.0F)), hn::Set(d, 1.0F));
 }
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+/// The greatest of `many(row)`, for whole vectors of rows, and of `one(row)` for the others.
+template <class Many, class One>
+HWY_INLINE float greatest_of(std::size_t begin, std::size_t end, const Many& many, const One& one) {
+  const Lane d;
+  auto greatest = hn::Zero(d);
+  for (; begin + hn::Lanes(d) <= end; begin += hn::Lanes(d)) {
+    greatest = hn::Max(greatest, many(begin));
+  }
+  float found = hn::GetLane(hn::MaxOfLanes(d, greatest));
+  for (; begin < end; ++begin) found = HWY_MAX(found, one(begin));
+  return found;
+}
+
+/// The scale of one channel's numbers, where sums of 16 bits must hold what they are multiplied to.
+/// The greatest number becomes a whole one, so that bytes are found again when they are rounded.
+class ScaleOfPairs {
+ public:
+  HWY_INLINE ScaleOfPairs(const float* numbers, std::size_t rows) : numbers_(numbers), rows_(rows) {
+    const Lane d;
+    const auto at = [&](std::size_t row) HWY_ATTR { return hn::LoadU(d, numbers + row); };
+    most_ = greatest_of(
+        0, rows, [&](std::size_t row) HWY_ATTR { return hn::Abs(at(row)); },
+        [&](std::size_t row) HWY_ATTR { return std::abs(numbers[row]); });
+    pair_ = greatest_of(
+        1, rows, [&](std::size_t row) HWY_ATTR { return hn::Abs(hn::Add(at(row), at(row - 1))); },
+        [&](std::size_t row) HWY_ATTR { return std::abs(numbers[row] + numbers[row - 1]); });
+    if (rows % 8 != 0) return;
+    four_ = greatest_of(
+        0, rows,
+        [&](std::size_t row) HWY_ATTR {
+          const auto above = fours(hn::Max(at(row), hn::Zero(d)));
+          return hn::Max(above, hn::Neg(fours(hn::Min(at(row), hn::Zero(d)))));
+        },
+        [&](std::size_t row)
+            HWY_ATTR { return row % 8 == 0 ? greatest_of_eight(numbers + row) : 0.0F; });
+  }
+  [[nodiscard]] HWY_INLINE float get() const {
+    if (most_ == 0) return 1;
+    for (int greatest = 127; greatest > 1; --greatest) {
+      const float scale = most_ / static_cast<float>(greatest);
+      if (std::max(pair_, four_) > (128 + kRoom) * scale) continue;
+      if (are_whole(scale, std::min<std::size_t>(rows_, 16)) && are_whole(scale, rows_)) {
+        return scale;
+      }
+    }
+    // Rounding adds up to 1/2 for each number of a sum.
+    const float greatest = std::min(127 / std::max(most_, pair_) * most_, 126 / four_ * most_);
+    return most_ / std::max(std::floor(greatest + kRoom), 1.0F);
+  }
+
+ private:
+  static constexpr float kRoom = 1e-4F;  // of what float32 cannot tell from whole numbers
+
+  /// The sums of greatest_of_eight, each four times.
+  HWY_INLINE static hn::Vec<Lane> fours(hn::Vec<Lane> numbers) {
+    const auto pairs = hn::Add(numbers, hn::Shuffle2301(numbers));
+    return hn::Add(pairs, hn::SwapAdjacentBlocks(pairs));
+  }
+  [[nodiscard]] HWY_INLINE bool are_whole(float scale, std::size_t rows) const {
+    const Lane d;
+    const auto by = hn::Set(d, scale);
+    const float away = greatest_of(
+        0, rows,
+        [&](std::size_t row) HWY_ATTR {
+          const auto number = hn::Div(hn::LoadU(d, numbers_ + row), by);
+          return hn::Abs(hn::Sub(number, hn::Round(number)));
+        },
+        [&](std::size_t row) HWY_ATTR {
+          const float number = numbers_[row] / scale;
+          return std::abs(number - std::nearbyint(number));
+        });
+    return away < kRoom;
+  }
+
+  const float* numbers_;
+  std::size_t rows_;
+  float most_ = 0, pair_ = 0, four_ = 0;
+};
+#endif
 
 /// Calls `many(channel)` for whole vectors of neighbouring channels, `one(channel, numbers)` for
 /// each of the others with its numbers one after another.
@@ -132,31 +197,76 @@ HWY_INLINE void turn_all(const Strided& of, const To& to, typename To::Out* out)
 void turn_floats(const Strided& of, float* out) { turn_all(of, ToFloats(), out); }
 void turn_halves(const Strided& of, std::uint16_t* out) { turn_all(of, ToHalves(), out); }
 
+/// By the greatest number of each channel.
 void turn_bytes(const Strided& of, std::int8_t* out, float* scales) {
   const Lane d;
-  const bool pairs = sums_pairs();
   const auto of_many = [&](std::size_t channel) HWY_ATTR {
-    Greatest greatest(pairs);
+    auto greatest = hn::Zero(d);
     const float* at = of.data + channel;
     for (std::size_t row = 0; row < of.rows; ++row, at += of.row_step) {
-      greatest.take(hn::LoadU(d, at));
+      greatest = hn::Max(greatest, hn::Abs(hn::LoadU(d, at)));
     }
-    const auto scale = scale_of(greatest.most);
+    const auto scale = scale_of(greatest);
     hn::StoreU(scale, d, scales + channel);
     turn(of.data + channel, of.row_step, of.rows, ToBytes{scale}, out + channel * of.rows);
   };
   const auto of_one = [&](std::size_t channel, const float* numbers) HWY_ATTR {
-    float greatest = 0, before = 0;
+    float greatest = 0;
     for (std::size_t row = 0; row < of.rows; ++row) {
       greatest = HWY_MAX(greatest, std::abs(numbers[row]));
-      if (pairs) greatest = HWY_MAX(greatest, std::abs(numbers[row] + before));
-      before = numbers[row];
     }
     const auto scale = scale_of(hn::Set(d, greatest));
     scales[channel] = hn::GetLane(scale);
     copy(numbers, of.rows, ToBytes{scale}, out + channel * of.rows);
   };
   for_channels(of, of_many, of_one);
+}
+
+/// By sums of them too; see `adds_pairs`.
+void turn_pairs(const Strided& of, std::int8_t* out, float* scales) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const Lane d;
+  const auto of_one = [&](std::size_t channel, const float* numbers) HWY_ATTR {
+    scales[channel] = ScaleOfPairs(numbers, of.rows).get();
+    copy(numbers, of.rows, ToBytes{hn::Set(d, scales[channel])}, out + channel * of.rows);
+  };
+  std::vector<float> turned(of.row_step == 1 ? 0 : of.rows * hn::Lanes(d));
+  const auto of_many = [&](std::size_t channel) HWY_ATTR {
+    turn(of.data + channel, of.row_step, of.rows, ToFloats(), turned.data());
+    for (std::size_t lane = 0; lane < hn::Lanes(d); ++lane) {
+      of_one(channel + lane, turned.data() + lane * of.rows);
+    }
+  };
+  for_channels(of, of_many, of_one);
+#else
+  turn_bytes(of, out, scales);  // such a CPU adds none
+#endif
+}
+
+bool fit_fours(const std::int8_t* numbers, std::size_t eights) {
+  float greatest = 0;
+  std::size_t eight = 0;
+#if HWY_TARGET == HWY_AVX2
+  __m256i most = _mm256_setzero_si256();
+  const __m256i ones = _mm256_set1_epi8(1), zero = _mm256_setzero_si256();
+  const auto take = [&](__m256i sizes) HWY_ATTR {  // unsigned, as 128 is one of them
+    const __m256i pairs = _mm256_maddubs_epi16(sizes, ones);
+    most = _mm256_max_epi16(most, _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1)));
+  };
+  for (; eight + 4 <= eights; eight += 4) {
+    const auto* at = reinterpret_cast<const __m256i*>(numbers + 8 * eight);
+    const __m256i here = _mm256_loadu_si256(at);
+    take(_mm256_max_epi8(here, zero));
+    take(_mm256_sub_epi8(zero, _mm256_min_epi8(here, zero)));
+  }
+  alignas(32) std::int16_t found[16];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(found), most);
+  greatest = *std::max_element(found, found + 16);
+#endif
+  for (; eight < eights && greatest <= 128; ++eight) {
+    greatest = std::max(greatest, greatest_of_eight(numbers + 8 * eight));
+  }
+  return greatest <= 128;
 }
 
 }  // namespace slipstream::kernels::HWY_NAMESPACE
@@ -169,8 +279,14 @@ HWY_EXPORT(sums_pairs);
 HWY_EXPORT(turn_floats);
 HWY_EXPORT(turn_halves);
 HWY_EXPORT(turn_bytes);
+HWY_EXPORT(turn_pairs);
+HWY_EXPORT(fit_fours);
 
 bool adds_pairs() { return HWY_DYNAMIC_DISPATCH(sums_pairs)(); }
+
+bool fit_fours(const std::int8_t* numbers, std::size_t eights) {
+  return HWY_DYNAMIC_DISPATCH(fit_fours)(numbers, eights);
+}
 
 void as_floats(const Strided& weights, float* out) {
   HWY_DYNAMIC_DISPATCH(turn_floats)(weights, out);
@@ -181,7 +297,11 @@ void as_halves(const Strided& weights, std::uint16_t* out) {
 }
 
 void as_bytes(const Strided& weights, std::int8_t* out, const Scales& scales) {
-  HWY_DYNAMIC_DISPATCH(turn_bytes)(weights, out, scales.scale);
+  if (adds_pairs()) {
+    HWY_DYNAMIC_DISPATCH(turn_pairs)(weights, out, scales.scale);
+  } else {
+    HWY_DYNAMIC_DISPATCH(turn_bytes)(weights, out, scales.scale);
+  }
   for (std::size_t channel = 0; channel < weights.channels; ++channel) {
     const std::int8_t* numbers = out + channel * weights.rows;
     std::int32_t sum = 0;

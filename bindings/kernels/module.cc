@@ -201,9 +201,10 @@ void bind_text_steps(nb::class_<Program>& program) {
 }
 
 void bind_program(nb::module_& m) {
-  m.def("adds_pairs", &adds_pairs,
-        "Whether this CPU adds two products of bytes in 16 bits: two neighbouring weights of one\n"
-        "sign are then no more than 128 together.");
+  m.def(
+      "adds_pairs", &adds_pairs,
+      "Whether this CPU adds products of bytes in 16 bits: two neighbouring weights of one sign,\n"
+      "and four of two units, are then no more than 128 together.");
   m.def("level", &level, "What this CPU multiplies: 0 float32, 1 bytes too, 2 bfloat16 too.");
   nb::class_<Workers>(m, "Workers")
       .def(nb::init<std::size_t>(), "threads"_a)
@@ -275,7 +276,7 @@ void bind_weights(nb::module_& m) {
         as_bytes(strided(weights), out.data(), {scale.data(), sums.data()});
       },
       "weights"_a, "out"_a, "scale"_a, "sums"_a,
-      "The same as int8 by the greatest of each channel; and the sums of the numbers.");
+      "The same as int8 by the greatest of each channel, or of sums; and the sums of the numbers.");
 }
 
 void bind_resize(nb::module_& m) {

@@ -1,10 +1,12 @@
 #include "convolution.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <ostream>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
@@ -116,6 +118,7 @@ struct Case {
   Operand operand = Operand::kFloat32;
   std::size_t batch = 1, rows = 1, columns = 1, channels = 16;
   std::vector<std::size_t> units{1};  // of each run
+  bool twos = false;                  // see Convolution
 
   Convolution of;
   Aligned<std::uint8_t> input, weights, addend, output;
@@ -123,6 +126,7 @@ struct Case {
 
   void make(Numbers& numbers) {
     of.operand = operand;
+    of.adds_twos = twos;
     of.batch = batch;
     of.rows = rows;
     of.columns = columns;
@@ -145,7 +149,7 @@ struct Case {
     weights = numbers.of(number, channels * num_units * 4 / size_of(number));
     if (operand == Operand::kInt8 && in_pairs) {
       for (std::uint8_t& weight : weights) {
-        weight = static_cast<std::uint8_t>(static_cast<std::int8_t>(weight) / 2);
+        weight = static_cast<std::uint8_t>(static_cast<std::int8_t>(weight) / (twos ? 4 : 2));
       }
     }
     of.weights =
@@ -240,6 +244,12 @@ struct Case {
 };
 
 void check(Case test, const Kernel& kernel, Numbers& numbers) {
+  const auto is_even = [](std::size_t units) { return units % 2 == 0; };
+  if (test.operand == Operand::kInt8 && !test.twos && std::ranges::all_of(test.units, is_even)) {
+    Case again = test;
+    again.twos = true;
+    check(again, kernel, numbers);
+  }
   test.make(numbers);
   test.run_all(kernel);
   EXPECT_EQ(test.wrong(), "") << test.channels << " channels, " << test.of.pixels() << " pixels, "
@@ -276,6 +286,8 @@ TEST_P(ConvolutionTest, Units) {
       check({.operand = operand, .columns = 5, .channels = 37, .units = {units}}, kernel(),
             numbers);
       check({.operand = operand, .columns = 5, .channels = 65, .units = {units, 1, 41 - units}},
+            kernel(), numbers);
+      check({.operand = operand, .columns = 5, .channels = 17, .units = {units, 2, 42 - units}},
             kernel(), numbers);
     }
   }
@@ -325,11 +337,11 @@ TEST_P(ConvolutionTest, PartsOfTheWork) {
 /// pairs of products in 16 bits, the greatest that fit.
 TEST_P(ConvolutionTest, GreatestBytes) {
   Numbers numbers;
-  for (const int sign : {1, -1}) {
-    Case test{.operand = Operand::kInt8, .columns = 9, .channels = 40, .units = {64}};
+  for (const auto& [sign, twos] : {std::pair{1, false}, {-1, false}, {1, true}, {-1, true}}) {
+    Case test{.operand = Operand::kInt8, .columns = 9, .channels = 40, .units = {64}, .twos = twos};
     test.make(numbers);
     std::fill(test.input.begin(), test.input.end(), 255);
-    const int most = in_pairs ? 64 : sign > 0 ? 127 : 128;
+    const int most = in_pairs ? (twos ? 32 : 64) : sign > 0 ? 127 : 128;
     std::fill(test.weights.begin(), test.weights.end(), static_cast<std::uint8_t>(sign * most));
     test.of.weights = pack({test.weights.data(), 256, 4, 40, 64});
     test.run_all(kernel());

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -319,6 +320,32 @@ TEST_P(StepsTest, ProductsOfRangesThatARunFinds) {
                }
                return reference::finish(end, sum, channel, 0);
              });
+    }
+  }
+}
+
+/// Sums that 16 bits hold of two bytes, and perhaps not of four: the step finds that out.
+TEST_P(StepsTest, ProductsOfTheGreatestBytes) {
+  Numbers numbers;
+  constexpr std::size_t kColumns = 7, kChannels = 40, kOutputs = 19;
+  for (const int greatest : {-64, -33, -32, 32, 33, 64}) {
+    for (const std::size_t turns : {2, 4, 40}) {  // numbers of one sign, one after another
+      Place input(0, Number::kUInt8, 1, 1, kColumns, kChannels);
+      Place output(1, Number::kFloat32, 1, 1, kColumns, kOutputs);
+      input.each([&](auto... where) { *input.at(where...) = 255; });
+      Aligned<std::int8_t> weights(kOutputs * kChannels, 1);
+      for (std::size_t i = 0; i < kChannels; ++i) {
+        weights[17 * kChannels + i] =
+            static_cast<std::int8_t>(i / turns % 2 == 0 ? greatest : -greatest);
+      }
+      const Epilogue end = reference::plain(numbers, kOutputs);
+      run(convolution({input.tensor, output.tensor}, Window(), weights.data(), end),
+          {&input, &output}, 2);
+      expect(output, 1, [&](std::size_t, std::size_t, std::size_t, std::size_t channel) {
+        const auto* from = weights.data() + channel * kChannels;
+        return reference::finish(end, 255 * std::accumulate(from, from + kChannels, 0.0), channel,
+                                 0);
+      });
     }
   }
 }

@@ -71,6 +71,23 @@ TEST_P(WeightsTest, Halves) {
   });
 }
 
+/// By the greatest number or, where the CPU `adds_pairs`, as it fits sums of two and four: the
+/// greatest is a whole number then.
+float scale_of(Case& test, std::size_t channel) {
+  float greatest = 0, pair = 0, four = 0, eight[8] = {};
+  for (std::size_t row = 0; row < test.rows; ++row) {
+    const float number = eight[row % 8] = test.at(channel, row);
+    greatest = std::max(greatest, std::abs(number));
+    if (row > 0) pair = std::max(pair, std::abs(number + test.at(channel, row - 1)));
+    if (row % 8 == 7) four = std::max(four, greatest_of_eight(eight));
+  }
+  if (greatest == 0) return 1;
+  if (!adds_pairs()) return greatest / 127;
+  float whole = std::min(127.0F, 127 / std::max(greatest, pair) * greatest);
+  if (test.rows % 8 == 0) whole = std::min(whole, 126 / four * greatest);
+  return greatest / std::floor(whole + 1e-4F);
+}
+
 TEST_P(WeightsTest, Bytes) {
   for_cases([](Case& test) {
     std::vector<std::int8_t> out(test.numbers.size());
@@ -78,13 +95,11 @@ TEST_P(WeightsTest, Bytes) {
     std::vector<std::int32_t> sums(test.channels);
     as_bytes(test.strided(), out.data(), {scale.data(), sums.data()});
     for (std::size_t channel = 0; channel < test.channels; ++channel) {
-      float greatest = 0;
-      for (std::size_t row = 0; row < test.rows; ++row) {
-        greatest = std::max(greatest, std::abs(test.at(channel, row)));
-        if (!adds_pairs() || row == 0) continue;
-        greatest = std::max(greatest, std::abs(test.at(channel, row) + test.at(channel, row - 1)));
+      if (adds_pairs() && test.rows == 2) {  // two may be whole by chance
+        ASSERT_LE(scale[channel], scale_of(test, channel)) << channel;
+      } else {
+        ASSERT_EQ(scale[channel], scale_of(test, channel)) << channel;
       }
-      ASSERT_EQ(scale[channel], greatest > 0 ? greatest / 127 : 1.0F) << channel;
       std::int32_t sum = 0;
       for (std::size_t row = 0; row < test.rows; ++row) {
         const std::int8_t number = out[channel * test.rows + row];
@@ -94,6 +109,51 @@ TEST_P(WeightsTest, Bytes) {
         ASSERT_LE(std::abs(number + out[channel * test.rows + row - 1]), 128) << channel;
       }
       ASSERT_EQ(sums[channel], sum) << channel;
+      for (std::size_t row = 0; adds_pairs() && test.rows % 8 == 0 && row < test.rows; row += 8) {
+        ASSERT_LE(greatest_of_eight(out.data() + channel * test.rows + row), 128) << channel;
+      }
+    }
+  });
+}
+
+TEST_P(WeightsTest, FoursThatFit) {
+  for (const std::size_t eights : {1, 3, 4, 5, 9}) {
+    for (std::size_t at = 0; at < 8 * eights; ++at) {
+      std::vector<std::int8_t> numbers(8 * eights, 1);
+      const std::size_t other = at ^ (at % 3 == 0 ? 1 : 4);  // summed with it
+      EXPECT_TRUE(fit_fours(numbers.data(), eights));
+      numbers[at] = numbers[other] = 63;
+      EXPECT_TRUE(fit_fours(numbers.data(), eights)) << at;
+      numbers[at] = 64;
+      EXPECT_FALSE(fit_fours(numbers.data(), eights)) << at;
+      numbers[at] = -128;
+      EXPECT_TRUE(fit_fours(numbers.data(), eights)) << at;
+      numbers[other] = -1;
+      EXPECT_FALSE(fit_fours(numbers.data(), eights)) << at;
+      numbers[other] = 0;
+      numbers[at ^ 2] = -128;  // of another sum
+      EXPECT_TRUE(fit_fours(numbers.data(), eights)) << at;
+    }
+  }
+}
+
+/// Bytes that were rounded once, times their scales, are found again.
+TEST_P(WeightsTest, BytesAgain) {
+  for_cases([](Case& test) {
+    std::vector<std::int8_t> out(test.numbers.size()), again(test.numbers.size());
+    std::vector<float> scale(test.channels), same(test.channels);
+    std::vector<std::int32_t> sums(test.channels);
+    as_bytes(test.strided(), out.data(), {scale.data(), sums.data()});
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::size_t channel = i / test.rows;
+      test.at(channel, i % test.rows) = scale[channel] * static_cast<float>(out[i]);
+    }
+    as_bytes(test.strided(), again.data(), {same.data(), sums.data()});
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::size_t channel = i / test.rows;
+      const float expected = scale[channel] * static_cast<float>(out[i]);
+      const float found = same[channel] * static_cast<float>(again[i]);
+      ASSERT_NEAR(found, expected, 1e-6 * std::abs(expected)) << i;
     }
   });
 }

@@ -136,8 +136,8 @@ class Epilogue:
 
 def adds_pairs() -> bool:
     """
-    Whether this CPU adds two products of bytes in 16 bits: two neighbouring weights of one
-    sign are then no more than 128 together.
+    Whether this CPU adds products of bytes in 16 bits: two neighbouring weights of one sign,
+    and four of two units, are then no more than 128 together.
     """
 
 def level() -> int:
@@ -191,7 +191,7 @@ def as_halves(weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None)
 
 def as_bytes(weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu')], scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], sums: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """
-    The same as int8 by the greatest of each channel; and the sums of the numbers.
+    The same as int8 by the greatest of each channel, or of sums; and the sums of the numbers.
     """
 
 def resize(source: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], box: Sequence[float], target: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:

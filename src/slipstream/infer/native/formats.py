@@ -64,16 +64,17 @@ class Weights:
         """Symmetric, to the greatest of each channel; `real` is (output channels, input channels)
         and perhaps taps. `of_bytes`: what they multiply is bytes as well.
 
-        Then, where the processor adds two products of bytes in 16 bits (x86 without VNNI), which
-        overflow, to the greatest sum of two of one sign that belong to neighbouring input channels,
-        or taps where these end. Other engines multiply with the same instruction.
+        Then, where the processor adds products of bytes in 16 bits (x86 without VNNI), which
+        overflow, to the greatest sums of one sign of two and four that belong to neighbouring input
+        channels, or taps where these end. Other engines multiply with the same instruction.
         """
-        rows = np.moveaxis(real, 1, -1).reshape(len(real), -1)
-        greatest = np.abs(rows).max(axis=1, initial=0).astype(np.float32)
-        if of_bytes and kernels.adds_pairs():
-            pairs = np.abs(rows[:, 1:] + rows[:, :-1]).max(axis=1, initial=0)
-            greatest = np.maximum(greatest, pairs)
-        scale = np.where(greatest > 0, greatest / 127, 1).astype(np.float32)
-        shape = (-1,) + (1,) * (real.ndim - 1)
-        numbers = np.clip(np.rint(real / scale.reshape(shape)), -127, 127).astype(np.int8)
-        return Weights(numbers, scale)
+        last = np.moveaxis(real, 1, -1)
+        rows = last.reshape(len(real), -1).astype(np.float32, copy=False)
+        numbers, scale = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
+        if of_bytes:
+            kernels.as_bytes(rows, numbers, scale, np.empty(len(rows), np.int32))
+        else:
+            greatest = np.abs(rows).max(axis=1, initial=0)
+            scale = np.where(greatest > 0, greatest / 127, 1).astype(np.float32)
+            numbers = np.rint(rows / scale[:, None]).astype(np.int8)
+        return Weights(np.moveaxis(numbers.reshape(last.shape), -1, 1), scale)

