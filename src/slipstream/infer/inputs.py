@@ -22,6 +22,24 @@ FILE = (bytes, bytearray, memoryview)
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
+def kept(given: Any) -> Any:
+    """What a caller gave, with memory of its own: the caller may write to theirs again. What no
+    model takes stays as it is."""
+    if isinstance(given, (bytearray, memoryview)):
+        return bytes(given)
+    if isinstance(given, np.ndarray):
+        return given.copy()
+    if isinstance(given, Mapping):
+        return {name: kept(each) for name, each in cast("Mapping[Any, Any]", given).items()}
+    if isinstance(given, (list, tuple)):
+        several = [kept(each) for each in cast("Sequence[Any]", given)]
+        return tuple(several) if isinstance(given, tuple) else several
+    try:
+        return given if isinstance(given, (bytes, str)) else _of_dlpack(given, "").copy()
+    except UsageError:
+        return given
+
+
 class Taker:
     """Takes the inputs of one model. Any number of threads may use it at a time."""
 

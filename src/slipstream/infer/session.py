@@ -17,7 +17,7 @@ from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
 from slipstream.infer.engines import Executable, Recipe, Restoring, engine_of
 from slipstream.infer.graph import Array
-from slipstream.infer.inputs import Taker
+from slipstream.infer.inputs import Taker, kept
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.outputs import LABELS, SCORES
 from slipstream.infer.package import Check, Manifest, Package, read
@@ -178,7 +178,7 @@ class Model:
             outputs = self._given(executable.run(inputs))
             return outputs if after is None else after(outputs)
 
-        return Stages(buffer=self._taker.buffers, prepare=prepare, run=run)
+        return Stages(buffer=self._taker.buffers, keep=kept, prepare=prepare, run=run)
 
     def _shared(self, cores: int) -> Sharing:
         """How streams run; measured once."""

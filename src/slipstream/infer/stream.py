@@ -39,11 +39,13 @@ class Stages(Generic[Buffer]):
 
     Args:
         buffer: makes a buffer, which is used again and again.
+        keep: the item, with a copy of what may change once the next one is asked for.
         prepare: fills one from an item; what it returns is run.
         run: what takes the time; its result may hold nothing of the buffer.
     """
 
     buffer: Callable[[], Buffer]
+    keep: Callable[[Any], Any]
     prepare: Callable[[Any, Buffer], Any]
     run: Callable[[Any], Any]
 
@@ -197,22 +199,26 @@ class _Team(Generic[Buffer]):
                 self.failure = None if isinstance(error, StopIteration) else error
                 self.changed.notify_all()
             return
+        kept = _attempt(self.taken, lambda: self.stages.keep(item))  # nobody else takes meanwhile
         with self.changed:
             index, self.taken = self.taken, self.taken + 1
             self.is_taking = False
             buffer = self.free.pop() if self.free else None
             self.changed.notify_all()
+        self._prepare(index, kept, buffer)
+
+    def _prepare(self, index: int, item: Any, buffer: Buffer | None) -> None:
         made: Any = _attempt(index, self.stages.buffer) if buffer is None else buffer
-        if isinstance(made, ItemError):
-            self._finish(index, None, made)
+        failed = next((each for each in (item, made) if isinstance(each, ItemError)), None)
+        if failed is not None:
+            self._finish(index, buffer, failed)
             return
-        buffer = made
-        inputs = _attempt(index, lambda: self.stages.prepare(item, buffer))
+        inputs = _attempt(index, lambda: self.stages.prepare(item, made))
         if isinstance(inputs, ItemError):
-            self._finish(index, buffer, inputs)
+            self._finish(index, made, inputs)
             return
         with self.changed:
-            self.ready.append(_Ready(index, buffer, inputs))
+            self.ready.append(_Ready(index, made, inputs))
             self.changed.notify_all()
 
     def _run(self, ready: _Ready) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import itertools
 import threading
+import time
 import weakref
 
 import numpy as np
 import pytest
 
+from slipstream.infer.inputs import kept
 from slipstream.infer.stream import ItemError, Stages, preloaded, serial
 
 SHAPES = [(1, 1, 1), (1, 1, 4), (2, 1, 3), (2, 2, 4), (4, 2, 5), (3, 3, 16)]
@@ -38,7 +40,11 @@ class Buffers:
             assert buffer[0] == number
             return result
 
-        return Stages(buffer=self.make, prepare=fill, run=execute)
+        return Stages(buffer=self.make, keep=as_it_is, prepare=fill, run=execute)
+
+
+def as_it_is(item):
+    return item
 
 
 def streams(stages, items, errors="raise"):
@@ -220,7 +226,12 @@ def test_a_buffer_that_cannot_be_made_is_an_error_of_its_item(shape):
     def make():
         raise MemoryError("no room")
 
-    stages = Stages(buffer=make, prepare=lambda item, buffer: item, run=lambda number: number)
+    stages = Stages(
+        buffer=make,
+        keep=as_it_is,
+        prepare=lambda item, buffer: item,
+        run=lambda number: number,
+    )
     threads, runs, depth = shape
     stream = preloaded(stages, range(3), "yield", threads=threads, runs=runs, depth=depth)
     found = list(stream)
@@ -233,6 +244,66 @@ def test_a_stage_that_wants_to_leave_python_is_an_error_of_its_item():
     def leave(number):
         raise SystemExit(number)
 
-    stages = Stages(buffer=list, prepare=lambda item, buffer: item, run=leave)
+    stages = Stages(buffer=list, keep=as_it_is, prepare=lambda item, buffer: item, run=leave)
     found = list(preloaded(stages, range(2), "yield", threads=2, runs=1, depth=3))
     assert [error.index for error in found] == [0, 1]
+
+
+def test_what_of_an_item_is_kept_is_kept_before_the_next_is_asked_for():
+    """Cameras write one picture after another to the same memory: answers were another's."""
+
+    def items():
+        picture = [0]
+        for number in range(6):
+            picture[0] = number
+            yield picture
+
+    def prepare(item, buffer):
+        time.sleep(0.01)  # the next item is asked for meanwhile
+        return item[0]
+
+    stages = Stages(buffer=list, keep=list, prepare=prepare, run=lambda number: number)
+    found = preloaded(stages, items(), "raise", threads=3, runs=1, depth=4)
+    assert list(found) == list(range(6))
+
+
+def test_an_item_that_cannot_be_kept_is_an_error_of_its_own():
+    def keep(item):
+        return 1 // item
+
+    stages = Stages(
+        buffer=list, keep=keep, prepare=lambda item, buffer: item, run=lambda number: number
+    )
+    one, other, third = preloaded(stages, [1, 0, -1], "yield", threads=2, runs=1, depth=3)
+    assert (one, other.index, third) == (1, 1, -1)
+
+
+class Foreign:
+    """An array of another framework."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_items_are_kept_with_memory_of_their_own():
+    array, data = np.arange(6).reshape(2, 3), bytearray(b"jpeg")
+    given = {"a": array, "b": [array.T[::2], data], "c": (Foreign(array), memoryview(data), b"png")}
+    found = kept(given)
+    array[:] = 9
+    data[:] = b"gone"
+    assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    view, jpeg = found["b"]
+    assert (view.tolist(), jpeg) == ([[0, 3], [2, 5]], b"jpeg")
+    foreign, *files = found["c"]
+    assert (foreign.tolist(), files) == ([[0, 1, 2], [3, 4, 5]], [b"jpeg", b"png"])
+
+
+@pytest.mark.parametrize("given", [None, "text", 5, object()])
+def test_what_no_model_takes_is_kept_as_it_is(given):
+    assert kept(given) is given

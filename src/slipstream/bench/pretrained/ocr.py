@@ -74,7 +74,7 @@ def _recogniser() -> str:
 
 
 def _reading(is_short: bool) -> Task:
-    held_out = [*page_pieces(), *pieces(2, 30 if is_short else 300)]
+    held_out = [*page_pieces(), *pieces(2, 100 if is_short else 300)]
 
     def judge(run: Run) -> float:
         right = [_read(run, piece) == piece.text.replace(" ", "") for piece in held_out]
