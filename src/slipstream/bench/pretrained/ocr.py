@@ -180,6 +180,7 @@ OCR = (
         model=lambda: package_file("rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx"),
         task=_reading,
         shapes={"x": (1, 3, *LINE)},
+        snr_db=35.0,  # one wrong letter makes a piece wrong: at 30, one of twenty is
     ),
     Pretrained(
         name="ocr-boxes",
