@@ -1,25 +1,35 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <new>
 #include <vector>
 
 namespace slipstream::kernels {
 
-/// Allocates on cache lines, which are also the widest vectors.
+/// Allocates on cache lines, which are also the widest vectors, and what is large on large pages:
+/// the weights of BERT are 83,000 small ones, of which each is a fault when it is first written.
 template <typename T>
 struct CacheLines {
   using value_type = T;
-  static constexpr std::align_val_t kAlignment{64};
+  static constexpr std::size_t kLine = 64, kLargePage = 2UL << 20;
 
   CacheLines() = default;
   template <typename U>
   CacheLines(const CacheLines<U>& /*other*/) {}  // NOLINT(google-explicit-constructor)
 
   T* allocate(std::size_t count) {
-    return static_cast<T*>(::operator new(count * sizeof(T), kAlignment));
+    void* memory = ::operator new(count * sizeof(T), alignment(count));
+    // A wish: where the system has no large pages, small ones are as right.
+    if (is_large(count)) (void)madvise(memory, count * sizeof(T), MADV_HUGEPAGE);
+    return static_cast<T*>(memory);
   }
-  void deallocate(T* pointer, std::size_t /*count*/) { ::operator delete(pointer, kAlignment); }
+  void deallocate(T* pointer, std::size_t count) { ::operator delete(pointer, alignment(count)); }
+  static bool is_large(std::size_t count) { return count * sizeof(T) >= 2 * kLargePage; }
+  static std::align_val_t alignment(std::size_t count) {
+    return std::align_val_t{is_large(count) ? kLargePage : kLine};
+  }
   template <typename U>
   bool operator==(const CacheLines<U>& /*other*/) const {
     return true;

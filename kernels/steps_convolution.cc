@@ -43,11 +43,16 @@ std::vector<Run> runs_of(const Tensor& input, const Window& window, std::size_t 
   return runs;
 }
 
+std::size_t units_of(const std::vector<Run>& runs) {
+  std::size_t units = 0;
+  for (const Run& run : runs) units += run.units;
+  return units;
+}
+
 /// The weights of each output channel run by run, each run padded to whole units.
 Aligned<std::uint8_t> by_runs(const std::uint8_t* weights, std::size_t channels, std::size_t bytes,
                               const std::vector<Run>& runs) {
-  std::size_t units = 0;
-  for (const Run& run : runs) units += run.units;
+  const std::size_t units = units_of(runs);
   const std::size_t run_bytes = bytes / runs.size();
   Aligned<std::uint8_t> matrix(channels * units * 4);
   for (std::size_t channel = 0; channel < channels; ++channel) {
@@ -60,10 +65,10 @@ Aligned<std::uint8_t> by_runs(const std::uint8_t* weights, std::size_t channels,
 }
 
 /// Whether the CPU adds products in 16 bits, which hold what two units of a run give together.
-bool add_twos(const Aligned<std::uint8_t>& matrix, const std::vector<Run>& runs) {
+bool add_twos(const std::uint8_t* matrix, std::size_t channels, const std::vector<Run>& runs) {
   const auto is_even = [](const Run& run) { return run.units % 2 == 0; };
   return adds_pairs() && std::all_of(runs.begin(), runs.end(), is_even) &&
-         fit_fours(reinterpret_cast<const std::int8_t*>(matrix.data()), matrix.size() / 8);
+         fit_fours(reinterpret_cast<const std::int8_t*>(matrix), channels * units_of(runs) / 2);
 }
 
 /// The sum of each output channel's weights.
@@ -187,13 +192,15 @@ Step convolution(const Operands& operands, const Window& window, const void* wei
   }
   of->runs = runs_of(input, window, bytes);
   flatten(*of);
-  std::size_t units = 0;
-  for (const Run& run : of->runs) units += run.units;
-  const auto matrix = by_runs(static_cast<const std::uint8_t*>(weights), output.channels,
-                              bytes * window.rows * window.columns, of->runs);
-  of->adds_twos = of->operand == Operand::kInt8 && add_twos(matrix, of->runs);
-  of->weights =
-      pack({matrix.data(), static_cast<std::ptrdiff_t>(units * 4), 4, output.channels, units});
+  const std::size_t units = units_of(of->runs), all = bytes * window.rows * window.columns;
+  Aligned<std::uint8_t> padded_runs;
+  const auto* matrix = static_cast<const std::uint8_t*>(weights);
+  if (units * 4 != all) {
+    padded_runs = by_runs(matrix, output.channels, all, of->runs);
+    matrix = padded_runs.data();
+  }
+  of->adds_twos = of->operand == Operand::kInt8 && add_twos(matrix, output.channels, of->runs);
+  of->weights = pack({matrix, static_cast<std::ptrdiff_t>(units * 4), 4, output.channels, units});
   return {"convolution", [of, operands, units](const Memory& memory, Workers& workers) {
             if (operands.gate) {
               const auto* factors = reinterpret_cast<const float*>(memory.at(*operands.gate));
