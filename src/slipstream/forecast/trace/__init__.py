@@ -1,0 +1,12 @@
+"""Workloads from PyTorch modules, traced on tensors that have no memory.
+
+from slipstream.forecast.trace import trace
+
+workload = trace("package.module:factory", {"image": (8, 3, 224, 224)})
+"""
+
+from __future__ import annotations
+
+from slipstream.forecast.trace.module import trace as trace
+
+__all__ = ["trace"]

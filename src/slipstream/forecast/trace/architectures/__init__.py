@@ -1,0 +1,1 @@
+"""Architectures that a forecast knows by name."""

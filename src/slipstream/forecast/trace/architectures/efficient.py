@@ -1,0 +1,260 @@
+"""Networks of inverted residuals: MobileNet v2 and v3, and EfficientNet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from slipstream.forecast.trace.architectures.convolutions import (
+    Activation,
+    SqueezeExcite,
+    conv_norm,
+    relu,
+)
+
+# Of each stage: how often channels are expanded, channels, blocks, stride.
+_MOBILENET2 = (
+    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)  # fmt: skip
+# Of each block: kernel, expanded channels, channels, whether it squeezes, hard swish, stride.
+_MOBILENET3 = (
+    (3, 16, 16, False, False, 1), (3, 64, 24, False, False, 2), (3, 72, 24, False, False, 1),
+    (5, 72, 40, True, False, 2), (5, 120, 40, True, False, 1), (5, 120, 40, True, False, 1),
+    (3, 240, 80, False, True, 2), (3, 200, 80, False, True, 1), (3, 184, 80, False, True, 1),
+    (3, 184, 80, False, True, 1), (3, 480, 112, True, True, 1), (3, 672, 112, True, True, 1),
+    (5, 672, 160, True, True, 2), (5, 960, 160, True, True, 1), (5, 960, 160, True, True, 1),
+)  # fmt: skip
+# As of MobileNet v2, and the kernel.
+_EFFICIENTNET = (
+    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5),
+    (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Compound scaling of EfficientNet.
+
+    Args:
+        width: factor of channels.
+        depth: factor of blocks.
+        side: pixels of an image.
+        dropout: share of numbers that are dropped before the last product.
+    """
+
+    width: float
+    depth: float
+    side: int
+    dropout: float
+
+
+SCALES = (
+    Scale(1.0, 1.0, 224, 0.2),
+    Scale(1.0, 1.1, 240, 0.2),
+    Scale(1.1, 1.2, 260, 0.3),
+    Scale(1.2, 1.4, 300, 0.3),
+    Scale(1.4, 1.8, 380, 0.4),
+    Scale(1.6, 2.2, 456, 0.4),
+    Scale(1.8, 2.6, 528, 0.5),
+    Scale(2.0, 3.1, 600, 0.5),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvertedSize:
+    """Dimensions of an inverted residual.
+
+    Args:
+        inputs: channels.
+        expanded: channels between.
+        outputs: channels.
+        kernel: side of the convolution of each channel.
+        stride: of that convolution.
+        squeezed: channels of squeeze and excitation; 0: none.
+        drop: share of samples for which the block is skipped, where it may be.
+    """
+
+    inputs: int
+    expanded: int
+    outputs: int
+    kernel: int = 3
+    stride: int = 1
+    squeezed: int = 0
+    drop: float = 0.0
+
+
+class InvertedResidual(nn.Module):
+    """Expands channels, convolves each alone, and reduces them (Sandler et al., 2018).
+
+    Args:
+        size: of the block.
+        activation: after the first two convolutions.
+        squeeze_activation: inside of squeeze and excitation.
+        gate: of squeeze and excitation.
+    """
+
+    def __init__(
+        self,
+        size: InvertedSize,
+        activation: Activation,
+        squeeze_activation: Activation = relu,
+        gate: Activation = nn.Sigmoid,
+    ) -> None:
+        super().__init__()
+        wide = size.expanded
+        layers: list[nn.Module] = []
+        if wide != size.inputs:
+            layers.append(conv_norm(size.inputs, wide, activation=activation))
+        layers.append(
+            conv_norm(wide, wide, size.kernel, size.stride, groups=wide, activation=activation)
+        )
+        if size.squeezed:
+            layers.append(SqueezeExcite(wide, size.squeezed, squeeze_activation, gate))
+        layers.append(conv_norm(wide, size.outputs, activation=None))
+        self.main = nn.Sequential(*layers)
+        self.added = size.stride == 1 and size.inputs == size.outputs
+        self.drop = size.drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns what follows the block; x: (batch, channels, height, width)."""
+        if not self.added:
+            return self.main(x)
+        if not (self.drop and self.training):
+            return x + self.main(x)
+        kept = torch.empty(len(x), 1, 1, 1, device=x.device).bernoulli_(1.0 - self.drop)
+        return x + self.main(x) * kept.to(x.dtype).div_(1.0 - self.drop)
+
+
+class Mobile(nn.Module):
+    """Inverted residuals between a 3x3 and a classifier.
+
+    Args:
+        stem: channels of the 3x3.
+        blocks: all, in order.
+        head: channels of the last convolution.
+        activation: of both convolutions.
+        classifier: takes a vector of that many channels.
+    """
+
+    def __init__(
+        self,
+        stem: int,
+        blocks: Iterable[InvertedResidual],
+        head: tuple[int, int],
+        activation: Activation,
+        classifier: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            conv_norm(3, stem, 3, 2, activation=activation),
+            *blocks,
+            conv_norm(*head, activation=activation),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        )
+        self.classifier = classifier
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns scores (batch, classes); images: (batch, 3, height, width)."""
+        return self.classifier(self.features(images))
+
+
+def mobilenet_v2(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
+    """Returns MobileNet v2 (Sandler et al., 2018, arXiv 1801.04381) of width 1.
+
+    Args:
+        num_classes: that it tells apart.
+        dropout: share of numbers that are dropped before the last product.
+    """
+    active = partial(nn.ReLU6, inplace=True)
+    blocks: list[InvertedResidual] = []
+    inputs = 32
+    for factor, outputs, repeats, stride in _MOBILENET2:
+        for index in range(repeats):
+            size = InvertedSize(
+                inputs=inputs,
+                expanded=inputs * factor,
+                outputs=outputs,
+                stride=1 if index else stride,
+            )
+            blocks.append(InvertedResidual(size, active))
+            inputs = outputs
+    return Mobile(32, blocks, (320, 1280), active, _last(1280, num_classes, dropout))
+
+
+def mobilenet_v3_large(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
+    """Returns MobileNet v3 large (Howard et al., 2019, arXiv 1905.02244) of width 1.
+
+    Args:
+        num_classes: that it tells apart.
+        dropout: share of numbers that are dropped before the last product.
+    """
+    blocks: list[InvertedResidual] = []
+    inputs = 16
+    for kernel, expanded, outputs, squeezes, hard, stride in _MOBILENET3:
+        size = InvertedSize(
+            inputs=inputs,
+            expanded=expanded,
+            outputs=outputs,
+            kernel=kernel,
+            stride=stride,
+            squeezed=_rounded(expanded / 4) if squeezes else 0,
+        )
+        active = nn.Hardswish if hard else relu
+        blocks.append(InvertedResidual(size, active, gate=nn.Hardsigmoid))
+        inputs = outputs
+    classifier = nn.Sequential(
+        nn.Linear(960, 1280), nn.Hardswish(), *_last(1280, num_classes, dropout)
+    )
+    return Mobile(16, blocks, (160, 960), nn.Hardswish, classifier)
+
+
+def efficientnet(
+    number: int, *, wide_squeeze: bool = False, num_classes: int = 1000, drop: float = 0.2
+) -> Mobile:
+    """Returns EfficientNet (Tan and Le, 2019, arXiv 1905.11946).
+
+    Args:
+        number: 0 to 7, as of "B0".
+        wide_squeeze: squeeze and excitation is a quarter of a block's expanded channels, not of
+            its inputs ("widese" of DeepLearningExamples).
+        num_classes: that it tells apart.
+        drop: share of samples for which the last block is skipped; less before.
+    """
+    scale = SCALES[number]
+    blocks: list[InvertedResidual] = []
+    inputs = stem = _rounded(32 * scale.width)
+    total = sum(math.ceil(row[2] * scale.depth) for row in _EFFICIENTNET)
+    for factor, channels, repeats, stride, kernel in _EFFICIENTNET:
+        outputs = _rounded(channels * scale.width)
+        for index in range(math.ceil(repeats * scale.depth)):
+            size = InvertedSize(
+                inputs=inputs,
+                expanded=inputs * factor,
+                outputs=outputs,
+                kernel=kernel,
+                stride=1 if index else stride,
+                squeezed=(inputs * factor if wide_squeeze else inputs) // 4,
+                drop=drop * len(blocks) / total,
+            )
+            blocks.append(InvertedResidual(size, nn.SiLU, nn.SiLU))
+            inputs = outputs
+    head = _rounded(1280 * scale.width)
+    classifier = _last(head, num_classes, scale.dropout)
+    return Mobile(stem, blocks, (inputs, head), nn.SiLU, classifier)
+
+
+def _last(channels: int, num_classes: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(nn.Dropout(dropout), nn.Linear(channels, num_classes))
+
+
+def _rounded(channels: float) -> int:
+    """Returns the next multiple of 8 that is not less than nine tenths of channels."""
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest + 8 if nearest < 0.9 * channels else nearest

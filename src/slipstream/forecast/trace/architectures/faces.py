@@ -1,0 +1,203 @@
+"""Recognition of faces: IResNet, MobileFaceNet and the softmax with a margin above them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from slipstream.forecast.trace.architectures.convolutions import conv_norm
+
+_IRESNET_BLOCKS = {50: (3, 4, 14, 3), 100: (3, 13, 30, 3)}
+# Of each stage of MobileFaceNet: channels, expanded channels of its first block and of those
+# after it, and how many blocks come after.
+_MOBILE_STAGES = ((64, 128, 128, 4), (128, 256, 256, 6), (128, 512, 256, 2))
+
+
+class IResNet(nn.Module):
+    """Residual network of ArcFace (Deng et al., 2019, arXiv 1801.07698), "R100".
+
+    Blocks are norm, 3x3, norm, PReLU, 3x3, norm, and nothing follows their sum.
+
+    Args:
+        depth: layers that have weights: 50 or 100.
+        embedding: numbers that describe a face.
+        dropout: share of numbers that are dropped before the product.
+    """
+
+    def __init__(self, depth: int = 100, embedding: int = 512, dropout: float = 0.4) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [conv_norm(3, 64, 3, activation=partial(nn.PReLU, 64))]
+        inputs = 64
+        for stage, blocks in enumerate(_IRESNET_BLOCKS[depth]):
+            for index in range(blocks):
+                layers.append(_Block(inputs, 64 << stage, 1 if index else 2))
+                inputs = 64 << stage
+        self.features = nn.Sequential(*layers, nn.BatchNorm2d(inputs))
+        self.embed = nn.Sequential(
+            nn.Dropout(dropout),
+            nn.Flatten(),
+            nn.Linear(inputs * 7 * 7, embedding),
+            nn.BatchNorm1d(embedding),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns embeddings (batch, embedding); images: (batch, 3, 112, 112)."""
+        return self.embed(self.features(images))
+
+
+class MobileFaceNet(nn.Module):
+    """MobileFaceNet (Chen et al., 2018, arXiv 1804.07573), "Y1" of InsightFace.
+
+    Args:
+        embedding: numbers that describe a face.
+    """
+
+    def __init__(self, embedding: int = 128) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [_active(3, 64, 3, 2), _active(64, 64, 3, groups=64)]
+        inputs = 64
+        for outputs, first, others, repeats in _MOBILE_STAGES:
+            layers.append(_inverted(inputs, first, outputs, 2))
+            inputs = outputs
+            layers += [_Added(_inverted(inputs, others, inputs, 1)) for _ in range(repeats)]
+        self.features = nn.Sequential(
+            *layers,
+            _active(inputs, 512),
+            conv_norm(512, 512, 7, padding=0, groups=512, activation=None),
+        )
+        self.embed = nn.Sequential(
+            nn.Flatten(), nn.Linear(512, embedding, bias=False), nn.BatchNorm1d(embedding)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns embeddings (batch, embedding); images: (batch, 3, 112, 112)."""
+        return self.embed(self.features(images))
+
+
+class MarginSoftmax(nn.Module):
+    """Softmax of cosines between embeddings and the centres of classes, with an angular margin.
+
+    Args:
+        embedding: numbers that describe a face.
+        classes: people.
+        sampled: share of the centres that a step multiplies (Partial FC, arXiv 2010.05222).
+        margin: added to the angle to the own centre, radians.
+        scale: of cosines.
+    """
+
+    def __init__(
+        self,
+        embedding: int,
+        classes: int,
+        *,
+        sampled: float = 1.0,
+        margin: float = 0.5,
+        scale: float = 64.0,
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(classes, embedding))
+        self.kept = math.ceil(classes * sampled)
+        self.margin, self.scale = margin, scale
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Returns the mean loss.
+
+        Args:
+            embeddings: (batch, embedding).
+            labels: int64 (batch); below the number of centres that a step multiplies.
+        """
+        centres = self.weight
+        if self.kept < len(centres):
+            centres = centres.index_select(0, torch.randperm(len(centres))[: self.kept])
+        cosines = functional.linear(functional.normalize(embeddings), functional.normalize(centres))
+        own = labels.unsqueeze(1)
+        angle = torch.acos(cosines.gather(1, own).clamp(-1.0, 1.0))
+        scores = cosines.scatter(1, own, torch.cos(angle + self.margin))
+        return functional.cross_entropy(scores * self.scale, labels)
+
+
+class FaceTraining(nn.Module):
+    """What recognition of faces trains: a network and the centres of its classes.
+
+    Args:
+        network: makes embeddings.
+        head: compares them to centres.
+    """
+
+    def __init__(self, network: nn.Module, head: MarginSoftmax) -> None:
+        super().__init__()
+        self.network, self.head = network, head
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Returns the mean loss.
+
+        Args:
+            images: (batch, 3, 112, 112).
+            labels: int64 (batch).
+        """
+        return self.head(self.network(images), labels)
+
+
+def face_training(
+    network: Callable[[int], nn.Module],
+    *,
+    embedding: int,
+    classes: int = 85742,
+    sampled: float = 1.0,
+) -> FaceTraining:
+    """Returns a network with its head.
+
+    Args:
+        network: makes the network for a width of embeddings.
+        embedding: numbers that describe a face.
+        classes: people; MS1M-ArcFace ("emore") has 85742, Glint360k 360232.
+        sampled: share of the centres that a step multiplies.
+    """
+    return FaceTraining(network(embedding), MarginSoftmax(embedding, classes, sampled=sampled))
+
+
+class _Added(nn.Module):
+    def __init__(self, main: nn.Module) -> None:
+        super().__init__()
+        self.main = main
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.main(x)
+
+
+class _Block(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.main = nn.Sequential(
+            nn.BatchNorm2d(inputs),
+            conv_norm(inputs, outputs, 3, activation=partial(nn.PReLU, outputs)),
+            conv_norm(outputs, outputs, 3, stride, activation=None),
+        )
+        resize = stride > 1 or inputs != outputs
+        self.shortcut = (
+            conv_norm(inputs, outputs, 1, stride, activation=None) if resize else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.main(x) + self.shortcut(x)
+
+
+def _active(
+    inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
+    return conv_norm(
+        inputs, outputs, kernel, stride, groups=groups, activation=partial(nn.PReLU, outputs)
+    )
+
+
+def _inverted(inputs: int, expanded: int, outputs: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        _active(inputs, expanded),
+        _active(expanded, expanded, 3, stride, groups=expanded),
+        conv_norm(expanded, outputs, activation=None),
+    )

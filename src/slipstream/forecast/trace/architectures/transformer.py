@@ -1,0 +1,151 @@
+"""Transformers as they are trained: GPT, Llama, BERT."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerSize:
+    """Dimensions of a transformer.
+
+    Args:
+        hidden: width of a token.
+        layers: blocks.
+        heads: of attention.
+        key_value_heads: that share keys and values; 0: as many as heads.
+        inner: width inside of the feed-forward part; 0: four times hidden.
+        vocabulary: tokens that there are.
+        positions: most tokens of a sequence.
+        gated: the feed-forward part multiplies two products (SwiGLU).
+        fused: attention is one kernel; else scores are written to memory.
+        dropout: share of numbers that are dropped.
+        tied: embedding and output share their weights.
+    """
+
+    hidden: int
+    layers: int
+    heads: int
+    key_value_heads: int = 0
+    inner: int = 0
+    vocabulary: int = 51200
+    positions: int = 1024
+    gated: bool = False
+    fused: bool = True
+    dropout: float = 0.1
+    tied: bool = True
+
+    @property
+    def inner_width(self) -> int:
+        """Width inside of the feed-forward part."""
+        return self.inner or 4 * self.hidden
+
+
+class Attention(nn.Module):
+    """Causal or full attention of heads.
+
+    Args:
+        size: of the model.
+        causal: tokens see only those before them.
+    """
+
+    def __init__(self, size: TransformerSize, *, causal: bool) -> None:
+        super().__init__()
+        self.size, self.causal = size, causal
+        self.head = size.hidden // size.heads
+        self.shared = size.key_value_heads or size.heads
+        self.qkv = nn.Linear(size.hidden, (size.heads + 2 * self.shared) * self.head)
+        self.proj = nn.Linear(size.hidden, size.hidden)
+        self.drop = nn.Dropout(size.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns what each token gathers; x: (batch, tokens, hidden)."""
+        batch, tokens, _ = x.shape
+        parts = self.qkv(x).view(batch, tokens, -1, self.head).transpose(1, 2)
+        q, k, v = parts.split([self.size.heads, self.shared, self.shared], dim=1)
+        if self.size.fused:
+            mixed = functional.scaled_dot_product_attention(
+                q, k, v, is_causal=self.causal, enable_gqa=self.shared != self.size.heads
+            )
+        else:
+            scores = (q @ k.transpose(-1, -2)) / math.sqrt(self.head)
+            mixed = self.drop(scores.softmax(-1)) @ v
+        return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, -1))
+
+
+class FeedForward(nn.Module):
+    """Two products with a GELU between, or three with a gate.
+
+    Args:
+        size: of the model.
+    """
+
+    def __init__(self, size: TransformerSize) -> None:
+        super().__init__()
+        self.gated = size.gated
+        width = size.inner_width * (2 if size.gated else 1)
+        self.up = nn.Linear(size.hidden, width)
+        self.down = nn.Linear(size.inner_width, size.hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns what each token becomes; x: (batch, tokens, hidden)."""
+        inner = self.up(x)
+        if self.gated:
+            gate, value = inner.chunk(2, dim=-1)
+            return self.down(functional.silu(gate) * value)
+        return self.down(functional.gelu(inner))
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each after a norm and beside what was there.
+
+    Args:
+        size: of the model.
+        causal: tokens see only those before them.
+    """
+
+    def __init__(self, size: TransformerSize, *, causal: bool) -> None:
+        super().__init__()
+        norm = nn.RMSNorm if size.gated else nn.LayerNorm
+        self.norm1, self.norm2 = norm(size.hidden), norm(size.hidden)
+        self.attention = Attention(size, causal=causal)
+        self.mlp = FeedForward(size)
+        self.drop = nn.Dropout(size.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns the tokens after this block; x: (batch, tokens, hidden)."""
+        x = x + self.drop(self.attention(self.norm1(x)))
+        return x + self.drop(self.mlp(self.norm2(x)))
+
+
+class Decoder(nn.Module):
+    """GPT and Llama: predicts the next token of each.
+
+    Args:
+        size: of the model.
+    """
+
+    def __init__(self, size: TransformerSize) -> None:
+        super().__init__()
+        norm = nn.RMSNorm if size.gated else nn.LayerNorm
+        self.tokens = nn.Embedding(size.vocabulary, size.hidden)
+        self.places = None if size.gated else nn.Embedding(size.positions, size.hidden)
+        self.blocks = nn.ModuleList(Block(size, causal=True) for _ in range(size.layers))
+        self.norm = norm(size.hidden)
+        self.head = nn.Linear(size.hidden, size.vocabulary, bias=False)
+        if size.tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Returns the mean loss; tokens: int64 (batch, length)."""
+        x = self.tokens(tokens)
+        if self.places is not None:
+            x = x + self.places.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        scores = self.head(self.norm(x))
+        return functional.cross_entropy(scores.flatten(0, 1).float(), tokens.flatten())

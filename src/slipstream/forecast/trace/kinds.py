@@ -1,0 +1,120 @@
+"""What PyTorch's operators are to a forecast: their kind, and the products they consist of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from slipstream.forecast.workload import Kind, Product
+
+# A group with fewer channels than this keeps matrix units mostly idle.
+DEPTHWISE_CHANNELS = 8
+
+_NORMS = (
+    "batch_norm", "layer_norm", "group_norm", "rms_norm", "softmax", "nll_loss", "cross_entropy",
+)  # fmt: skip
+_GATHERS = ("embedding", "index_select", "gather", "index_put", "scatter", "index")
+
+
+def kind_of(name: str, products: Sequence[Product]) -> Kind:
+    """Returns the kind of an operator.
+
+    Args:
+        name: of ATen, without its overload.
+        products: that `products_of` found.
+    """
+    if "attention" in name:
+        return Kind.ATTENTION
+    if "convolution" in name:
+        narrow = all(min(p.k, p.n) < DEPTHWISE_CHANNELS * 9 and p.batch > 1 for p in products)
+        return Kind.DEPTHWISE if narrow and products else Kind.CONVOLUTION
+    if products:
+        return Kind.PRODUCT
+    if any(part in name for part in _NORMS):
+        return Kind.NORM
+    if name in _GATHERS or name.startswith("embedding"):
+        return Kind.GATHER
+    return Kind.MEMORY
+
+
+def products_of(name: str, args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
+    """Returns the products of matrices that an operator computes.
+
+    Args:
+        name: of ATen, without its overload.
+        args: of the call.
+        outputs: tensors that it returned.
+    """
+    find = _PRODUCTS.get(name)
+    return find(args, outputs) if find else ()
+
+
+def _mm(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
+    left, right = [tuple(x.shape) for x in args if hasattr(x, "shape") and x.dim() >= 2][-2:]
+    batch = left[0] if len(left) == 3 else 1
+    return (Product(batch, left[-2], right[-1], left[-1]),)
+
+
+def _convolution(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
+    source, weight, transposed, groups = args[0], args[1], args[6], args[8]
+    return (_conv_product(source, weight, outputs[0], transposed, groups),)
+
+
+def _convolution_backward(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
+    gradient, source, weight = args[0], args[1], args[2]
+    transposed, groups, mask = args[7], args[9], args[10]
+    forward = _conv_product(source, weight, gradient, transposed, groups)
+    for_input = Product(forward.batch, forward.m, forward.k, forward.n)
+    for_weight = Product(forward.batch, forward.n, forward.k, forward.m)
+    return tuple(
+        product for product, asked in zip((for_input, for_weight), mask, strict=False) if asked
+    )
+
+
+def _conv_product(source: Any, weight: Any, output: Any, transposed: bool, groups: int) -> Product:
+    """Returns the product that a convolution is over its windows."""
+    pixels = source if transposed else output
+    m = pixels.shape[0] * math.prod(pixels.shape[2:])
+    window = math.prod(weight.shape[2:])
+    if transposed:
+        return Product(groups, m, weight.shape[1] * window, source.shape[1] // groups)
+    return Product(groups, m, weight.shape[0] // groups, weight.shape[1] * window)
+
+
+def _attention(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
+    query, key, value = (tuple(x.shape) for x in args[:3])
+    heads = math.prod(query[:-2])
+    scores = Product(heads, query[-2], key[-2], query[-1])
+    return (scores, Product(heads, query[-2], value[-1], key[-2]))
+
+
+def _attention_backward(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
+    scores, sums = _attention(args[1:4], outputs)
+    # Scores once more, and two products for each of the two.
+    return (scores, *_both(scores), *_both(sums))
+
+
+def _both(product: Product) -> tuple[Product, Product]:
+    """Returns the products of a product's two gradients."""
+    return (
+        Product(product.batch, product.m, product.k, product.n),
+        Product(product.batch, product.k, product.n, product.m),
+    )
+
+
+_Finder = Callable[[Sequence[Any], Sequence[Any]], tuple[Product, ...]]
+_PRODUCTS: dict[str, _Finder] = {
+    "mm": _mm,
+    "addmm": _mm,
+    "bmm": _mm,
+    "baddbmm": _mm,
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_flash_attention_backward": _attention_backward,
+    "_scaled_dot_product_efficient_attention": _attention,
+    "_scaled_dot_product_efficient_attention_backward": _attention_backward,
+}

@@ -1,0 +1,99 @@
+"""One forward and backward pass of a module on fake tensors."""
+
+# PyTorch's hooks are not typed.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.module_tracker import ModuleTracker
+
+from slipstream.errors import UsageError
+from slipstream.forecast.trace.recorder import Recorder, tensors_in
+from slipstream.forecast.workload import Parameter, Phase, Workload
+
+
+def trace(
+    make: Callable[[], torch.nn.Module],
+    inputs: Callable[[], Sequence[Any]],
+    *,
+    name: str,
+    samples: int,
+    autocast: torch.dtype | None = None,
+) -> Workload:
+    """Runs a model forward and backward without memory or arithmetic, and returns what it did.
+
+    Blocks for some milliseconds per operator.
+
+    Args:
+        make: makes the module; its weights take no memory.
+        inputs: makes the arguments of one call.
+        name: of the model, for people.
+        samples: in those arguments.
+        autocast: dtype of mixed precision; None: as the module is.
+
+    Raises:
+        UsageError: no output of the model has a gradient.
+    """
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        module = make().train()
+        arguments = tuple(inputs())
+        modules = ModuleTracker()
+        recorder = Recorder(modules)
+        for tensor in (*module.parameters(), *module.buffers(), *tensors_in(arguments)):
+            recorder.value(tensor)
+        ready = _watch(module, recorder)
+        with modules, recorder, _precision(autocast):
+            _run(module, arguments, recorder, name)
+        operators = tuple(recorder.operators)
+        parameters = tuple(
+            Parameter(
+                name=key,
+                elements=parameter.numel(),
+                num_bytes=parameter.numel() * parameter.element_size(),
+                ready=ready.get(key, -1),
+            )
+            for key, parameter in module.named_parameters()
+        )
+        buffers = sum(x.numel() * x.element_size() for x in module.buffers())
+        return Workload(
+            name=name,
+            samples=samples,
+            operators=operators,
+            values=recorder.values(),
+            parameters=parameters,
+            buffer_bytes=buffers,
+        )
+
+
+def _run(
+    module: torch.nn.Module, arguments: tuple[Any, ...], recorder: Recorder, name: str
+) -> None:
+    """Runs the module and the gradients of the sum of all that it returns."""
+    outputs = [x for x in tensors_in(module(*arguments)) if x.requires_grad]
+    if not outputs:
+        raise UsageError(f"{name} returns nothing that has a gradient: a forecast is of training")
+    recorder.phase = Phase.BACKWARD
+    torch.autograd.backward(outputs, [torch.ones_like(x) for x in outputs])
+
+
+def _watch(module: torch.nn.Module, recorder: Recorder) -> dict[str, int]:
+    """Notes after which operator each gradient is whole; returns a dict that is filled then."""
+    ready: dict[str, int] = {}
+    for key, parameter in module.named_parameters():
+        if parameter.requires_grad:
+
+            def note(_: torch.Tensor, key: str = key) -> None:
+                ready[key] = len(recorder.operators) - 1
+
+            parameter.register_post_accumulate_grad_hook(note)
+    return ready
+
+
+def _precision(autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext() if autocast is None else torch.autocast("cpu", autocast)

@@ -1,0 +1,124 @@
+"""Writes down every operator that PyTorch dispatches, and the memory that comes and goes."""
+
+# PyTorch's modes of dispatch are not typed.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.module_tracker import ModuleTracker
+
+from slipstream.forecast.trace.kinds import kind_of, products_of
+from slipstream.forecast.workload import Operator, Phase, Value
+
+_BEFORE = -1
+_NEVER = -1
+
+
+class Recorder(TorchDispatchMode):
+    """A mode of dispatch in which a model runs once, on tensors without memory.
+
+    Args:
+        modules: says which module runs.
+
+    `phase` is that of the operators that run next.
+    """
+
+    def __init__(self, modules: ModuleTracker) -> None:
+        super().__init__()
+        self.phase = Phase.FORWARD
+        self.operators: list[Operator] = []
+        self._modules = modules
+        self._values: list[list[int]] = []
+        self._known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Runs an operator and writes it down, unless all it makes is views."""
+        result = func(*args, **(kwargs or {}))
+        inputs = tensors_in((args, kwargs))
+        outputs = tensors_in(result)
+        reads = tuple(dict.fromkeys(self.value(tensor) for tensor in inputs))
+        before = len(self._values)
+        writes = tuple(dict.fromkeys(self.value(tensor, len(self.operators)) for tensor in outputs))
+        fresh = any(index >= before for index in writes)
+        if fresh or func._schema.is_mutable:
+            self._write_down(func, args, (inputs, outputs), (reads, writes))
+        return result
+
+    def value(self, tensor: torch.Tensor, born: int = _BEFORE) -> int:
+        """Returns the index of the memory that a tensor is a view of.
+
+        Args:
+            tensor: any.
+            born: the operator that makes it, if it is new.
+        """
+        storage = tensor.untyped_storage()
+        known = self._known.get(storage)
+        if known is not None:
+            return known
+        index = len(self._values)
+        self._values.append([storage.nbytes(), born, _NEVER])
+        self._known[storage] = index
+        weakref.finalize(storage, self._free, index)
+        return index
+
+    def values(self) -> tuple[Value, ...]:
+        """Returns all memory that was seen, with when it was made and freed."""
+        return tuple(Value(*value) for value in self._values)
+
+    def _free(self, index: int) -> None:
+        self._values[index][2] = len(self.operators)
+
+    def _write_down(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        tensors: tuple[list[torch.Tensor], list[torch.Tensor]],
+        values: tuple[tuple[int, ...], tuple[int, ...]],
+    ) -> None:
+        inputs, outputs = tensors
+        name = func._schema.name.split("::")[-1]
+        products = products_of(name, args, outputs)
+        self.operators.append(
+            Operator(
+                name=name,
+                module=max(self._modules.parents - {"Global"}, key=len, default=""),
+                phase=self.phase,
+                kind=kind_of(name, products),
+                products=products,
+                reads=values[0],
+                writes=values[1],
+                bytes_moved=float(_touched(name, inputs, outputs)),
+                dtype=str(outputs[0].dtype).removeprefix("torch.") if outputs else "float32",
+            )
+        )
+
+
+def _touched(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
+    """Returns the bytes that an operator reads and writes."""
+    if name in ("embedding", "index", "index_select", "gather"):
+        return 2 * sum(map(_nbytes, outputs))
+    return sum(map(_nbytes, inputs)) + sum(map(_nbytes, outputs))
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    """Returns the bytes of a tensor's elements, which are fewer where it is expanded."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Returns the tensors in nested lists, tuples and dictionaries."""
+    flatten: Callable[[Any], list[Any]] = pytree.tree_leaves
+    return [leaf for leaf in flatten(tree) if isinstance(leaf, torch.Tensor)]

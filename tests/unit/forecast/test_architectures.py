@@ -1,0 +1,253 @@
+"""Architectures have the parameters and the arithmetic of the published ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from slipstream.errors import UsageError
+from slipstream.forecast.trace import trace
+from slipstream.forecast.trace.architectures.efficient import SCALES
+from slipstream.forecast.trace.architectures.names import TABLE, Architecture, find
+from slipstream.forecast.workload import Phase, Workload
+
+TORCHVISION = "pytorch.org/vision, num_params and GFLOPS of the weights"
+TIMM = "timm, results/results-imagenet.csv"
+HUGGING = "transformers, num_parameters() of the module"
+NVIDIA = "DeepLearningExamples, what its script prints"
+FOUNDRY = "llm-foundry, scripts/train/benchmarking/README.md"
+LLAMA = "huggingface.co, safetensors of the checkpoint"
+SUM = "sum of the dimensions that the source gives"
+
+PARAMETERS = [
+    ("alexnet", 61_100_840, TORCHVISION),
+    ("vgg11", 132_863_336, TORCHVISION),
+    ("vgg16", 138_357_544, TORCHVISION),
+    ("vgg19", 143_667_240, TORCHVISION),
+    ("vgg19-22k", 229e6, "Zhang et al., 2017, Poseidon, table 3"),
+    ("googlenet", 6_624_904, TORCHVISION),
+    ("inception-v3", 23_834_568, TIMM),
+    ("resnet18", 11_689_512, TORCHVISION),
+    ("resnet34", 21_797_672, TORCHVISION),
+    ("resnet50", 25_557_032, TORCHVISION),
+    ("resnet50-v1", 25_557_032, TORCHVISION),
+    ("resnet101", 44_549_160, TORCHVISION),
+    ("resnet152", 60_192_808, TORCHVISION),
+    ("resnet26d", 16.01e6, TIMM),
+    ("resnext101-32x4d", 44.18e6, TIMM),
+    ("se-resnext101-32x4d", 48.96e6, TIMM),
+    ("mobilenet-v2", 3_504_872, TORCHVISION),
+    ("mobilenet-v3-large", 5_483_032, TORCHVISION),
+    ("efficientnet-b0", 5_288_548, TORCHVISION),
+    ("efficientnet-b1", 7_794_184, TORCHVISION),
+    ("efficientnet-b2", 9_109_994, TORCHVISION),
+    ("efficientnet-b3", 12_233_232, TORCHVISION),
+    ("efficientnet-b4", 19_341_616, TORCHVISION),
+    ("efficientnet-b5", 30_389_784, TORCHVISION),
+    ("efficientnet-b6", 43_040_704, TORCHVISION),
+    ("efficientnet-b7", 66_347_960, TORCHVISION),
+    ("vit-tiny-16", 5.717e6, TIMM),
+    ("vit-small-16", 22.05e6, TIMM),
+    ("vit-base-16", 86_567_656, TORCHVISION),
+    ("vit-base-32", 88_224_232, TORCHVISION),
+    ("vit-large-16", 304_326_632, TORCHVISION),
+    ("vit-large-32", 306_535_400, TORCHVISION),
+    ("bert-base-seq128", 110_106_428, HUGGING),
+    ("bert-large-seq512", 336_226_108, HUGGING),
+    ("bert-base-squad", 108_893_186, HUGGING),
+    ("transformer-big", 210_874_368, SUM),
+    ("transformer-xl-base", 191_950_298, SUM),
+    ("ncf", 31_832_577, NVIDIA),
+    ("gpt2", 124_439_808, HUGGING),
+    ("gpt2-medium", 354_823_168, HUGGING),
+    ("gpt2-large", 774_030_080, HUGGING),
+    ("gpt2-xl", 1_557_611_200, HUGGING),
+    ("gpt3-125m", 125e6, "arXiv 2005.14165, table D.1"),
+    ("gpt3-350m", 356e6, "arXiv 2005.14165, table D.1"),
+    ("gpt3-760m", 760e6, "arXiv 2005.14165, table D.1"),
+    ("gpt3-1.3b", 1320e6, "arXiv 2005.14165, table D.1"),
+    ("gpt3-2.7b", 2650e6, "arXiv 2005.14165, table D.1"),
+    ("gpt3-6.7b", 6660e6, "arXiv 2005.14165, table D.1"),
+    ("gpt3-13b", 12850e6, "arXiv 2005.14165, table D.1"),
+    ("gpt3-175b", 174_600e6, "arXiv 2005.14165, table D.1"),
+    ("llama2-7b", 6_738_415_616, LLAMA),
+    ("llama2-13b", 13_015_864_320, LLAMA),
+    ("llama2-70b", 68_976_648_192, LLAMA),
+    ("llama3-8b", 8_030_261_248, LLAMA),
+    ("llama3-70b", 70_553_706_496, LLAMA),
+    ("llama3-405b", 405_853_388_800, LLAMA),
+    ("mpt-125m", 125_311_488, FOUNDRY),
+    ("mpt-350m", 355_985_408, FOUNDRY),
+    ("mpt-760m", 760_470_528, FOUNDRY),
+    ("mpt-1b", 1_315_950_592, FOUNDRY),
+    ("mpt-3b", 2_651_837_440, FOUNDRY),
+    ("mpt-7b", 6_658_859_008, FOUNDRY),
+    ("mpt-13b", 12_853_954_560, FOUNDRY),
+    ("mpt-30b", 29_975_214_080, FOUNDRY),
+    ("mpt-70b", 64_862_437_376, FOUNDRY),
+]
+
+# Multiplications with additions of a forward pass of one sample.
+FLOPS = [
+    ("alexnet", 0.71e9, TORCHVISION),
+    ("vgg16", 15.47e9, TORCHVISION),
+    ("googlenet", 1.50e9, TORCHVISION),
+    ("inception-v3", 5.71e9, TORCHVISION),
+    ("resnet18", 1.81e9, TORCHVISION),
+    ("resnet50", 4.09e9, TORCHVISION),
+    ("resnet50-v1", 3.86e9, "arXiv 1512.03385, table 1: 3.8e9"),
+    ("resnext101-32x4d", 8.01e9, TIMM),
+    ("mobilenet-v2", 0.300e9, "arXiv 1801.04381, table 4"),
+    ("mobilenet-v3-large", 0.217e9, TORCHVISION),
+    ("efficientnet-b0", 0.386e9, TORCHVISION),
+    ("efficientnet-b4", 4.39e9, TORCHVISION),
+    ("vit-base-16", 17.56e9, TORCHVISION),
+    ("bert-base-seq128", 11.17e9 + 20 * 24.03e6, "arXiv 1909.10351: 22.5e9 / 2, and the heads"),
+]
+
+
+def parameters(architecture: Architecture, **changes: object) -> int:
+    """Returns how many numbers a module trains; it has no memory."""
+    with torch.device("meta"):
+        module = architecture.make(**changes)
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def traced(name: str, batch: int = 1, **changes: object) -> Workload:
+    """Returns the workload of a batch."""
+    architecture = find(name)
+    return trace(
+        lambda: architecture.make(**changes),
+        lambda: architecture.inputs(batch),
+        name=name,
+        samples=batch,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "source"), PARAMETERS, ids=[row[0] for row in PARAMETERS]
+)
+def test_parameters_are_as_published(name: str, published: float, source: str) -> None:
+    assert parameters(find(name)) == pytest.approx(published, rel=5e-3), source
+
+
+@pytest.mark.parametrize(("name", "published", "source"), FLOPS, ids=[row[0] for row in FLOPS])
+def test_forward_flops_are_as_published(name: str, published: float, source: str) -> None:
+    # Batch norms of one vector have no variance: two samples.
+    forward = traced(name, 2).flops(Phase.FORWARD)
+    assert forward / 2 / 2 == pytest.approx(published, rel=1e-2), source
+
+
+@pytest.mark.parametrize(
+    ("length", "published"), [(512, 124_131_840), (8192, 130_030_080), (32768, 148_904_448)]
+)
+def test_positions_of_mpt_follow_the_sequence(length: int, published: int) -> None:
+    assert parameters(find("mpt-125m"), positions=length) == published
+
+
+def test_faces_have_published_networks_and_a_centre_per_person() -> None:
+    assert parameters(find("r100"), classes=0) == pytest.approx(65.15e6, rel=5e-3)
+    assert parameters(find("y1"), classes=0) == pytest.approx(0.99e6, rel=2e-2)
+    more = parameters(find("r100"), classes=1000) - parameters(find("r100"), classes=0)
+    assert more == 1000 * 512
+
+
+def test_partial_fc_multiplies_a_share_of_the_centres() -> None:
+    whole = traced("y1", 2, classes=100_000).flops(Phase.FORWARD)
+    tenth = traced("y1", 2, classes=100_000, sampled=0.1).flops(Phase.FORWARD)
+    assert whole - tenth == 2 * 2 * 128 * 90_000
+
+
+def test_wide_squeeze_has_more_parameters_and_hardly_more_flops() -> None:
+    plain, wide = traced("efficientnet-b0", 2), traced("efficientnet-widese-b0", 2)
+    assert wide.num_parameters > 1.4 * plain.num_parameters
+    ratio = wide.flops(Phase.FORWARD) / plain.flops(Phase.FORWARD)
+    assert 1.0 < ratio < 1.02
+
+
+def test_ssd_reads_8732_boxes() -> None:
+    architecture = find("SSD300")
+    with torch.device("meta"):
+        places, scores = architecture.make()(*architecture.inputs(2))
+    assert places.shape == (2, 4, 8732)
+    assert scores.shape == (2, 81, 8732)
+
+
+def test_tables_of_dlrm_take_the_published_memory() -> None:
+    assert parameters(find("dlrm-small")) * 4 == pytest.approx(15.6 * 2**30, rel=1e-2)
+    assert parameters(find("dlrm-large")) * 4 == pytest.approx(85 * 2**30, rel=1e-2)
+
+
+def test_wide_deep_has_as_many_rows_and_layers_as_asked() -> None:
+    few = parameters(find("wide-deep"), vocabulary=100, layers=2)
+    assert few == 100 * 17 + (429 + 1) * 1024 + 1025 * 1024 + 1025
+
+
+def test_attention_of_transformer_xl_sees_its_memory() -> None:
+    workload = traced("transformer-xl-base", 1)
+    scores = [
+        product
+        for operator in workload.operators
+        if operator.phase is Phase.FORWARD and operator.module.endswith("blocks.0")
+        for product in operator.products
+        if product.batch == 8
+    ]
+    assert [(p.m, p.n, p.k) for p in scores] == [
+        (192, 384, 64),
+        (192, 384, 64),
+        (192, 64, 384),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("ssd300", {}),
+        ("se-resnext101-32x4d", {}),
+        ("resnet26d", {}),
+        ("face-r50", {"classes": 1000}),
+        ("vit-tiny-32", {}),
+        ("bert-base-squad", {}),
+        ("transformer-big", {}),
+        ("dlrm-small", {}),
+        ("wide-deep", {}),
+        ("ncf", {}),
+        ("gpt3-350m", {"layers": 2}),
+        ("llama3-70b", {"layers": 2}),
+        ("mpt-760m", {"layers": 2}),
+    ],
+)
+def test_every_weight_gets_a_gradient(name: str, changes: dict[str, object]) -> None:
+    batch = 64 if find(name).samples_are == "token" else 2
+    workload = traced(name, batch, **changes)
+    assert [p.name for p in workload.parameters if p.ready < 0] == []
+    ratio = workload.flops(Phase.BACKWARD) / workload.flops(Phase.FORWARD)
+    assert 1.5 < ratio < 2.6
+
+
+@pytest.mark.parametrize("text", ["ResNet-50", "resnet_50", "RESNET 50", "resnet50-v1.5"])
+def test_names_are_found_whatever_their_spelling(text: str) -> None:
+    assert find(text).name == "resnet50"
+
+
+def test_every_name_and_alias_leads_to_its_architecture() -> None:
+    for architecture in TABLE.values():
+        for name in (architecture.name, *architecture.aliases):
+            assert find(name) is architecture
+
+
+def test_native_sizes_of_efficientnet() -> None:
+    for number, scale in enumerate(SCALES):
+        with torch.device("meta"):
+            (images,) = find(f"efficientnet-b{number}").inputs(1)
+        assert images.shape == (1, 3, scale.side, scale.side)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"'resnet51'; the nearest are: .*resnet50"):
+        find("resnet51")
+
+
+def test_a_name_like_no_other_is_answered_with_all() -> None:
+    with pytest.raises(UsageError, match=r"alexnet, .*, ncf$"):
+        find("???")

@@ -1,0 +1,117 @@
+"""Devices, links and prices are read, checked and extended."""
+
+from pathlib import Path
+
+import pytest
+
+from slipstream.errors import ConfigError, UsageError
+from slipstream.forecast.hardware import load
+
+DEVICE = """
+[[device]]
+name = "{name}"
+kind = "gpu"
+memory_gib = {memory}
+memory_gb_per_s = 100.0
+processors = 4
+cache_mib = 1.0
+tflops = {{ float32 = 1.0 }}
+device_link = "{link}"
+host_link = "pcie4"
+year = 2026
+source = "measured"
+"""
+
+
+def _folder(path: Path, text: str) -> Path:
+    (path / "own.toml").write_text(text)
+    return path
+
+
+def test_the_devices_of_published_measurements_are_known():
+    hardware = load()
+    for text in ("K80", "p100", "V100", "t4", "a10", "a100", "A100-40GB", "l4", "L40S", "h100"):
+        assert hardware.device(text).tflops["float32"] > 1
+    assert hardware.device("a100") is hardware.devices["A100-80GB"]
+    assert hardware.device("b200").memory_gb_per_s > hardware.device("h200").memory_gb_per_s
+
+
+def test_peaks_are_dense():
+    # Sparse figures, twice as high, are what data sheets print in large type.
+    peaks = {"A100-80GB": 312, "H100": 989, "L4": 121, "L40S": 362, "B200": 2250}
+    for name, tflops in peaks.items():
+        assert load().device(name).tflops["bfloat16"] == pytest.approx(tflops, rel=0.02)
+
+
+def test_every_name_that_is_used_is_there_and_every_row_has_a_source():
+    hardware = load()
+    for device in hardware.devices.values():
+        assert hardware.link(device.device_link).kind in ("device", "host")
+    rows = [*hardware.devices.values(), *hardware.links.values(), *hardware.flow_caps]
+    assert all(row.source.startswith("http") for row in [*rows, *hardware.offers])
+    assert len({offer.cloud for offer in hardware.offers}) >= 4
+
+
+def test_no_two_devices_share_an_alias():
+    names = [
+        name
+        for device in load().devices.values()
+        for name in {device.name.lower(), *device.aliases}
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_a_users_file_adds_and_replaces(tmp_path: Path):
+    text = DEVICE.format(name="mine", memory=3, link="pcie4")
+    text += DEVICE.format(name="T4", memory=17, link="pcie4")
+    hardware = load(_folder(tmp_path, text))
+    assert hardware.device("MINE").memory_gib == 3
+    assert hardware.device("T4").memory_gib == 17
+    assert load().device("T4").memory_gib == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DEVICE.format(name="x", memory=-1, link="pcie4"), "device.0.memory_gib is -1: .*greater"),
+        (
+            DEVICE.format(name="x", memory=1, link="nvlink7"),
+            "device x: no link .*'nvlink7'; near: ",
+        ),
+        (DEVICE.format(name="x", memory=1, link="pcie4") + "colour = 1\n", "colour is 1"),
+        ("[[devices]]\n", "devices is .*Extra"),
+        ("device = [", "own.toml cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, message: str):
+    with pytest.raises(ConfigError, match=message):
+        load(_folder(tmp_path, text))
+
+
+def test_a_wrong_price_is_named(tmp_path: Path):
+    offer = """
+[[offer]]
+cloud = "mine"
+instance = "x"
+region = "here"
+device = "{device}"
+count = 1
+dollars_per_hour = 1
+market = "spot"
+date = "{date}"
+source = "me"
+"""
+    with pytest.raises(ConfigError, match=r"offer mine x: no device is called 'T5'; near: .*T4"):
+        load(_folder(tmp_path, offer.format(device="T5", date="2026-11")))
+    with pytest.raises(ConfigError, match=r"offer.0.date is '2026-13'"):
+        load(_folder(tmp_path, offer.format(device="T4", date="2026-13")))
+
+
+def test_an_unknown_device_is_named_with_those_near():
+    with pytest.raises(UsageError, match=r"no device is called 'a1000'; near: .*a100"):
+        load().device("a1000")
+
+
+def test_a_folder_without_tables_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"has no \.toml files"):
+        load(tmp_path)
