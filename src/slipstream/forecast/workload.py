@@ -39,12 +39,16 @@ class Product:
         m: rows: samples, tokens or pixels.
         n: columns: outputs.
         k: what is summed over.
+        window: pixels under the window of a convolution of stride 1, 9 for 3x3; else 1.
+        fill: share of it that a fused kernel computes, 0.5 where tokens see those before them.
     """
 
     batch: int
     m: int
     n: int
     k: int
+    window: int = 1
+    fill: float = 1.0
 
     @property
     def flops(self) -> float:
@@ -108,12 +112,14 @@ class Parameter:
         elements: numbers in it.
         num_bytes: of them.
         ready: index of the operator after which its gradient is whole; -1: has none.
+        value: that holds it; -1: not known.
     """
 
     name: str
     elements: int
     num_bytes: int
     ready: int
+    value: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from slipstream.forecast.workload import Kind, Product
@@ -58,48 +59,62 @@ def _mm(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
 
 def _convolution(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
     source, weight, transposed, groups = args[0], args[1], args[6], args[8]
-    return (_conv_product(source, weight, outputs[0], transposed, groups),)
+    window = _window(weight, args[3])
+    return (_conv_product(source, weight, outputs[0], transposed, groups, window),)
 
 
 def _convolution_backward(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
     gradient, source, weight = args[0], args[1], args[2]
     transposed, groups, mask = args[7], args[9], args[10]
-    forward = _conv_product(source, weight, gradient, transposed, groups)
-    for_input = Product(forward.batch, forward.m, forward.k, forward.n)
-    for_weight = Product(forward.batch, forward.n, forward.k, forward.m)
+    window = _window(weight, args[4])
+    forward = _conv_product(source, weight, gradient, transposed, groups, window)
+    for_input, for_weight = _both(forward)
     return tuple(
         product for product, asked in zip((for_input, for_weight), mask, strict=False) if asked
     )
 
 
-def _conv_product(source: Any, weight: Any, output: Any, transposed: bool, groups: int) -> Product:
+def _window(weight: Any, stride: Sequence[int]) -> int:
+    """Returns the pixels under a window, or 1 where strides skip some."""
+    return math.prod(weight.shape[2:]) if all(step == 1 for step in stride) else 1
+
+
+def _conv_product(
+    source: Any, weight: Any, output: Any, transposed: bool, groups: int, window: int
+) -> Product:
     """Returns the product that a convolution is over its windows."""
     pixels = source if transposed else output
     m = pixels.shape[0] * math.prod(pixels.shape[2:])
-    window = math.prod(weight.shape[2:])
+    taps = math.prod(weight.shape[2:])
     if transposed:
-        return Product(groups, m, weight.shape[1] * window, source.shape[1] // groups)
-    return Product(groups, m, weight.shape[0] // groups, weight.shape[1] * window)
+        return Product(groups, m, weight.shape[1] * taps, source.shape[1] // groups)
+    return Product(groups, m, weight.shape[0] // groups, weight.shape[1] * taps, window)
 
 
 def _attention(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
-    query, key, value = (tuple(x.shape) for x in args[:3])
-    heads = math.prod(query[:-2])
-    scores = Product(heads, query[-2], key[-2], query[-1])
-    return (scores, Product(heads, query[-2], value[-1], key[-2]))
+    causal = any(flag is True for flag in args[3:6])
+    return _attention_of(args[:3], 0.5 if causal else 1.0)
 
 
 def _attention_backward(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
-    scores, sums = _attention(args[1:4], outputs)
+    causal = any(flag is True for flag in args[6:])
+    scores, sums = _attention_of(args[1:4], 0.5 if causal else 1.0)
     # Scores once more, and two products for each of the two.
     return (scores, *_both(scores), *_both(sums))
+
+
+def _attention_of(tensors: Sequence[Any], fill: float) -> tuple[Product, Product]:
+    query, key, value = (tuple(x.shape) for x in tensors)
+    heads = math.prod(query[:-2])
+    scores = Product(heads, query[-2], key[-2], query[-1], 1, fill)
+    return scores, Product(heads, query[-2], value[-1], key[-2], 1, fill)
 
 
 def _both(product: Product) -> tuple[Product, Product]:
     """Returns the products of a product's two gradients."""
     return (
-        Product(product.batch, product.m, product.k, product.n),
-        Product(product.batch, product.k, product.n, product.m),
+        replace(product, n=product.k, k=product.n),
+        replace(product, m=product.n, n=product.k, k=product.m),
     )
 
 

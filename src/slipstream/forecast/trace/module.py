@@ -57,6 +57,7 @@ def trace(
                 elements=parameter.numel(),
                 num_bytes=parameter.numel() * parameter.element_size(),
                 ready=ready.get(key, -1),
+                value=recorder.value(parameter),
             )
             for key, parameter in module.named_parameters()
         )

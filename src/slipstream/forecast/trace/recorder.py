@@ -36,6 +36,7 @@ class Recorder(TorchDispatchMode):
         self.operators: list[Operator] = []
         self._modules = modules
         self._values: list[list[int]] = []
+        self._masks: set[int] = set()
         self._known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def __torch_dispatch__(
@@ -53,9 +54,23 @@ class Recorder(TorchDispatchMode):
         before = len(self._values)
         writes = tuple(dict.fromkeys(self.value(tensor, len(self.operators)) for tensor in outputs))
         fresh = any(index >= before for index in writes)
-        if fresh or func._schema.is_mutable:
+        if (fresh or func._schema.is_mutable) and not self._drops(func, inputs, reads):
             self._write_down(func, args, (inputs, outputs), (reads, writes))
         return result
+
+    def _drops(self, func: Any, inputs: list[torch.Tensor], reads: tuple[int, ...]) -> bool:
+        """Says whether an operator makes the mask of a dropout, which is part of what reads it.
+
+        Devices have one kernel for it, whose mask has a byte per number; here it is four operators.
+        """
+        name = func._schema.name.split("::")[-1]
+        if name == "bernoulli_":
+            self._masks.add(reads[0])
+            self._values[reads[0]][0] = inputs[0].numel()
+            if self.operators and self.operators[-1].writes == (reads[0],):
+                self.operators.pop()
+            return True
+        return name == "div_" and reads[0] in self._masks
 
     def value(self, tensor: torch.Tensor, born: int = _BEFORE) -> int:
         """Returns the index of the memory that a tensor is a view of.
@@ -91,6 +106,12 @@ class Recorder(TorchDispatchMode):
         inputs, outputs = tensors
         name = func._schema.name.split("::")[-1]
         products = products_of(name, args, outputs)
+        moved = _touched(name, inputs, outputs)
+        if name == "mul" and not self._masks.isdisjoint(values[0]):
+            name = "dropout"
+            moved = outputs[0].numel() * (2 * outputs[0].element_size() + 1)
+            if self.phase is Phase.FORWARD:
+                values = (values[0][:1], (*values[1], values[0][1]))
         self.operators.append(
             Operator(
                 name=name,
@@ -100,7 +121,7 @@ class Recorder(TorchDispatchMode):
                 products=products,
                 reads=values[0],
                 writes=values[1],
-                bytes_moved=float(_touched(name, inputs, outputs)),
+                bytes_moved=float(moved),
                 dtype=str(outputs[0].dtype).removeprefix("torch.") if outputs else "float32",
             )
         )

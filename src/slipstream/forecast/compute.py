@@ -1,0 +1,187 @@
+"""Seconds that operators take on a device: a roofline with few fitted shares.
+
+A product of matrices reaches a share of the device's peak that falls where tiles leave processors
+idle (the last wave) and where its sum is short; all other operators move bytes. What the shares are
+was fitted on published measurements (`slipstream.forecast.validate`).
+
+Source: Williams, Waterman, Patterson 2009, "Roofline", doi 10.1145/1498765.1498785; NVIDIA, "Matrix
+multiplication background user's guide" for tiles and waves; Lavin, Gray 2016, arXiv 1509.09308, for
+the multiplications that Winograd's convolutions save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from slipstream.forecast.hardware import Device
+from slipstream.forecast.workload import Kind, Operator, Phase
+
+Seconds = npt.NDArray[np.float64]
+
+# Rows and columns of a product that one processor computes at a time.
+TILE = 128
+# Sums longer than this are cut where there are fewer tiles than processors.
+SPLIT = 1024
+# Norms read what they norm once more, to find its mean.
+_PASSES = {Kind.NORM: 1.5}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Shares of a device's peaks that kernels reach, of one kind of software.
+
+    Args:
+        matrix: of the peak of matrix units in 16 bit, 0 to 1.
+        tf32: of that in TF32.
+        vector: of the peak of vector units in fp32.
+        memory: of the memory's rate.
+        half_sum: length of a sum at which a product reaches half of its share.
+        gap_us: between two kernels.
+        winograd: FLOPs saved, as a factor, by 3x3 convolutions of stride 1 in fp32.
+        depthwise: share of `memory` that convolutions of few channels reach.
+        gather: share of `memory` that rows of embeddings reach.
+    """
+
+    matrix: float = 0.61
+    tf32: float = 0.41
+    vector: float = 0.73
+    memory: float = 0.80
+    half_sum: float = 150.0
+    gap_us: float = 5.0
+    winograd: float = 1.8
+    depthwise: float = 0.12
+    gather: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What a framework adds to its kernels.
+
+    Args:
+        name: of the framework, as in tables.
+        forward_us: of the host, per operator of the forward pass.
+        backward_us: of the host, per operator of the backward pass.
+        step_ms: of the host, per step.
+        memory: seconds of operators that only move bytes, as a factor: below 1 where they are fused.
+        compute: seconds of products, as a factor.
+        flash: attention is one kernel that keeps no scores.
+        overlap: share of communication that runs beside the backward pass, 0 to 1.
+    """
+
+    name: str = "pytorch"
+    forward_us: float = 20.0
+    backward_us: float = 15.0
+    step_ms: float = 1.0
+    memory: float = 1.0
+    compute: float = 1.0
+    flash: bool = True
+    overlap: float = 0.9
+
+
+class Work:
+    """Operators as columns, so that thousands are costed at once.
+
+    Args:
+        operators: of a device, in order.
+    """
+
+    def __init__(self, operators: Sequence[Operator]) -> None:
+        self.operators = operators
+        self.bytes = np.array([op.bytes_moved * _PASSES.get(op.kind, 1.0) for op in operators])
+        kinds = [op.kind for op in operators]
+        self.depthwise = np.array([kind is Kind.DEPTHWISE for kind in kinds])
+        self.gather = np.array([kind is Kind.GATHER for kind in kinds])
+        self.backward = np.array([op.phase is Phase.BACKWARD for op in operators])
+        rows = [
+            (index, p.batch, p.m, p.n, p.k, p.window, p.fill, op.dtype)
+            for index, op in enumerate(operators)
+            if op.kind is not Kind.DEPTHWISE
+            for p in op.products
+        ]
+        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 8
+        self.owner = np.array(columns[0], dtype=np.int64)
+        self.batch, self.m, self.n, self.k, self.window, self.fill = (
+            np.array(column, dtype=np.float64) for column in columns[1:7]
+        )
+        self.dtypes = np.array(columns[7], dtype=np.str_)
+
+    def seconds(self, device: Device, rates: Rates, runtime: Runtime, precision: str) -> Seconds:
+        """Returns the seconds that each operator takes on a device.
+
+        Args:
+            device: with its peaks.
+            rates: that are reached.
+            runtime: of the framework.
+            precision: that replaces "float32" of products, as "tf32" where that is on.
+        """
+        moved = self.bytes / (device.memory_gb_per_s * 1e9 * rates.memory)
+        moved = np.where(self.depthwise, moved / rates.depthwise, moved)
+        moved = np.where(self.gather, moved / rates.gather, moved)
+        products = np.zeros(len(self.operators))
+        np.add.at(products, self.owner, self._products(device, rates, precision))
+        factor = np.where(products > moved, runtime.compute, runtime.memory)
+        return np.maximum(products, moved) * factor + rates.gap_us * 1e-6
+
+    def _products(self, device: Device, rates: Rates, precision: str) -> Seconds:
+        flops = 2 * self.batch * self.m * self.n * self.k * self.fill
+        peaks, saved = _peaks(self.dtypes, device, rates, precision)
+        flops = np.where((self.window > 1) & saved, flops / rates.winograd, flops)
+        # Long sums are cut where there are few tiles: weight gradients.
+        tiles = np.ceil(self.m / TILE) * np.ceil(self.n / TILE) * self.batch
+        waves = tiles * np.maximum(1.0, np.floor(self.k / SPLIT)) / device.processors
+        full = np.where(waves < 4, waves / np.ceil(waves), 1.0)
+        edges = self.m / (np.ceil(self.m / 32) * 32) * self.n / (np.ceil(self.n / 32) * 32)
+        share = full * edges * self.k / (self.k + rates.half_sum)
+        return flops / (peaks * np.maximum(share, 1e-3))
+
+
+def _peaks(
+    dtypes: npt.NDArray[np.str_], device: Device, rates: Rates, precision: str
+) -> tuple[Seconds, npt.NDArray[np.bool_]]:
+    """FLOP/s that each product may reach, and whether it may take Winograd's algorithm."""
+    peaks = np.empty(len(dtypes))
+    saved = np.zeros(len(dtypes), dtype=np.bool_)
+    for dtype in set(dtypes.tolist()):
+        name = precision if dtype == "float32" else dtype
+        rate, vector = peak(device, name, rates)
+        peaks[dtypes == dtype] = rate
+        saved[dtypes == dtype] = vector
+    return peaks, saved
+
+
+def peak(device: Device, dtype: str, rates: Rates) -> tuple[float, bool]:
+    """Returns the FLOP/s that long products reach, and whether vector units compute them.
+
+    Args:
+        device: with its peaks; a dtype that it has not is computed in float32.
+        dtype: "float32", "tf32", "float16", "bfloat16" or "float8".
+        rates: that are reached.
+    """
+    known = device.tflops.get(dtype)
+    vector = device.tflops["float32"]
+    if known is None or dtype == "float32" or known < 3 * vector:
+        return (known or vector) * 1e12 * rates.vector, True
+    return known * 1e12 * (rates.tf32 if dtype == "tf32" else rates.matrix), False
+
+
+def elapsed(
+    work: Work, seconds: Seconds, host: Mapping[Phase, float], start: float = 0.0
+) -> Seconds:
+    """Returns when each operator ends on a device that a host feeds: it starts when it was issued
+    and the one before has ended.
+
+    Args:
+        work: that runs.
+        seconds: of each operator on the device.
+        host: seconds to issue an operator of a phase.
+        start: when the host begins.
+    """
+    issue = np.where(work.backward, host[Phase.BACKWARD], host[Phase.FORWARD])
+    issued = start + np.cumsum(issue)
+    before = np.cumsum(seconds) - seconds
+    return np.maximum.accumulate(issued - before) + before + seconds
