@@ -1,57 +1,163 @@
-"""Attention without a fused kernel: scores are written to memory and read again."""
+"""Attention without a fused kernel: scores are written to memory, kept and read again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from slipstream.forecast.workload import Kind, Operator, Phase, Product
+from slipstream.forecast.workload import Kind, Operator, Phase, Product, Value, Workload
 
+# Reads and writes of scores in 16 bit: scale, mask, cast, softmax in fp32, cast; and back.
+_APART = {Phase.FORWARD: (2, 2, 3, 4, 3), Phase.BACKWARD: (3, 6, 3, 2, 2)}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
-# Times that a kernel reads or writes scores; a mask of dropout is a byte per score.
-_SOFTMAX = {Phase.FORWARD: 2, Phase.BACKWARD: 3}
 
 
-def unfused(operators: Sequence[Operator], *, dropout: bool) -> tuple[Operator, ...]:
-    """Returns the operators with each fused attention as the kernels that it replaces: products,
-    softmax with scale and mask, and dropout of what it gives.
+def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Workload:
+    """Returns a workload with each fused attention as the kernels that it replaces: two products,
+    softmax with its scale and mask, and dropout of what that gives.
 
     Args:
-        operators: in order.
+        workload: any.
         dropout: scores are dropped.
+        softmax_of: scale, mask and softmax are one kernel where samples times heads are a multiple
+            of this; else scale, mask, softmax in fp32 and its casts are kernels of their own.
     """
-    return tuple(
-        part
-        for operator in operators
-        for part in (_parts(operator, dropout) if operator.kind is Kind.ATTENTION else (operator,))
-    )
+    if not any(operator.kind is Kind.ATTENTION for operator in workload.operators):
+        return workload
+    return _Expansion(workload, dropout, softmax_of).workload()
 
 
-def _parts(operator: Operator, dropout: bool) -> list[Operator]:
-    scores, sums = (replace(product, fill=1.0) for product in operator.products[:2])
-    if operator.phase is Phase.FORWARD:
-        products = [_product(operator, scores), _product(operator, sums)]
-        return [products[0], *_softmax(operator, scores, dropout), products[1]]
-    products = [_product(operator, replace(each, fill=1.0)) for each in operator.products[-4:]]
-    return [*products[2:], *_softmax(operator, scores, dropout), *products[:2]]
+class _Expansion:
+    """Puts operators in the place of others, and moves what counts operators along."""
+
+    def __init__(self, workload: Workload, dropout: bool, softmax_of: int) -> None:
+        self._old = workload
+        self._dropout = dropout
+        self._softmax_of = softmax_of
+        self._operators: list[Operator] = []
+        self._first: list[int] = []
+        self._fresh: list[Value] = []
+        # What the backward pass of an attention reads, by the value that it gave.
+        self._kept: dict[int, tuple[int, ...]] = {}
+
+    def workload(self) -> Workload:
+        """Returns the workload with its attention in parts."""
+        for operator in self._old.operators:
+            self._first.append(len(self._operators))
+            if operator.kind is not Kind.ATTENTION:
+                self._operators.append(operator)
+            elif operator.phase is Phase.FORWARD:
+                self._forward(operator)
+            else:
+                self._backward(operator)
+        self._first.append(len(self._operators))
+        return replace(
+            self._old,
+            operators=tuple(self._operators),
+            values=(*map(self._moved, self._old.values), *self._fresh),
+            parameters=tuple(
+                replace(each, ready=self._last(each.ready)) for each in self._old.parameters
+            ),
+        )
+
+    def _last(self, index: int) -> int:
+        return index if index < 0 else self._first[index + 1] - 1
+
+    def _moved(self, value: Value) -> Value:
+        dies = value.dies if value.dies < 0 else self._first[value.dies]
+        return replace(value, born=self._last(value.born), dies=dies)
+
+    def _forward(self, operator: Operator) -> None:
+        scores, sums = (replace(product, fill=1.0) for product in operator.products)
+        numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
+        raw = self._value(numbers * size, born=0, dies=2)
+        shares = self._value(numbers * size, born=1)
+        parts = [
+            _product(operator, scores, operator.reads, (raw,)),
+            *self._softmax(operator, scores, (raw,), (shares,)),
+        ]
+        kept: tuple[int, ...] = (shares,)
+        if self._dropout:
+            kept = (shares, self._value(numbers * size, born=2), self._value(numbers, born=2))
+            moved = numbers * (2 * size + 1)
+            parts.append(_pass(operator, Kind.MEMORY, "dropout", moved, (shares,), kept[1:]))
+        last = kept[min(1, len(kept) - 1)]
+        self._kept[operator.writes[0]] = kept
+        reads = (last, *operator.reads[-1:])
+        self._operators += [*parts, _product(operator, sums, reads, operator.writes)]
+
+    def _backward(self, operator: Operator) -> None:
+        kept = next((self._kept[value] for value in operator.reads if value in self._kept), ())
+        scores = replace(operator.products[0], fill=1.0)
+        numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
+        into, weights, *rest = (replace(each, fill=1.0) for each in operator.products[-4:])
+        gradient = self._value(numbers * size, born=0, dies=3 + self._dropout)
+        inner = (gradient,)
+        # The gradient of the sums' inputs first, then back through the softmax to query and key.
+        parts = [_product(operator, rest[0], operator.reads, inner)]
+        parts.append(_product(operator, rest[1], (*operator.reads, *kept[1:2]), operator.writes[2:]))
+        if self._dropout:
+            moved = numbers * (2 * size + 1)
+            parts.append(_pass(operator, Kind.MEMORY, "dropout", moved, (*inner, *kept[2:]), inner))
+        parts += self._softmax(operator, scores, (*inner, *kept[:1]), inner)
+        for product, written in zip((into, weights), operator.writes[:2], strict=False):
+            parts.append(_product(operator, product, (*inner, *operator.reads), (written,)))
+        end = len(self._operators) + len(parts)
+        for value in kept:
+            at = value - len(self._old.values)
+            self._fresh[at] = replace(self._fresh[at], dies=end)
+        self._operators += parts
+
+    def _softmax(
+        self, operator: Operator, scores: Product, reads: tuple[int, ...], writes: tuple[int, ...]
+    ) -> list[Operator]:
+        """The kernels of scale, mask and softmax; passes over scores count reads and writes."""
+        numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
+        forward = operator.phase is Phase.FORWARD
+        fused = scores.batch % self._softmax_of == 0
+        passes = ((2,) if forward else (3,)) if fused else _APART[operator.phase]
+        return [
+            _pass(operator, Kind.MEMORY, "softmax", count * numbers * size, reads, writes)
+            for count in passes
+        ]
+
+    def _value(self, num_bytes: int, *, born: int, dies: int | None = None) -> int:
+        """Adds a value that lives from one part to before another; None: till it is said."""
+        at = len(self._operators)
+        end = -1 if dies is None else at + dies
+        self._fresh.append(Value(num_bytes, at + born, end))
+        return len(self._old.values) + len(self._fresh) - 1
 
 
-def _product(operator: Operator, product: Product) -> Operator:
+def _product(
+    operator: Operator, product: Product, reads: tuple[int, ...], writes: tuple[int, ...]
+) -> Operator:
     batch, m, n, k = product.batch, product.m, product.n, product.k
     moved = batch * (m * n + m * k + n * k) * _SIZES[operator.dtype]
     return replace(
-        operator, name="bmm", kind=Kind.PRODUCT, products=(product,), bytes_moved=float(moved)
+        operator,
+        name="bmm",
+        kind=Kind.PRODUCT,
+        products=(product,),
+        bytes_moved=float(moved),
+        reads=reads,
+        writes=writes,
     )
 
 
-def _softmax(operator: Operator, scores: Product, dropout: bool) -> list[Operator]:
-    size, numbers = _SIZES[operator.dtype], scores.batch * scores.m * scores.n
-    moved = numbers * size * _SOFTMAX[operator.phase]
-    softmax = replace(
-        operator, name="softmax", kind=Kind.NORM, products=(), bytes_moved=float(moved)
+def _pass(
+    operator: Operator,
+    kind: Kind,
+    name: str,
+    moved: int,
+    reads: tuple[int, ...],
+    writes: tuple[int, ...],
+) -> Operator:
+    return replace(
+        operator,
+        name=name,
+        kind=kind,
+        products=(),
+        bytes_moved=float(moved),
+        reads=reads,
+        writes=writes,
     )
-    if not dropout:
-        return [softmax]
-    dropped = float(numbers * (2 * size + 1))
-    drop = replace(operator, name="dropout", kind=Kind.MEMORY, products=(), bytes_moved=dropped)
-    return [softmax, drop] if operator.phase is Phase.FORWARD else [drop, softmax]

@@ -11,7 +11,7 @@ the multiplications that Winograd's convolutions save.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,7 @@ class Runtime:
         name: of the framework, as in tables.
         forward_us: of the host, per operator of the forward pass.
         backward_us: of the host, per operator of the backward pass.
+        collective_us: of the host, per collective in the forward and backward pass.
         step_ms: of the host, per step.
         memory: seconds of operators that only move bytes, as a factor: below 1 where they are fused.
         compute: seconds of products, as a factor.
@@ -76,6 +77,7 @@ class Runtime:
     name: str = "pytorch"
     forward_us: float = 20.0
     backward_us: float = 15.0
+    collective_us: float = 20.0
     step_ms: float = 1.0
     memory: float = 1.0
     compute: float = 1.0
@@ -169,19 +171,14 @@ def peak(device: Device, dtype: str, rates: Rates) -> tuple[float, bool]:
     return known * 1e12 * (rates.tf32 if dtype == "tf32" else rates.matrix), False
 
 
-def elapsed(
-    work: Work, seconds: Seconds, host: Mapping[Phase, float], start: float = 0.0
-) -> Seconds:
+def elapsed(seconds: Seconds, issue: Seconds) -> Seconds:
     """Returns when each operator ends on a device that a host feeds: it starts when it was issued
     and the one before has ended.
 
     Args:
-        work: that runs.
         seconds: of each operator on the device.
-        host: seconds to issue an operator of a phase.
-        start: when the host begins.
+        issue: seconds of the host for each operator.
     """
-    issue = np.where(work.backward, host[Phase.BACKWARD], host[Phase.FORWARD])
-    issued = start + np.cumsum(issue)
+    issued = np.cumsum(issue)
     before = np.cumsum(seconds) - seconds
     return np.maximum.accumulate(issued - before) + before + seconds

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ def trace(
     name: str,
     samples: int,
     autocast: torch.dtype | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Workload:
     """Runs a model forward and backward without memory or arithmetic, and returns what it did.
 
@@ -36,12 +37,14 @@ def trace(
         name: of the model, for people.
         samples: in those arguments.
         autocast: dtype of mixed precision; None: as the module is.
+        dtype: of the module's parameters; None: as it makes them.
 
     Raises:
         UsageError: no output of the model has a gradient.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
-        module = make().train()
+        with _default(dtype):
+            module = make().train()
         arguments = tuple(inputs())
         modules = ModuleTracker()
         recorder = Recorder(modules)
@@ -94,6 +97,16 @@ def _watch(module: torch.nn.Module, recorder: Recorder) -> dict[str, int]:
 
             parameter.register_post_accumulate_grad_hook(note)
     return ready
+
+
+@contextlib.contextmanager
+def _default(dtype: torch.dtype | None) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _precision(autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:

@@ -1,0 +1,110 @@
+"""The schedule of micro-batches over the stages of a pipeline: 1F1B, plain or interleaved.
+
+Source: Narayanan et al. 2019, "PipeDream", doi 10.1145/3341301.3359646; 2021, arXiv 2104.04473, for
+stages that each rank has several of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slipstream.forecast.queues import Queues
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Blocks that run on one rank of the pipeline.
+
+    Args:
+        forward: seconds of one micro-batch.
+        backward: seconds of one micro-batch.
+        send: seconds in which what it gives reaches the next stage; its gradient takes as long.
+    """
+
+    forward: float
+    backward: float
+    send: float = 0.0
+
+
+def schedule(
+    stages: Sequence[Stage], micro_batches: int, queues: Queues, ranks: int = 0
+) -> list[tuple[float, float]]:
+    """Runs micro-batches through stages; returns when the last backward pass of each rank begins
+    and ends, in seconds.
+
+    Args:
+        stages: in the order of the model; several per rank take turns.
+        micro_batches: at least 1.
+        queues: on which the work is put, as "device 0" for the first rank.
+        ranks: of the pipeline; 0: as many as stages.
+    """
+    ranks = ranks or len(stages)
+    turns = len(stages) // ranks
+    orders = [list(_order(rank, ranks, turns, micro_batches)) for rank in range(ranks)]
+    ends: dict[tuple[bool, int, int], float] = {}
+    starts = [0.0] * ranks
+    nexts = [0] * ranks
+    waiting = True
+    while waiting:
+        waiting = False
+        for rank, order in enumerate(orders):
+            while nexts[rank] < len(order):
+                backward, turn, batch = order[nexts[rank]]
+                stage = turn * ranks + rank
+                after = _after(stages, ends, backward, stage, batch)
+                if after is None:
+                    break
+                seconds = stages[stage].backward if backward else stages[stage].forward
+                name = f"{'backward' if backward else 'forward'} {batch}"
+                end = queues.run(f"device {rank}", name, seconds, after)
+                ends[backward, stage, batch] = end
+                starts[rank] = end - seconds
+                nexts[rank] += 1
+                waiting = True
+    return [(starts[rank], queues.free(f"device {rank}")) for rank in range(ranks)]
+
+
+def _after(
+    stages: Sequence[Stage],
+    ends: dict[tuple[bool, int, int], float],
+    backward: bool,
+    stage: int,
+    batch: int,
+) -> float | None:
+    """When what a pass waits for has come; None: it has not run yet."""
+    if not backward:
+        if stage == 0:
+            return 0.0
+        end = ends.get((False, stage - 1, batch))
+        return None if end is None else end + stages[stage - 1].send
+    if stage == len(stages) - 1:
+        return ends.get((False, stage, batch))
+    end = ends.get((True, stage + 1, batch))
+    return None if end is None else end + stages[stage].send
+
+
+def _order(
+    rank: int, ranks: int, turns: int, micro_batches: int
+) -> Iterator[tuple[bool, int, int]]:
+    """The passes of a rank in order: (backward, which of its stages, micro-batch)."""
+    forward = list(_passes(ranks, turns, micro_batches))
+    backward = [(turns - 1 - turn, batch) for turn, batch in forward]
+    ahead = ranks - rank - 1 if turns == 1 else 2 * (ranks - rank - 1) + (turns - 1) * ranks
+    ahead = min(ahead, len(forward))
+    for turn, batch in forward[:ahead]:
+        yield False, turn, batch
+    for index, (turn, batch) in enumerate(forward[ahead:]):
+        yield False, turn, batch
+        yield True, *backward[index]
+    for turn, batch in backward[len(forward) - ahead :]:
+        yield True, turn, batch
+
+
+def _passes(ranks: int, turns: int, micro_batches: int) -> Iterator[tuple[int, int]]:
+    """Each stage of a rank in turn takes as many micro-batches as there are ranks."""
+    for begin in range(0, micro_batches, ranks if turns > 1 else micro_batches):
+        some = range(begin, min(micro_batches, begin + ranks) if turns > 1 else micro_batches)
+        for turn in range(turns):
+            for batch in some:
+                yield turn, batch
