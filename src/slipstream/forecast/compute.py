@@ -38,23 +38,25 @@ class Rates:
     Args:
         matrix: of the peak of matrix units in 16 bit, 0 to 1.
         tf32: of that in TF32.
+        tf32_windows: of that in TF32 by convolutions.
         vector: of the peak of vector units in fp32.
         memory: of the memory's rate.
         half_sum: length of a sum at which a product reaches half of its share.
         gap_us: between two kernels.
         winograd: FLOPs saved, as a factor, by 3x3 convolutions of stride 1 in fp32.
-        depthwise: share of `memory` that convolutions of few channels reach.
+        depthwise: share of `vector` that convolutions of few channels reach.
         gather: share of `memory` that rows of embeddings reach.
     """
 
     matrix: float = 0.61
-    tf32: float = 0.41
+    tf32: float = 0.75
+    tf32_windows: float = 0.41
     vector: float = 0.73
     memory: float = 0.80
     half_sum: float = 150.0
     gap_us: float = 5.0
     winograd: float = 1.8
-    depthwise: float = 0.12
+    depthwise: float = 0.08
     gather: float = 0.5
 
 
@@ -96,24 +98,27 @@ class Work:
         self.operators = operators
         self.bytes = np.array([op.bytes_moved * _PASSES.get(op.kind, 1.0) for op in operators])
         kinds = [op.kind for op in operators]
-        self.depthwise = np.array([kind is Kind.DEPTHWISE for kind in kinds])
+        self.depthwise = np.array([op.flops if op.kind is Kind.DEPTHWISE else 0.0 for op in operators])
         self.gather = np.array([kind is Kind.GATHER for kind in kinds])
         self.backward = np.array([op.phase is Phase.BACKWARD for op in operators])
         rows = [
-            (index, p.batch, p.m, p.n, p.k, p.window, p.fill, op.dtype)
+            (index, p.batch, p.m, p.n, p.k, p.window, p.fill, op.kind is Kind.CONVOLUTION, op.dtype)
             for index, op in enumerate(operators)
             if op.kind is not Kind.DEPTHWISE
             for p in op.products
         ]
-        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 8
+        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 9
         self.owner = np.array(columns[0], dtype=np.int64)
         self.batch, self.m, self.n, self.k, self.window, self.fill = (
             np.array(column, dtype=np.float64) for column in columns[1:7]
         )
-        self.dtypes = np.array(columns[7], dtype=np.str_)
+        self.windows = np.array(columns[7], dtype=np.bool_)
+        self.dtypes = np.array(columns[8], dtype=np.str_)
 
-    def seconds(self, device: Device, rates: Rates, runtime: Runtime, precision: str) -> Seconds:
-        """Returns the seconds that each operator takes on a device.
+    def seconds(
+        self, device: Device, rates: Rates, runtime: Runtime, precision: str
+    ) -> tuple[Seconds, npt.NDArray[np.bool_]]:
+        """Returns the seconds that each operator takes on a device, and whether memory limits it.
 
         Args:
             device: with its peaks.
@@ -122,16 +127,19 @@ class Work:
             precision: that replaces "float32" of products, as "tf32" where that is on.
         """
         moved = self.bytes / (device.memory_gb_per_s * 1e9 * rates.memory)
-        moved = np.where(self.depthwise, moved / rates.depthwise, moved)
         moved = np.where(self.gather, moved / rates.gather, moved)
-        products = np.zeros(len(self.operators))
+        products = self.depthwise / (device.tflops["float32"] * 1e12 * rates.vector * rates.depthwise)
         np.add.at(products, self.owner, self._products(device, rates, precision))
-        factor = np.where(products > moved, runtime.compute, runtime.memory)
-        return np.maximum(products, moved) * factor + rates.gap_us * 1e-6
+        limited = moved >= products
+        factor = np.where(limited, runtime.memory, runtime.compute)
+        return np.maximum(products, moved) * factor + rates.gap_us * 1e-6, limited
 
     def _products(self, device: Device, rates: Rates, precision: str) -> Seconds:
         flops = 2 * self.batch * self.m * self.n * self.k * self.fill
         peaks, saved = _peaks(self.dtypes, device, rates, precision)
+        if precision == "tf32":
+            slower = rates.tf32_windows / rates.tf32
+            peaks = np.where(self.windows & ~saved, peaks * slower, peaks)
         flops = np.where((self.window > 1) & saved, flops / rates.winograd, flops)
         # Long sums are cut where there are few tiles: weight gradients.
         tiles = np.ceil(self.m / TILE) * np.ceil(self.n / TILE) * self.batch

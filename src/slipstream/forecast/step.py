@@ -18,7 +18,7 @@ from slipstream.forecast.pipeline import Stage, schedule
 from slipstream.forecast.queues import Queues, Span
 from slipstream.forecast.sharded import Block, run
 from slipstream.forecast.strategy import WIRE_SHARE
-from slipstream.forecast.workload import Operator, Phase, Workload
+from slipstream.forecast.workload import Phase, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class Step:
     Args:
         seconds: of the whole step.
         compute: in which the device computes.
+        moved: of these, in operators that memory limits.
         tensor: of sums over tensor ranks.
         bubble: in which it waits for other stages.
         exchange: of gradients that nothing hides.
@@ -38,6 +39,7 @@ class Step:
 
     seconds: float
     compute: float
+    moved: float
     tensor: float
     bubble: float
     exchange: float
@@ -91,6 +93,7 @@ class Simulation:
         self.stages = min(pipeline, self.blocks)
         self.stage_of = self.block_of * self.stages // self.blocks
         self.crossing = self._crossing()
+        self._known_buckets: dict[tuple[int, int], list[tuple[float, int]]] = {}
         self.joined = np.zeros(len(self.workload.operators))
         for joint in self.division.joints:
             self.joined[joint.after] += joint.num_bytes
@@ -116,13 +119,17 @@ class Simulation:
             job: with the workload, tensor and pipeline of this simulation.
         """
         strategy, cluster, wire = job.strategy, job.cluster, job.wire
-        device = self.work.seconds(cluster.device, job.rates, job.runtime, job.precision)
+        device, limited = self.work.seconds(
+            cluster.device, job.rates, job.runtime, job.precision
+        )
+        moved = float(device[limited].sum()) / self.stages * strategy.micro_batches
         if strategy.checkpoint:
             # The forward pass of a block runs once more before its backward pass.
             device, again = device.copy(), self._again(device)
             np.add.at(device, again[0], again[1])
         group = dimensions(cluster, wire, strategy.tensor)
-        tensor = np.array([all_reduce(size, group, wire) if size else 0.0 for size in self.joined])
+        sums = {size: all_reduce(size, group, wire) for size in set(self.joined.tolist()) if size}
+        tensor = np.array([sums.get(size, 0.0) for size in self.joined.tolist()])
         queues = Queues()
         spent = _Spent(device, tensor, self._issue(job))
         if strategy.zero == 3:
@@ -136,6 +143,7 @@ class Simulation:
         return Step(
             seconds=max(end, exchange) + update + script,
             compute=computed,
+            moved=moved,
             tensor=summed,
             bubble=max(0.0, end - passes),
             exchange=max(0.0, exchange - end),
@@ -158,13 +166,13 @@ class Simulation:
         """Runs the pipeline and then exchanges whole gradients; returns the ends of both, and the
         seconds of a rank's passes."""
         stages: list[Stage] = []
-        readies: list[tuple[npt.NDArray[np.int64], Seconds]] = []
+        readies: list[Seconds] = []
         for number in range(self.stages):
             mine = np.flatnonzero(self.stage_of == number)
             ends = spent.ends(mine)
             forward = float(ends[~self.work.backward[mine]][-1])
             stages.append(Stage(forward, float(ends[-1]) - forward, self._send(number, job)))
-            readies.append((mine, ends - forward))
+            readies.append(ends - forward)
         lasts = schedule(stages, job.strategy.micro_batches, queues, job.strategy.pipeline)
         end = max(end for _, end in lasts)
         passes = sum(stage.forward + stage.backward for stage in stages) / self.stages
@@ -215,7 +223,7 @@ class Simulation:
         self,
         job: Job,
         ends: Sequence[tuple[float, float]],
-        readies: Sequence[tuple[npt.NDArray[np.int64], Seconds]],
+        readies: Sequence[Seconds],
         queues: Queues,
     ) -> float:
         """Puts the exchange of gradients on the network's queue; returns when all have it."""
@@ -226,16 +234,34 @@ class Simulation:
         scale = job.gradient_bytes * WIRE_SHARE[strategy.codec]
         last = 0.0
         for rank, (start, end) in enumerate(ends):
-            mine, spent = readies[min(rank, len(readies) - 1)]
-            ready = dict(zip(mine.tolist(), (start + spent).tolist(), strict=True))
             queue, total = f"network {rank}", 0.0
-            for size, when in _buckets(self.workload, ready, end, strategy.bucket_bytes):
-                seconds = all_reduce(size * scale, group, job.wire)
+            buckets = self._buckets(rank, strategy.bucket_bytes)
+            for numbers, ready in buckets:
+                seconds = all_reduce(numbers * scale, group, job.wire)
                 total += seconds
+                when = min(end, start + float(readies[rank][ready]))
                 queues.run(queue, "all-reduce", seconds * job.runtime.overlap, when)
             rest = total * (1 - job.runtime.overlap)
             last = max(last, queues.run(queue, "all-reduce", rest, end))
         return last
+
+    def _buckets(self, stage: int, bucket_bytes: int) -> list[tuple[float, int]]:
+        """Numbers of each bucket of a stage's gradients, and the operator, counted in the stage,
+        after which the last of them is whole."""
+        key = stage, bucket_bytes
+        if key in self._known_buckets:
+            return self._known_buckets[key]
+        mine = np.flatnonzero(self.stage_of == stage)
+        own = [each for each in self.workload.gradients() if self.stage_of[each.ready] == stage]
+        found: list[tuple[float, int]] = []
+        numbers = 0.0
+        for index, parameter in enumerate(own):
+            numbers += parameter.elements
+            if numbers * 4 >= bucket_bytes or index + 1 == len(own):
+                found.append((numbers, int(np.searchsorted(mine, parameter.ready))))
+                numbers = 0.0
+        self._known_buckets[key] = found
+        return found
 
     def _update(self, job: Job) -> float:
         """Seconds of the optimizer: it reads and writes parameters and states."""
@@ -245,19 +271,3 @@ class Simulation:
         passes = 3 + 2 * job.optimizer.value
         rate = job.cluster.device.memory_gb_per_s * 1e9 * job.rates.memory
         return numbers * 4 * passes / rate * job.runtime.memory
-
-
-def _buckets(
-    workload: Workload, ready: dict[int, float], end: float, bucket_bytes: int
-) -> list[tuple[float, float]]:
-    """Numbers of each bucket of a rank's gradients, and when the last of them is whole."""
-    found: list[tuple[float, float]] = []
-    size, when = 0.0, 0.0
-    for parameter in workload.gradients():
-        if parameter.ready in ready:
-            size += parameter.elements
-            when = max(when, min(end, ready[parameter.ready]))
-            if size * 4 >= bucket_bytes:
-                found.append((size, when))
-                size, when = 0.0, 0.0
-    return [*found, (size, when)] if size else found

@@ -228,8 +228,11 @@ def test_a_progress_bar_in_a_log_leaves_its_last_state(run: Run) -> None:
     assert sorted(bars) == ["[0] 100%", "[1] 100%"]
 
 
-def test_events_are_json_lines(run: Run) -> None:
-    launch = run("-n", "2", "--json", "act.py", "0:print=hello", "1:error=why", "1:exit=4", "wait")
+def test_events_are_json_lines(run: Run, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    rank0 = ("0:print=hello", f"0:leave={said}")
+    rank1 = (f"1:await={said}", "1:error=why", "1:exit=4")
+    launch = run("-n", "2", "--json", "act.py", *rank0, *rank1, "wait")
     assert launch.finish() == 4
     events = [json.loads(line) for line in launch.output.splitlines()]
     kinds = [event.pop("event") for event in events]

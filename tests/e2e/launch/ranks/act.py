@@ -3,6 +3,7 @@
 print=TEXT  error=TEXT  progress=PERCENT  wait   exit=CODE
 kill=SIGNAL (itself)  ignore=SIGNAL  last=SIGNAL (say goodbye, exit 0)
 spawn (a child)  escape (a child in a session of its own)
+leave=PATH (an empty file)  await=PATH (until it is there)
 """
 
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -33,6 +35,12 @@ def draw(value: str) -> None:
         print(f"\r{percent}%", end="", file=sys.stderr, flush=True)
 
 
+def await_file(path: str) -> None:
+    """Wait until another rank has left a file."""
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
 ACTIONS: dict[str, Callable[[str], object]] = {
     "print": lambda value: print(value, flush=True),
     "error": lambda value: print(value, file=sys.stderr, flush=True),
@@ -44,6 +52,8 @@ ACTIONS: dict[str, Callable[[str], object]] = {
     "spawn": lambda _value: subprocess.Popen(SLEEPER),
     "escape": lambda _value: subprocess.Popen(SLEEPER, start_new_session=True),
     "progress": draw,
+    "leave": lambda value: Path(value).touch(),
+    "await": await_file,
 }
 
 

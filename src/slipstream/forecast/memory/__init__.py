@@ -1,0 +1,19 @@
+"""Memory that training needs on each device, and what to change where it is too little.
+
+from slipstream.forecast.memory import replay
+
+peak = replay(workload, Strategy(data=8, zero=1), optimizer=Optimizer.ADAM)
+"""
+
+from __future__ import annotations
+
+from slipstream.forecast.memory.allocator import Allocator as Allocator
+from slipstream.forecast.memory.checkpoint import checkpointed as checkpointed
+from slipstream.forecast.memory.remedy import Change as Change
+from slipstream.forecast.memory.remedy import fits as fits
+from slipstream.forecast.memory.replay import Peak as Peak
+from slipstream.forecast.memory.replay import replay as replay
+from slipstream.forecast.memory.units import Unit as Unit
+from slipstream.forecast.memory.units import units as units
+
+__all__ = ["Allocator", "Change", "Peak", "Unit", "checkpointed", "fits", "replay", "units"]

@@ -1,0 +1,170 @@
+"""The rules of PyTorch's caching allocator for CUDA: what is reserved for what is asked.
+
+Requests are rounded up to 512 bytes and cut out of segments that the device gave: the smallest free
+piece that is large enough, and of those the one with the lowest address. Pieces that are freed join
+free neighbours of their segment, and stay reserved until the device is full.
+
+Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp and docs.pytorch.org/docs/stable/notes/cuda.html,
+"Memory management"; settings of PYTORCH_CUDA_ALLOC_CONF as they come.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+
+MIB = 1 << 20
+
+# All sizes are multiples of this.
+UNIT_BYTES = 512
+# Up to this, requests are served from the small pool, whose segments are of one size.
+SMALL_BYTES = 1 * MIB
+SMALL_SEGMENT_BYTES = 2 * MIB
+# Below this, requests of the large pool get segments of one size; from it on their own, rounded.
+LARGE_BYTES = 10 * MIB
+LARGE_SEGMENT_BYTES = 20 * MIB
+ROUND_BYTES = 2 * MIB
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """A part of a segment; `size` is in bytes, a multiple of 512.
+
+    What a caller holds is one; only the allocator changes it.
+    """
+
+    address: int
+    size: int
+    small: bool
+    free: bool = False
+    before: Piece | None = None
+    after: Piece | None = None
+
+
+class Allocator:
+    """Counts what an allocator would reserve on a device with one stream. Not for threads.
+
+    Args:
+        limit_bytes: of the device that this may reserve; None: as much as is asked. At the limit,
+            segments without a held piece go back to the device; where that does not help more is
+            reserved than there is, so `peak_reserved` says what would be needed.
+
+    `allocated` and `reserved` are bytes now, `peak_allocated` and `peak_reserved` the most so far.
+    Pieces that are held count as they were cut, as in `torch.cuda.memory_allocated`.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
+        self._limit = limit_bytes
+        self._end = 0
+        self._pieces: dict[int, Piece] = {}
+        # Of each pool, the free pieces as (size, address), sorted.
+        self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+
+    def allocate(self, num_bytes: int) -> Piece:
+        """Returns a piece for a request.
+
+        Args:
+            num_bytes: at least 0; a piece for nothing has size 0 and is nowhere.
+        """
+        if num_bytes == 0:
+            return Piece(-1, 0, small=True)
+        size = rounded(num_bytes)
+        piece = self._best(size) or self._segment(size)
+        self._split(piece, size)
+        piece.free = False
+        self.allocated += piece.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        return piece
+
+    def free(self, piece: Piece) -> None:
+        """Takes back a piece that `allocate` returned, which is not used again."""
+        if piece.size == 0:
+            return
+        assert not piece.free, piece
+        self.allocated -= piece.size
+        piece.free = True
+        for other in (piece.after, piece.before):
+            if other is not None and other.free:
+                self._forget(other)
+        if piece.after is not None and piece.after.free:
+            self._join(piece, piece.after)
+        if piece.before is not None and piece.before.free:
+            piece = self._join(piece.before, piece)
+        self._keep(piece)
+
+    def release(self) -> None:
+        """Gives segments of which no piece is held back to the device."""
+        for pool in self._free.values():
+            for size, address in list(pool):
+                piece = self._pieces[address]
+                if piece.before is None and piece.after is None:
+                    self._forget(piece)
+                    self.reserved -= size
+
+    def _best(self, size: int) -> Piece | None:
+        """Takes the smallest free piece that is large enough out of its pool."""
+        pool = self._free[size <= SMALL_BYTES]
+        place = bisect_left(pool, (size, 0))
+        if place == len(pool):
+            return None
+        piece = self._pieces[pool[place][1]]
+        self._forget(piece)
+        return piece
+
+    def _segment(self, size: int) -> Piece:
+        """Reserves a segment for a request."""
+        num_bytes = segment_bytes(size)
+        if self._limit is not None and self.reserved + num_bytes > self._limit:
+            self.release()
+        piece = Piece(self._end, num_bytes, small=size <= SMALL_BYTES)
+        # Segments never touch, so that pieces of two are never neighbours.
+        self._end += num_bytes + UNIT_BYTES
+        self.reserved += num_bytes
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        return piece
+
+    def _split(self, piece: Piece, size: int) -> None:
+        """Cuts off what a request leaves, unless it is too little to be of use."""
+        rest = piece.size - size
+        if rest < UNIT_BYTES or (not piece.small and rest <= SMALL_BYTES):
+            return
+        other = Piece(piece.address + size, rest, piece.small, True, piece, piece.after)
+        if piece.after is not None:
+            piece.after.before = other
+        piece.size, piece.after = size, other
+        self._keep(other)
+
+    def _join(self, left: Piece, right: Piece) -> Piece:
+        left.size += right.size
+        left.after = right.after
+        if right.after is not None:
+            right.after.before = left
+        return left
+
+    def _keep(self, piece: Piece) -> None:
+        self._pieces[piece.address] = piece
+        insort(self._free[piece.small], (piece.size, piece.address))
+
+    def _forget(self, piece: Piece) -> None:
+        pool = self._free[piece.small]
+        del pool[bisect_left(pool, (piece.size, piece.address))]
+        del self._pieces[piece.address]
+
+
+def rounded(num_bytes: int) -> int:
+    """Returns a request in bytes as a multiple of 512, at least one."""
+    return max(1, -(-num_bytes // UNIT_BYTES)) * UNIT_BYTES
+
+
+def segment_bytes(size: int) -> int:
+    """Returns the bytes of the segment that is reserved for a request.
+
+    Args:
+        size: of the request, rounded.
+    """
+    if size <= SMALL_BYTES:
+        return SMALL_SEGMENT_BYTES
+    if size < LARGE_BYTES:
+        return LARGE_SEGMENT_BYTES
+    return -(-size // ROUND_BYTES) * ROUND_BYTES

@@ -1,0 +1,113 @@
+"""Gradients of a step: kept, added up, in buckets, or shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slipstream.forecast.memory.ledger import Holding, Ledger, Use
+from slipstream.forecast.memory.sharing import Sizes, gradient_owners, has_buckets
+from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.workload import Workload
+
+
+class Gradients:
+    """What becomes of gradients when they are whole.
+
+    Alone, the first micro-batch's are kept and others added to them. DDP has its buckets beside
+    them from the start, or instead of them with views. With ZeRO 2 and 3 those of a bucket are
+    whole until all are there; then they lie in a buffer until the next is full, and a share is
+    kept.
+
+    Args:
+        workload: with gradients among its values.
+        strategy: says what replicas share out.
+        sizes: of its parameters.
+        groups: parameters whose gradients go together.
+        ledger: that pays.
+        views: gradients are views of buckets.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        strategy: Strategy,
+        sizes: Sequence[Sizes],
+        groups: Sequence[Sequence[int]],
+        ledger: Ledger,
+        *,
+        views: bool,
+    ) -> None:
+        self._workload = workload
+        self._sizes = sizes
+        self._ledger = ledger
+        self._owners = gradient_owners(workload)
+        self._shares = strategy.zero >= 2 and strategy.data > 1
+        self._views = views and has_buckets(strategy)
+        if has_buckets(strategy):
+            use = Use.GRADIENTS if views else Use.COMMUNICATION
+            for group in groups:
+                ledger.take(use, sum(sizes[index].whole for index in group))
+        # Gradients and groups that are whole after an operator.
+        self._settled: dict[int, list[int]] = {}
+        self._full: dict[int, list[Sequence[int]]] = {}
+        self._schedule(groups)
+        self._fresh: dict[int, Holding] = {}
+        self._kept: dict[int, Holding] = {}
+        self._sent: list[Holding] = []
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._owners
+
+    def clear(self) -> None:
+        """Frees the gradients of the last step."""
+        self._ledger.give(*self._kept.values())
+        self._kept.clear()
+
+    def take(self, value: int) -> None:
+        """Makes a gradient, which may not be whole yet."""
+        size = self._workload.values[value].num_bytes
+        self._fresh[value] = self._ledger.take(Use.GRADIENTS, size)
+
+    def after(self, operator: int) -> None:
+        """Does what is due after an operator."""
+        if not self._shares:
+            for value in self._settled.get(operator, ()):
+                self._keep_or_add(value)
+            return
+        for group in self._full.get(operator, ()):
+            self._send(group)
+        if operator == len(self._workload.operators) - 1:
+            self._ledger.give(*self._sent, *self._fresh.values())
+            self._sent, self._fresh = [], {}
+
+    def _schedule(self, groups: Sequence[Sequence[int]]) -> None:
+        last = len(self._workload.operators) - 1
+        parameters = self._workload.parameters
+        for value, owner in sorted(self._owners.items()):
+            ready = parameters[owner].ready if owner >= 0 else last
+            self._settled.setdefault(ready, []).append(value)
+        for group in groups:
+            ready = max(parameters[index].ready for index in group)
+            self._full.setdefault(ready, []).append(group)
+
+    def _keep_or_add(self, value: int) -> None:
+        fresh = self._fresh.pop(value, None)
+        if fresh is None:
+            return
+        if value in self._kept or self._views:
+            self._ledger.give(fresh)
+        else:
+            self._kept[value] = fresh
+
+    def _send(self, group: Sequence[int]) -> None:
+        """Puts whole gradients into a buffer, and keeps this rank's share of their sum."""
+        total = sum(self._sizes[index].sent for index in group)
+        buffer = self._ledger.take(Use.COMMUNICATION, total)
+        members = set(group)
+        for value in [v for v in self._fresh if self._owners[v] in members]:
+            self._ledger.give(self._fresh.pop(value))
+        self._ledger.give(*self._sent)
+        self._sent = [buffer]
+        for index in group:
+            if index not in self._kept:
+                self._kept[index] = self._ledger.take(Use.GRADIENTS, self._sizes[index].gradient)

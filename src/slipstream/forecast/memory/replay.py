@@ -1,0 +1,232 @@
+"""Bytes that a device needs for steps of training: each allocation again, by the allocator's rules.
+
+Two steps are replayed, since the first has no optimizer states yet. What is not of the operators is
+assumed to be as PyTorch does it: `zero_grad` frees gradients before the forward pass, an optimizer
+with `foreach` has its temporaries for all parameters at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream.forecast.memory.allocator import Allocator
+from slipstream.forecast.memory.checkpoint import checkpointed
+from slipstream.forecast.memory.gathers import Gathers
+from slipstream.forecast.memory.gradients import Gradients
+from slipstream.forecast.memory.ledger import Holding, Ledger, Use
+from slipstream.forecast.memory.sharing import Sizes, buckets, sizes
+from slipstream.forecast.memory.units import num_forward, readers_of, units
+from slipstream.forecast.strategy import Exchange, Optimizer, Strategy
+from slipstream.forecast.workload import Workload
+
+_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """Bytes on the fullest device.
+
+    Args:
+        reserved: what the device's other users cannot have: the allocator's segments and the
+            context, at their most.
+        allocated: held pieces at their most; the following add up to it.
+        parameters: of these, with buffers.
+        gradients: and the buckets that they are views of.
+        states: of the optimizer, with copies of parameters in fp32.
+        activations: and inputs.
+        workspace: of libraries, and temporaries of the optimizer.
+        communication: buckets and gathered parameters.
+        at: module and operator at which most is allocated.
+    """
+
+    reserved: int
+    allocated: int
+    parameters: int
+    gradients: int
+    states: int
+    activations: int
+    workspace: int
+    communication: int
+    at: str
+
+
+def replay(
+    workload: Workload,
+    strategy: Strategy,
+    *,
+    optimizer: Optimizer,
+    master: bool = False,
+    context_bytes: int = 0,
+    workspace_bytes: int = 0,
+    in_flight: int = 1,
+    fused: bool = False,
+    views: bool = False,
+    device_bytes: int | None = None,
+) -> Peak:
+    """Returns the memory that a rank needs. Blocks for some microseconds per operator.
+
+    Args:
+        workload: a micro-batch of what the rank runs: as one tensor rank has it, of one stage of a
+            pipeline, and without checkpoints. Values that are there before the step and die in it
+            arrive with each micro-batch.
+        strategy: `data`, `zero`, `checkpoint`, `micro_batches`, `exchange` and `bucket_bytes` are
+            applied here; the rest is in the workload and in `in_flight`.
+        optimizer: whose states are in the dtype of the parameters, or in fp32 with `master`.
+        master: the optimizer works on fp32 copies of parameters of 16 bits.
+        context_bytes: of the device's context and libraries, outside of the allocator.
+        workspace_bytes: that libraries ask the allocator for and keep, as cuBLAS does.
+        in_flight: micro-batches whose activations are alive at once, at least 1; stage `i` of 1F1B
+            has `min(micro_batches, pipeline - i)`.
+        fused: one kernel updates a parameter, without temporaries.
+        views: gradients are views of DDP's buckets (`gradient_as_bucket_view`).
+        device_bytes: at which cached segments go back to the device; None: no limit. A peak of
+            more than that says what would be needed.
+    """
+    if strategy.checkpoint:
+        workload = checkpointed(workload)
+    limit = None if device_bytes is None else device_bytes - context_bytes
+    ledger = Ledger(Allocator(limit))
+    rank = _Rank(workload, strategy, ledger, master=master, views=views)
+    ledger.take(Use.WORKSPACE, workspace_bytes)
+    for _ in range(_STEPS):
+        rank.run(in_flight)
+        rank.update(optimizer, fused=fused)
+    used = {use.value: ledger.peak.get(use, 0) for use in Use}
+    return Peak(
+        reserved=ledger.allocator.peak_reserved + context_bytes,
+        allocated=ledger.allocator.peak_allocated,
+        at=ledger.peak_at,
+        **used,
+    )
+
+
+class _Rank:
+    """A device, from the making of the model on."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        strategy: Strategy,
+        ledger: Ledger,
+        *,
+        master: bool,
+        views: bool,
+    ) -> None:
+        self._workload = workload
+        self._strategy = strategy
+        self._ledger = ledger
+        self._forward = num_forward(workload)
+        self._sizes = sizes(workload, strategy, master=master)
+        self._trained = [i for i, each in enumerate(workload.parameters) if each.ready >= 0]
+        self._has_states = False
+        found = units(workload) if strategy.zero == 3 else ()
+        self._make_model()
+        groups = buckets(workload, strategy, found)
+        self._gradients = Gradients(workload, strategy, self._sizes, groups, ledger, views=views)
+        self._gathers = None
+        if strategy.zero == 3 and strategy.data > 1:
+            whole = [each.whole for each in self._sizes]
+            ends = (self._forward, len(workload.operators))
+            self._gathers = Gathers(found, whole, ends, ledger)
+        self._births: dict[int, list[int]] = {}
+        self._deaths: dict[int, list[int]] = {}
+        self._schedule_values()
+
+    def run(self, in_flight: int) -> None:
+        """Runs the micro-batches of a step in the order of 1F1B."""
+        self._gradients.clear()
+        alive: deque[dict[int, Holding]] = deque()
+        # All after the first whose activations meet gradients of another are alike.
+        count = min(self._strategy.micro_batches, in_flight + 2)
+        for started in range(count + in_flight):
+            if started >= in_flight and alive:
+                self._run(alive.popleft(), self._forward, len(self._workload.operators))
+            if started < count:
+                alive.append(self._begin())
+
+    def update(self, optimizer: Optimizer, *, fused: bool) -> None:
+        """Runs the optimizer, which makes its states when it first does."""
+        take = self._ledger.take
+        self._ledger.at = "optimizer step"
+        own = [self._sizes[index] for index in self._trained]
+        if not self._has_states:
+            for each in own:
+                for _ in range(optimizer.value):
+                    take(Use.STATES, each.state)
+            self._has_states = True
+        temporaries = [] if fused else _temporaries(own, optimizer)
+        self._ledger.give(*[take(Use.WORKSPACE, num_bytes) for num_bytes in temporaries])
+        if self._strategy.exchange is Exchange.LOCAL and self._strategy.data > 1:
+            # Averaging works on a flat copy of the model.
+            whole = sum(each.whole for each in self._sizes)
+            self._ledger.give(take(Use.COMMUNICATION, whole))
+
+    def _make_model(self) -> None:
+        """Takes what is there before the first step."""
+        take = self._ledger.take
+        self._ledger.at = "making the model"
+        for each in self._sizes:
+            take(Use.PARAMETERS, each.kept)
+        own = {each.value for each in self._workload.parameters}
+        rest = [
+            value.num_bytes
+            for index, value in enumerate(self._workload.values)
+            if value.born < 0 and value.dies < 0 and index not in own
+        ]
+        buffers = self._workload.buffer_bytes
+        for num_bytes in rest:
+            take(Use.PARAMETERS if buffers > 0 else Use.ACTIVATIONS, num_bytes)
+            buffers -= num_bytes
+        for index in self._trained:
+            take(Use.STATES, self._sizes[index].master)
+
+    def _schedule_values(self) -> None:
+        own = {each.value for each in self._workload.parameters}
+        readers = readers_of(self._workload)
+        for index, value in enumerate(self._workload.values):
+            if index in own or index not in readers or (value.born < 0 and value.dies < 0):
+                continue
+            # What comes from elsewhere arrives when it is needed.
+            born = value.born if value.born >= 0 else readers[index][0]
+            self._births.setdefault(born, []).append(index)
+            self._deaths.setdefault(value.dies, []).append(index)
+
+    def _begin(self) -> dict[int, Holding]:
+        held: dict[int, Holding] = {}
+        self._run(held, 0, self._forward)
+        return held
+
+    def _run(self, held: dict[int, Holding], start: int, stop: int) -> None:
+        """Runs operators of a micro-batch of which some values are held."""
+        operators = self._workload.operators
+        for index in range(start, stop):
+            self._ledger.at = f"{operators[index].module} {operators[index].name}".strip()
+            self._before(held, index)
+            for value in self._births.get(index, ()):
+                if value in self._gradients:
+                    self._gradients.take(value)
+                else:
+                    size = self._workload.values[value].num_bytes
+                    held[value] = self._ledger.take(Use.ACTIVATIONS, size)
+            self._gradients.after(index)
+        if stop == len(operators):
+            self._before(held, stop)
+            # What a module keeps for later, the next micro-batch replaces.
+            self._ledger.give(*held.values())
+
+    def _before(self, held: dict[int, Holding], index: int) -> None:
+        for value in self._deaths.get(index, ()):
+            if value in held:
+                self._ledger.give(held.pop(value))
+        if self._gathers is not None:
+            self._gathers.before(index)
+
+
+def _temporaries(own: Sequence[Sizes], optimizer: Optimizer) -> list[int]:
+    """Bytes that an update takes beside states: roots of Adam's second moments, and gradients in
+    fp32 where the optimizer works on copies."""
+    copies = [each.state for each in own if each.master]
+    roots = [each.state for each in own if optimizer is Optimizer.ADAM]
+    return copies + roots

@@ -1,0 +1,123 @@
+"""Gradients and parameters of replicas: buckets of DDP, and what ZeRO and FSDP share out.
+
+Source: Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054; Zhao et al. 2023, "PyTorch FSDP", arXiv
+2304.11277; torch.nn.parallel.DistributedDataParallel and torch.distributed.fsdp.fully_shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream.forecast.memory.units import Unit, num_forward
+from slipstream.forecast.strategy import Exchange, Strategy
+from slipstream.forecast.workload import Workload
+
+# DDP's first bucket is small, so that it starts early.
+_FIRST_BUCKET_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Bytes of a parameter in each of its roles, on one device.
+
+    Args:
+        whole: as operators read it.
+        kept: between steps, as operators read it.
+        gradient: that is kept between micro-batches.
+        sent: of its gradient, to the other replicas.
+        state: one number of the optimizer for each of its own.
+        master: a copy in fp32; 0: none.
+    """
+
+    whole: int
+    kept: int
+    gradient: int
+    sent: int
+    state: int
+    master: int
+
+
+def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Sizes, ...]:
+    """Returns the bytes of each parameter of a workload.
+
+    With ZeRO 3 the shards are the fp32 copies where there are any, and gradients are added in fp32.
+
+    Args:
+        workload: as one rank of a tensor dimension runs it.
+        strategy: whose replicas share out.
+        master: the optimizer works on copies in fp32.
+    """
+    shares = [strategy.data if strategy.zero >= level else 1 for level in (1, 2, 3)]
+
+    def of(whole: int, elements: int) -> Sizes:
+        wide = 4 * elements if master else whole
+        narrow = wide if strategy.zero == 3 else whole
+        return Sizes(
+            whole=whole,
+            kept=-(-narrow // shares[2]),
+            gradient=-(-narrow // shares[1]),
+            sent=narrow,
+            state=-(-wide // shares[0]),
+            master=-(-wide // shares[0]) if master and strategy.zero < 3 else 0,
+        )
+
+    return tuple(of(each.num_bytes, each.elements) for each in workload.parameters)
+
+
+def gradient_owners(workload: Workload) -> dict[int, int]:
+    """Returns for each value that is a gradient the index of its parameter; -1: not known.
+
+    Gradients are born in the backward pass and live on. A parameter's is the youngest of its size
+    when it is ready.
+    """
+    forward = num_forward(workload)
+    left = {i for i, v in enumerate(workload.values) if v.born >= forward and v.dies < 0}
+    owners: dict[int, int] = {}
+    order = sorted(range(len(workload.parameters)), key=lambda i: workload.parameters[i].ready)
+    by_size: dict[int, list[int]] = {}
+    for value in sorted(left, key=lambda v: workload.values[v].born):
+        by_size.setdefault(workload.values[value].num_bytes, []).append(value)
+    for index in order:
+        parameter = workload.parameters[index]
+        found = [
+            value
+            for value in by_size.get(parameter.num_bytes, ())
+            if value not in owners and workload.values[value].born <= parameter.ready
+        ]
+        if found:
+            owners[found[-1]] = index
+    return {value: owners.get(value, -1) for value in left}
+
+
+def buckets(workload: Workload, strategy: Strategy, found: Sequence[Unit]) -> list[list[int]]:
+    """Returns the parameters whose gradients go together, in the order in which they go.
+
+    Args:
+        workload: with when gradients are ready.
+        strategy: with the size of a bucket; with ZeRO 3 each unit is one, and the rest another.
+        found: the units.
+    """
+    trained = [i for i, each in enumerate(workload.parameters) if each.ready >= 0]
+    trained.sort(key=lambda index: workload.parameters[index].ready)
+    if strategy.zero == 3:
+        owner = {index: unit.name for unit in found for index in unit.parameters}
+        groups: dict[str, list[int]] = {}
+        for index in trained:
+            groups.setdefault(owner.get(index, ""), []).append(index)
+        return list(groups.values())
+    result: list[list[int]] = []
+    limit, size = _FIRST_BUCKET_BYTES, strategy.bucket_bytes
+    for index in trained:
+        if not result or size >= limit:
+            limit = strategy.bucket_bytes if result else _FIRST_BUCKET_BYTES
+            result.append([])
+            size = 0
+        result[-1].append(index)
+        size += workload.parameters[index].num_bytes
+    return result
+
+
+def has_buckets(strategy: Strategy) -> bool:
+    """Says whether replicas keep flat buffers for the gradients that they exchange."""
+    return strategy.data > 1 and strategy.zero < 2 and strategy.exchange is not Exchange.LOCAL

@@ -1,0 +1,75 @@
+"""A way to train that was forecast: what it takes, what it costs and what limits it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.forecast.machines import Machine
+from slipstream.forecast.memory import Peak
+from slipstream.forecast.step import Step
+from slipstream.forecast.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A number with what it may be instead.
+
+    Args:
+        value: the forecast.
+        low: below which one in ten measurements lies.
+        high: above which one in ten measurements lies.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One way to train.
+
+    Args:
+        machine: of every host.
+        hosts: that it takes.
+        strategy: over their devices.
+        step: simulated.
+        peak: of memory, on the fullest device.
+        seconds_per_step: with its interval.
+        seconds_per_epoch: None: the size of an epoch is not known.
+        seconds: to the target; None: it is not known.
+        dollars: to the target; None: time or price is not known.
+        efficiency: throughput per device, as a share of one device's own.
+        limit: what most of the step goes to: "compute", "memory bandwidth", "network",
+            "pipeline bubble" or "host".
+    """
+
+    machine: Machine
+    hosts: int
+    strategy: Strategy
+    step: Step
+    peak: Peak
+    seconds_per_step: Interval
+    seconds_per_epoch: Interval | None
+    seconds: Interval | None
+    dollars: Interval | None
+    efficiency: float
+    limit: str
+
+    @property
+    def devices(self) -> int:
+        """Devices that work."""
+        return self.strategy.ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A way to train that is not among the plans.
+
+    Args:
+        what: it was, for people.
+        why: it lost, with the numbers.
+    """
+
+    what: str
+    why: str

@@ -1,0 +1,79 @@
+"""The workload of any micro-batch from those of two: every size is linear in the samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slipstream.errors import UsageError
+from slipstream.forecast.workload import Operator, Product, Value, Workload
+
+
+class Resizable:
+    """A model traced at two micro-batches.
+
+    Args:
+        small: of some samples.
+        large: of more samples, with the same operators.
+
+    Raises:
+        UsageError: the model runs other operators when the batch is larger.
+    """
+
+    def __init__(self, small: Workload, large: Workload) -> None:
+        names = [[op.name for op in workload.operators] for workload in (small, large)]
+        if names[0] != names[1] or small.samples >= large.samples:
+            raise UsageError(
+                f"{small.name} runs {len(names[0])} operators for {small.samples} samples and"
+                f" {len(names[1])} others for {large.samples}: its forecast needs the same ones"
+            )
+        self._small, self._large = small, large
+        self._known: dict[int, Workload] = {small.samples: small, large.samples: large}
+
+    def at(self, samples: int) -> Workload:
+        """Returns the workload of a micro-batch.
+
+        Args:
+            samples: at least 1.
+        """
+        if samples not in self._known:
+            self._known[samples] = self._resized(samples)
+        return self._known[samples]
+
+    def _resized(self, samples: int) -> Workload:
+        small, large = self._small, self._large
+        share = (samples - small.samples) / (large.samples - small.samples)
+        operators = zip(small.operators, large.operators, strict=True)
+        values = zip(small.values, large.values, strict=False)
+        return replace(
+            small,
+            samples=samples,
+            operators=tuple(_operator(one, two, share) for one, two in operators),
+            values=tuple(_value(one, two, share) for one, two in values),
+        )
+
+
+def _between(one: float, two: float, share: float) -> float:
+    return one + (two - one) * share
+
+
+def _operator(one: Operator, two: Operator, share: float) -> Operator:
+    if one.bytes_moved == two.bytes_moved and one.products == two.products:
+        return one
+    products = zip(one.products, two.products, strict=True)
+    return replace(
+        one,
+        bytes_moved=_between(one.bytes_moved, two.bytes_moved, share),
+        products=tuple(_product(a, b, share) for a, b in products),
+    )
+
+
+def _product(one: Product, two: Product, share: float) -> Product:
+    sizes = {
+        name: max(1, round(_between(getattr(one, name), getattr(two, name), share)))
+        for name in ("batch", "m", "n", "k")
+    }
+    return replace(one, **sizes)
+
+
+def _value(one: Value, two: Value, share: float) -> Value:
+    return replace(one, num_bytes=max(0, round(_between(one.num_bytes, two.num_bytes, share))))

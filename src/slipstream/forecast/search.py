@@ -1,0 +1,347 @@
+"""Finds ways to train a model within limits, and ranks them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from slipstream.errors import UsageError
+from slipstream.forecast.intervals import Intervals
+from slipstream.forecast.job import GRADIENT_BYTES, Job, Precision
+from slipstream.forecast.machines import Machine
+from slipstream.forecast.memory import Peak, replay
+from slipstream.forecast.parameters import Parameters
+from slipstream.forecast.plan import Interval, Loss, Plan
+from slipstream.forecast.resize import Resizable
+from slipstream.forecast.stages import stage
+from slipstream.forecast.step import Simulation, Step
+from slipstream.forecast.strategy import Optimizer, Strategy
+
+# What a device's context and libraries take, outside of the allocator.
+CONTEXT_BYTES = 600 << 20
+# Trades of memory for time, the cheapest first: (zero, checkpoint).
+_TRADES = ((0, False), (1, False), (1, True), (3, False), (3, True))
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked.
+
+    Args:
+        model: at any micro-batch.
+        global_batch: samples per step.
+        machines: that may be taken.
+        most_devices: of a plan.
+        samples_per_epoch: None: not known.
+        epochs: to the target; None: not known.
+        deadline: seconds to the target; None: none.
+        budget: dollars to the target; None: none.
+        precision: of products.
+        optimizer: of parameters.
+        runtime: name of the framework's.
+        codec: of gradients between hosts.
+    """
+
+    model: Resizable
+    global_batch: int
+    machines: Sequence[Machine]
+    most_devices: int = 64
+    samples_per_epoch: int | None = None
+    epochs: float | None = None
+    deadline: float | None = None
+    budget: float | None = None
+    precision: Precision = "fp32"
+    optimizer: Optimizer = Optimizer.ADAM
+    runtime: str = "pytorch"
+    codec: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a search found.
+
+    Args:
+        plans: the best first: cheapest where there are prices and a target, else fastest.
+        losses: why others are not among them.
+    """
+
+    plans: tuple[Plan, ...]
+    losses: tuple[Loss, ...]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a search computed before."""
+
+    simulations: dict[tuple[int, int, int], Simulation] = field(default_factory=dict)
+    peaks: dict[Strategy, Peak] = field(default_factory=dict)
+
+
+def search(
+    request: Request,
+    parameters: Parameters,
+    intervals: Intervals,
+    progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+) -> Result:
+    """Returns ways to train, ranked. Blocks for seconds, at most about a minute.
+
+    Args:
+        request: what is asked.
+        parameters: fitted.
+        intervals: of errors met before.
+        progress: told what is tried, how many were and how many there are.
+
+    Raises:
+        UsageError: nothing may be taken.
+    """
+    sizes = [
+        (machine, hosts)
+        for machine in request.machines
+        for hosts in _hosts(machine, request)
+    ]
+    if not sizes:
+        raise UsageError("no machine is allowed; name some with --gpus or --clouds")
+    finder = _Finder(request, parameters, intervals)
+    plans: list[Plan] = []
+    losses: list[Loss] = []
+    for done, (machine, hosts) in enumerate(sizes):
+        progress(f"{hosts} x {machine.name}", done, len(sizes))
+        found = finder.best(machine, hosts)
+        if isinstance(found, Loss):
+            losses.append(found)
+        elif why := _misses(found, request):
+            losses.append(Loss(_what(machine, hosts), why))
+        else:
+            plans.append(found)
+    plans.sort(key=_rank)
+    return Result(tuple(plans), tuple(losses))
+
+
+def _hosts(machine: Machine, request: Request) -> Iterator[int]:
+    """Powers of two of hosts, within what is allowed and what the batch can be cut into."""
+    hosts = 1
+    while hosts * machine.cluster.per_host <= request.most_devices:
+        if hosts > 1 and machine.cluster.between is None:
+            return
+        yield hosts
+        hosts *= 2
+
+
+def _rank(plan: Plan) -> tuple[float, float]:
+    if plan.dollars is not None:
+        return plan.dollars.value, plan.seconds_per_step.value
+    rate = plan.machine.dollars_per_hour
+    if rate is not None:
+        return plan.seconds_per_step.value * rate * plan.hosts, plan.seconds_per_step.value
+    return plan.seconds_per_step.value, 0.0
+
+
+def _what(machine: Machine, hosts: int) -> str:
+    return f"{hosts} x {machine.name}"
+
+
+def _misses(plan: Plan, request: Request) -> str:
+    if request.deadline is not None and plan.seconds is not None:
+        if plan.seconds.value > request.deadline:
+            took, allowed = plan.seconds.value / _HOUR, request.deadline / _HOUR
+            return f"takes {took:.1f} h; the deadline is {allowed:.1f} h"
+    if request.budget is not None and plan.dollars is not None:
+        if plan.dollars.value > request.budget:
+            return f"costs ${plan.dollars.value:,.0f}; the budget is ${request.budget:,.0f}"
+    return ""
+
+
+class _Finder:
+    """Finds the best strategy on given hosts."""
+
+    def __init__(self, request: Request, parameters: Parameters, intervals: Intervals) -> None:
+        self._request = request
+        self._parameters = parameters
+        self._intervals = intervals
+        self._known = _Known()
+
+    def best(self, machine: Machine, hosts: int) -> Plan | Loss:
+        """Returns the fastest strategy that fits in memory."""
+        ranks = hosts * machine.cluster.per_host
+        found: tuple[float, Strategy, Step, Peak] | None = None
+        least: Peak | None = None
+        for strategy in self._strategies(ranks, machine):
+            fitting = self._fitting(strategy, machine)
+            if isinstance(fitting, Peak):
+                if least is None or fitting.reserved < least.reserved:
+                    least = fitting
+                continue
+            for candidate, peak in fitting:
+                step = self._step(candidate, machine)
+                if found is None or step.seconds < found[0]:
+                    found = step.seconds, candidate, step, peak
+        if found is None:
+            return Loss(_what(machine, hosts), self._why_not(machine, ranks, least))
+        _, strategy, step, peak = found
+        return self._plan(machine, hosts, strategy, step, peak)
+
+    def _why_not(self, machine: Machine, ranks: int, least: Peak | None) -> str:
+        have = machine.cluster.device.memory_gib
+        if least is None:
+            return f"a batch of {self._request.global_batch} cannot be cut for {ranks} devices"
+        needed = least.reserved / 2**30
+        return (
+            f"does not fit: {needed:.1f} GiB on each device at the least, of {have:.0f};"
+            " take more devices or larger ones"
+        )
+
+    def _strategies(self, ranks: int, machine: Machine) -> Iterator[Strategy]:
+        """Degrees of parallelism and micro-batches; replicas alone come first."""
+        batch = self._request.global_batch
+        for tensor, pipeline in self._degrees(ranks, machine):
+            data = ranks // (tensor * pipeline)
+            if batch % data:
+                continue
+            own = batch // data
+            for micro in _micro_batches(own):
+                if pipeline > 1 and own // micro < pipeline:
+                    continue
+                yield Strategy(
+                    data=data, tensor=tensor, pipeline=pipeline, micro_batch=micro,
+                    micro_batches=own // micro, codec=self._request.codec,
+                )  # fmt: skip
+
+    def _degrees(self, ranks: int, machine: Machine) -> Iterator[tuple[int, int]]:
+        """Tensor ranks and stages: both only for what has blocks and divides."""
+        whole = self._simulation(self._request.model.at(1).samples, 1, 1)
+        divides = bool(self._simulation(1, 2, 1).division.joints)
+        for tensor in _powers(min(machine.cluster.per_host, 8) if divides else 1):
+            for pipeline in _powers(min(whole.blocks, ranks // tensor, 64)):
+                if ranks % (tensor * pipeline) == 0:
+                    yield tensor, pipeline
+
+    def _fitting(
+        self, strategy: Strategy, machine: Machine
+    ) -> list[tuple[Strategy, Peak]] | Peak:
+        """The first trades of a strategy that fit: with whole parameters, and gathered ones; else
+        the least that is needed."""
+        limit = machine.cluster.device.memory_gib * 2**30
+        found: list[tuple[Strategy, Peak]] = []
+        least: Peak | None = None
+        for zero, checkpoint in _TRADES:
+            if zero and strategy.data == 1 and not checkpoint:
+                continue
+            if zero == 3 and strategy.pipeline > 1:
+                continue
+            if found and zero < 3:
+                continue
+            zero_ = zero if strategy.data > 1 else 0
+            candidate = replace(strategy, zero=zero_, checkpoint=checkpoint)
+            peak = self._peak(candidate)
+            if peak.reserved <= limit:
+                found.append((candidate, peak))
+                if zero == 3:
+                    break
+            elif least is None or peak.reserved < least.reserved:
+                least = peak
+        return found or least or self._peak(strategy)
+
+    def _simulation(self, micro: int, tensor: int, pipeline: int) -> Simulation:
+        key = micro, tensor, pipeline
+        known = self._known.simulations
+        if key not in known:
+            runtime = self._parameters.runtime(self._request.runtime)
+            known[key] = Simulation(
+                self._request.model.at(micro),
+                tensor=tensor,
+                pipeline=pipeline,
+                flash=runtime.flash,
+            )
+        return known[key]
+
+    def _peak(self, strategy: Strategy) -> Peak:
+        if strategy not in self._known.peaks:
+            micro, tensor, pipeline = strategy.micro_batch, strategy.tensor, strategy.pipeline
+            simulation = self._simulation(micro, tensor, pipeline)
+            workload = simulation.workload
+            if pipeline > 1:
+                workload = stage(workload, simulation.stage_of.tolist(), 0)
+            self._known.peaks[strategy] = replay(
+                workload,
+                strategy,
+                optimizer=self._request.optimizer,
+                context_bytes=CONTEXT_BYTES,
+                in_flight=min(strategy.micro_batches, pipeline),
+                fused=True,
+            )
+        return self._known.peaks[strategy]
+
+    def _step(self, strategy: Strategy, machine: Machine) -> Step:
+        simulation = self._simulation(strategy.micro_batch, strategy.tensor, strategy.pipeline)
+        return simulation.run(self._job(strategy, machine))
+
+    def _job(self, strategy: Strategy, machine: Machine) -> Job:
+        request = self._request
+        return Job(
+            workload=request.model.at(strategy.micro_batch),
+            strategy=strategy,
+            cluster=machine.cluster,
+            precision=request.precision,
+            optimizer=request.optimizer,
+            runtime=self._parameters.runtime(request.runtime),
+            rates=self._parameters.rates,
+            wire=self._parameters.wire,
+            gradient_bytes=GRADIENT_BYTES[request.precision],
+        )
+
+    def _plan(
+        self, machine: Machine, hosts: int, strategy: Strategy, step: Step, peak: Peak
+    ) -> Plan:
+        request = self._request
+        alone = self._step(
+            Strategy(micro_batch=strategy.micro_batch, micro_batches=strategy.micro_batches),
+            machine,
+        )
+        steps = None
+        if request.samples_per_epoch is not None:
+            steps = math.ceil(request.samples_per_epoch / request.global_batch)
+        per_step = self._intervals.around(step.seconds, machine.cluster.device.name)
+        epoch = _times(per_step, steps)
+        total = _times(epoch, request.epochs)
+        price = machine.dollars_per_hour
+        dollars = _times(total, None if price is None else price * hosts / _HOUR)
+        own = strategy.micro_batch * strategy.micro_batches / alone.seconds
+        efficiency = request.global_batch / step.seconds / strategy.ranks / own
+        return Plan(
+            machine=machine, hosts=hosts, strategy=strategy, step=step, peak=peak,
+            seconds_per_step=per_step, seconds_per_epoch=epoch, seconds=total, dollars=dollars,
+            efficiency=efficiency, limit=_limit(step),
+        )  # fmt: skip
+
+
+def _powers(most: int) -> Iterator[int]:
+    power = 1
+    while power <= most:
+        yield power
+        power *= 2
+
+
+def _micro_batches(own: int) -> list[int]:
+    """Micro-batches that a replica's samples can be cut into, the largest first."""
+    return [own // parts for parts in _powers(own) if own % parts == 0]
+
+
+def _times(interval: Interval | None, factor: float | None) -> Interval | None:
+    if interval is None or factor is None:
+        return None
+    return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
+
+
+def _limit(step: Step) -> str:
+    parts = {
+        "compute": step.compute,
+        "network": step.tensor + step.exchange,
+        "pipeline bubble": step.bubble,
+        "host": step.host,
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    if largest == "compute" and step.moved > step.compute / 2:
+        return "memory bandwidth"
+    return largest

@@ -1,0 +1,236 @@
+"""Decoders that predict the next token, of any family: what differs between them is in their size.
+
+Shapes: b batch, t tokens, c hidden, h heads, d numbers of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from slipstream.forecast.trace.architectures.experts import Experts
+
+Activation = Literal["gelu", "relu", "silu"]
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "relu": functional.relu,
+    "silu": functional.silu,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CausalSize:
+    """Dimensions and habits of a decoder.
+
+    Args:
+        hidden: width of a token.
+        layers: blocks.
+        heads: of attention.
+        key_value_heads: that share keys and values.
+        head: numbers of a head.
+        inner: width inside of the feed-forward part.
+        vocabulary: tokens that there are.
+        positions: that are learned; 0: none are.
+        root_mean_square: norms have no mean and no bias.
+        norm_bias: other norms have one.
+        gated: the feed-forward part multiplies two products.
+        activation: in it.
+        merged: queries, keys and values are one product.
+        qkv_bias: they have one.
+        out_bias: the product after attention has one.
+        mlp_bias: those of the feed-forward part have one.
+        head_bias: the last product has one.
+        turned: share of a head that rotary embeddings turn by its place; 0: there are none.
+        parallel: attention and feed-forward part read the same tokens.
+        norms: of a block; 1: what is parallel shares one.
+        experts: feed-forward parts of a block, of which each token takes some.
+        active: that a token takes.
+        tied: embedding and last product share their weights.
+        dropout: share of numbers that are dropped after each part.
+    """
+
+    hidden: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    head: int
+    inner: int
+    vocabulary: int
+    positions: int = 0
+    root_mean_square: bool = False
+    norm_bias: bool = True
+    gated: bool = False
+    activation: Activation = "gelu"
+    merged: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    turned: float = 0.0
+    parallel: bool = False
+    norms: int = 2
+    experts: int = 1
+    active: int = 1
+    tied: bool = False
+    dropout: float = 0.0
+
+    def norm(self) -> nn.Module:
+        """Returns a norm of a token."""
+        if self.root_mean_square:
+            return nn.RMSNorm(self.hidden)
+        return nn.LayerNorm(self.hidden, bias=self.norm_bias)
+
+
+class CausalDecoder(nn.Module):
+    """Blocks between an embedding and the scores of all tokens.
+
+    Args:
+        size: of the model.
+    """
+
+    def __init__(self, size: CausalSize) -> None:
+        super().__init__()
+        self.size = size
+        self.tokens = nn.Embedding(size.vocabulary, size.hidden)
+        self.places = nn.Embedding(size.positions, size.hidden) if size.positions else None
+        self.drop = nn.Dropout(size.dropout)
+        self.blocks = nn.ModuleList(CausalBlock(size) for _ in range(size.layers))
+        self.norm = size.norm()
+        self.head = nn.Linear(size.hidden, size.vocabulary, bias=size.head_bias)
+        if size.tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Returns the mean loss; tokens: int64 (b, t)."""
+        x = self.tokens(tokens)
+        if self.places is not None:
+            x = x + self.places.weight[: tokens.shape[1]]
+        x = self.drop(x)
+        angles = _angles(x, self.size) if self.size.turned else None
+        for block in self.blocks:
+            x = block(x, angles)
+        scores = self.head(self.norm(x))
+        return functional.cross_entropy(scores.flatten(0, 1).float(), tokens.flatten())
+
+
+class CausalBlock(nn.Module):
+    """Attention and feed-forward, after a norm each or one for both, and beside what was there.
+
+    Args:
+        size: of the model.
+    """
+
+    def __init__(self, size: CausalSize) -> None:
+        super().__init__()
+        self.parallel = size.parallel
+        self.norm1 = size.norm()
+        self.norm2 = size.norm() if size.norms == 2 else None
+        self.attention = CausalAttention(size)
+        if size.experts > 1:
+            self.mlp = Experts(size.hidden, size.inner, size.experts, size.active)
+        else:
+            self.mlp = Inner(size)
+        self.drop = nn.Dropout(size.dropout)
+
+    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Returns the tokens after this block.
+
+        Args:
+            x: (b, t, c).
+            angles: cosines and sines (t, turned numbers of a head).
+        """
+        normed = self.norm1(x)
+        mixed = self.drop(self.attention(normed, angles))
+        if self.parallel:
+            other = normed if self.norm2 is None else self.norm2(x)
+            return x + mixed + self.drop(self.mlp(other))
+        x = x + mixed
+        return x + self.drop(self.mlp(x if self.norm2 is None else self.norm2(x)))
+
+
+class CausalAttention(nn.Module):
+    """Attention of heads to what comes before, in one kernel.
+
+    Args:
+        size: of the model.
+    """
+
+    def __init__(self, size: CausalSize) -> None:
+        super().__init__()
+        self.size = size
+        self.counts = [size.heads, size.key_value_heads, size.key_value_heads]
+        counts = [sum(self.counts)] if size.merged else self.counts
+        linear = partial(nn.Linear, size.hidden, bias=size.qkv_bias)
+        self.qkv = nn.ModuleList(linear(count * size.head) for count in counts)
+        self.proj = nn.Linear(size.heads * size.head, size.hidden, bias=size.out_bias)
+
+    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Returns what each token gathers.
+
+        Args:
+            x: (b, t, c).
+            angles: cosines and sines (t, turned numbers of a head).
+        """
+        heads = [product(x).unflatten(-1, (-1, self.size.head)) for product in self.qkv]
+        if self.size.merged:
+            heads = heads[0].split(self.counts, dim=2)
+        q, k, v = (part.transpose(1, 2) for part in heads)
+        if angles is not None:
+            q, k = turned(q, angles), turned(k, angles)
+        grouped = self.size.key_value_heads != self.size.heads
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+        return self.proj(mixed.transpose(1, 2).flatten(2))
+
+
+class Inner(nn.Module):
+    """The feed-forward part: two products, or three with a gate.
+
+    Args:
+        size: of the model.
+    """
+
+    def __init__(self, size: CausalSize) -> None:
+        super().__init__()
+        linear = partial(nn.Linear, bias=size.mlp_bias)
+        self.activation = _ACTIVATIONS[size.activation]
+        self.gate = linear(size.hidden, size.inner) if size.gated else None
+        self.up = linear(size.hidden, size.inner)
+        self.down = linear(size.inner, size.hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns what each token becomes; x: (b, t, c)."""
+        if self.gate is None:
+            return self.down(self.activation(self.up(x)))
+        return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+def _angles(x: Tensor, size: CausalSize) -> tuple[Tensor, Tensor]:
+    """Returns cosines and sines (t, turned numbers), once for all blocks."""
+    width = int(size.head * size.turned) // 2 * 2
+    exponents = torch.arange(0, width, 2, device=x.device, dtype=torch.float32) / width
+    places = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
+    half = places.unsqueeze(1) * torch.pow(10000.0, -exponents)
+    angles = torch.cat([half, half], dim=1)
+    return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+
+def turned(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """Returns heads with rotary embeddings (Su et al., 2021, arXiv 2104.09864), as
+    `transformers` computes them: in parts, not in one kernel.
+
+    Args:
+        x: (b, h, t, d).
+        angles: cosines and sines (t, e); e at most d, the rest of a head is left as it is.
+    """
+    cosines, sines = (part.to(x.dtype) for part in angles)
+    width = cosines.shape[-1]
+    head = x if width == x.shape[-1] else x[..., :width]
+    first, second = head.chunk(2, dim=-1)
+    done = head * cosines + torch.cat([-second, first], dim=-1) * sines
+    return done if head is x else torch.cat([done, x[..., width:]], dim=-1)

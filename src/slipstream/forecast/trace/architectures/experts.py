@@ -1,0 +1,48 @@
+"""Sparse mixtures of experts: each token goes through the few parts that a router chooses.
+
+Shapes: e experts, a of them active for a token, n tokens of a batch, c hidden.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Experts(nn.Module):
+    """Gated feed-forward parts (Jiang et al., 2024, arXiv 2401.04088), as one grouped product each.
+
+    Which tokens go where depends on data. Here all experts get equally many, as a router in balance
+    gives them; n * a is rounded up to a multiple of e.
+
+    Args:
+        hidden: width of a token, c.
+        inner: width inside of an expert.
+        experts: that there are, e.
+        active: that a token takes, a.
+    """
+
+    def __init__(self, hidden: int, inner: int, experts: int, active: int) -> None:
+        super().__init__()
+        self.experts, self.active = experts, active
+        self.router = nn.Linear(hidden, experts, bias=False)
+        self.gate = nn.Parameter(torch.empty(experts, hidden, inner))
+        self.up = nn.Parameter(torch.empty(experts, hidden, inner))
+        self.down = nn.Parameter(torch.empty(experts, inner, hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns what each token becomes; x: (batch, tokens, c)."""
+        tokens = x.flatten(0, 1)
+        chances = self.router(tokens).float().softmax(-1)
+        shares, chosen = chances.topk(self.active, dim=-1)
+        shares = (shares / shares.sum(-1, keepdim=True)).to(x.dtype)
+        # Places of (token, choice) in the order of experts.
+        order = chosen.flatten().argsort()
+        padded = functional.pad(order, (0, -len(order) % self.experts))
+        rows = tokens[padded // self.active].view(self.experts, -1, x.shape[-1])
+        inner = functional.silu(torch.bmm(rows, self.gate)) * torch.bmm(rows, self.up)
+        made = torch.bmm(inner, self.down).flatten(0, 1)[: len(order)]
+        weighted = made * shares.flatten()[order].unsqueeze(1)
+        result = torch.zeros_like(tokens, dtype=weighted.dtype)
+        return result.index_add(0, order // self.active, weighted).view_as(x)

@@ -1,0 +1,67 @@
+"""Encoders of any dimensions, which have no name: of text with one head, and of pictures."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from slipstream.forecast.trace.architectures.encoders import Encoder
+from slipstream.forecast.trace.architectures.transformer import Block, TransformerSize
+
+
+class MaskedTokens(nn.Module):
+    """RoBERTa (arXiv 1907.11692) and DistilBERT (arXiv 1910.01108): guesses masked tokens only.
+
+    Args:
+        size: of the model.
+    """
+
+    def __init__(self, size: TransformerSize) -> None:
+        super().__init__()
+        self.encoder = Encoder(size)
+        self.transform = nn.Sequential(
+            nn.Linear(size.hidden, size.hidden), nn.GELU(), nn.LayerNorm(size.hidden)
+        )
+        self.decode = nn.Linear(size.hidden, size.vocabulary)
+        self.decode.weight = self.encoder.tokens.weight
+
+    def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
+        """Returns the mean loss over all tokens, masked or not, as `transformers` computes it.
+
+        Args:
+            tokens: int64 (batch, length).
+            segments: int64 (batch, length), 0 or 1.
+        """
+        words = self.decode(self.transform(self.encoder(tokens, segments)))
+        return functional.cross_entropy(words.flatten(0, 1).float(), tokens.flatten())
+
+
+class Pictures(nn.Module):
+    """A vision transformer (arXiv 2010.11929).
+
+    Args:
+        size: of its blocks.
+        patch: pixels of a token's side.
+        side: pixels of an image's.
+        channels: of an image.
+        num_classes: that it tells apart.
+    """
+
+    def __init__(
+        self, size: TransformerSize, *, patch: int, side: int, channels: int, num_classes: int
+    ) -> None:
+        super().__init__()
+        places = (side // patch) ** 2 + 1
+        self.patches = nn.Conv2d(channels, size.hidden, patch, patch)
+        self.first = nn.Parameter(torch.zeros(1, 1, size.hidden))
+        self.places = nn.Parameter(torch.zeros(1, places, size.hidden))
+        self.blocks = nn.Sequential(*(Block(size, causal=False) for _ in range(size.layers)))
+        self.norm = nn.LayerNorm(size.hidden)
+        self.classifier = nn.Linear(size.hidden, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns scores (batch, classes); images: (batch, channels, side, side)."""
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(images.shape[0], -1, -1), patches], dim=1) + self.places
+        return self.classifier(self.norm(self.blocks(x))[:, 0])

@@ -1,0 +1,241 @@
+"""Workloads from the operators of a forward pass: the backward pass follows from them.
+
+A product has one more for each of its gradients. Other operators read the gradient of what they
+gave and what was kept for it, and write those of their inputs; gradients that meet are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from slipstream.errors import UsageError
+from slipstream.forecast.trace.steps import Back, Step, Tensor
+from slipstream.forecast.trace.tape import Entry, Tape
+from slipstream.forecast.workload import Kind, Parameter, Phase, Product, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """A model's forward pass.
+
+    Args:
+        name: of the model.
+        samples: of the micro-batch.
+        steps: in order.
+        tensors: all values by name.
+        parameters: what people call each value that is trained.
+        inputs: of the model.
+        outputs: of the model.
+        buffer_bytes: of what it keeps and does not train.
+    """
+
+    name: str
+    samples: int
+    steps: Sequence[Step]
+    tensors: Mapping[str, Tensor]
+    parameters: Mapping[str, str]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    buffer_bytes: int
+
+
+def with_backward(forward: Forward) -> Workload:
+    """Returns the workload of a forward pass and the backward pass that belongs to it.
+
+    Args:
+        forward: of the model.
+
+    Raises:
+        UsageError: no output depends on a parameter.
+    """
+    return _Passes(forward).workload()
+
+
+class _Passes:
+    """Runs the steps forward, then those that have gradients backward."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward = forward
+        self._tensors = forward.tensors
+        self._tape = Tape(forward.tensors)
+        self._needs = set(forward.parameters)
+        self._gradients: dict[str, int] = {}
+        self._ready: dict[str, int] = {}
+
+    def workload(self) -> Workload:
+        """Returns the whole, once."""
+        forward, tape = self._forward, self._tape
+        for name in (*forward.parameters, *forward.inputs):
+            tape.value(name)
+        for step in forward.steps:
+            self._run(step)
+        self._begin()
+        for step in reversed(forward.steps):
+            self._reverse(step)
+        staying = {self._gradients[name] for name in self._ready}
+        outputs = {tape.value(name) for name in forward.outputs}
+        return Workload(
+            name=forward.name,
+            samples=forward.samples,
+            operators=tuple(tape.operators),
+            values=tape.values(staying, outputs),
+            parameters=tuple(map(self._parameter, forward.parameters)),
+            buffer_bytes=forward.buffer_bytes,
+        )
+
+    def _parameter(self, value: str) -> Parameter:
+        tensor = self._tensors[value]
+        return Parameter(
+            name=self._forward.parameters[value],
+            elements=tensor.elements,
+            num_bytes=tensor.num_bytes,
+            ready=self._ready.get(value, -1),
+            value=self._tape.value(value),
+        )
+
+    def _bytes(self, names: Iterable[str]) -> int:
+        return sum(self._tensors[name].num_bytes for name in names)
+
+    def _run(self, step: Step) -> None:
+        """Runs an operator of the forward pass."""
+        tape = self._tape
+        if not self._needs.isdisjoint(step.inputs):
+            self._needs.update(name for name in step.outputs if self._tensors[name].is_float)
+        if step.view:
+            for name in step.outputs:
+                tape.view(name, step.inputs[0])
+            return
+        names = (*step.inputs, *step.outputs)
+        tape.write(
+            Entry(
+                step=step,
+                name=step.name,
+                phase=Phase.FORWARD,
+                products=tuple(term.product for term in step.terms),
+                reads=list(map(tape.value, step.inputs)),
+                writes=list(map(tape.make, step.outputs)),
+                moved=self._bytes(names) if step.moved is None else step.moved,
+            )
+        )
+
+    def _begin(self) -> None:
+        """Gives the outputs their gradients, which are one."""
+        found = [name for name in self._forward.outputs if name in self._needs]
+        if not found:
+            raise UsageError(
+                f"{self._forward.name} has no output that depends on a parameter: "
+                "a forecast is of training"
+            )
+        for name in found:
+            step = Step(name="ones_like", module="", kind=Kind.MEMORY, inputs=(), outputs=(name,))
+            self._make(step, step.name, (), (name,))
+
+    def _make(
+        self,
+        step: Step,
+        name: str,
+        given: Sequence[tuple[str, int]],
+        targets: Sequence[str],
+        products: tuple[Product, ...] = (),
+    ) -> None:
+        """Runs an operator that makes gradients.
+
+        Args:
+            step: whose backward pass it belongs to.
+            name: of the operator.
+            given: what it reads, as a value whose size it has and as memory.
+            targets: values whose gradients it makes.
+            products: that it computes.
+        """
+        made = [self._tape.fresh(target) for target in targets]
+        reads = [memory for _, memory in given]
+        moved = self._bytes((*(value for value, _ in given), *targets))
+        self._tape.write(
+            Entry(
+                step=step,
+                name=name,
+                phase=Phase.BACKWARD,
+                products=products,
+                reads=reads,
+                writes=made,
+                moved=moved,
+            )
+        )
+        for target, gradient in zip(targets, made, strict=True):
+            self._add(step, target, gradient)
+
+    def _add(self, step: Step, name: str, gradient: int) -> None:
+        """Notes a gradient of a value, and adds it to what that has."""
+        before = self._gradients.pop(name, None)
+        if before is None:
+            self._gradients[name] = gradient
+        else:
+            plain = replace(step, terms=(), kind=Kind.MEMORY)
+            self._make(plain, "add", [(name, before), (name, gradient)], [name])
+        if name in self._forward.parameters:
+            self._ready[name] = len(self._tape.operators) - 1
+
+    def _reverse(self, step: Step) -> None:
+        """Runs the backward pass of an operator, if what it gave has a gradient."""
+        given = [(name, self._gradients[name]) for name in step.outputs if name in self._gradients]
+        targets = [name for name in dict.fromkeys(step.inputs) if name in self._needs]
+        if not given or not targets:
+            return
+        if step.kind is Kind.PRODUCT and all(term.left and term.right for term in step.terms):
+            self._multiply(step, given, targets)
+        elif step.back is Back.COMPUTES:
+            kept = [(name, self._tape.value(name)) for name in step.kept]
+            products = tuple(_gradients(step, targets))
+            self._make(step, f"{step.name}_backward", [*given, *kept], targets, products)
+        else:
+            for name in targets:
+                self._pass(step, given, name)
+
+    def _multiply(
+        self, step: Step, given: Sequence[tuple[str, int]], targets: Sequence[str]
+    ) -> None:
+        """Runs a product for each gradient of what was multiplied, and sums for what was added."""
+        multiplied: set[str] = set()
+        for term in step.terms:
+            for_left, for_right = _halves(term.product)
+            for name, other, product in (
+                (term.left, term.right, for_left),
+                (term.right, term.left, for_right),
+            ):
+                multiplied.add(name)
+                if name in targets:
+                    operator = "bmm" if product.batch > 1 else "mm"
+                    reads = [*given[:1], (other, self._tape.value(other))]
+                    self._make(step, operator, reads, [name], (product,))
+        for name in targets:
+            if name not in multiplied:
+                self._make(step, "sum", given, [name])
+
+    def _pass(self, step: Step, given: Sequence[tuple[str, int]], target: str) -> None:
+        """Gives an input the gradient of the output, as it is, or summed, or copied into more."""
+        size = sum(self._tensors[name].elements for name, _ in given)
+        own = self._tensors[target].elements
+        if (size == own and len(given) == 1) or step.back is Back.NARROWS:
+            self._add(step, target, given[0][1])
+        else:
+            self._make(step, "sum" if size > own else "cat", given, [target])
+
+
+def _gradients(step: Step, targets: Sequence[str]) -> Iterable[Product]:
+    """Products of the one operator that is the backward pass of another."""
+    if step.kind is Kind.ATTENTION:
+        # Scores are computed once more.
+        yield step.terms[0].product
+    for term in step.terms:
+        for name, product in zip((term.left, term.right), _halves(term.product), strict=True):
+            if not name or name in targets:
+                yield product
+
+
+def _halves(product: Product) -> tuple[Product, Product]:
+    """Returns the products that give the gradients of a product's left and right."""
+    return (
+        replace(product, n=product.k, k=product.n),
+        replace(product, m=product.n, n=product.k, k=product.m),
+    )

@@ -1,0 +1,88 @@
+"""Workloads from ONNX files: the forward pass is read, the backward pass derived.
+
+Parameters are the initialisers of floating point numbers that operators compute with; sizes of
+`Clip`, running statistics of norms and single numbers are none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onnx import ModelProto
+
+from slipstream.forecast.trace.backward import Forward, with_backward
+from slipstream.forecast.trace.onnx_batch import Batch as Batch
+from slipstream.forecast.trace.onnx_fusion import with_biases, with_casts, with_functions
+from slipstream.forecast.trace.onnx_graph import Graph
+from slipstream.forecast.trace.onnx_graph import read as read
+from slipstream.forecast.trace.onnx_operators import step_of, trained_inputs
+from slipstream.forecast.trace.onnx_shapes import settle
+from slipstream.forecast.trace.steps import Step, Tensor
+from slipstream.forecast.workload import Workload
+
+_HALVES = {"fp16": "float16", "bf16": "bfloat16"}
+
+
+def workload(
+    model: ModelProto, name: str, batch: Batch, *, precision: str = "fp32", whole: bool = False
+) -> Workload:
+    """Returns the workload of a micro-batch.
+
+    Args:
+        model: of `read`.
+        name: of it, for people.
+        batch: samples, and numbers for what else is open.
+        precision: "fp32", "tf32", "fp16" or "bf16"; 16 bits by casts before products.
+        whole: all floating point numbers are in 16 bits, parameters too.
+
+    Raises:
+        UsageError: a shape is not known, an operator is not, or nothing is trained.
+    """
+    graph = settle(model, batch)
+    half = _HALVES.get(precision)
+    tensors = dict(graph.tensors)
+    if half and whole:
+        tensors = {
+            key: replace(tensor, dtype=half) if tensor.dtype == "float32" else tensor
+            for key, tensor in tensors.items()
+        }
+    root = model.graph.name or name
+    trained = _trained(graph)
+    steps = _steps(graph, tensors, root, trained)
+    if half and not whole:
+        steps = with_casts(steps, tensors, half)
+    buffers = (tensors[key] for key in graph.stored if key not in trained)
+    return with_backward(
+        Forward(
+            name=name,
+            samples=batch.samples,
+            steps=steps,
+            tensors=tensors,
+            parameters=trained,
+            inputs=graph.inputs,
+            outputs=graph.outputs,
+            buffer_bytes=sum(tensor.num_bytes for tensor in buffers),
+        )
+    )
+
+
+def _steps(
+    graph: Graph, tensors: dict[str, Tensor], root: str, trained: dict[str, str]
+) -> list[Step]:
+    steps = [step_of(node, tensors, graph.constants, root) for node in graph.nodes]
+    # Views of weights first: what is joined below must not read what comes later.
+    steps.sort(key=lambda step: not tensors[step.outputs[0]].fixed)
+    steps = with_biases(steps, graph.outputs, trained, tensors)
+    return with_functions(steps, graph.outputs, tensors)
+
+
+def _trained(graph: Graph) -> dict[str, str]:
+    """Returns what each parameter is called: by its module where the exporter renamed it."""
+    found: dict[str, str] = {}
+    stored = {key for key in graph.stored if graph.tensors[key].is_float}
+    for node in graph.nodes:
+        for key in trained_inputs(node):
+            if key in stored and graph.tensors[key].shape and key not in found:
+                renamed = bool(node.module) and "::" in key
+                found[key] = f"{node.module}.weight" if renamed else key
+    return {key: found[key] for key in graph.stored if key in found}

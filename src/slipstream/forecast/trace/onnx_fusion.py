@@ -1,0 +1,215 @@
+"""Steps joined as PyTorch runs them, where an exporter took them apart, and cast for autocast."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from slipstream.forecast.trace.steps import Step, Tensor
+from slipstream.forecast.workload import Kind
+
+# What is computed number by number, and what sums over the last dimensions.
+_POINTWISE = {
+    "abs", "add", "cast", "ceil", "clip", "cos", "div", "elu", "equal", "erf", "exp", "floor",
+    "greater", "hardsigmoid", "hardswish", "leakyrelu", "less", "log", "max", "min", "mul", "neg",
+    "not", "pow", "reciprocal", "relu", "round", "selu", "sigmoid", "sign", "sin", "softplus",
+    "sqrt", "sub", "tanh", "where",
+}  # fmt: skip
+_REDUCES = {"reducemean", "reducesum", "reducesumsquare", "reducemax", "reducel2"}
+
+
+def with_biases(
+    steps: Sequence[Step],
+    outputs: Collection[str],
+    trained: Collection[str],
+    tensors: dict[str, Tensor],
+) -> list[Step]:
+    """Returns steps in which a product adds its bias, where only that reads it.
+
+    Args:
+        steps: in order.
+        outputs: of the model.
+        trained: parameters.
+        tensors: all values.
+    """
+    readers = Counter(name for step in steps for name in step.inputs)
+    made: dict[str, int] = {}
+    found: list[Step] = []
+    for step in steps:
+        biases = [name for name in step.inputs if name in trained]
+        others = [name for name in step.inputs if name not in trained]
+        if step.name == "add" and len(biases) == len(others) == 1 and others[0] in made:
+            place, (bias,) = made[others[0]], biases
+            product = found[place]
+            row = tensors[step.outputs[0]].shape[-1]
+            if readers[others[0]] == 1 and others[0] not in outputs and _is_row(tensors[bias], row):
+                inputs = (bias, *product.inputs)
+                found[place] = replace(product, name="addmm", inputs=inputs, outputs=step.outputs)
+                continue
+        if step.kind is Kind.PRODUCT:
+            made[step.outputs[0]] = len(found)
+        found.append(step)
+    return found
+
+
+def _is_row(tensor: Tensor, width: int) -> bool:
+    return tensor.elements == width and tensor.shape[-1] == width
+
+
+def with_functions(
+    steps: Sequence[Step], outputs: Collection[str], tensors: dict[str, Tensor]
+) -> list[Step]:
+    """Returns steps in which a function of one value is one kernel, as GELU and norms are.
+
+    What computes number by number, or sums over rows, joins those before it as long as all that
+    they read is one value, parameters and constants. Its backward pass reads that value again.
+
+    Args:
+        steps: in order.
+        outputs: of the model.
+        tensors: all values.
+    """
+    groups = _Groups(tensors)
+    for index, step in enumerate(steps):
+        if step.name in _POINTWISE or step.name in _REDUCES:
+            groups.take(index, step)
+    readers: dict[str, set[int]] = {}
+    for index, step in enumerate(steps):
+        for name in step.inputs:
+            readers.setdefault(name, set()).add(index)
+    found: list[Step] = []
+    done: set[int] = set()
+    for index, step in enumerate(steps):
+        members = groups.members(index)
+        if len(members) == 1:
+            found.append(step)
+        elif index not in done:
+            done.update(members)
+            inside = [steps[member] for member in members]
+            left = [
+                name
+                for member in inside
+                for name in member.outputs
+                if name in outputs or not readers.get(name, set()) <= set(members)
+            ]
+            found.append(_joined(inside, left))
+    return found
+
+
+class _Groups:
+    """Which steps are one function of one value."""
+
+    def __init__(self, tensors: dict[str, Tensor]) -> None:
+        self._tensors = tensors
+        # Of each value that a group made: the group's first step, and what it is a function of.
+        self._made: dict[str, tuple[int, str]] = {}
+        self._members: dict[int, list[int]] = {}
+        self._first: dict[int, int] = {}
+
+    def take(self, index: int, step: Step) -> None:
+        """Puts a step into the groups of what it reads, if they are functions of the same value."""
+        moving = [name for name in step.inputs if not self._tensors[name].fixed]
+        known = [self._made[name] for name in moving if name in self._made]
+        roots = {root for _, root in known}
+        direct = {name for name in moving if name not in self._made}
+        root = roots.pop() if len(roots) == 1 and direct <= _roots(known) else ""
+        if not root:
+            if len(set(moving)) != 1:
+                return
+            root, known = moving[0], []
+        self._join(index, step, root, [first for first, _ in known])
+
+    def _join(self, index: int, step: Step, root: str, groups: Sequence[int]) -> None:
+        first = min((self._first[group] for group in groups), default=index)
+        members = sorted({index, *(m for group in groups for m in self.members(group))})
+        self._members[first] = members
+        self._first.update(dict.fromkeys(members, first))
+        self._made.update(dict.fromkeys(step.outputs, (first, root)))
+
+    def members(self, index: int) -> Sequence[int]:
+        """Returns the steps of the group of a step, in order; the step itself where it has none."""
+        return self._members.get(self._first.get(index, -1), [index])
+
+
+def _roots(known: Sequence[tuple[int, str]]) -> set[str]:
+    return {root for _, root in known}
+
+
+def _joined(steps: Sequence[Step], outputs: Sequence[str]) -> Step:
+    """Returns several steps as one."""
+    made = {name for step in steps for name in step.outputs}
+    inputs = [name for step in steps for name in step.inputs if name not in made]
+    reduces = any(step.name in _REDUCES for step in steps)
+    known = next((name for name in ("erf", "sigmoid", "tanh") if _has(steps, name)), "function")
+    names = {"erf": "gelu", "sigmoid": "silu", "tanh": "gelu", "function": "function"}
+    unique = tuple(dict.fromkeys(inputs))
+    return Step(
+        name="layer_norm" if reduces else names[known],
+        module=steps[0].module,
+        kind=Kind.NORM if reduces else Kind.MEMORY,
+        inputs=unique,
+        outputs=tuple(outputs),
+        kept=unique,
+    )
+
+
+def _has(steps: Sequence[Step], name: str) -> bool:
+    return any(step.name == name for step in steps)
+
+
+def with_casts(steps: Sequence[Step], tensors: dict[str, Tensor], half: str) -> list[Step]:
+    """Returns steps of which products read 16 bits, what they read being cast before, once each.
+
+    Other steps compute what they are given: 16 bits where all of it that depends on inputs is.
+
+    Args:
+        steps: in order.
+        tensors: all values; their dtypes are changed, and copies added.
+        half: "float16" or "bfloat16".
+    """
+    found: list[Step] = []
+    for step in steps:
+        if step.terms:
+            step = _cast(step, tensors, half, found)
+        moving = [tensors[name] for name in step.inputs if not tensors[name].fixed]
+        floats = {tensor.dtype for tensor in moving if tensor.is_float}
+        if step.terms or floats == {half}:
+            for name in step.outputs:
+                if tensors[name].dtype == "float32":
+                    tensors[name] = replace(tensors[name], dtype=half)
+        found.append(step)
+    return found
+
+
+def _cast(step: Step, tensors: dict[str, Tensor], half: str, found: list[Step]) -> Step:
+    """Returns a step whose inputs are in 16 bits, after adding the casts that are missing."""
+    names: dict[str, str] = {}
+    for name in step.inputs:
+        if tensors[name].dtype != "float32":
+            continue
+        names[name] = f"{name}:{half}"
+        if names[name] not in tensors:
+            tensors[names[name]] = replace(tensors[name], dtype=half)
+            found.append(
+                Step(
+                    name="_to_copy",
+                    module=step.module,
+                    kind=Kind.MEMORY,
+                    inputs=(name,),
+                    outputs=(names[name],),
+                )
+            )
+    return replace(
+        step,
+        inputs=tuple(names.get(name, name) for name in step.inputs),
+        kept=tuple(names.get(name, name) for name in step.kept),
+        terms=tuple(
+            replace(
+                term,
+                left=names.get(term.left, term.left),
+                right=names.get(term.right, term.right),
+            )
+            for term in step.terms
+        ),
+    )

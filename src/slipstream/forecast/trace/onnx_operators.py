@@ -1,0 +1,151 @@
+"""Operators of ONNX as steps of a forward pass: what PyTorch would run, and keep of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from slipstream.errors import UsageError
+from slipstream.forecast.trace.kinds import kind_of
+from slipstream.forecast.trace.onnx_graph import Node
+from slipstream.forecast.trace.onnx_products import terms_of
+from slipstream.forecast.trace.steps import Back, Step, Tensor, Term
+from slipstream.forecast.workload import Kind
+
+# Operators that make nothing but another view; the others of these names copy.
+_VIEWS = {
+    "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
+    "Unsqueeze",
+}  # fmt: skip
+# As PyTorch calls what has another name there; the rest is its own in small letters.
+_NAMES = {
+    "Attention": "scaled_dot_product_attention", "BatchNormalization": "native_batch_norm",
+    "Concat": "cat", "Conv": "convolution", "ConvTranspose": "convolution", "Dropout": "dropout",
+    "Gather": "embedding", "Gemm": "addmm", "GroupNormalization": "native_group_norm",
+    "InstanceNormalization": "native_batch_norm", "LayerNormalization": "native_layer_norm",
+    "LogSoftmax": "log_softmax", "MaxPool": "max_pool2d_with_indices",
+    "NegativeLogLikelihoodLoss": "nll_loss_forward", "RMSNormalization": "rms_norm",
+    "SoftmaxCrossEntropyLoss": "nll_loss_forward", "Sum": "add",
+}  # fmt: skip
+# What the backward pass reads: the output, or nothing; of others the inputs.
+_KEEP_OUTPUT = {"Exp", "LogSoftmax", "Reciprocal", "Relu", "Sigmoid", "Softmax", "Sqrt", "Tanh"}
+_KEEP_NOTHING = {
+    "Add", "AveragePool", "Cast", "Concat", "CumSum", "DepthToSpace", "Expand", "GlobalAveragePool",
+    "Mean", "Neg", "Pad", "ReduceMean", "ReduceSum", "Resize", "SpaceToDepth", "Sub", "Sum", "Tile",
+}  # fmt: skip
+_PASS = {"Add", "Sub", "Sum"}
+# Inputs from this one on are settings or statistics, and never trained.
+_SETTINGS = {
+    "BatchNormalization": 3, "Clip": 1, "CumSum": 1, "Dropout": 1, "Expand": 1, "OneHot": 1,
+    "Pad": 1, "Pow": 1, "Resize": 1, "SoftmaxCrossEntropyLoss": 1, "NegativeLogLikelihoodLoss": 1,
+    "Tile": 1, "Upsample": 1, "Where": 3,
+}  # fmt: skip
+
+
+def trained_inputs(node: Node) -> tuple[str, ...]:
+    """Returns the inputs of an operator that could be parameters.
+
+    Args:
+        node: of a graph.
+    """
+    return tuple(filter(None, node.inputs[: _SETTINGS.get(node.op)]))
+
+
+def step_of(
+    node: Node,
+    tensors: dict[str, Tensor],
+    constants: Mapping[str, npt.NDArray[Any]],
+    root: str,
+) -> Step:
+    """Returns what PyTorch would run for an operator.
+
+    Args:
+        node: of a graph.
+        tensors: all values; what is kept beside the outputs is added.
+        constants: values that are known.
+        root: name of the outermost module.
+
+    Raises:
+        UsageError: it multiplies integers, as quantised models do.
+    """
+    if node.op.startswith(("QLinear", "QGemm")) or node.op.endswith("Integer"):
+        raise UsageError(f"{node.op} {node.name!r} is quantised: a forecast is of training")
+    terms = terms_of(node, tensors)
+    given = tuple(name for name in node.inputs if name and name not in constants)
+    operands = tuple(name for term in terms for name in (term.left, term.right) if name)
+    inputs = (*(name for name in given if name not in operands), *operands)
+    outputs = tuple(filter(None, node.outputs))
+    module = f"{root}.{node.module}" if node.module else root
+    if _is_view(node, tensors, constants) and given:
+        return Step(
+            name=node.op.lower(), module=module, kind=Kind.MEMORY, inputs=given[:1],
+            outputs=outputs[:1] if node.op == "Dropout" else outputs, back=Back.PASSES, view=True,
+        )  # fmt: skip
+    name = _name(node, terms)
+    first = tensors[outputs[0]]
+    moved = 2 * first.num_bytes if node.op == "Gather" else None
+    kept = _kept(node, inputs, outputs)
+    if node.op == "Dropout":
+        outputs, kept = _beside(outputs[0], "bool", tensors)
+        moved = 2 * first.num_bytes + first.elements
+    elif node.op == "MaxPool":
+        outputs, kept = _beside(outputs[0], "int64", tensors)
+    return Step(
+        name=name, module=module, kind=_kind(node, name, terms), terms=terms, inputs=inputs,
+        outputs=outputs, kept=kept, back=_back(node), moved=moved,
+    )  # fmt: skip
+
+
+def _is_view(
+    node: Node, tensors: Mapping[str, Tensor], constants: Mapping[str, npt.NDArray[Any]]
+) -> bool:
+    if node.op == "Dropout":
+        training = node.inputs[2] if len(node.inputs) > 2 else ""
+        return training not in constants or not constants[training].item()
+    if node.op == "Cast":
+        return tensors[node.inputs[0]].dtype == tensors[node.outputs[0]].dtype
+    return node.op in _VIEWS
+
+
+def _beside(
+    output: str, dtype: str, tensors: dict[str, Tensor]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns an output with a second one of another dtype, and that as what is kept."""
+    first = tensors[output]
+    tensors[f"{output}:kept"] = Tensor(first.shape, dtype, first.times)
+    return (output, f"{output}:kept"), (f"{output}:kept",)
+
+
+def _name(node: Node, terms: tuple[Term, ...]) -> str:
+    if node.op in ("MatMul", "Einsum"):
+        return "bmm" if terms[0].product.batch > 1 else "mm"
+    return _NAMES.get(node.op, node.op.lower())
+
+
+def _kind(node: Node, name: str, terms: tuple[Term, ...]) -> Kind:
+    if node.op == "LpNormalization":
+        return Kind.NORM
+    return kind_of(name, [term.product for term in terms])
+
+
+def _kept(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[str, ...]:
+    if node.op in _KEEP_OUTPUT:
+        return outputs[:1]
+    if node.op in _KEEP_NOTHING:
+        return ()
+    if node.op == "Gather":
+        return inputs[1:]
+    if node.op == "Where":
+        return tuple(name for name in node.inputs[:1] if name in inputs)
+    # A factor that is known needs nothing of the other.
+    if node.op in ("Mul", "Div") and len(inputs) == 1:
+        return ()
+    return inputs
+
+
+def _back(node: Node) -> Back:
+    if node.op == "Concat":
+        return Back.NARROWS
+    return Back.PASSES if node.op in _PASS else Back.COMPUTES

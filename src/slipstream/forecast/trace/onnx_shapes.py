@@ -1,0 +1,189 @@
+"""ONNX models with every shape known: dimensions that are open get numbers, the rest follows.
+
+Nodes are taken in order. What depends on shapes and constants alone is computed, of what is left
+the shapes are inferred, node by node, so that a Reshape by a computed shape has one too.
+"""
+
+# The stubs of onnx and NumPy leave some of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.shape_inference
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from slipstream.errors import UsageError
+from slipstream.forecast.trace.onnx_batch import Batch, bind
+from slipstream.forecast.trace.onnx_graph import LARGEST_SHAPE, Graph, Node, module_path
+from slipstream.forecast.trace.steps import Tensor
+
+_UNRUN = {"If", "Loop", "Scan", "SequenceMap"}
+
+
+def settle(model: ModelProto, batch: Batch) -> Graph:
+    """Returns the graph of a model for a batch, with every shape.
+
+    The first dimension of the inputs is that of the batch. If it is open it gets the samples; else
+    these must be a multiple of it, and what depends on inputs counts as many times.
+
+    Args:
+        model: of `read`.
+        batch: numbers for open dimensions.
+
+    Raises:
+        UsageError: a dimension stays open, `batch` does not go with the model, or an operator is
+            not known, has no shape or branches.
+    """
+    return _Walk(model, batch).run()
+
+
+class _Walk:
+    """Goes through the nodes of a model once."""
+
+    def __init__(self, model: ModelProto, batch: Batch) -> None:
+        self._model, self._batch = model, batch
+        self._versions = {item.domain: item.version for item in model.opset_import}
+        self._types: dict[str, TypeProto] = {}
+        self._data: dict[str, TensorProto] = {}
+        self._constants: dict[str, npt.NDArray[Any]] = {}
+        self._tensors: dict[str, Tensor] = {}
+        self._nodes: list[Node] = []
+
+    def run(self) -> Graph:
+        graph = self._model.graph
+        for item in graph.initializer:
+            self._store(item)
+        stored = tuple(self._tensors)
+        inputs = [item for item in graph.input if item.name not in self._tensors]
+        shapes, times = bind(inputs, self._batch)
+        for item in inputs:
+            kind = item.type.tensor_type.elem_type
+            self._put(item.name, kind, shapes[item.name], times=times, fixed=False)
+        for node in graph.node:
+            self._visit(node)
+        outputs = tuple(item.name for item in graph.output)
+        names = tuple(item.name for item in inputs)
+        nodes = tuple(self._nodes)
+        return Graph(nodes, self._tensors, stored, names, outputs, self._constants)
+
+    def _store(self, item: TensorProto) -> None:
+        self._put(item.name, item.data_type, tuple(item.dims), times=1, fixed=True)
+        if math.prod(item.dims) <= LARGEST_SHAPE and item.data_location != TensorProto.EXTERNAL:
+            self._data[item.name] = item
+            # What may be trained is no constant, however small.
+            if not item.dims or not self._tensors[item.name].is_float:
+                self._constants[item.name] = numpy_helper.to_array(item)
+
+    def _put(self, name: str, kind: int, shape: Sequence[int], *, times: int, fixed: bool) -> None:
+        self._types[name] = helper.make_tensor_type_proto(kind, shape)
+        self._tensors[name] = Tensor(tuple(shape), _dtype(kind), times, fixed)
+
+    def _visit(self, node: NodeProto) -> None:
+        if node.op_type in _UNRUN:
+            raise UsageError(f"{_called(node)}: a forecast knows no branches and loops")
+        given = [name for name in node.input if name]
+        missing = [name for name in given if name not in self._tensors]
+        if missing:
+            raise UsageError(f"{_called(node)}: no operator before it gives {missing[0]!r}")
+        if node.op_type in ("Shape", "Size"):
+            self._know(node, self._measured(node, self._tensors[given[0]].shape))
+        elif all(name in self._constants for name in given) and not _draws(node.op_type):
+            self._know(node, self._computed(node))
+        else:
+            self._infer(node, given)
+
+    def _know(self, node: NodeProto, values: Sequence[npt.NDArray[Any]]) -> None:
+        for name, value in zip(node.output, values, strict=False):
+            array = np.asarray(value)
+            item = numpy_helper.from_array(array, name)
+            self._put(name, item.data_type, array.shape, times=1, fixed=True)
+            self._constants[name] = array
+            self._data[name] = item
+
+    def _measured(self, node: NodeProto, shape: tuple[int, ...]) -> list[npt.NDArray[Any]]:
+        if node.op_type == "Size":
+            return [np.array(math.prod(shape), dtype=np.int64)]
+        ends = _attributes(node)
+        return [np.array(shape[ends.get("start", 0) : ends.get("end")], dtype=np.int64)]
+
+    def _computed(self, node: NodeProto) -> list[npt.NDArray[Any]]:
+        given = [self._constants[name] for name in node.input if name]
+        feeds = dict(zip([name for name in node.input if name], given, strict=True))
+        graph = helper.make_graph(
+            [node],
+            "one",
+            [ValueInfoProto(name=name, type=self._types[name]) for name in feeds],
+            [ValueInfoProto(name=name) for name in node.output if name],
+        )
+        model = helper.make_model(graph, opset_imports=list(self._model.opset_import))
+        try:
+            with np.errstate(all="ignore"):
+                results: Any = ReferenceEvaluator(model).run(None, feeds)
+        except Exception as error:  # of any operator's reference
+            raise UsageError(f"{_called(node)} cannot be computed: {error}") from error
+        return list(results)
+
+    def _infer(self, node: NodeProto, given: Sequence[str]) -> None:
+        version = self._versions.get(node.domain, 0)
+        try:
+            schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+            found = onnx.shape_inference.infer_node_outputs(
+                schema,
+                node,
+                {name: self._types[name] for name in given},
+                {name: self._data[name] for name in given if name in self._data},
+                opset_imports=list(self._model.opset_import),
+                ir_version=self._model.ir_version,
+            )
+        except Exception as error:  # of the schemas and of protobuf
+            raise UsageError(f"{_called(node)} has no shape: {error}") from error
+        times = max((self._tensors[name].times for name in given), default=1)
+        fixed = all(self._tensors[name].fixed for name in given) and bool(given)
+        for name in filter(None, node.output):
+            kind = found.get(name, TypeProto()).tensor_type
+            shape = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+            if not kind.HasField("shape") or -1 in shape:
+                raise UsageError(f"{_called(node)}: the shape of {name!r} depends on data: {shape}")
+            self._put(name, kind.elem_type, shape, times=times, fixed=fixed)
+        self._nodes.append(
+            Node(
+                op=node.op_type,
+                name=node.name,
+                module=module_path(node),
+                inputs=tuple(node.input),
+                outputs=tuple(node.output),
+                attributes=_attributes(node),
+            )
+        )
+
+
+def _draws(op: str) -> bool:
+    return op.startswith("Random") or op in ("Bernoulli", "Multinomial")
+
+
+def _dtype(kind: int) -> str:
+    if kind == TensorProto.BFLOAT16:
+        return "bfloat16"
+    return str(helper.tensor_dtype_to_np_dtype(kind)) if kind else "undefined"
+
+
+def _attributes(node: NodeProto) -> dict[str, Any]:
+    return {item.name: _plain(helper.get_attribute_value(item)) for item in node.attribute}
+
+
+def _plain(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _called(node: NodeProto) -> str:
+    domain = f"{node.domain}." if node.domain else ""
+    return f"{domain}{node.op_type} {node.name or ', '.join(node.output)!r}"

@@ -1,0 +1,191 @@
+"""The border of a forecast: from a text that names a model to what can be traced.
+
+from slipstream.forecast.trace.sources import source
+
+workload = source("llama/config.json", tokens=4096).trace(1, precision="bf16")
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from slipstream.errors import SlipstreamError, UsageError
+from slipstream.forecast.job import Precision
+from slipstream.forecast.trace import factories, huggingface
+from slipstream.forecast.trace.architectures import language
+from slipstream.forecast.trace.architectures.encoders import BERT_BASE
+from slipstream.forecast.trace.architectures.names import Architecture, Samples, find
+from slipstream.forecast.trace.module import trace
+from slipstream.forecast.trace.precision import DTYPES
+from slipstream.forecast.workload import Workload
+
+
+class Tracer(Protocol):
+    """Traces a micro-batch of a model."""
+
+    def __call__(
+        self, samples: int, *, precision: Precision = "fp32", whole: bool = False
+    ) -> Workload:
+        """Returns the workload of one forward and backward pass.
+
+        Blocks for some milliseconds per operator: seconds for a model with thousands of them.
+
+        Args:
+            samples: of the micro-batch, at least 1.
+            precision: of products; in 16 bits by casts where autocast has them.
+            whole: all floating point numbers are in 16 bits, parameters too.
+
+        Raises:
+            UsageError: the model cannot be made or run with these inputs.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model that can be traced.
+
+    Args:
+        name: for people.
+        unit: what a sample is: "image", "sequence", "token" or "example".
+        trace: from samples of a micro-batch to a workload.
+    """
+
+    name: str
+    unit: Samples
+    trace: Tracer
+
+
+def source(
+    text: str,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: str = "float32",
+    tokens: int | None = None,
+) -> Source:
+    """Returns the model that a text names.
+
+    Args:
+        text: a function that makes a module, "package.module:make" or "path/to/file.py:make"; an
+            ONNX file; a config.json of Hugging Face or its folder; or the name of an architecture.
+            A function may say what its module is called with: `make.inputs(batch)`, or a second one
+            of its module, "package.module:make,inputs".
+        shape: of one sample, (channels, height, width) of images; for functions without inputs, for
+            ONNX whose dimensions are open, and for named architectures that read images.
+        dtype: of the one tensor of `shape`, as PyTorch calls it.
+        tokens: of a sequence; None: as many as the model is trained with.
+
+    Raises:
+        UsageError: there is no such model, or what else is said does not go with it.
+        ConfigError: a config of Hugging Face is unreadable, unknown or not complete.
+    """
+    _check(shape, tokens)
+    path = Path(text)
+    if path.suffix == ".onnx":
+        return _onnx(path, shape, tokens)
+    if ":" in text:
+        made = factories.architecture(text, shape=shape, dtype=dtype, tokens=tokens)
+        return _traced(made)
+    if path.suffix == ".py":
+        raise UsageError(f"{text}: say the function that makes the model, {text}:function")
+    if path.suffix == ".json" or (path / "config.json").is_file():
+        if shape is not None:
+            raise UsageError(f"{text} says the shape of its inputs: say no other")
+        return _traced(huggingface.architecture(path, tokens))
+    return _traced(_named(text, shape, tokens))
+
+
+def _check(shape: Sequence[int] | None, tokens: int | None) -> None:
+    if shape is not None and (len(shape) == 0 or any(size < 1 for size in shape)):
+        raise UsageError(f"shape is {tuple(shape)}; sizes of a sample must be at least 1")
+    if tokens is not None and tokens < 1:
+        raise UsageError(f"tokens are {tokens}; a sequence has at least 1")
+
+
+def _onnx(path: Path, shape: Sequence[int] | None, tokens: int | None) -> Source:
+    try:
+        from slipstream.forecast.trace import onnx_file
+    except ModuleNotFoundError as error:
+        if error.name != "onnx":
+            raise
+        raise UsageError(f"{path}: reading it needs the package onnx: pip install onnx") from error
+    model = onnx_file.read(path)
+
+    def run(samples: int, *, precision: Precision = "fp32", whole: bool = False) -> Workload:
+        batch = onnx_file.Batch(samples, shape, tokens)
+        return onnx_file.workload(model, path.stem, batch, precision=precision, whole=whole)
+
+    return Source(path.stem, "example" if tokens is None else "sequence", run)
+
+
+def _named(text: str, shape: Sequence[int] | None, tokens: int | None) -> Architecture:
+    try:
+        found = find(text)
+    except UsageError as error:
+        if Path(text).is_dir():
+            raise UsageError(f"the folder {text} has no config.json of Hugging Face") from error
+        raise UsageError(
+            f"{error}. A model can also be a function that makes it, package.module:make or "
+            "file.py:make, an .onnx file, or a config.json of Hugging Face"
+        ) from error
+    if shape is not None:
+        if found.samples_are != "image" or len(shape) != 3 or found.name.startswith("face-"):
+            raise UsageError(f"{found.name} has inputs of its own: say no shape")
+        images = partial(factories.zeros, shape=tuple(shape), dtype=torch.float32)
+        found = replace(found, inputs=images)
+    return found if tokens is None else _of_length(found, tokens)
+
+
+def _of_length(found: Architecture, tokens: int) -> Architecture:
+    """Returns an architecture whose sequences have another length."""
+    if "length" not in inspect.signature(found.inputs).parameters:
+        raise UsageError(f"{found.name} reads no sequences whose tokens can be said")
+    if found.name.startswith("bert-") and tokens > BERT_BASE.positions:
+        raise UsageError(f"{tokens} tokens: {found.name} has places for {BERT_BASE.positions}")
+    make = found.make
+    if found.name in language.SIZES:
+        make = partial(make, positions=tokens)
+    note = f"{tokens} tokens of a sequence"
+    return replace(found, make=make, inputs=partial(found.inputs, length=tokens), note=note)
+
+
+def _traced(architecture: Architecture) -> Source:
+    def run(samples: int, *, precision: Precision = "fp32", whole: bool = False) -> Workload:
+        if samples < 1:
+            raise UsageError(f"samples are {samples}; a micro-batch has at least 1")
+        lower = DTYPES[precision]
+        inputs = partial(_inputs, architecture.inputs, samples, lower if whole else None)
+        try:
+            return trace(
+                architecture.make,
+                inputs,
+                name=architecture.name,
+                samples=samples,
+                autocast=None if whole else lower,
+                dtype=lower if whole else None,
+            )
+        except SlipstreamError:
+            raise
+        except Exception as error:  # the user's code has any
+            reason = f"{type(error).__name__}: {error}"
+            what = f"{architecture.name} fails on a batch of {samples}"
+            raise UsageError(f"{what}, tensors without memory: {reason}") from error
+
+    return Source(architecture.name, architecture.samples_are, run)
+
+
+def _inputs(
+    make: Callable[..., tuple[Any, ...]], samples: int, dtype: torch.dtype | None
+) -> tuple[Any, ...]:
+    """Returns arguments for a batch, with floating point numbers of a dtype if there is one."""
+    return tuple(
+        x.to(dtype) if dtype and isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        for x in make(samples)
+    )

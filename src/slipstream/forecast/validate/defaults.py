@@ -1,0 +1,172 @@
+"""What sources do not print in their tables and say elsewhere, and what is usual where they do not.
+
+Whatever is taken from here is named in `Case.assumed`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from slipstream.forecast.hardware import Device
+from slipstream.forecast.validate.models import Model
+from slipstream.forecast.validate.row import Row
+from slipstream.forecast.validate.software import Software
+
+# Images of ImageNet-1k.
+IMAGENET = 1281167
+
+# DeepLearningExamples: batches per GPU of architecture, runtime and device (beginnings of their
+# names), in 16 bits and in 32. PyTorch: PyTorch/Classification/ConvNets/configs.yml; MXNet and
+# Paddle: commands in their READMEs.
+_EXAMPLES = (
+    ("resnet50", "ngc-mxnet", "V100-SXM2-16", 192, 96),
+    ("resnet50", "ngc-mxnet", "V100-SXM2-32", 256, 128),
+    ("resnet50", "ngc-pytorch", "V100", 256, 112),
+    ("resnet50", "ngc-pytorch", "T4", 256, 128),
+    ("resnet50", "", "V100", 256, 128),
+    ("resnet50", "", "A100", 256, 256),
+    ("resnext", "", "A100", 128, 128),
+    ("resnext", "", "", 128, 64),
+    ("se-resnext", "", "A100", 128, 128),
+    ("se-resnext", "", "V100", 112, 64),
+    ("se-resnext", "", "", 128, 64),
+    ("efficientnet-b0", "", "A100", 256, 256),
+    ("efficientnet-b0", "", "V100-SXM2-32", 256, 128),
+    ("efficientnet-b0", "", "", 128, 64),
+    ("efficientnet-b4", "", "A100", 128, 64),
+    ("efficientnet-b4", "", "V100-SXM2-32", 64, 32),
+    ("efficientnet-b4", "", "", 32, 16),
+)
+# DeepLearningExamples pre-trains BERT-Large in PyTorch with batches of 65536 sequences of 128
+# tokens or 32768 of 512, that accumulate on each GPU (README, "Accumulation steps").
+_BERT_GLOBAL = {128: 65536, 512: 32768}
+# Sequences of 128 and of 512 tokens that run at once in 16 bits, by the memory of the GPU in GiB;
+# half of them in 32 bits.
+_BERT_AT_ONCE = ((80, {128: 256, 512: 32}), (30, {128: 64, 512: 8}), (0, {128: 16, 512: 4}))
+_BERT_MOST_TOKENS = 1 << 16
+# Its phase of 512 tokens bins sequences by length (README, changelog of January 2022), so they are
+# padded to less: 320 is the mean at which both phases reach the same FLOP/s on A100 in TF32.
+_BERT_BINNED = {512: (320, 48)}
+
+# MLPerf: epochs of ResNet-50 to 75.9 % by global batch (mlcommons/logging, rcps_resnet.json), and
+# batches per GPU that keep the global batch below what converges.
+_MLPERF_EPOCHS = ((3264, 35), (13056, 45), (35840, 60), (49152, 68), (58880, 80), (65536, 85))
+_MLPERF_BATCHES = (204, 128, 64, 32, 16, 8)
+_MLPERF_ONE_HOST, _MLPERF_MOST = 408, 60000
+
+# DAWNBench: sides of images whose pixels are the mean over epochs, where these grow. AIACC: 96 for
+# 13 epochs, 128 for 11 and 224 for 3. fast.ai, which entries with PyTorch follow: 128, 224, 288.
+# Huawei does not say; its entries are faster than V100 is at 224.
+_SIDES = (("aiacc", 128), ("torch|fastai", 192), ("moxing|huawei", 160))
+
+_LARGEST_USUAL = 256
+_USUAL = {"sequence": 8, "token": 4096, "example": 65536}
+
+
+def batch(row: Row, model: Model, software: Software, device: Device) -> int:
+    """Returns a batch per device, where a row has none.
+
+    Args:
+        row: of the table.
+        model: that it trains.
+        software: that trains it.
+        device: on which.
+    """
+    half = software.precision in ("fp16", "bf16")
+    if "deeplearningexamples" in row.source.lower():
+        name = model.architecture.replace("widese-", "")
+        for architecture, runtime, gpu, in_half, in_full in _EXAMPLES:
+            if (
+                name.startswith(architecture)
+                and software.runtime.startswith(runtime)
+                and device.name.startswith(gpu)
+            ):
+                return in_half if half else in_full
+    if model.samples_are != "image":
+        return _USUAL[model.samples_are]
+    if device.kind == "cpu":
+        return 32
+    doublings = max(0, int(math.log2(device.memory_gib / 8)))
+    return min(_LARGEST_USUAL, (32 << doublings) * (4 if half else 1))
+
+
+def accumulates(row: Row, model: Model, software: Software) -> bool:
+    """Says whether BERT is pre-trained with batches that accumulate, in PyTorch of NVIDIA.
+
+    Args:
+        row: of the table.
+        model: that it trains.
+        software: that trains it.
+    """
+    return (
+        "deeplearningexamples" in row.source.lower()
+        and model.architecture == "bert-large"
+        and software.runtime == "ngc-pytorch"
+        and model.inputs["length"] in _BERT_GLOBAL
+    )
+
+
+def accumulation(
+    model: Model, software: Software, device: Device, devices: int, stated: int
+) -> tuple[int, int]:
+    """Returns the sequences of BERT that run at once on a device, and how often per step.
+
+    Args:
+        model: BERT-Large.
+        software: for its precision.
+        device: for its memory.
+        devices: that share the global batch; eight at least.
+        stated: batch per device in the table, which is either what runs at once or all of it.
+    """
+    length = model.inputs["length"]
+    if stated * length > _BERT_MOST_TOKENS:
+        at_once = next(at for least, at in _BERT_AT_ONCE if device.memory_gib >= least)[length]
+        at_once //= 1 if software.precision in ("fp16", "bf16") else 2
+        return at_once, max(1, stated // at_once)
+    total = _BERT_GLOBAL[length] // max(devices, 8)
+    # Powers of two: the README's "126" accumulates 64 times to 8192.
+    at_once = 1 << round(math.log2(stated))
+    return at_once, max(1, total // at_once)
+
+
+def binned(model: Model) -> Model:
+    """Returns BERT with the mean length of the sequences that it is pre-trained on.
+
+    Args:
+        model: BERT-Large, of those whose batches accumulate.
+    """
+    length, predictions = _BERT_BINNED.get(
+        model.inputs["length"], (model.inputs["length"], model.inputs["predictions"])
+    )
+    inputs = {"length": length, "predictions": predictions}
+    changed = () if length == model.inputs["length"] else ("length",)
+    return replace(model, inputs=inputs, assumed=model.assumed + changed)
+
+
+def race(devices: int) -> tuple[int, float]:
+    """Returns the batch per GPU of ResNet-50 in MLPerf, and epochs to its target.
+
+    Args:
+        devices: in all.
+    """
+    fits = [each for each in _MLPERF_BATCHES if each * devices <= _MLPERF_MOST]
+    chosen = _MLPERF_ONE_HOST if devices <= 8 else max(fits, default=1)
+    batches, epochs = zip(*_MLPERF_EPOCHS, strict=True)
+    return chosen, float(np.interp(chosen * devices, batches, epochs))
+
+
+def side(row: Row, model: Model) -> int | None:
+    """Returns the pixels of a side of images that grow while training; None: they do not.
+
+    Args:
+        row: of a race to an accuracy.
+        model: that it trains.
+    """
+    if "dawnbench" not in row.source.lower() or not model.architecture.startswith("resnet"):
+        return None
+    text = row.framework.lower()
+    return next((pixels for name, pixels in _SIDES if re.search(name, text)), None)

@@ -1,0 +1,117 @@
+"""Which device a row was measured on, how many are in a host, and what joins hosts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from slipstream.forecast.hardware import Device, Hardware
+from slipstream.forecast.validate.row import Row, UnreadableError, whole
+
+# Generations by the GPU that was trained on.
+_GENERATIONS = {"pascal": "P100", "volta": "V100", "ampere": "A100", "hopper": "H100"}
+_HOSTS = {"dgx-2": 16, "hgx-2": 16}
+_USUAL_HOST = 8
+# Gbit/s of an InfiniBand port by name.
+_PORTS = {"edr": 100.0, "hdr": 200.0, "ndr": 400.0, "xdr": 800.0}
+# InfiniBand of DGX hosts, Gbit/s, by the year of their GPU: eight ports of EDR, HDR and NDR.
+_DGX_GBIT = ((2022, 3200.0), (2020, 1600.0), (0, 800.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a row was measured on.
+
+    Args:
+        device: of the tables of hardware.
+        devices: in all.
+        per_host: devices of a host.
+        network_gbit: of a host, per second; None: not known, or there is one host.
+        assumed: of these, what the row does not say.
+    """
+
+    device: Device
+    devices: int
+    per_host: int
+    network_gbit: float | None
+    assumed: tuple[str, ...]
+
+
+def machine(row: Row, hardware: Hardware) -> Machine:
+    """Returns what a row was measured on.
+
+    Raises:
+        UnreadableError: the device is not known, or numbers are none.
+    """
+    device, assumed = _device(row.gpu, hardware)
+    devices = whole(row.num_gpus, "num_gpus")
+    per_host = _per_host(row, devices)
+    if not row.gpus_per_node.strip():
+        assumed += ("per_host",)
+    if devices <= per_host:
+        network = None
+    else:
+        network, guessed = _network_gbit(row, device, per_host)
+        assumed += guessed
+    return Machine(
+        device=device, devices=devices, per_host=per_host, network_gbit=network, assumed=assumed
+    )
+
+
+def _device(text: str, hardware: Hardware) -> tuple[Device, tuple[str, ...]]:
+    plain = _plain(text)
+    if re.search(r"mixed|[a-z0-9]\s*\+\s*[a-z]", plain):
+        raise UnreadableError(f"devices are {text!r}; devices of one kind can be read")
+    known = {name: device for device in hardware.devices.values() for name in _names(device)}
+    found = [name for name in known if _pattern(name).search(plain)]
+    if found:
+        return known[max(found, key=len)], ()
+    for generation, name in _GENERATIONS.items():
+        if generation in plain:
+            return hardware.device(name), ("device",)
+    raise UnreadableError(
+        f"the device is {text!r}; devices of the tables of hardware can be read, such as"
+        f" {', '.join(sorted(hardware.devices)[:3])}"
+    )
+
+
+def _plain(text: str) -> str:
+    """Lower case, without counts such as "8x", and "32G" as "32gb"."""
+    counted = re.sub(r"\b\d+\s*x\s*(?=[a-z])", " ", text.lower())
+    return re.sub(r"(?<![a-z\d])(\d+)\s*g(?:i?b)?\b", r"\1gb", counted)
+
+
+def _names(device: Device) -> tuple[str, ...]:
+    return (device.name.lower(), *device.aliases)
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """A name as people write it, with any of "-", "_" and blanks between its parts."""
+    parts = [re.escape(part) for part in re.split(r"[-_ ]", name)]
+    return re.compile(rf"(?<![a-z0-9]){'[-_ ]*'.join(parts)}(?![a-z0-9])")
+
+
+def _per_host(row: Row, devices: int) -> int:
+    if row.gpus_per_node.strip():
+        return whole(row.gpus_per_node, "gpus_per_node")
+    named = [count for name, count in _HOSTS.items() if name in row.gpu.lower()]
+    usual = named[0] if named else _USUAL_HOST
+    return min(usual, devices)
+
+
+def _network_gbit(row: Row, device: Device, per_host: int) -> tuple[float | None, tuple[str, ...]]:
+    """What a host has, and whether that is a guess."""
+    text = row.network_gbps.lower()
+    if "not stated" in text and ("hdr" in text or "edr" in text):
+        return next(gbit for year, gbit in _DGX_GBIT if device.year >= year), ("network_gbit",)
+    if found := re.search(r"(\d+)\s*x\s*(\d+(?:\.\d+)?)", text):
+        return float(found[1]) * float(found[2]), ()
+    if found := re.search(r"(?:(\d+)\s*x\s*)?\b([ehnx]dr)\b", text):
+        return int(found[1] or 1) * _PORTS[found[2]], ()
+    if found := re.search(r"(?<![\w.])(\d+(?:\.\d+)?)(?:\s*(tb))?", text):
+        of_device = "per gpu" in text or "/gpu" in text or "torchtitan" in row.source.lower()
+        gbit = float(found[1]) * (1000.0 if found[2] else 1.0)
+        return gbit * (per_host if of_device else 1), ()
+    if re.search(r"\bib\b|infiniband", text):
+        return _PORTS["edr"], ("network_gbit",)
+    return None, ()

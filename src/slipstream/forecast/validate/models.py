@@ -1,0 +1,248 @@
+"""Which architecture a row names, and the numbers that shape it and its batches.
+
+Names are those that `slipstream.forecast.trace.architectures.names.find` knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from slipstream.forecast.validate.networks import network
+from slipstream.forecast.validate.row import Row, UnreadableError, whole
+
+Sharded = Literal["none", "head", "embedding"]
+
+# Megatron pads GPT-2's 50257 tokens so that each of eight tensor ranks has a multiple of 128.
+_GPT_VOCABULARY = 51200
+# Classes of the data sets of faces that DLPerf trains on.
+_FACES = {"emore": 85742, "glint360k": 360232}
+# Share of classes that PartialFC's authors sample (arXiv 2010.05222).
+_PARTIAL_FC = 0.1
+_IMAGENET_22K = 21841
+# Masked tokens that BERT predicts, for the lengths of its two phases; a share of others.
+_PREDICTIONS = {128: 20, 512: 80}
+_MASKED = 0.15
+_SQUAD_LENGTH = 384
+# Tokens that Transformer-XL predicts of a sequence, as DeepLearningExamples trains it. Its README
+# does not name the size in tables: the large one fits eight sequences or fewer.
+_XL_TOKENS = {"base": 192, "large": 384}
+_XL_LARGE_BATCH = 8
+# Outbrain in DeepLearningExamples: 13 tables of 672304 rows together, 1043 numbers wide together,
+# and 13 numbers beside; five layers. All fields are in the wide part too.
+_OUTBRAIN = {"vocabulary": 672304, "width": 80, "layers": 5, "fields": 13, "dense": 13}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What a row trains.
+
+    Args:
+        architecture: its name.
+        sizes: keywords to make it with.
+        inputs: keywords to make a batch with.
+        tokens: of a sample.
+        samples_are: what a batch counts.
+        sharded: what ranks share out beside all else that is replicated: rows of an embedding,
+            or classes of the last layer.
+        assumed: what the row does not say.
+    """
+
+    architecture: str
+    sizes: Mapping[str, float] = field(default_factory=dict[str, float])
+    inputs: Mapping[str, int] = field(default_factory=dict[str, int])
+    tokens: int = 1
+    samples_are: Literal["image", "sequence", "token", "example"] = "image"
+    sharded: Sharded = "none"
+    assumed: tuple[str, ...] = ()
+
+
+def model(row: Row, runtime: str) -> Model:
+    """Returns what a row trains.
+
+    Args:
+        row: with its model.
+        runtime: that trained it: TensorFlow 1 and Caffe have ResNets of version 1 where none is
+            named.
+
+    Raises:
+        UnreadableError: the row names no architecture that is known, or several.
+    """
+    text = re.sub(r"[\s_]+", "-", row.model.lower())
+    _check_single(row.model)
+    for pattern, build in _RULES:
+        if found := re.search(pattern, text):
+            return build(found, row)
+    if named := network(text, row, runtime):
+        return _convolutional(*named, row)
+    raise UnreadableError(
+        f"the model is {row.model!r}; GPT, MPT, Llama, BERT, ResNet, EfficientNet and other"
+        " architectures of slipstream.forecast.trace.architectures.names can be read"
+    )
+
+
+def _check_single(text: str) -> None:
+    """Raises where a row is of several models, as "BERT-Large / ResNet-50"."""
+    parts = re.split(r"\s/\s", text.lower())
+    named = [part for part in parts if re.search(r"bert|resnet|vgg|inception|gnmt|alexnet", part)]
+    if len(named) > 1:
+        raise UnreadableError(f"the model is {text!r}; one model per row can be read")
+
+
+def _number(row: Row, name: str, *keys: str) -> int:
+    numbers = row.numbers()
+    for key in keys:
+        if key in numbers:
+            return whole(numbers[key], name)
+    raise UnreadableError(f"the model is {row.model!r} without {name}; {keys[0]}=N can be read")
+
+
+def _length(row: Row, default: int) -> tuple[int, tuple[str, ...]]:
+    """Tokens of a sequence, and whether that is a guess."""
+    found = re.search(r"seq(?:uence)?(?:[-_ ]?len(?:gth)?)?[-_ =]*(\d+)", row.words)
+    return (whole(found[1], "seq"), ()) if found else (default, ("length",))
+
+
+def _gpt(_: re.Match[str], row: Row) -> Model:
+    length, guessed = _length(row, 1024)
+    stated = "vocab" in row.numbers()
+    sizes = {
+        "hidden": _number(row, "the width", "h", "hidden"),
+        "heads": _number(row, "heads", "heads", "a"),
+        "layers": _number(row, "layers", "l", "layers"),
+        "positions": length,
+        "vocabulary": _number(row, "vocabulary", "vocab") if stated else _GPT_VOCABULARY,
+    }
+    return Model(
+        architecture="gpt2", sizes=sizes, inputs={"length": length}, tokens=length,
+        samples_are="sequence", assumed=guessed + (() if stated else ("vocabulary",)),
+    )  # fmt: skip
+
+
+def _published(name: str, row: Row, default: int) -> Model:
+    """A language model of a published size."""
+    length, guessed = _length(row, default)
+    return Model(
+        architecture=name, sizes={"positions": length}, inputs={"length": length}, tokens=length,
+        samples_are="sequence", assumed=guessed,
+    )  # fmt: skip
+
+
+def _gpt_named(found: re.Match[str], row: Row) -> Model:
+    return _published(found[0], row, 2048 if found[0].startswith("gpt3") else 1024)
+
+
+def _mpt(found: re.Match[str], row: Row) -> Model:
+    return _published(f"mpt-{found[1]}", row, 2048)
+
+
+def _llama(found: re.Match[str], row: Row) -> Model:
+    version = found[1] or ("2" if found[2] in ("7", "13") else "3")
+    return _published(f"llama{version}-{found[2]}b", row, 4096 if version == "2" else 8192)
+
+
+def _bert(found: re.Match[str], row: Row) -> Model:
+    name = f"bert-{found[1]}"
+    if "squad" in row.words:
+        name, (length, _), guessed = f"{name}-squad", _length(row, _SQUAD_LENGTH), ()
+        inputs = {"length": length}
+    else:
+        length, guessed = _length(row, 128)
+        predictions = _PREDICTIONS.get(length, round(_MASKED * length))
+        inputs = {"length": length, "predictions": predictions}
+    return Model(
+        architecture=name, inputs=inputs, tokens=length, samples_are="sequence", assumed=guessed
+    )
+
+
+def _transformer_xl(_: re.Match[str], row: Row) -> Model:
+    size = next((size for size in _XL_TOKENS if size in row.words), None)
+    assumed = () if size else ("size",)
+    if size is None:
+        digits = row.batch_per_gpu.strip()
+        size = "large" if digits.isdecimal() and int(digits) <= _XL_LARGE_BATCH else "base"
+    return Model(
+        architecture=f"transformer-xl-{size}", tokens=_XL_TOKENS[size], samples_are="sequence",
+        assumed=assumed,
+    )  # fmt: skip
+
+
+def _dlrm(found: re.Match[str], row: Row) -> Model:
+    sharded = "embedding" if "hybrid-parallel" in row.words else "none"
+    return Model(architecture=f"dlrm-{found[1]}", samples_are="example", sharded=sharded)
+
+
+def _wide_deep(_: re.Match[str], row: Row) -> Model:
+    if "outbrain" in row.words:
+        inputs = {"wide": 13, "fields": 13, "dense": 13}
+        return Model(
+            architecture="wide-deep", sizes=_OUTBRAIN, inputs=inputs, samples_are="example"
+        )
+    numbers, sizes = row.numbers(), dict[str, float]()
+    for keyword, keys in (
+        ("vocabulary", ("vocab", "vocabulary")),
+        ("width", ("emb", "embedding", "width")),
+        ("layers", ("hidden", "layers")),
+    ):
+        if any(key in numbers for key in keys):
+            sizes[keyword] = _number(row, keyword, *keys)
+    sharded = "embedding" if re.search("model-parallel|hugectr", row.words) else "none"
+    return Model(architecture="wide-deep", sizes=sizes, samples_are="example", sharded=sharded)
+
+
+def _face(found: re.Match[str], row: Row) -> Model:
+    """Recognition of faces: a network and a softmax over people."""
+    network = found["face"] or ("r100" if found["depth"] == "100" else "r50")
+    classes, guessed = _classes(row)
+    sizes: dict[str, float] = {"classes": classes}
+    partial = re.search(r"partial.?fc", row.words)
+    if share := re.search(r"(?:sampl\w*|ratio|rate|\br)\s*[=: ]\s*(0?\.\d+|1\.0)", row.words):
+        sizes["sampled"] = float(share[1])
+    elif partial:
+        sizes["sampled"] = _PARTIAL_FC
+        guessed += ("sampled",)
+    is_sharded = partial or re.search("model.parallel|sharded", row.words)
+    return Model(
+        architecture=f"face-{network}", sizes=sizes, sharded="head" if is_sharded else "none",
+        assumed=guessed,
+    )  # fmt: skip
+
+
+def _classes(row: Row) -> tuple[int, tuple[str, ...]]:
+    if found := re.search(r"(\d+(?:\.\d+)?)\s*([mk])[- ]?class", row.words):
+        return round(float(found[1]) * (1_000_000 if found[2] == "m" else 1000)), ()
+    if found := re.search(r"classes\s*=\s*(\d+)", row.words):
+        return whole(found[1], "classes"), ()
+    named = next((count for name, count in _FACES.items() if name in row.words), None)
+    return (named, ()) if named else (_FACES["emore"], ("classes",))
+
+
+def _fixed(found: re.Match[str], _: Row) -> Model:
+    if "transformer" in found[0]:
+        return Model(architecture="transformer-big", samples_are="token")
+    return Model(architecture="ncf", samples_are="example")
+
+
+def _convolutional(name: str, assumed: tuple[str, ...], row: Row) -> Model:
+    has_more = "imagenet-22k" in row.words and not name.endswith("22k")
+    sizes: dict[str, float] = {"num_classes": _IMAGENET_22K} if has_more else {}
+    return Model(architecture=name, sizes=sizes, assumed=assumed)
+
+
+_Build = Callable[["re.Match[str]", Row], Model]
+_RULES: tuple[tuple[str, _Build], ...] = (
+    (r"^gpt-?(?=.*\bh(?:idden)?=)", _gpt),
+    (r"\bgpt2(?:-(?:medium|large|xl))?\b", _gpt_named),
+    (r"\bgpt3-(?:125m|350m|760m|1\.3b|2\.7b|6\.7b|13b|175b)\b", _gpt_named),
+    (r"\bmpt-?(125m|350m|760m|1b|3b|7b|13b|30b|70b)\b", _mpt),
+    (r"\bllama-?([23])?(?:\.[0-9])?-?(7|8|13|70|405)b\b", _llama),
+    (r"\bbert-?(base|large)\b", _bert),
+    (r"\btransformer-?xl\b", _transformer_xl),
+    (r"\btransformer(?:-big)?\b|\bncf\b|\bneumf\b", _fixed),
+    (r"\bdlrm\b(?!-?dcn).*\b(small|large)\b", _dlrm),
+    (r"\bwide-?(?:&|and)-?deep\b|\bwdl\b", _wide_deep),
+    (r"(?:emore|glint360k|face)\b.*\b(?P<face>r50|r100|y1)\b(?P<depth>)", _face),
+    (r"(?P<face>)(?:resnet|iresnet|\br)-?(?P<depth>50|100)\b.*[mk]-class", _face),
+)

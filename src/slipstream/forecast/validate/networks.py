@@ -1,0 +1,48 @@
+"""Which convolutional network, or vision transformer, a row names."""
+
+from __future__ import annotations
+
+import re
+
+from slipstream.forecast.validate.row import Row
+
+# What is looked for in a model's text, in lower case and with "-" for blanks; and its name.
+_NETWORKS = (
+    (r"\bssd-?300\b", "ssd300"),
+    (r"\b(se-)?resnext-?101(?:-32x4d)?\b", r"\1resnext101-32x4d"),
+    (r"\bresnet-?(18|34)\b", r"resnet\1"),
+    (r"\befficientnet-?(?:quant-)?(widese-)?(b[0-7])\b", r"efficientnet-\1\2"),
+    (r"\binception-?v3\b", "inception-v3"),
+    (r"\bgoogle-?net\b|\binception-?v1\b", "googlenet"),
+    (r"\balexnet\b", "alexnet"),
+    (r"\bvgg-?19-22k\b", "vgg19-22k"),
+    (r"\bvgg-?(11|16|19)\b", r"vgg\1"),
+    (r"\bmobilenet-?v2\b", "mobilenet-v2"),
+    (r"\bmobilenet-?v3(?:-large)?\b", "mobilenet-v3-large"),
+    (r"\bvit-?(tiny|small|base|large)-?/?(?:patch)?-?(16|32)\b", r"vit-\1-\2"),
+)
+_RESNET = re.compile(r"\bresnet-?(50|101|152)(?:-?v(1\.5|1))?\b")
+# Runtimes whose ResNets have the stride in the first 1x1, as tf_cnn_benchmarks has and Caffe's.
+_FIRST_VERSION = ("tensorflow1", "horovod", "caffe")
+
+
+def network(text: str, row: Row, runtime: str) -> tuple[str, tuple[str, ...]] | None:
+    """Returns the network that a row trains, and what of it is assumed; None: names none.
+
+    Args:
+        text: of the model, in lower case and with "-" for blanks.
+        row: of the table.
+        runtime: that trains it.
+    """
+    for pattern, name in _NETWORKS:
+        if found := re.search(pattern, text):
+            return found.expand(name), ()
+    found = _RESNET.search(text)
+    if found is None:
+        return None
+    depth, version = found.groups()
+    if version:
+        return f"resnet{depth}{'-v1' if version == '1' else ''}", ()
+    # tensorpack's ResNet is that of Facebook.
+    first = runtime in _FIRST_VERSION and "tensorpack" not in row.words
+    return f"resnet{depth}{'-v1' if first else ''}", ("version",)

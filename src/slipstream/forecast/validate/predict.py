@@ -1,0 +1,144 @@
+"""Forecasts of measurements that were published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from slipstream.forecast.hardware import Hardware, Link, load
+from slipstream.forecast.job import Job
+from slipstream.forecast.machines import ethernet
+from slipstream.forecast.network import Cluster
+from slipstream.forecast.parameters import Parameters
+from slipstream.forecast.resize import Resizable
+from slipstream.forecast.step import Simulation, Step
+from slipstream.forecast.strategy import Optimizer, Strategy
+from slipstream.forecast.trace.precision import traced
+from slipstream.forecast.validate.case import Case
+from slipstream.forecast.workload import Workload
+
+# Where a row says nothing of its network, hosts had what such clusters had.
+_UNSTATED_GBIT = {"V100": 400.0, "A100": 1600.0, "H100": 3200.0}
+_USUAL_GBIT = 100.0
+_SAMPLES = (2, 4)
+# Runtimes whose modules are in 16 bits as a whole, without casts.
+_WHOLE = ("megatron", "fsdp", "fsdp-compile")
+_WITHOUT_DROPOUT = ("fsdp", "fsdp-compile")
+
+
+class Predictor:
+    """Forecasts cases; what was traced and prepared for one serves others.
+
+    Args:
+        parameters: that say which runtimes are known, and what they fuse.
+        hardware: with devices and links.
+    """
+
+    def __init__(self, parameters: Parameters, hardware: Hardware | None = None) -> None:
+        self._known = parameters
+        self._hardware = hardware or load()
+        self._traced: dict[object, Resizable] = {}
+        self._simulations: dict[object, Simulation] = {}
+        self._clusters: dict[object, Cluster] = {}
+
+    def forecast(self, case: Case, parameters: Parameters) -> float:
+        """Returns the seconds of a step, or the speed-up, that a case was measured to have.
+
+        Args:
+            case: of the table.
+            parameters: that are tried.
+        """
+        seconds = self.step(case, parameters).seconds
+        if case.measures != "speedup":
+            return seconds
+        return self.alone(case, parameters).seconds / seconds * case.devices
+
+    def alone(self, case: Case, parameters: Parameters) -> Step:
+        """Returns the step of a case on one device, with the same micro-batches."""
+        strategy = replace(case.strategy, data=1, tensor=1, pipeline=1, zero=0)
+        return self.step(replace(case, strategy=strategy, devices=1), parameters)
+
+    def step(self, case: Case, parameters: Parameters) -> Step:
+        """Returns the simulated step of a case."""
+        simulation = self.simulation(case)
+        runtime = parameters.runtime(case.runtime)
+        return simulation.run(
+            Job(
+                workload=simulation.workload,
+                strategy=case.strategy,
+                cluster=self.cluster(case),
+                precision=case.precision,
+                optimizer=optimizer_of(case),
+                runtime=runtime,
+                rates=parameters.rates,
+                wire=parameters.wire,
+                gradient_bytes=2 if case.precision in ("fp16", "bf16") else 4,
+            )
+        )
+
+    def workload(self, case: Case) -> Workload:
+        """Returns a micro-batch of a case's model, traced if it is new."""
+        precision = case.precision if case.precision in ("fp16", "bf16") else "fp32"
+        whole = case.runtime in _WHOLE
+        sizes = dict(case.sizes)
+        key = (
+            case.architecture, tuple(sorted(sizes.items())), tuple(sorted(case.inputs.items())),
+            precision, whole,
+        )  # fmt: skip
+        if key not in self._traced:
+            trace: Callable[[int], Workload] = partial(
+                traced, case.architecture, sizes=sizes, inputs=case.inputs, precision=precision,
+                whole=whole,
+            )  # fmt: skip
+            self._traced[key] = Resizable(*(trace(samples) for samples in _SAMPLES))
+        return self._traced[key].at(case.strategy.micro_batch)
+
+    def simulation(self, case: Case) -> Simulation:
+        """Returns the simulation that a case needs."""
+        strategy = case.strategy
+        runtime = self._known.runtime(case.runtime)
+        workload = self.workload(case)
+        key = id(workload), strategy.tensor, strategy.pipeline, strategy.virtual, runtime.flash
+        if key not in self._simulations:
+            self._simulations[key] = Simulation(
+                workload,
+                tensor=strategy.tensor,
+                pipeline=strategy.pipeline * strategy.virtual,
+                flash=runtime.flash,
+                dropout=case.runtime not in _WITHOUT_DROPOUT,
+                softmax_of=4 if case.runtime == "megatron" else 1,
+            )
+        return self._simulations[key]
+
+    def cluster(self, case: Case) -> Cluster:
+        """Returns the hosts that a case was measured on."""
+        key = case.device, case.per_host, case.network_gbit
+        if key not in self._clusters:
+            device = self._hardware.device(case.device)
+            self._clusters[key] = Cluster(
+                device=device,
+                per_host=case.per_host,
+                inside=self._hardware.link(device.device_link),
+                between=_network(case),
+            )
+        return self._clusters[key]
+
+
+def optimizer_of(case: Case) -> Optimizer:
+    """Returns the optimizer that such models are trained with."""
+    words = case.architecture
+    plain = words.startswith(("resnet", "vgg", "inception", "alexnet", "googlenet", "face"))
+    return Optimizer.MOMENTUM if plain else Optimizer.ADAM
+
+
+def _network(case: Case) -> Link:
+    if case.network_gbit is not None:
+        return ethernet(case.network_gbit)
+    kind = case.device.upper().split("-")[0]
+    return ethernet(_UNSTATED_GBIT.get(kind, _USUAL_GBIT))
+
+
+def is_alone(strategy: Strategy) -> bool:
+    """Says whether a strategy is of one device."""
+    return strategy.ranks == 1

@@ -1,0 +1,121 @@
+"""Which software ran a row, and in which numbers it multiplied.
+
+Runtimes are: "pytorch", "tensorflow1", "tensorflow2", "mxnet", "paddle" and the same with "ngc-"
+before it, NVIDIA's builds with input on the GPU; "xla", TensorFlow with its compiler; "horovod",
+TensorFlow 1 with Horovod as of 2017; "paddle-dali"; "oneflow"; "megatron", Megatron-DeepSpeed;
+"fsdp", PyTorch that shares parameters out, and "fsdp-compile" with `torch.compile`; "byteps";
+"hugectr"; "mindspore"; "caffe", "caffe2" and "torch7".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.forecast.hardware import Device
+from slipstream.forecast.validate.row import Row
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+
+# The first that is found in the framework's text; "DALI" and "NGC" are looked at besides.
+_RUNTIMES = (
+    ("megatron|deepspeed", "megatron"),
+    ("fsdp|torchtitan", "fsdp"),
+    ("oneflow", "oneflow"),
+    ("byteps", "byteps"),
+    ("hugectr", "hugectr"),
+    ("mindspore", "mindspore"),
+    ("paddle", "paddle"),
+    ("mxnet", "mxnet"),
+    ("caffe2", "caffe2"),
+    ("caffe", "caffe"),
+    ("torch *[+] *ddl", "torch7"),
+    ("tensorflow *v?2|tf2", "tensorflow2"),
+    ("tensorflow *v?1|tf1", "tensorflow1"),
+    ("horovod", "horovod"),
+    (r"tensorflow|tensorpack|\btf\b", "tensorflow1"),
+    ("pytorch|fastai|torch", "pytorch"),
+)
+_BUILT_BY_NVIDIA = ("pytorch", "tensorflow1", "tensorflow2", "mxnet", "paddle")
+
+_PRECISIONS: tuple[tuple[str, Precision], ...] = (
+    (r"fp8|float8|bf16|bfloat16", "bf16"),
+    (r"\btf32\b", "tf32"),
+    (r"\bamp\b|fp16|float16|mixed", "fp16"),
+    (r"fp32|float32", "fp32"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """What ran a row.
+
+    Args:
+        runtime: of those above.
+        precision: of products; 16 bits are mixed precision.
+        fp8: linear layers multiply in 8 bits, all else as `precision` says.
+        real_data: the row says that data were read and decoded meanwhile.
+        assumed: of these, what the row does not say.
+    """
+
+    runtime: str
+    precision: Precision
+    fp8: bool
+    real_data: bool
+    assumed: tuple[str, ...]
+
+
+def software(row: Row, device: Device, *, to_target: bool) -> Software:
+    """Returns what ran a row.
+
+    Args:
+        row: with its framework.
+        device: that it ran on.
+        to_target: the row is of a race to an accuracy, where 16 bits are usual.
+    """
+    runtime, assumed = _runtime(row)
+    precision = _stated_precision(row)
+    if precision is None:
+        precision = _usual_precision(row, device, to_target=to_target)
+        assumed += ("precision",)
+    return Software(
+        runtime=runtime,
+        precision=precision,
+        fp8=bool(re.search("fp8|float8", row.words)),
+        real_data="real data" in row.words,
+        assumed=assumed,
+    )
+
+
+def _runtime(row: Row) -> tuple[str, tuple[str, ...]]:
+    text = row.framework.lower()
+    if "xla=yes" in row.words or "xla" in text:
+        return "xla", ()
+    found = next((name for pattern, name in _RUNTIMES if re.search(pattern, text)), None)
+    if found is None:
+        return "pytorch", ("runtime",)
+    # torchtitan multiplies in 8 bits where it compiles only.
+    compiled = "compile|fp8|float8" if "torchtitan" in f"{row.source} {text}".lower() else "compile"
+    if found == "fsdp" and re.search(compiled, row.words):
+        return "fsdp-compile", ()
+    if found == "paddle" and "dali" in text:
+        return "paddle-dali", ()
+    if found in _BUILT_BY_NVIDIA and "ngc" in text:
+        return f"ngc-{found}", ()
+    return found, ()
+
+
+def _stated_precision(row: Row) -> Precision | None:
+    return next((each for pattern, each in _PRECISIONS if re.search(pattern, row.words)), None)
+
+
+def _usual_precision(row: Row, device: Device, *, to_target: bool) -> Precision:
+    if re.search("llama|mpt-|fsdp|torchtitan", row.words):
+        return "bf16"
+    # TensorFlow before 1.9 and tensorpack's example of ImageNet train in fp32.
+    early = re.search(r"tensorpack|tensorflow *v?1\.[0-8]\b", row.words)
+    has_units = (
+        device.kind == "gpu" and device.tflops.get("float16", 0) > 4 * device.tflops["float32"]
+    )
+    return "fp16" if to_target and has_units and not early else "fp32"

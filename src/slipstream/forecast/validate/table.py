@@ -1,0 +1,209 @@
+"""Reads a table of published measurements as cases that can be forecast.
+
+case, *_ = read("measurements.csv")[0]
+architecture = names.find(case.architecture)  # slipstream.forecast.trace.architectures.names
+make = partial(architecture.make, **case.sizes)
+batch = partial(architecture.inputs, case.strategy.micro_batch, **case.inputs)
+workload = trace(make, batch, name=case.architecture, samples=case.strategy.micro_batch)
+device = hardware.load().device(case.device)
+
+`Case.assumed` names what is not in the row: a batch, a precision, whether activations are computed
+again. `slipstream.forecast.validate.defaults` says where most of it comes from.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from slipstream.errors import ConfigError, UsageError
+from slipstream.forecast.hardware import Hardware, load
+from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.validate import defaults
+from slipstream.forecast.validate.case import Case as Case
+from slipstream.forecast.validate.case import Unread as Unread
+from slipstream.forecast.validate.machines import Machine, machine
+from slipstream.forecast.validate.models import Model, model
+from slipstream.forecast.validate.row import Row, UnreadableError
+from slipstream.forecast.validate.software import Software, software
+from slipstream.forecast.validate.spread import stated_batch, strategy
+from slipstream.forecast.validate.units import Unit, memory_mb, unit, value
+
+COLUMNS = (
+    "source", "model", "gpu", "gpus_per_node", "network_gbps", "framework", "batch_per_gpu",
+    "num_gpus", "images_per_sec_or_speedup", "unit", "address",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """A row once each of its columns is understood."""
+
+    unit: Unit
+    machine: Machine
+    model: Model
+    software: Software
+    strategy: Strategy
+
+
+def read(path: Path | str) -> tuple[list[Case], list[Unread]]:
+    """Reads a table. Blocks for milliseconds per hundred rows.
+
+    Args:
+        path: of a CSV file in UTF-8 with a header of `COLUMNS`, in any order.
+
+    Returns:
+        The rows that can be forecast, and those that cannot; both in the order of the file.
+
+    Raises:
+        ConfigError: the file cannot be read, or is empty.
+        UsageError: columns are missing; names them.
+    """
+    hardware = load()
+    cases: list[Case] = []
+    unread: list[Unread] = []
+    for line, fields in _records(Path(path)):
+        source, name = fields.get("source") or "", fields.get("model") or ""
+        try:
+            cases.append(_case(_row(line, fields), hardware))
+        except UnreadableError as error:
+            unread.append(Unread(line=line, source=source, model=name, reason=str(error)))
+    return cases, unread
+
+
+def _records(path: Path) -> Iterator[tuple[int, Mapping[str | None, str | None]]]:
+    """Each row with the line it begins on; columns beyond the header's are of the name None."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            _check_columns(path, reader.fieldnames or ())
+            before = reader.line_num
+            for fields in reader:
+                # Blank lines are skipped, and a quoted field may have line breaks.
+                inside = sum(text.count("\n") for text in fields.values() if isinstance(text, str))
+                yield max(before + 1, reader.line_num - inside), fields
+                before = reader.line_num
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path} cannot be read as CSV: {error}") from error
+
+
+def _check_columns(path: Path, header: Sequence[str]) -> None:
+    if not header:
+        raise ConfigError(f"{path} is empty; columns are {', '.join(COLUMNS)}")
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
+        raise UsageError(
+            f"{path} has no column {', '.join(missing)}; columns are {', '.join(COLUMNS)}"
+        )
+
+
+def _row(line: int, fields: Mapping[str | None, str | None]) -> Row:
+    texts = {name: fields.get(name) for name in COLUMNS}
+    stated = {name: text for name, text in texts.items() if text is not None}
+    if None in fields or len(stated) < len(COLUMNS):
+        raise UnreadableError("it has not as many fields as the header; as many can be read")
+    return Row(line=line, **stated)
+
+
+def _case(row: Row, hardware: Hardware) -> Case:
+    parts, assumed = _parts(row, hardware)
+    samples, seconds = _step(row, parts)
+    kinds: dict[str, Literal["speedup", "to-target"]] = {
+        "speedup": "speedup", "target": "to-target",
+    }  # fmt: skip
+    return Case(
+        line=row.line, source=row.source, model=row.model, gpu=row.gpu, framework=row.framework,
+        unit=row.unit, address=row.address, architecture=parts.model.architecture,
+        sizes=parts.model.sizes, inputs=parts.model.inputs, precision=parts.software.precision,
+        fp8=parts.software.fp8, real_data=parts.software.real_data,
+        device=parts.machine.device.name, devices=parts.machine.devices,
+        per_host=parts.machine.per_host, network_gbit=parts.machine.network_gbit,
+        strategy=parts.strategy, sharded=parts.model.sharded, runtime=parts.software.runtime,
+        step_samples=samples, measured=seconds, measures=kinds.get(parts.unit.kind, "step"),
+        memory_mb=memory_mb(row), group=_group(row, parts), assumed=tuple(dict.fromkeys(assumed)),
+    )  # fmt: skip
+
+
+def _parts(row: Row, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
+    """Understands each column; and names what is assumed."""
+    counted = unit(row.unit)
+    ran_on = machine(row, hardware)
+    ran_by = software(row, ran_on.device, to_target=counted.kind == "target")
+    batch = stated_batch(row, ran_by)
+    trained = model(row, ran_by.runtime)
+    assumed: tuple[str, ...] = ()
+    if counted.kind == "target":
+        trained, batch, assumed = _raced(row, ran_on, trained, batch)
+    spread, guessed = strategy(row, ran_on, trained, ran_by, batch)
+    if defaults.accumulates(row, trained, ran_by):
+        trained = defaults.binned(trained)
+    parts = _Parts(unit=counted, machine=ran_on, model=trained, software=ran_by, strategy=spread)
+    return parts, ran_on.assumed + ran_by.assumed + trained.assumed + guessed + assumed
+
+
+def _raced(
+    row: Row, ran_on: Machine, trained: Model, batch: int | None
+) -> tuple[Model, int | None, tuple[str, ...]]:
+    """Model and batch of a race to an accuracy."""
+    pixels = defaults.side(row, trained)
+    if pixels is not None:
+        return replace(trained, inputs={"side": pixels}), batch, ("side",)
+    if _is_mlperf(row) and batch is None:
+        return trained, defaults.race(ran_on.devices)[0], ("batch", "epochs")
+    return trained, batch, ()
+
+
+def _is_mlperf(row: Row) -> bool:
+    return "mlperf" in row.source.lower() and "resnet" in row.model.lower()
+
+
+def _step(row: Row, parts: _Parts) -> tuple[int, float]:
+    """Samples of a step, and its seconds; or the speed-up."""
+    number, counted = value(row.images_per_sec_or_speedup), parts.unit
+    samples = parts.strategy.global_batch
+    if counted.kind == "speedup":
+        return samples, number
+    if counted.kind == "period":
+        return samples, number * counted.factor
+    if counted.kind == "target":
+        return samples, number * counted.factor * samples / _images(row, parts)
+    samples *= parts.model.tokens if counted.tokens else 1
+    per_second = number * counted.factor * (parts.machine.devices if counted.each else 1)
+    return samples, samples / per_second
+
+
+def _images(row: Row, parts: _Parts) -> float:
+    """Images of a whole training."""
+    if parts.model.samples_are != "image" or "num_classes" in parts.model.sizes:
+        raise UnreadableError(
+            f"{row.model!r} is timed to a target; such times can be read of ImageNet-1k"
+        )
+    text = f"{row.model} {row.unit}".lower()
+    if found := re.search(r"epochs?\s*=\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*epochs", text):
+        epochs = float(found[1] or found[2])
+    elif _is_mlperf(row) and not row.batch_per_gpu.strip():
+        epochs = defaults.race(parts.machine.devices)[1]
+    else:
+        epochs = 0.0
+    if not epochs:
+        raise UnreadableError(
+            f"{row.model!r} is timed to a target without its epochs; epochs=N can be read"
+        )
+    return epochs * defaults.IMAGENET
+
+
+def _group(row: Row, parts: _Parts) -> str:
+    """What a row measures, without its strategy."""
+    shape = {**parts.model.sizes, **parts.model.inputs}
+    sizes = " ".join(f"{name}={number:g}" for name, number in sorted(shape.items()))
+    framework = re.sub(r"\b(FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD)\b", "", row.framework)
+    texts = (
+        row.source, row.gpu, " ".join(framework.split()), parts.model.architecture, sizes,
+        parts.software.precision, parts.software.runtime, f"{parts.machine.devices} devices",
+        f"{parts.strategy.global_batch} samples",
+    )  # fmt: skip
+    return "; ".join(texts)

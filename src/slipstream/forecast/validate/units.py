@@ -1,0 +1,110 @@
+"""What the measured number of a row counts, and memory that a row states."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.forecast.validate.row import Row, UnreadableError
+
+_SECONDS = {
+    "ms": 1e-3, "millisecond": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0,
+    "minute": 60.0, "h": 3600.0, "hour": 3600.0, "day": 86400.0,
+}  # fmt: skip
+_TIME = rf"({'|'.join(sorted(_SECONDS, key=len, reverse=True))})s?\b"
+_PER = r"\s*(?:/|per)\s*"
+_RATE = re.compile(
+    rf"(?:(images?|imgs?|samples?|sequences?|seqs?|sentences?|examples?|tokens?){_PER}{_TIME}|(tps))(.*)"
+)
+_PERIOD = re.compile(rf"{_TIME}{_PER}(?:iteration|iter|it|step|batch)\b")
+_STEPS = re.compile(rf"(?:iterations?|steps?|its?){_PER}{_TIME}")
+_TARGET = re.compile(rf"{_TIME}\s+(?:to|for)\b")
+_SPEEDUP = re.compile(r"speed-?up\s+(?:vs\.?|over)\s+(?:1|one|a single)\s*(?:gpu|device)\b")
+_DEVICE = re.compile(r"(?:/|per)\s*(?:gpu|device|chip|rank)\b")
+
+_MEMORY = (
+    re.compile(r"mem\w*?[_ ]?\(?(?P<unit>[mg]i?b)\)?\s*[=: ]\s*(?P<number>[\d.]+)"),
+    re.compile(r"mem\w*\s*[=: ]\s*(?P<number>[\d.]+)\s*(?P<unit>[mg]i?b)\b"),
+    re.compile(r"(?P<number>[\d.]+)\s*(?P<unit>[mg]i?b)\s*(?:/|per)\s*gpu"),
+    re.compile(r"(?P<number>[\d.]+)\s*(?P<unit>[mg]ib\b|[mg]b\s+(?:peak\s+)?mem)"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What a number counts.
+
+    Args:
+        kind: "rate": samples or tokens per second; "period": seconds of a step; "target": seconds
+            of a whole training; "speedup": over one device.
+        factor: seconds of the number 1; of a rate, samples per second of the number 1.
+        tokens: a rate counts tokens.
+        each: a rate is of each device.
+    """
+
+    kind: Literal["rate", "period", "target", "speedup"]
+    factor: float = 1.0
+    tokens: bool = False
+    each: bool = False
+
+
+def unit(text: str) -> Unit:
+    """Returns what a number counts.
+
+    Args:
+        text: of the unit, as "images/sec", "tokens/sec/GPU", "ms/iteration", "hours to 93%".
+
+    Raises:
+        UnreadableError: it is a ratio of two systems, or unknown.
+    """
+    plain = text.strip().lower()
+    if found := _RATE.match(plain):
+        noun, time, _, rest = found.groups()
+        tokens = noun is None or noun.startswith("token")
+        factor = 1.0 / _SECONDS[time] if time else 1.0
+        return Unit(kind="rate", factor=factor, tokens=tokens, each=bool(_DEVICE.search(rest)))
+    if found := _PERIOD.match(plain):
+        return Unit(kind="period", factor=_SECONDS[found[1]])
+    if found := _TARGET.match(plain):
+        return Unit(kind="target", factor=_SECONDS[found[1]])
+    if _SPEEDUP.match(plain):
+        return Unit(kind="speedup")
+    if re.match(r"x\b", plain):
+        raise UnreadableError(f"{text!r} is a ratio of two systems; a speed or a time can be read")
+    raise UnreadableError(
+        f"the unit is {text!r}; samples or tokens per second, a time per step, a time to a target"
+        " and a speed-up over one device can be read"
+    )
+
+
+def value(text: str) -> float:
+    """Returns a measured number.
+
+    Args:
+        text: positive, with commas or without.
+
+    Raises:
+        UnreadableError: it is not a positive number.
+    """
+    try:
+        number = float(text.strip().replace(",", ""))
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise UnreadableError(f"the measured value is {text!r}; a positive number can be read")
+    return number
+
+
+def memory_mb(row: Row) -> float | None:
+    """Returns the peak memory of a device in MiB, as a row states it; None: it does not.
+
+    Args:
+        row: whose model or framework says "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
+    """
+    for pattern in _MEMORY:
+        if found := pattern.search(row.words):
+            number = float(found["number"].rstrip("."))
+            return number * (1024 if found["unit"].startswith("g") else 1)
+    return None
