@@ -12,7 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 
+import tomli
+from pydantic import TypeAdapter, ValidationError
+
+from slipstream.errors import ConfigError
 from slipstream.forecast.plan import Interval
 
 COVERAGE = 0.8
@@ -50,11 +56,23 @@ def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[floa
         coverage: of the interval, 0 to 1.
     """
     logs = sorted(math.log(ratio) for ratio in ratios)
-    beyond = (1 - coverage) / 2
-    return math.exp(_at(logs, beyond, math.floor)), math.exp(_at(logs, 1 - beyond, math.ceil))
+    beyond = (1 - coverage) / 2 * (len(logs) + 1)
+    low = max(1, math.floor(beyond))
+    return math.exp(logs[low - 1]), math.exp(logs[len(logs) - low])
 
 
-def _at(logs: Sequence[float], share: float, rounded: object) -> float:
-    position = share * (len(logs) + 1)
-    index = math.floor(position) if rounded is math.floor else math.ceil(position)
-    return logs[min(len(logs), max(1, index)) - 1]
+def load(path: Path | None = None) -> Intervals:
+    """Reads quantiles.
+
+    Args:
+        path: of a .toml file with tables `low` and `high`; None: those that come with Slipstream.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    path = path or Path(str(resources.files("slipstream.forecast") / "data" / "intervals.toml"))
+    try:
+        content = tomli.loads(path.read_text(encoding="utf-8"))
+        return TypeAdapter(Intervals).validate_python(content)
+    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError, ValidationError) as error:
+        raise ConfigError(f"{path} cannot be read as intervals: {error}") from error

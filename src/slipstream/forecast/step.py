@@ -70,6 +70,7 @@ class Simulation:
         flash: attention is one kernel.
         dropout: of scores.
         softmax_of: see `unfused`.
+        apart: parameters that replicas share out though all else is replicated.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Simulation:
         flash: bool = True,
         dropout: bool = False,
         softmax_of: int = 1,
+        apart: frozenset[str] = frozenset(),
     ) -> None:
+        self._apart = apart
         whole = workload
         if not flash:
             whole = unfused(workload, dropout=dropout, softmax_of=softmax_of * tensor)
@@ -252,7 +255,11 @@ class Simulation:
         if key in self._known_buckets:
             return self._known_buckets[key]
         mine = np.flatnonzero(self.stage_of == stage)
-        own = [each for each in self.workload.gradients() if self.stage_of[each.ready] == stage]
+        own = [
+            each
+            for each in self.workload.gradients()
+            if self.stage_of[each.ready] == stage and each.name not in self._apart
+        ]
         found: list[tuple[float, int]] = []
         numbers = 0.0
         for index, parameter in enumerate(own):
@@ -265,9 +272,11 @@ class Simulation:
 
     def _update(self, job: Job) -> float:
         """Seconds of the optimizer: it reads and writes parameters and states."""
-        numbers = self.workload.num_parameters / job.strategy.pipeline
+        apart = sum(p.elements for p in self.workload.parameters if p.name in self._apart)
+        numbers = (self.workload.num_parameters - apart) / job.strategy.pipeline
         if job.strategy.zero:
             numbers /= job.strategy.data
+        numbers += apart / job.strategy.data
         passes = 3 + 2 * job.optimizer.value
         rate = job.cluster.device.memory_gb_per_s * 1e9 * job.rates.memory
         return numbers * 4 * passes / rate * job.runtime.memory

@@ -1,7 +1,9 @@
 """Fits the few parameters of a forecast on measurements, held near what they are known to be.
 
-Each parameter is a factor on a first guess; its logarithm has a normal prior. Residuals are logarithms
-of forecast over measured, and outliers count less (soft L1).
+Each parameter is a factor on a first guess; its logarithm has a normal prior. Those of a runtime are
+the usual runtime's times the runtime's own, so that one without measurements gets what is usual.
+Residuals are logarithms of forecast over measured, and outliers count less (soft L1). Slopes are taken
+once, where all rows fit best; what leaves rows out solves with them and with its own residuals.
 """
 
 from __future__ import annotations
@@ -9,31 +11,38 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import least_squares
 
+from slipstream.forecast.compute import Rates, Runtime
+from slipstream.forecast.network import Wire
 from slipstream.forecast.parameters import USUAL, Parameters
-from slipstream.forecast.validate.table import Case
+from slipstream.forecast.validate.case import Case
 
 Vector = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.bool_]
+Forecast = Callable[[Case, Parameters], float]
 
 # How far each may be from its first guess: the standard deviation of its logarithm.
 RATES = {
-    "matrix": 0.15, "tf32": 0.2, "tf32_windows": 0.2, "vector": 0.1, "memory": 0.1, "half_sum": 0.5, "gap_us": 0.5,
-    "winograd": 0.3, "depthwise": 0.5, "gather": 0.7,
+    "matrix": 0.15, "tf32": 0.2, "tf32_windows": 0.2, "vector": 0.1, "memory": 0.1,
+    "half_sum": 0.5, "gap_us": 0.5, "winograd": 0.3, "depthwise": 0.5, "gather": 0.5,
 }  # fmt: skip
 WIRE = {"inside": 0.2, "between": 0.4, "launch_us": 0.5, "half_bytes": 1.0}
 RUNTIME = {
     "forward_us": 0.7, "backward_us": 0.7, "collective_us": 0.7, "step_ms": 0.7, "memory": 0.3,
-    "compute": 0.15, "overlap": 0.5,
+    "compute": 0.15, "overlap": 0.3,
 }  # fmt: skip
+SHARES = {
+    "overlap", "inside", "between", "matrix", "tf32", "tf32_windows", "vector", "memory of Rates",
+}  # fmt: skip
+# Errors of a tenth are usual.
 _RESIDUAL = 0.1
 _STEP = 1e-3
-
-Forecast = Callable[[Case, Parameters], float]
+_T = TypeVar("_T", Rates, Wire, Runtime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,102 +61,139 @@ class Fit:
         cases: with what was measured.
         forecast: seconds, or a speed-up, of a case under parameters.
         guess: where it starts; its runtimes are those that are known.
+        progress: told how many of how many evaluations are done.
     """
 
-    def __init__(self, cases: Sequence[Case], forecast: Forecast, guess: Parameters) -> None:
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        forecast: Forecast,
+        guess: Parameters,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> None:
         self._cases = cases
         self._forecast = forecast
         self._guess = guess
+        self._progress = progress
         met = {case.runtime for case in cases} & set(guess.runtimes)
-        names = [USUAL, *sorted(met - {USUAL})]
         self._knobs = [
             *(_Knob("rates", name, width) for name, width in RATES.items()),
             *(_Knob("wire", name, width) for name, width in WIRE.items()),
-            *(_Knob(name, key, width) for name in names for key, width in RUNTIME.items()),
+            *(
+                _Knob(name, key, width)
+                for name in (USUAL, *sorted(met - {USUAL}))
+                for key, width in RUNTIME.items()
+            ),
         ]
         counts = Counter(case.source for case in cases)
         # A source with many rows counts more than one with few, though not in proportion.
-        self._weights = np.array([counts[case.source] ** -0.25 for case in cases])
+        self._weights = np.array([counts[case.source] ** -0.5 for case in cases])
         self._weights /= self._weights.mean()
-        self._touched = [self._rows(knob) for knob in self._knobs]
+        self._widths = np.array([knob.width for knob in self._knobs])
+        self._slopes: Vector | None = None
 
-    def _rows(self, knob: _Knob) -> npt.NDArray[np.int64]:
-        """The cases that a knob can change."""
-        known = self._guess.runtimes
-        return np.array(
-            [
-                index
-                for index, case in enumerate(self._cases)
-                if knob.table in ("rates", "wire")
-                or (case.runtime if case.runtime in known else USUAL) == knob.table
-            ],
-            dtype=np.int64,
-        )
+    def all(self, rounds: int = 6) -> tuple[Parameters, Vector]:
+        """Returns the parameters that fit all cases best, and the point that they are.
 
-    def run(self, evaluations: int) -> Parameters:
-        """Returns the parameters that fit best. Blocks for some seconds per evaluation.
+        Blocks for some seconds per round and hundred cases.
 
         Args:
-            evaluations: of all cases, at most, beside those for slopes.
+            rounds: of Gauss-Newton, each with new slopes.
         """
-        start = np.zeros(len(self._knobs))
-        found = least_squares(
-            self._residuals, start, jac=self._slopes, loss="soft_l1", f_scale=1.0,
-            max_nfev=evaluations, x_scale=[knob.width for knob in self._knobs],
-        )  # fmt: skip
-        return self._parameters(found.x)
+        point = np.zeros(len(self._knobs))
+        every = np.ones(len(self._cases), dtype=np.bool_)
+        for done in range(rounds):
+            self._progress(done, rounds)
+            self._slopes = self._differences(point)
+            point = self._solve(point, every, steps=2)
+        return self.parameters(point), point
 
-    def _parameters(self, point: Vector) -> Parameters:
+    def without(self, left_out: Rows, start: Vector) -> Parameters:
+        """Returns the parameters that fit best without some cases; call `all` first.
+
+        Args:
+            left_out: which cases.
+            start: the point that fits all.
+        """
+        return self.parameters(self._solve(start, ~left_out, steps=4))
+
+    def parameters(self, point: Vector) -> Parameters:
+        """Returns the parameters at a point."""
         factors: dict[str, dict[str, float]] = {}
-        for knob, value in zip(self._knobs, point, strict=True):
-            factors.setdefault(knob.table, {})[knob.name] = math.exp(value)
-        guess = self._guess
-        runtimes = {
-            name: _scaled(runtime, factors.get(name, {}))
-            for name, runtime in guess.runtimes.items()
-        }
+        for knob, value in zip(self._knobs, point.tolist(), strict=True):
+            factors.setdefault(knob.table, {})[knob.name] = value
+        usual = factors[USUAL]
         return Parameters(
-            rates=_scaled(guess.rates, factors["rates"]),
-            wire=_scaled(guess.wire, factors["wire"]),
-            runtimes=runtimes,
+            rates=_scaled(self._guess.rates, factors["rates"]),
+            wire=_scaled(self._guess.wire, factors["wire"]),
+            runtimes={
+                name: _scaled(runtime, _together(usual, {} if name == USUAL else own))
+                for name, runtime in self._guess.runtimes.items()
+                for own in (factors.get(name, {}),)
+            },
         )
 
-    def _errors(self, parameters: Parameters, rows: npt.NDArray[np.int64]) -> Vector:
-        errors = [
-            math.log(self._forecast(self._cases[row], parameters) / self._cases[row].measured)
-            for row in rows
-        ]
-        return np.array(errors) / _RESIDUAL * self._weights[rows]
+    def _solve(self, point: Vector, kept: Rows, steps: int) -> Vector:
+        """Damped Gauss-Newton with the slopes that are there; weights fall with the error."""
+        assert self._slopes is not None
+        slopes, prior = self._slopes[kept], np.diag(self._widths**-2.0)
+        errors = self._errors(point, kept)
+        for _ in range(steps):
+            weights = 1 / np.sqrt(1 + errors**2)
+            normal = slopes.T @ (weights[:, None] * slopes) + prior
+            change = np.linalg.solve(normal, slopes.T @ (weights * errors) + prior @ point)
+            before = self._loss(point, errors)
+            for damping in (1.0, 0.5, 0.25):
+                there = point - damping * change
+                found = self._errors(there, kept)
+                if self._loss(there, found) < before:
+                    point, errors = there, found
+                    break
+            else:
+                break
+        return point
 
-    def _residuals(self, point: Vector) -> Vector:
-        errors = self._errors(self._parameters(point), np.arange(len(self._cases)))
-        widths = np.array([knob.width for knob in self._knobs])
-        self._last = errors
-        return np.concatenate([errors, point / widths])
+    def _loss(self, point: Vector, errors: Vector) -> float:
+        soft = 2 * (np.sqrt(1 + errors**2) - 1)
+        return float(soft.sum() + np.square(point / self._widths).sum())
 
-    def _slopes(self, point: Vector) -> Vector:
-        """Slopes of all residuals; a runtime's knobs touch its own rows only."""
-        count = len(self._cases)
-        slopes = np.zeros((count + len(self._knobs), len(self._knobs)))
-        base = self._errors(self._parameters(point), np.arange(count))
-        for column, (knob, rows) in enumerate(zip(self._knobs, self._touched, strict=True)):
+    def _errors(self, point: Vector, kept: Rows) -> Vector:
+        parameters = self.parameters(point)
+        errors = [self._error(case, parameters) for case in _chosen(self._cases, kept)]
+        return np.array(errors) / _RESIDUAL * self._weights[kept]
+
+    def _error(self, case: Case, parameters: Parameters) -> float:
+        return math.log(self._forecast(case, parameters) / case.measured)
+
+    def _differences(self, point: Vector) -> Vector:
+        """Slopes of all errors; a runtime's knobs touch its own rows only."""
+        every = np.ones(len(self._cases), dtype=np.bool_)
+        base = self._errors(point, every)
+        slopes = np.zeros((len(self._cases), len(self._knobs)))
+        for column, knob in enumerate(self._knobs):
             moved = point.copy()
             moved[column] += _STEP
-            if len(rows):
-                errors = self._errors(self._parameters(moved), rows)
-                slopes[rows, column] = (errors - base[rows]) / _STEP
-            slopes[count + column, column] = 1 / knob.width
+            rows = np.array([self._touches(knob, case) for case in self._cases])
+            slopes[rows, column] = (self._errors(moved, rows) - base[rows]) / _STEP
         return slopes
 
+    def _touches(self, knob: _Knob, case: Case) -> bool:
+        return knob.table in ("rates", "wire", USUAL, case.runtime)
 
-def _scaled(table: object, factors: dict[str, float]) -> object:
-    """A table with some of its numbers multiplied; shares stay below 1."""
-    shares = {"overlap", "inside", "between", "matrix", "tf32", "tf32_windows", "vector"}
-    changes = {
-        field.name: min(1.0, getattr(table, field.name) * factors[field.name])
-        if field.name in shares
-        else getattr(table, field.name) * factors[field.name]
-        for field in fields(table)  # type: ignore[arg-type]
-        if field.name in factors
-    }
-    return replace(table, **changes)  # type: ignore[type-var]
+
+def _chosen(cases: Sequence[Case], kept: Rows) -> list[Case]:
+    return [case for case, wanted in zip(cases, kept.tolist(), strict=True) if wanted]
+
+
+def _together(usual: dict[str, float], own: dict[str, float]) -> dict[str, float]:
+    return {name: value + own.get(name, 0.0) for name, value in usual.items()}
+
+
+def _scaled(table: _T, logs: dict[str, float]) -> _T:
+    """A table with some of its numbers multiplied; shares stay at most 1."""
+    changes: dict[str, float] = {}
+    for name, value in logs.items():
+        changed = getattr(table, name) * math.exp(value)
+        is_share = name in SHARES or f"{name} of {type(table).__name__}" in SHARES
+        changes[name] = min(1.0, changed) if is_share else changed
+    return replace(table, **changes)

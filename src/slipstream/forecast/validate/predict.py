@@ -14,6 +14,7 @@ from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.resize import Resizable
 from slipstream.forecast.step import Simulation, Step
 from slipstream.forecast.strategy import Optimizer, Strategy
+from slipstream.forecast.tables import Sparse, sparse
 from slipstream.forecast.trace.precision import traced
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.workload import Workload
@@ -22,6 +23,8 @@ from slipstream.forecast.workload import Workload
 _UNSTATED_GBIT = {"V100": 400.0, "A100": 1600.0, "H100": 3200.0}
 _USUAL_GBIT = 100.0
 _SAMPLES = (2, 4)
+# Their tables have sparse gradients.
+_RECOMMENDERS = ("dlrm", "wide-deep", "ncf")
 # Runtimes whose modules are in 16 bits as a whole, without casts.
 _WHOLE = ("megatron", "fsdp", "fsdp-compile")
 _WITHOUT_DROPOUT = ("fsdp", "fsdp-compile")
@@ -40,6 +43,7 @@ class Predictor:
         self._hardware = hardware or load()
         self._traced: dict[object, Resizable] = {}
         self._simulations: dict[object, Simulation] = {}
+        self._sparse: dict[int, Sparse] = {}
         self._clusters: dict[object, Cluster] = {}
 
     def forecast(self, case: Case, parameters: Parameters) -> float:
@@ -98,8 +102,8 @@ class Predictor:
         """Returns the simulation that a case needs."""
         strategy = case.strategy
         runtime = self._known.runtime(case.runtime)
-        workload = self.workload(case)
-        key = id(workload), strategy.tensor, strategy.pipeline, strategy.virtual, runtime.flash
+        workload, apart = self._shared_out(case)
+        key = id(workload), strategy.tensor, strategy.pipeline, strategy.virtual, runtime.flash, apart
         if key not in self._simulations:
             self._simulations[key] = Simulation(
                 workload,
@@ -108,8 +112,23 @@ class Predictor:
                 flash=runtime.flash,
                 dropout=case.runtime not in _WITHOUT_DROPOUT,
                 softmax_of=4 if case.runtime == "megatron" else 1,
+                apart=apart,
             )
         return self._simulations[key]
+
+    def _shared_out(self, case: Case) -> tuple[Workload, frozenset[str]]:
+        """The workload of a case, and the parameters that its ranks share out."""
+        workload = self.workload(case)
+        key = id(workload)
+        if case.architecture.startswith(_RECOMMENDERS):
+            if key not in self._sparse:
+                self._sparse[key] = sparse(workload)
+            found = self._sparse[key]
+            return found.workload, found.names if case.sharded == "embedding" else frozenset()
+        if case.sharded == "head":
+            largest = max(workload.parameters, key=lambda each: each.elements)
+            return workload, frozenset({largest.name})
+        return workload, frozenset()
 
     def cluster(self, case: Case) -> Cluster:
         """Returns the hosts that a case was measured on."""
@@ -137,8 +156,3 @@ def _network(case: Case) -> Link:
         return ethernet(case.network_gbit)
     kind = case.device.upper().split("-")[0]
     return ethernet(_UNSTATED_GBIT.get(kind, _USUAL_GBIT))
-
-
-def is_alone(strategy: Strategy) -> bool:
-    """Says whether a strategy is of one device."""
-    return strategy.ranks == 1
