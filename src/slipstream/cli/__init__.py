@@ -9,6 +9,7 @@ import typer
 
 from slipstream.cli import bench, doctor, lab, run
 from slipstream.cli import compile as compile_command
+from slipstream.cli import forecast as forecast_command
 from slipstream.errors import ConfigError, SlipstreamError, UsageError
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ doctor.add_to(app)
 lab.add_to(app)
 bench.add_to(app)
 compile_command.add_to(app)
+forecast_command.add_to(app)
 
 
 def main() -> None:

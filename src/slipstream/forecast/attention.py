@@ -94,7 +94,8 @@ class _Expansion:
         inner = (gradient,)
         # The gradient of the sums' inputs first, then back through the softmax to query and key.
         parts = [_product(operator, rest[0], operator.reads, inner)]
-        parts.append(_product(operator, rest[1], (*operator.reads, *kept[1:2]), operator.writes[2:]))
+        reads = (*operator.reads, *kept[1:2])
+        parts.append(_product(operator, rest[1], reads, operator.writes[2:]))
         if self._dropout:
             moved = numbers * (2 * size + 1)
             parts.append(_pass(operator, Kind.MEMORY, "dropout", moved, (*inner, *kept[2:]), inner))

@@ -70,7 +70,7 @@ class Runtime:
         backward_us: of the host, per operator of the backward pass.
         collective_us: of the host, per collective in the forward and backward pass.
         step_ms: of the host, per step.
-        memory: seconds of operators that only move bytes, as a factor: below 1 where they are fused.
+        memory: seconds of operators that only move bytes, as a factor; below 1 if they are fused.
         compute: seconds of products, as a factor.
         flash: attention is one kernel that keeps no scores.
         overlap: share of communication that runs beside the backward pass, 0 to 1.
@@ -98,7 +98,8 @@ class Work:
         self.operators = operators
         self.bytes = np.array([op.bytes_moved * _PASSES.get(op.kind, 1.0) for op in operators])
         kinds = [op.kind for op in operators]
-        self.depthwise = np.array([op.flops if op.kind is Kind.DEPTHWISE else 0.0 for op in operators])
+        narrow = [op.flops if op.kind is Kind.DEPTHWISE else 0.0 for op in operators]
+        self.depthwise = np.array(narrow)
         self.gather = np.array([kind is Kind.GATHER for kind in kinds])
         self.backward = np.array([op.phase is Phase.BACKWARD for op in operators])
         rows = [
@@ -128,7 +129,8 @@ class Work:
         """
         moved = self.bytes / (device.memory_gb_per_s * 1e9 * rates.memory)
         moved = np.where(self.gather, moved / rates.gather, moved)
-        products = self.depthwise / (device.tflops["float32"] * 1e12 * rates.vector * rates.depthwise)
+        vector = device.tflops["float32"] * 1e12 * rates.vector
+        products = self.depthwise / (vector * rates.depthwise)
         np.add.at(products, self.owner, self._products(device, rates, precision))
         limited = moved >= products
         factor = np.where(limited, runtime.memory, runtime.compute)

@@ -1,9 +1,9 @@
 """Sharing each product of matrices among the ranks of a tensor dimension.
 
-Products with weights are cut in pairs: the first by its outputs, the second by what it sums over, and
-all that lies between works on a share of heads or channels; ranks then add what the second gives,
-once per pair in the forward pass and once in the backward pass. What ends in no second product, as a
-norm or a sum with what all ranks have, is not cut.
+Products with weights are cut in pairs: the first by its outputs, the second by what it sums over,
+and all that lies between works on a share of heads or channels; ranks then add what the second
+gives, once per pair in the forward pass and once in the backward pass. What ends in no second
+product, as a norm or a sum with what all ranks have, is not cut.
 
 Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053.
 """
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from slipstream.forecast.workload import Kind, Operator, Phase, Product, Workload
+
 
 @dataclass(frozen=True, slots=True)
 class Joint:
@@ -128,7 +129,9 @@ class _Cut:
 
     def _fraction(self, operator: Operator) -> float:
         """Share of an operator's bytes that one rank moves."""
-        touched = [(v, self._workload.values[v].num_bytes) for v in operator.reads + operator.writes]
+        touched = [
+            (v, self._workload.values[v].num_bytes) for v in operator.reads + operator.writes
+        ]
         whole = sum(size for _, size in touched)
         own = sum(size / (self._ranks if v in self.shares else 1) for v, size in touched)
         return own / whole if whole else 1.0

@@ -2,12 +2,16 @@
 
 A product of (batch, inputs) with a weight (inputs, outputs) has the gradient of the weight as the
 product of two factors. Replicas may sum it (all-reduce), or gather the factors of all and multiply
-late, or share the weight out so that each has some of its outputs, and gather activations instead. The
-choice is made for all layers together, since shares need their memory and links are shared.
+late, or share the weight out so that each has some of its outputs, and gather activations instead.
+The choice is made for all layers together, since shares need their memory and links are shared.
 
 Source: Krizhevsky 2014, arXiv 1404.5997; Zhang et al. 2017, "Poseidon", USENIX ATC; HiGHS (Huangfu,
 Hall 2018, doi 10.1007/s12532-017-0130-5) through SciPy for the integer program.
 """
+
+# SciPy has no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 

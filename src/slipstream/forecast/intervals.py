@@ -76,3 +76,18 @@ def load(path: Path | None = None) -> Intervals:
         return TypeAdapter(Intervals).validate_python(content)
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError, ValidationError) as error:
         raise ConfigError(f"{path} cannot be read as intervals: {error}") from error
+
+
+def save(intervals: Intervals, path: Path) -> None:
+    """Writes quantiles as a .toml file.
+
+    Args:
+        intervals: to write.
+        path: of the file.
+    """
+    lines = [
+        "# Measured over forecast: a tenth of rows left out lies below low, a tenth above high."
+    ]
+    for name, table in (("low", intervals.low), ("high", intervals.high)):
+        lines += ["", f"[{name}]", *(f'"{key}" = {table[key]:.3f}' for key in sorted(table))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -63,7 +63,9 @@ def rented(
         if wanted and offer.market in markets:
             yield Machine(
                 name=f"{offer.cloud} {offer.instance}",
-                cluster=own(hardware, offer.device, offer.count, network or _network(offer)).cluster,
+                cluster=own(
+                    hardware, offer.device, offer.count, network or _network(offer)
+                ).cluster,
                 dollars_per_hour=offer.dollars_per_hour,
                 offer=offer,
             )

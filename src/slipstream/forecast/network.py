@@ -83,7 +83,12 @@ def dimensions(cluster: Cluster, wire: Wire, size: int, stride: int = 1) -> tupl
     if hosts > 1:
         if cluster.between is None:
             raise ValueError(f"{size} ranks {stride} apart need hosts that are joined")
-        rate = cluster.between.gbyte_per_s * 1e9 * wire.between / min(cluster.per_host, inside * stride)
+        rate = (
+            cluster.between.gbyte_per_s
+            * 1e9
+            * wire.between
+            / min(cluster.per_host, inside * stride)
+        )
         found.append(Dimension(hosts, rate, cluster.between.latency_us * 1e-6))
     return tuple(found)
 

@@ -82,4 +82,10 @@ def _lines(table: Mapping[str, object]) -> list[str]:
 def _said(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.4g}" if isinstance(value, float) else f'"{value}"' if isinstance(value, str) else str(value)
+    return (
+        f"{value:.4g}"
+        if isinstance(value, float)
+        else f'"{value}"'
+        if isinstance(value, str)
+        else str(value)
+    )

@@ -17,6 +17,7 @@ from slipstream.forecast.resize import Resizable
 from slipstream.forecast.stages import stage
 from slipstream.forecast.step import Simulation, Step
 from slipstream.forecast.strategy import Optimizer, Strategy
+from slipstream.forecast.workload import Workload
 
 # What a device's context and libraries take, outside of the allocator.
 CONTEXT_BYTES = 600 << 20
@@ -75,8 +76,10 @@ class Result:
 class _Known:
     """What a search computed before."""
 
-    simulations: dict[tuple[int, int, int], Simulation] = field(default_factory=dict)
-    peaks: dict[Strategy, Peak] = field(default_factory=dict)
+    simulations: dict[tuple[int, int, int], Simulation] = field(
+        default_factory=dict[tuple[int, int, int], Simulation]
+    )
+    peaks: dict[Strategy, Peak] = field(default_factory=dict[Strategy, Peak])
 
 
 def search(
@@ -96,11 +99,7 @@ def search(
     Raises:
         UsageError: nothing may be taken.
     """
-    sizes = [
-        (machine, hosts)
-        for machine in request.machines
-        for hosts in _hosts(machine, request)
-    ]
+    sizes = [(machine, hosts) for machine in request.machines for hosts in _hosts(machine, request)]
     if not sizes:
         raise UsageError("no machine is allowed; name some with --gpus or --clouds")
     finder = _Finder(request, parameters, intervals)
@@ -143,13 +142,12 @@ def _what(machine: Machine, hosts: int) -> str:
 
 
 def _misses(plan: Plan, request: Request) -> str:
-    if request.deadline is not None and plan.seconds is not None:
-        if plan.seconds.value > request.deadline:
-            took, allowed = plan.seconds.value / _HOUR, request.deadline / _HOUR
-            return f"takes {took:.1f} h; the deadline is {allowed:.1f} h"
-    if request.budget is not None and plan.dollars is not None:
-        if plan.dollars.value > request.budget:
-            return f"costs ${plan.dollars.value:,.0f}; the budget is ${request.budget:,.0f}"
+    seconds, dollars = plan.seconds, plan.dollars
+    if seconds and request.deadline is not None and seconds.value > request.deadline:
+        took, allowed = seconds.value / _HOUR, request.deadline / _HOUR
+        return f"takes {took:.1f} h; the deadline is {allowed:.1f} h"
+    if dollars and request.budget is not None and dollars.value > request.budget:
+        return f"costs ${dollars.value:,.0f}; the budget is ${request.budget:,.0f}"
     return ""
 
 
@@ -217,9 +215,7 @@ class _Finder:
                 if ranks % (tensor * pipeline) == 0:
                     yield tensor, pipeline
 
-    def _fitting(
-        self, strategy: Strategy, machine: Machine
-    ) -> list[tuple[Strategy, Peak]] | Peak:
+    def _fitting(self, strategy: Strategy, machine: Machine) -> list[tuple[Strategy, Peak]] | Peak:
         """The first trades of a strategy that fit: with whole parameters, and gathered ones; else
         the least that is needed."""
         limit = machine.cluster.device.memory_gib * 2**30
@@ -260,17 +256,19 @@ class _Finder:
         if strategy not in self._known.peaks:
             micro, tensor, pipeline = strategy.micro_batch, strategy.tensor, strategy.pipeline
             simulation = self._simulation(micro, tensor, pipeline)
-            workload = simulation.workload
-            if pipeline > 1:
-                workload = stage(workload, simulation.stage_of.tolist(), 0)
-            self._known.peaks[strategy] = replay(
-                workload,
-                strategy,
-                optimizer=self._request.optimizer,
-                context_bytes=CONTEXT_BYTES,
-                in_flight=min(strategy.micro_batches, pipeline),
-                fused=True,
-            )
+            # The first stage has most micro-batches in flight, the last one has the loss.
+            peaks = [
+                replay(
+                    workload,
+                    strategy,
+                    optimizer=self._request.optimizer,
+                    context_bytes=CONTEXT_BYTES,
+                    in_flight=min(strategy.micro_batches, pipeline - number),
+                    fused=True,
+                )
+                for number, workload in _ends(simulation, pipeline)
+            ]
+            self._known.peaks[strategy] = max(peaks, key=lambda peak: peak.reserved)
         return self._known.peaks[strategy]
 
     def _step(self, strategy: Strategy, machine: Machine) -> Step:
@@ -314,6 +312,14 @@ class _Finder:
             seconds_per_step=per_step, seconds_per_epoch=epoch, seconds=total, dollars=dollars,
             efficiency=efficiency, limit=_limit(step),
         )  # fmt: skip
+
+
+def _ends(simulation: Simulation, pipeline: int) -> list[tuple[int, Workload]]:
+    """The first and the last stage with what they run."""
+    if pipeline == 1:
+        return [(0, simulation.workload)]
+    places = simulation.stage_of.tolist()
+    return [(end, stage(simulation.workload, places, end)) for end in (0, pipeline - 1)]
 
 
 def _powers(most: int) -> Iterator[int]:

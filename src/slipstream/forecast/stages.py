@@ -72,7 +72,5 @@ def stage(workload: Workload, stage_of: Sequence[int], number: int) -> Workload:
         workload,
         operators=tuple(workload.operators[index] for index in mine),
         values=values,
-        parameters=tuple(
-            replace(each, ready=bisect_left(mine, each.ready)) for each in parameters
-        ),
+        parameters=tuple(replace(each, ready=bisect_left(mine, each.ready)) for each in parameters),
     )

@@ -1,5 +1,9 @@
 """One step of a job, simulated on queues of the host, the devices and the network."""
 
+# NumPy's arrays lose their types in sums and copies.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -122,9 +126,7 @@ class Simulation:
             job: with the workload, tensor and pipeline of this simulation.
         """
         strategy, cluster, wire = job.strategy, job.cluster, job.wire
-        device, limited = self.work.seconds(
-            cluster.device, job.rates, job.runtime, job.precision
-        )
+        device, limited = self.work.seconds(cluster.device, job.rates, job.runtime, job.precision)
         moved = float(device[limited].sum()) / self.stages * strategy.micro_batches
         if strategy.checkpoint:
             # The forward pass of a block runs once more before its backward pass.
@@ -163,9 +165,7 @@ class Simulation:
         np.add.at(forward, self.block_of[~self.work.backward], device[~self.work.backward])
         return backward[first], forward[np.unique(self.block_of[backward])]
 
-    def _replicated(
-        self, job: Job, spent: _Spent, queues: Queues
-    ) -> tuple[float, float, float]:
+    def _replicated(self, job: Job, spent: _Spent, queues: Queues) -> tuple[float, float, float]:
         """Runs the pipeline and then exchanges whole gradients; returns the ends of both, and the
         seconds of a rank's passes."""
         stages: list[Stage] = []

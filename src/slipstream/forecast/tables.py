@@ -57,7 +57,7 @@ def sparse(workload: Workload) -> Sparse:
 
 def _is_gradient(operator: Operator, index: int, gradients: set[int]) -> bool:
     return operator.phase is Phase.BACKWARD and (
-        "embedding" in operator.name or index in gradients and operator.kind is Kind.GATHER
+        "embedding" in operator.name or (index in gradients and operator.kind is Kind.GATHER)
     )
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -100,7 +100,7 @@ def _watch(module: torch.nn.Module, recorder: Recorder) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _default(dtype: torch.dtype | None) -> Iterator[None]:
+def _default(dtype: torch.dtype | None) -> Generator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype or before)
     try:

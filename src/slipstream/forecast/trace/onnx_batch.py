@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from onnx import ValueInfoProto
 
@@ -31,8 +32,10 @@ class Batch:
     tokens: int | None = None
 
 
-def bind(inputs: Sequence[ValueInfoProto], batch: Batch) -> tuple[dict[str, tuple[int, ...]], int]:
-    """Returns shapes of a model's inputs, and how many times they make the samples.
+def bind(
+    inputs: Sequence[ValueInfoProto], batch: Batch
+) -> tuple[dict[str, tuple[int, ...]], Fraction]:
+    """Returns shapes of a model's inputs, and how many times those are needed for the samples.
 
     Args:
         inputs: of the model; the first dimension of the first is that of the batch.
@@ -76,7 +79,7 @@ def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
         raise UsageError(f"input {item.name!r} has no shape, not even how many dimensions")
     return tuple(
         d.dim_value
-        if d.HasField("dim_value")
+        if d.dim_value > 0
         else d.dim_param or (f"{item.name}[{axis}]" if axis else _BATCH)
         for axis, d in enumerate(kind.shape.dim)
     )
@@ -84,17 +87,13 @@ def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
 
 def _of_batch(
     shapes: Mapping[str, tuple[int | str, ...]], samples: int
-) -> tuple[dict[str, int], int]:
+) -> tuple[dict[str, int], Fraction]:
     """Returns the numbers of dimensions that the samples give, and how many times all counts."""
     first = next((shape[0] for shape in shapes.values() if shape), 1)
-    if isinstance(first, str):
-        return {first: samples}, 1
-    if samples % first:
-        raise UsageError(
-            f"{samples} samples: the model is made for batches of {first}; say a multiple, or "
-            "export it with an open first dimension"
-        )
-    return {}, samples // first
+    given, times = (samples, Fraction(1)) if isinstance(first, str) else (first, None)
+    # Exporters call the first dimension of each input by another name, if they are not told.
+    numbers = {shape[0]: given for shape in shapes.values() if shape and isinstance(shape[0], str)}
+    return numbers, times or Fraction(samples, given)
 
 
 def _of_shape(shapes: Mapping[str, tuple[int | str, ...]], wanted: Sequence[int]) -> dict[str, int]:

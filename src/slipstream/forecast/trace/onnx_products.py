@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.onnx_graph import Node
@@ -30,14 +31,18 @@ def terms_of(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
 
 def _term(product: Product, left: str, right: str, tensors: _Tensors) -> Term:
     """Returns a product as many times as there are samples more than in the graph's batch."""
-    times = max(tensors[left].times, tensors[right].times)
+    times = tensors[right if tensors[left].fixed else left].times
     if tensors[right].fixed:
-        product = replace(product, m=product.m * times)
+        product = replace(product, m=_scaled(product.m, times))
     elif tensors[left].fixed:
-        product = replace(product, n=product.n * times)
+        product = replace(product, n=_scaled(product.n, times))
     else:
-        product = replace(product, batch=product.batch * times)
+        product = replace(product, batch=_scaled(product.batch, times))
     return Term(product, left, right)
+
+
+def _scaled(size: int, times: Fraction) -> int:
+    return math.ceil(size * times)
 
 
 def _matmul(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
@@ -109,7 +114,7 @@ def _attention(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
         heads = int(node.attributes["q_num_heads"])
         head = query.shape[2] // heads
         width = value.shape[2] // int(node.attributes["kv_num_heads"])
-    batch = query.shape[0] * heads * query.times
+    batch = _scaled(query.shape[0] * heads, query.times)
     fill = 0.5 if node.attributes.get("is_causal") else 1.0
     rows, columns = query.shape[-2], key.shape[-2]
     scores = Product(batch, rows, columns, head, 1, fill)
@@ -123,7 +128,7 @@ def _recurrent(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
     shape = tensors[source].shape
     directions, wide, narrow = tensors[weight].shape
     moments = shape[1 if node.attributes.get("layout") else 0]
-    samples = shape[0] * shape[1] // moments * tensors[source].times
+    samples = _scaled(shape[0] * shape[1] // moments, tensors[source].times)
     hidden = tensors[again].shape[2]
     return (
         Term(Product(directions, moments * samples, wide, narrow), source, weight),

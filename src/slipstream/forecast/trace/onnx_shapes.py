@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def settle(model: ModelProto, batch: Batch) -> Graph:
     """Returns the graph of a model for a batch, with every shape.
 
     The first dimension of the inputs is that of the batch. If it is open it gets the samples; else
-    these must be a multiple of it, and what depends on inputs counts as many times.
+    what depends on inputs counts as many times as samples are more than it.
 
     Args:
         model: of `read`.
@@ -76,14 +77,16 @@ class _Walk:
         return Graph(nodes, self._tensors, stored, names, outputs, self._constants)
 
     def _store(self, item: TensorProto) -> None:
-        self._put(item.name, item.data_type, tuple(item.dims), times=1, fixed=True)
+        self._put(item.name, item.data_type, tuple(item.dims), times=Fraction(1), fixed=True)
         if math.prod(item.dims) <= LARGEST_SHAPE and item.data_location != TensorProto.EXTERNAL:
             self._data[item.name] = item
             # What may be trained is no constant, however small.
             if not item.dims or not self._tensors[item.name].is_float:
                 self._constants[item.name] = numpy_helper.to_array(item)
 
-    def _put(self, name: str, kind: int, shape: Sequence[int], *, times: int, fixed: bool) -> None:
+    def _put(
+        self, name: str, kind: int, shape: Sequence[int], *, times: Fraction, fixed: bool
+    ) -> None:
         self._types[name] = helper.make_tensor_type_proto(kind, shape)
         self._tensors[name] = Tensor(tuple(shape), _dtype(kind), times, fixed)
 
@@ -105,7 +108,7 @@ class _Walk:
         for name, value in zip(node.output, values, strict=False):
             array = np.asarray(value)
             item = numpy_helper.from_array(array, name)
-            self._put(name, item.data_type, array.shape, times=1, fixed=True)
+            self._put(name, item.data_type, array.shape, times=Fraction(1), fixed=True)
             self._constants[name] = array
             self._data[name] = item
 
@@ -146,8 +149,8 @@ class _Walk:
             )
         except Exception as error:  # of the schemas and of protobuf
             raise UsageError(f"{_called(node)} has no shape: {error}") from error
-        times = max((self._tensors[name].times for name in given), default=1)
-        fixed = all(self._tensors[name].fixed for name in given) and bool(given)
+        moving = [self._tensors[name].times for name in given if not self._tensors[name].fixed]
+        times, fixed = max(moving, default=Fraction(1)), bool(given) and not moving
         for name in filter(None, node.output):
             kind = found.get(name, TypeProto()).tensor_type
             shape = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -20,19 +21,19 @@ class Tensor:
     Args:
         shape: with numbers for all dimensions.
         dtype: as "float32".
-        times: that there is of it, where samples are a multiple of the graph's own batch.
+        times: samples by the batch that the graph is made for, of what depends on inputs.
         fixed: no input of the model changes it.
     """
 
     shape: tuple[int, ...]
     dtype: str
-    times: int = 1
+    times: Fraction = Fraction(1)
     fixed: bool = False
 
     @property
     def elements(self) -> int:
         """Numbers in it."""
-        return math.prod(self.shape) * self.times
+        return math.ceil(math.prod(self.shape) * self.times)
 
     @property
     def num_bytes(self) -> int:

@@ -1,57 +1,36 @@
 """Fits the few parameters of a forecast on measurements, held near what they are known to be.
 
-Each parameter is a factor on a first guess; its logarithm has a normal prior. Those of a runtime are
-the usual runtime's times the runtime's own, so that one without measurements gets what is usual.
-Residuals are logarithms of forecast over measured, and outliers count less (soft L1). Slopes are taken
-once, where all rows fit best; what leaves rows out solves with them and with its own residuals.
+Each parameter is a factor on a first guess; its logarithm has a normal prior. Those of a runtime
+are the usual runtime's times the runtime's own, so that one without measurements gets what is
+usual. Residuals are logarithms of forecast over measured, and outliers count less (soft L1). Slopes
+are taken once, where all rows fit best; what leaves rows out solves with them and with its own
+residuals.
 """
+
+# NumPy's arrays lose their types in sums and copies.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from slipstream.forecast.compute import Rates, Runtime
-from slipstream.forecast.network import Wire
 from slipstream.forecast.parameters import USUAL, Parameters
 from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.space import Knob, Space
 
 Vector = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.bool_]
 Forecast = Callable[[Case, Parameters], float]
 
-# How far each may be from its first guess: the standard deviation of its logarithm.
-RATES = {
-    "matrix": 0.15, "tf32": 0.2, "tf32_windows": 0.2, "vector": 0.1, "memory": 0.1,
-    "half_sum": 0.5, "gap_us": 0.5, "winograd": 0.3, "depthwise": 0.5, "gather": 0.5,
-}  # fmt: skip
-WIRE = {"inside": 0.2, "between": 0.4, "launch_us": 0.5, "half_bytes": 1.0}
-RUNTIME = {
-    "forward_us": 0.7, "backward_us": 0.7, "collective_us": 0.7, "step_ms": 0.7, "memory": 0.3,
-    "compute": 0.15, "overlap": 0.3,
-}  # fmt: skip
-SHARES = {
-    "overlap", "inside", "between", "matrix", "tf32", "tf32_windows", "vector", "memory of Rates",
-}  # fmt: skip
 # Errors of a tenth are usual.
 _RESIDUAL = 0.1
 _STEP = 1e-3
-_T = TypeVar("_T", Rates, Wire, Runtime)
-
-
-@dataclass(frozen=True, slots=True)
-class _Knob:
-    """A parameter that is fitted: of rates, of the wire, or of a runtime."""
-
-    table: str
-    name: str
-    width: float
 
 
 class Fit:
@@ -73,65 +52,40 @@ class Fit:
     ) -> None:
         self._cases = cases
         self._forecast = forecast
-        self._guess = guess
         self._progress = progress
         met = {case.runtime for case in cases} & set(guess.runtimes)
-        self._knobs = [
-            *(_Knob("rates", name, width) for name, width in RATES.items()),
-            *(_Knob("wire", name, width) for name, width in WIRE.items()),
-            *(
-                _Knob(name, key, width)
-                for name in (USUAL, *sorted(met - {USUAL}))
-                for key, width in RUNTIME.items()
-            ),
-        ]
+        self.space = Space(guess, sorted(met - {USUAL}))
         counts = Counter(case.source for case in cases)
         # A source with many rows counts more than one with few, though not in proportion.
         self._weights = np.array([counts[case.source] ** -0.5 for case in cases])
         self._weights /= self._weights.mean()
-        self._widths = np.array([knob.width for knob in self._knobs])
+        self._widths = np.array([knob.width for knob in self.space.knobs])
         self._slopes: Vector | None = None
 
-    def all(self, rounds: int = 6) -> tuple[Parameters, Vector]:
-        """Returns the parameters that fit all cases best, and the point that they are.
+    def all(self, rounds: int = 6) -> Vector:
+        """Returns the point of the parameters that fit all cases best.
 
         Blocks for some seconds per round and hundred cases.
 
         Args:
             rounds: of Gauss-Newton, each with new slopes.
         """
-        point = np.zeros(len(self._knobs))
+        point = np.zeros(len(self.space.knobs))
         every = np.ones(len(self._cases), dtype=np.bool_)
         for done in range(rounds):
             self._progress(done, rounds)
             self._slopes = self._differences(point)
             point = self._solve(point, every, steps=2)
-        return self.parameters(point), point
+        return point
 
-    def without(self, left_out: Rows, start: Vector) -> Parameters:
-        """Returns the parameters that fit best without some cases; call `all` first.
+    def without(self, left_out: Rows, start: Vector) -> Vector:
+        """Returns the point that fits best without some cases; call `all` first.
 
         Args:
             left_out: which cases.
             start: the point that fits all.
         """
-        return self.parameters(self._solve(start, ~left_out, steps=4))
-
-    def parameters(self, point: Vector) -> Parameters:
-        """Returns the parameters at a point."""
-        factors: dict[str, dict[str, float]] = {}
-        for knob, value in zip(self._knobs, point.tolist(), strict=True):
-            factors.setdefault(knob.table, {})[knob.name] = value
-        usual = factors[USUAL]
-        return Parameters(
-            rates=_scaled(self._guess.rates, factors["rates"]),
-            wire=_scaled(self._guess.wire, factors["wire"]),
-            runtimes={
-                name: _scaled(runtime, _together(usual, {} if name == USUAL else own))
-                for name, runtime in self._guess.runtimes.items()
-                for own in (factors.get(name, {}),)
-            },
-        )
+        return self._solve(start, ~left_out, steps=4)
 
     def _solve(self, point: Vector, kept: Rows, steps: int) -> Vector:
         """Damped Gauss-Newton with the slopes that are there; weights fall with the error."""
@@ -158,7 +112,7 @@ class Fit:
         return float(soft.sum() + np.square(point / self._widths).sum())
 
     def _errors(self, point: Vector, kept: Rows) -> Vector:
-        parameters = self.parameters(point)
+        parameters = self.space.parameters(point.tolist())
         errors = [self._error(case, parameters) for case in _chosen(self._cases, kept)]
         return np.array(errors) / _RESIDUAL * self._weights[kept]
 
@@ -169,31 +123,17 @@ class Fit:
         """Slopes of all errors; a runtime's knobs touch its own rows only."""
         every = np.ones(len(self._cases), dtype=np.bool_)
         base = self._errors(point, every)
-        slopes = np.zeros((len(self._cases), len(self._knobs)))
-        for column, knob in enumerate(self._knobs):
+        slopes = np.zeros((len(self._cases), len(self.space.knobs)))
+        for column, knob in enumerate(self.space.knobs):
             moved = point.copy()
             moved[column] += _STEP
             rows = np.array([self._touches(knob, case) for case in self._cases])
             slopes[rows, column] = (self._errors(moved, rows) - base[rows]) / _STEP
         return slopes
 
-    def _touches(self, knob: _Knob, case: Case) -> bool:
+    def _touches(self, knob: Knob, case: Case) -> bool:
         return knob.table in ("rates", "wire", USUAL, case.runtime)
 
 
 def _chosen(cases: Sequence[Case], kept: Rows) -> list[Case]:
     return [case for case, wanted in zip(cases, kept.tolist(), strict=True) if wanted]
-
-
-def _together(usual: dict[str, float], own: dict[str, float]) -> dict[str, float]:
-    return {name: value + own.get(name, 0.0) for name, value in usual.items()}
-
-
-def _scaled(table: _T, logs: dict[str, float]) -> _T:
-    """A table with some of its numbers multiplied; shares stay at most 1."""
-    changes: dict[str, float] = {}
-    for name, value in logs.items():
-        changed = getattr(table, name) * math.exp(value)
-        is_share = name in SHARES or f"{name} of {type(table).__name__}" in SHARES
-        changes[name] = min(1.0, changed) if is_share else changed
-    return replace(table, **changes)

@@ -13,7 +13,7 @@ from slipstream.forecast.network import Cluster
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.resize import Resizable
 from slipstream.forecast.step import Simulation, Step
-from slipstream.forecast.strategy import Optimizer, Strategy
+from slipstream.forecast.strategy import Optimizer
 from slipstream.forecast.tables import Sparse, sparse
 from slipstream.forecast.trace.precision import traced
 from slipstream.forecast.validate.case import Case
@@ -31,7 +31,7 @@ _WITHOUT_DROPOUT = ("fsdp", "fsdp-compile")
 
 
 class Predictor:
-    """Forecasts cases; what was traced and prepared for one serves others.
+    """Forecasts cases; what was traced and prepared for one serves others, as `traced` keeps it.
 
     Args:
         parameters: that say which runtimes are known, and what they fuse.
@@ -41,7 +41,7 @@ class Predictor:
     def __init__(self, parameters: Parameters, hardware: Hardware | None = None) -> None:
         self._known = parameters
         self._hardware = hardware or load()
-        self._traced: dict[object, Resizable] = {}
+        self.traced: dict[object, Resizable] = {}
         self._simulations: dict[object, Simulation] = {}
         self._sparse: dict[int, Sparse] = {}
         self._clusters: dict[object, Cluster] = {}
@@ -90,20 +90,27 @@ class Predictor:
             case.architecture, tuple(sorted(sizes.items())), tuple(sorted(case.inputs.items())),
             precision, whole,
         )  # fmt: skip
-        if key not in self._traced:
+        if key not in self.traced:
             trace: Callable[[int], Workload] = partial(
                 traced, case.architecture, sizes=sizes, inputs=case.inputs, precision=precision,
                 whole=whole,
             )  # fmt: skip
-            self._traced[key] = Resizable(*(trace(samples) for samples in _SAMPLES))
-        return self._traced[key].at(case.strategy.micro_batch)
+            self.traced[key] = Resizable(*(trace(samples) for samples in _SAMPLES))
+        return self.traced[key].at(case.strategy.micro_batch)
 
     def simulation(self, case: Case) -> Simulation:
         """Returns the simulation that a case needs."""
         strategy = case.strategy
         runtime = self._known.runtime(case.runtime)
         workload, apart = self._shared_out(case)
-        key = id(workload), strategy.tensor, strategy.pipeline, strategy.virtual, runtime.flash, apart
+        key = (
+            id(workload),
+            strategy.tensor,
+            strategy.pipeline,
+            strategy.virtual,
+            runtime.flash,
+            apart,
+        )
         if key not in self._simulations:
             self._simulations[key] = Simulation(
                 workload,

@@ -46,6 +46,7 @@ from slipstream.forecast.trace.architectures.resnet import resnet
 from slipstream.forecast.trace.architectures.translation import (
     TRANSFORMER_BIG,
     TRANSFORMER_XL_BASE,
+    TRANSFORMER_XL_LARGE,
     TransformerXL,
     Translator,
 )
@@ -181,12 +182,14 @@ def _languages() -> Iterable[Architecture]:
         "transformer-big", ("transformer",), big, batches.translations, "token",
         "WMT14, a batch counts tokens of a language",
     )  # fmt: skip
-    make = partial(TransformerXL, TRANSFORMER_XL_BASE)
-    batch = partial(batches.remembered, size=TRANSFORMER_XL_BASE)
-    yield Architecture(
-        "transformer-xl-base", ("transformer-xl",), make, batch, "sequence",
-        "WikiText-103, 192 tokens of a sequence and 192 of memory; tails of the softmax fixed",
-    )  # fmt: skip
+    for name, size in (("base", TRANSFORMER_XL_BASE), ("large", TRANSFORMER_XL_LARGE)):
+        aliases = ("transformer-xl",) if name == "base" else ()
+        yield Architecture(
+            f"transformer-xl-{name}", aliases, partial(TransformerXL, size),
+            partial(batches.remembered, size=size), "sequence",
+            f"WikiText-103, {size.positions} tokens of a sequence and as many of memory; tails of"
+            " the softmax fixed",
+        )  # fmt: skip
 
 
 def _recommendations() -> Iterable[Architecture]:

@@ -22,6 +22,10 @@ TRANSFORMER_BIG = TransformerSize(
 TRANSFORMER_XL_BASE = TransformerSize(
     hidden=512, layers=16, heads=8, inner=2048, vocabulary=267735, positions=192, fused=False
 )
+TRANSFORMER_XL_LARGE = TransformerSize(
+    hidden=1024, layers=18, heads=16, inner=4096, vocabulary=267735, positions=384, fused=False,
+    dropout=0.2,
+)  # fmt: skip
 
 # Words of WikiText-103 by frequency: the head of the adaptive softmax has those before the first
 # cutoff. Shares of tokens that the tails have are estimates by a law of Zipf whose last word is

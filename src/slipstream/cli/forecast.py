@@ -1,0 +1,250 @@
+"""`slipstream forecast`: what hardware and which strategy a model takes, how long and how much."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from typer.core import TyperGroup
+
+from slipstream import forecast
+from slipstream.cli import forecast_validate
+from slipstream.errors import UsageError
+from slipstream.lab.display import make_console, stderr_console
+
+if TYPE_CHECKING:
+    from slipstream.forecast import Result
+
+EXAMPLES = """\b
+[bold]Examples[/bold]
+  slipstream forecast resnet50 --batch 256
+  slipstream forecast resnet50 --batch 2048 --samples 1281167 --epochs 90 --deadline 6h
+  slipstream forecast gpt2 --batch 512 --tokens 1024 --gpus A100,H100 --precision bf16
+  slipstream forecast llama3-8b --batch 64 --own 8xH100 --hosts 4 --network 400g
+  slipstream forecast models.py:make --batch 128 --shape 3,224,224 --clouds aws --spot
+  slipstream forecast model.onnx --batch 64 --most 16 --json plans.json
+  slipstream forecast validate table.csv
+
+\b
+MODEL is package.module:function or file.py:function, which returns a torch.nn.Module;
+an ONNX file; a config.json of Hugging Face; or an architecture: resnet50, vgg16, gpt2,
+vit-base-16, bert-large, llama3-8b, dlrm-small, ... (a wrong name lists those near it).
+Without --own it looks at what clouds rent out, and what costs least comes first; without
+prices, what takes least time. Under a number is the interval in which eight in ten
+measurements lie, under the efficiency what limits it.
+[bold]Sub-command[/bold]: validate, forecasts beside published measurements; see its --help.
+[bold]Exit code[/bold]: 1 where no plan fits, 2 for wrong usage.
+"""
+PLAN = "plan"
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class PrecisionChoice(str, Enum):
+    """Of products."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+class OptimizerChoice(str, Enum):
+    """What keeps state beside parameters."""
+
+    SGD = "sgd"
+    MOMENTUM = "momentum"
+    ADAM = "adam"
+
+
+class CodecChoice(str, Enum):
+    """Of gradients between hosts."""
+
+    NONE = "none"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+
+
+class _Group(TyperGroup):
+    """Sub-commands, or a model: what is no sub-command is said to `plan`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [PLAN, *(args or ["--help"])]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        # Usage does not have the word that need not be said.
+        return ("" if name == PLAN else name), command, rest
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a sub-command of `app`, with sub-commands of its own."""
+    group = typer.Typer(cls=_Group, help="Say what training a model takes, before it is bought.")
+    group.command(PLAN, epilog=EXAMPLES, hidden=True)(plan)
+    forecast_validate.add_to(group)
+    app.add_typer(group, name="forecast")
+
+
+def plan(
+    model: Annotated[
+        str, typer.Argument(help="Architecture, package.module:make, file.py:make or a file.")
+    ],
+    batch: Annotated[int, typer.Option(min=1, help="Samples per step, of all devices together.")],
+    shape: Annotated[
+        str | None, typer.Option(help="Of a sample, 3,224,224, where the model does not say it.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Of a sequence.")] = None,
+    gpus: Annotated[str, typer.Option(help="That may be rented: A100,H100. [dim]all[/dim]")] = "",
+    clouds: Annotated[str, typer.Option(help="To rent from: aws,gcp. [dim]all[/dim]")] = "",
+    spot: Annotated[bool, typer.Option("--spot", help="Spot markets too.")] = False,
+    own: Annotated[
+        str | None, typer.Option(help="Hosts that you have, such as 8xA100, in place of clouds.")
+    ] = None,
+    hosts: Annotated[int | None, typer.Option(min=1, help="Of --own, at most.")] = None,
+    price: Annotated[float | None, typer.Option(help="Of a host of --own, $ per hour.")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="Between hosts: 100g, infiniband-ndr; of a whole host.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--most", "--most-devices", min=1, help="Devices of a plan.")
+    ] = 64,
+    samples: Annotated[int | None, typer.Option(min=1, help="Of an epoch.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="To the target.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="To the target: 90m, 36h, 5d.")] = None,
+    budget: Annotated[str | None, typer.Option(help="To the target, in dollars.")] = None,
+    precision: Annotated[PrecisionChoice, typer.Option(help="Of products.")] = PrecisionChoice.FP32,
+    optimizer: Annotated[OptimizerChoice, typer.Option(help="Its states need memory.")] = (
+        OptimizerChoice.ADAM
+    ),
+    runtime: Annotated[str, typer.Option(help="Framework: pytorch, fsdp, ...")] = "pytorch",
+    codec: Annotated[CodecChoice, typer.Option(help="Of gradients between hosts.")] = (
+        CodecChoice.NONE
+    ),
+    top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 10,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="File for everything; - for standard output.")
+    ] = None,
+) -> None:
+    """Say what training MODEL takes: hardware, strategy, time and cost, ranked. Nothing is run."""
+    asking = forecast.forecast  # first: it says what is not installed
+    asked: dict[str, Any] = {
+        "batch": batch,
+        "shape": None if shape is None else parse_shape(shape),
+        "tokens": tokens,
+        "gpus": _names(gpus),
+        "clouds": _names(clouds),
+        "markets": ("on-demand", "spot") if spot else ("on-demand",),
+        "own": own,
+        "hosts": hosts,
+        "price": price,
+        "network": network,
+        "most_devices": most,
+        "samples": samples,
+        "epochs": epochs,
+        "deadline": None if deadline is None else parse_time(deadline),
+        "budget": None if budget is None else parse_dollars(budget),
+        "precision": precision.value,
+        "optimizer": optimizer.value,
+        "runtime": runtime,
+        "codec": codec.value,
+    }
+    with _progress() as tell:
+        result = asking(model, **asked, progress=tell)
+    _write(result, {"model": model, **asked}, json_file)
+    if json_file != Path("-"):
+        _show(result, f"{model}, {batch} samples a step, {_caption(asked)}", top)
+    if not result.plans:
+        raise typer.Exit(1)
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """`3,224,224` as numbers; UsageError for anything else."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"the shape is {text!r}; allowed: sizes such as 3,224,224") from error
+
+
+def parse_time(text: str) -> float:
+    """`90s`, `90m`, `36h` or `5d` in seconds; UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
+    if found is None:
+        raise UsageError(f"the deadline is {text!r}; allowed: 90m, 36h, 5d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def parse_dollars(text: str) -> float:
+    """`500`, `$500` or `1,500` as a number; UsageError for anything else."""
+    found = re.fullmatch(r"\$?\s*(\d[\d,]*(?:\.\d+)?)", text.strip())
+    if found is None:
+        raise UsageError(f"the budget is {text!r}; allowed: dollars such as 500")
+    return float(found[1].replace(",", ""))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _caption(asked: dict[str, Any]) -> str:
+    parts = [asked["precision"], asked["optimizer"]]
+    if asked["samples"] is not None:
+        epochs = f", {asked['epochs']:g} epochs" if asked["epochs"] is not None else ""
+        parts.append(f"{asked['samples']:,} samples an epoch{epochs}")
+    return ", ".join(parts)
+
+
+def _show(result: Result, title: str, top: int) -> None:
+    from slipstream.forecast.display import losers, table
+
+    console = make_console(sys.stdout)
+    console.print(title, style="bold", markup=False)
+    if not result.plans:
+        console.print("nothing that is allowed does it:")
+    else:
+        console.print(table(result, top))
+    if result.losses or len(result.plans) > top:
+        if result.plans:
+            console.print("not among them", style="bold")
+        console.print(losers(result, top))
+
+
+def _write(result: Result, asked: dict[str, Any], file: Path | None) -> None:
+    if file is None:
+        return
+    from slipstream.forecast.display import as_json
+
+    text = json.dumps({"asked": asked, **as_json(result)}, indent=1) + "\n"
+    if file == Path("-"):
+        sys.stdout.write(text)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _progress() -> Generator[Callable[[str, int, int], None]]:
+    """Yield what shows, on a terminal, what is tried and how much is done."""
+    columns = (
+        SpinnerColumn(),
+        BarColumn(24),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    console = stderr_console()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, of: bar.update(
+            task, description=what, completed=done, total=of or None
+        )

@@ -1,0 +1,287 @@
+"""The border of the forecast: from what a user says to ways to train, ranked.
+
+from slipstream import forecast
+
+result = forecast.forecast("resnet50", batch=256, gpus=("A100", "H100"), precision="bf16")
+for plan in result.plans[:3]:
+    print(plan.machine.name, plan.hosts, plan.seconds_per_step)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
+
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.forecast import intervals, machines, parameters
+from slipstream.forecast.hardware import Hardware, Link
+from slipstream.forecast.hardware import load as load_hardware
+from slipstream.forecast.job import Precision
+from slipstream.forecast.machines import Machine
+from slipstream.forecast.parameters import Parameters
+from slipstream.forecast.plan import Loss
+from slipstream.forecast.resize import Resizable
+from slipstream.forecast.search import Request, Result, search
+from slipstream.forecast.strategy import WIRE_SHARE, Optimizer
+
+if TYPE_CHECKING:
+    from slipstream.forecast.trace.sources import Source
+
+Progress = Callable[[str, int, int], None]
+
+OPTIMIZERS: Mapping[str, Optimizer] = {each.name.lower(): each for each in Optimizer}
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+MARKETS = ("on-demand", "spot")
+# Samples of the two micro-batches that are traced; a model may treat one sample in another way.
+_TRACED = ((1, 2), (2, 4))
+_OWN = re.compile(r"\s*(\d+)\s*x\s*(\S.*?)\s*", re.IGNORECASE)
+
+
+def _silent(what: str, done: int, of: int) -> None:
+    del what, done, of
+
+
+def forecast(
+    model: str,
+    *,
+    batch: int,
+    shape: Sequence[int] | None = None,
+    tokens: int | None = None,
+    gpus: Sequence[str] = (),
+    clouds: Sequence[str] = (),
+    markets: Sequence[str] = ("on-demand",),
+    own: str | None = None,
+    hosts: int | None = None,
+    price: float | None = None,
+    network: str | None = None,
+    most_devices: int = 64,
+    samples: int | None = None,
+    epochs: float | None = None,
+    deadline: float | None = None,
+    budget: float | None = None,
+    precision: str = "fp32",
+    optimizer: str = "adam",
+    runtime: str = "pytorch",
+    codec: str = "none",
+    progress: Progress = _silent,
+) -> Result:
+    """Returns ways to train a model, ranked, and why others are not among them.
+
+    Nothing is run and no device is needed. Blocks for seconds; about a minute for the largest
+    models on a thousand devices.
+
+    Args:
+        model: a function that makes it, "package.module:make" or "file.py:make"; an ONNX file; a
+            config.json of Hugging Face; or the name of an architecture, as "resnet50".
+        batch: samples per step, of all devices together.
+        shape: of one sample, where the model does not say it.
+        tokens: of a sequence; None: as many as the model is trained with.
+        gpus: devices that may be rented, by name; empty: all.
+        clouds: that may be rented from; empty: all.
+        markets: "on-demand" and "spot".
+        own: hosts that are there already, as "8xA100"; nothing is rented then.
+        hosts: of `own`, at most; None: as many as `most_devices` allows.
+        price: of a host of `own`, dollars per hour.
+        network: between hosts, as "400g" or "infiniband-ndr"; None: that of an offer, and none
+            between hosts of one's own.
+        most_devices: of a plan.
+        samples: of an epoch; None: not known.
+        epochs: to the target; needs `samples`.
+        deadline: seconds to the target; needs `epochs`.
+        budget: dollars to the target; needs `epochs` and prices.
+        precision: of products: "fp32", "tf32", "fp16" or "bf16".
+        optimizer: "sgd", "momentum" or "adam".
+        runtime: name of a framework whose parameters were fitted, as "pytorch".
+        codec: of gradients between hosts: "none", "fp16", "bf16" or "int8".
+        progress: told what is done, how many steps of the search are and how many there are; 0 of 0
+            while the model is traced.
+
+    Raises:
+        UsageError: an argument is not allowed, or there is no such model, device or cloud.
+        UnsupportedError: a package is missing.
+    """
+    _check_numbers(batch, most_devices, samples, epochs, deadline, budget, price, hosts)
+    _check_target(samples, epochs, deadline, budget)
+    _check_own(own, hosts, price, gpus, clouds, network)
+    fitted = parameters.load()
+    _check_names(precision, optimizer, runtime, codec, markets, fitted)
+    hardware = load_hardware()
+    link = None if network is None else machines.network(hardware, network)
+    lost: list[Loss] = []
+    if own is None:
+        kept, lost = _rented(hardware, gpus, clouds, markets, link)
+        what = "cloud"
+    else:
+        kept, what = [_own(hardware, own, link, price)], "own"
+        if hosts is not None:
+            most_devices = min(most_devices, hosts * kept[0].cluster.per_host)
+    if budget is not None and all(each.dollars_per_hour is None for each in kept):
+        raise UsageError(f"the budget is ${budget:,.0f} and {own} has no price: say it per hour")
+    _check_room(kept, most_devices, what)
+    chosen: Precision = next(each for each in get_args(Precision) if each == precision)
+    progress(f"tracing {model}", 0, 0)
+    request = Request(
+        model=_resizable(_source(model, shape, tokens), chosen),
+        global_batch=batch,
+        machines=kept,
+        most_devices=most_devices,
+        samples_per_epoch=samples,
+        epochs=epochs,
+        deadline=deadline,
+        budget=budget,
+        precision=chosen,
+        optimizer=OPTIMIZERS[optimizer],
+        runtime=runtime,
+        codec=codec,
+    )
+    found = search(request, fitted, intervals.load(), progress)
+    return replace(found, losses=(*found.losses, *lost))
+
+
+def _source(model: str, shape: Sequence[int] | None, tokens: int | None) -> Source:
+    try:
+        from slipstream.forecast.trace.sources import source
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UnsupportedError(
+            "tracing a model needs the package torch; pip install 'slipstream[forecast]' torch"
+        ) from error
+    return source(model, shape=shape, tokens=tokens)
+
+
+def _resizable(source: Source, precision: Precision) -> Resizable:
+    """Traces a model twice; a batch of one may be too small, or run other operators."""
+    for attempt, counts in enumerate(_TRACED):
+        try:
+            small, large = (source.trace(count, precision=precision) for count in counts)
+            return Resizable(small, large)
+        except UsageError:
+            if attempt + 1 == len(_TRACED):
+                raise
+    raise AssertionError(_TRACED)
+
+
+def _rented(
+    hardware: Hardware,
+    gpus: Sequence[str],
+    clouds: Sequence[str],
+    markets: Sequence[str],
+    link: Link | None,
+) -> tuple[list[Machine], list[Loss]]:
+    """Returns what can be rented, and what another undercuts."""
+    offers = list(
+        machines.rented(hardware, devices=gpus, clouds=clouds, markets=markets, network=link)
+    )
+    if not offers:
+        asked = ", ".join([*gpus, *clouds, *markets])
+        raise UsageError(
+            f"no offer is known for {asked}: allow other devices, clouds or markets, or name hosts"
+            " of your own, as 8xA100"
+        )
+    kept = machines.distinct(offers)
+    dearer = [each for each in offers if all(each is not other for other in kept)]
+    return kept, [_undercut(each, kept) for each in dearer]
+
+
+def _undercut(machine: Machine, kept: Iterable[Machine]) -> Loss:
+    cheaper = next(each for each in kept if _kind(each) == _kind(machine))
+    return Loss(
+        machine.name,
+        f"${machine.dollars_per_hour or 0:.2f} an hour; {cheaper.name} has the same devices and"
+        f" network for ${cheaper.dollars_per_hour or 0:.2f}",
+    )
+
+
+def _kind(machine: Machine) -> tuple[str, int, float]:
+    cluster = machine.cluster
+    between = cluster.between.gbyte_per_s if cluster.between else 0.0
+    return cluster.device.name, cluster.per_host, between
+
+
+def _own(hardware: Hardware, text: str, link: Link | None, price: float | None) -> Machine:
+    found = _OWN.fullmatch(text)
+    if found is None or int(found[1]) < 1:
+        raise UsageError(f"own is {text!r}; allowed: devices of a host, such as 8xA100 or 1xT4")
+    return machines.own(hardware, found[2], int(found[1]), link, price)
+
+
+def _check_numbers(
+    batch: int,
+    most_devices: int,
+    samples: int | None,
+    epochs: float | None,
+    deadline: float | None,
+    budget: float | None,
+    price: float | None,
+    hosts: int | None,
+) -> None:
+    counts = {"batch": batch, "most_devices": most_devices, "samples": samples, "hosts": hosts}
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise UsageError(f"{name} is {count}; at least 1 is needed")
+    amounts = {"epochs": epochs, "deadline": deadline, "budget": budget, "price": price}
+    for name, amount in amounts.items():
+        if amount is not None and not 0 < amount < float("inf"):
+            raise UsageError(f"{name} is {amount:g}; more than 0 is needed")
+
+
+def _check_target(
+    samples: int | None, epochs: float | None, deadline: float | None, budget: float | None
+) -> None:
+    if epochs is not None and samples is None:
+        raise UsageError(f"epochs is {epochs:g}: say the samples of an epoch too")
+    for name, limit in (("deadline", deadline), ("budget", budget)):
+        if limit is not None and (samples is None or epochs is None):
+            raise UsageError(f"a {name} needs a target: say samples and epochs too")
+
+
+def _check_own(
+    own: str | None,
+    hosts: int | None,
+    price: float | None,
+    gpus: Sequence[str],
+    clouds: Sequence[str],
+    network: str | None,
+) -> None:
+    if own is None:
+        for name, value in (("hosts", hosts), ("price", price)):
+            if value is not None:
+                raise UsageError(
+                    f"{name} is {value:g}, of hosts of your own: say which, own=8xA100"
+                )
+    elif gpus or clouds:
+        raise UsageError(f"own is {own!r}, so nothing is rented: leave gpus and clouds out")
+    elif hosts is not None and hosts > 1 and network is None:
+        raise UsageError(f"{hosts} hosts of {own}: say the network that joins them, as 100g")
+
+
+def _check_names(
+    precision: str,
+    optimizer: str,
+    runtime: str,
+    codec: str,
+    markets: Sequence[str],
+    fitted: Parameters,
+) -> None:
+    for name, value, allowed in (
+        ("precision", precision, PRECISIONS),
+        ("optimizer", optimizer, OPTIMIZERS),
+        ("runtime", runtime, fitted.runtimes),
+        ("codec", codec, WIRE_SHARE),
+        *(("market", market, MARKETS) for market in markets),
+    ):
+        if value not in allowed:
+            raise UsageError(f"{name} is {value!r}; allowed are {', '.join(sorted(allowed))}")
+
+
+def _check_room(kept: Sequence[Machine], most_devices: int, what: str) -> None:
+    smallest = min(kept, key=lambda each: each.cluster.per_host)
+    if smallest.cluster.per_host > most_devices:
+        raise UsageError(
+            f"at most {most_devices} devices are allowed, and the smallest host, {smallest.name},"
+            f" has {smallest.cluster.per_host}: allow as many"
+            + (", or other devices" if what == "cloud" else "")
+        )

@@ -1,0 +1,151 @@
+"""A judged table on a terminal, and for programs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.table import Table
+
+from slipstream.forecast.intervals import Intervals
+from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.folds import model_of
+from slipstream.forecast.validate.score import Judged, Report, Score, group_of
+
+KEYS: Mapping[str, Callable[[Case], str]] = {
+    "source": lambda case: case.source,
+    "model": model_of,
+    "device": lambda case: case.device,
+    "scale": lambda case: f"{1 << (case.devices - 1).bit_length():5} devices",
+    "runtime": lambda case: case.runtime,
+}
+_MOST_REASONS = 8
+
+
+def score_table(report: Report, key: str) -> Table:
+    """Returns a table of errors.
+
+    Args:
+        report: of a judged table.
+        key: of `KEYS`.
+    """
+    left = {"source": "its source", "model": "its model", "none": "nothing"}[report.leave]
+    table = Table(title=f"Each row is forecast by parameters that had not seen {left}")
+    table.add_column(key)
+    for name in ("rows", "read", "MAPE", "p90", "bias"):
+        table.add_column(name, justify="right")
+    scores = report.sources() if key == "source" else report.by(KEYS[key])
+    for name, score in scores.items():
+        table.add_row(name, str(score.rows), str(score.read), *map(percent, _numbers(score)))
+    return table
+
+
+def _numbers(score: Score) -> tuple[float, float, float]:
+    return score.mape, score.p90, score.bias
+
+
+def percent(share: float) -> str:
+    """Returns a share in per cent."""
+    return "-" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def worst_table(report: Report) -> Table:
+    """Returns a table of the rows with the largest errors."""
+    table = Table(title="The worst rows")
+    for name in ("line", "model", "on", "framework"):
+        table.add_column(name, justify="right" if name == "line" else "left")
+    for name in ("forecast", "measured", "error"):
+        table.add_column(name, justify="right")
+    for each in report.worst():
+        case = each.case
+        table.add_row(
+            str(case.line), case.model, f"{case.devices} x {case.device}", case.framework,
+            f"{each.forecast:.4g}", f"{case.measured:.4g}", percent(each.error),
+        )  # fmt: skip
+    return table
+
+
+def notes(report: Report, intervals: Intervals) -> list[str]:
+    """Returns what else the table says, a line each.
+
+    Args:
+        report: of a judged table.
+        intervals: whose coverage is counted.
+    """
+    lines = [f"80% intervals hold {percent(coverage(report, intervals))} of the rows."]
+    efficiencies = report.efficiencies()
+    if efficiencies:
+        points = sum(abs(ours - theirs) for _, ours, theirs in efficiencies) / len(efficiencies)
+        lines.append(
+            f"Scaling efficiency: off by {100 * points:.1f} points in the mean of"
+            f" {len(efficiencies)} rows whose single device was measured too."
+        )
+    hits, groups = report.ranks()
+    if groups:
+        lines.append(
+            f"The best measured strategy is among the first three forecast in {hits} of {groups}"
+            " groups."
+        )
+    reasons = Counter(row.reason for row in report.unread)
+    if reasons:
+        lines.append(f"{len(report.unread)} rows were not read:")
+        lines += [f"  {count} x {why}" for why, count in reasons.most_common(_MOST_REASONS)]
+    return lines
+
+
+def coverage(report: Report, intervals: Intervals) -> float:
+    """Returns the share of rows whose measurement lies in the interval of their forecast."""
+    inside = 0
+    for each in report.judged:
+        around = intervals.around(each.forecast, group_of(each.case))
+        inside += around.low <= each.case.measured <= around.high
+    return inside / len(report.judged) if report.judged else float("nan")
+
+
+def as_json(report: Report, intervals: Intervals) -> dict[str, Any]:
+    """Returns a judged table for programs.
+
+    Args:
+        report: of a judged table.
+        intervals: whose coverage is counted.
+    """
+    efficiencies = report.efficiencies()
+    points = [abs(ours - theirs) for _, ours, theirs in efficiencies]
+    hits, groups = report.ranks()
+    return {
+        "leave": report.leave,
+        "sources": {name: _score(score) for name, score in report.sources().items()},
+        "worst": [_judged(each) for each in report.worst()],
+        "coverage": coverage(report, intervals),
+        "efficiency": {
+            "rows": len(points),
+            "mean_points": 100 * sum(points) / len(points) if points else None,
+        },
+        "first_three": {"groups": groups, "hits": hits},
+        "unread": [
+            {"line": row.line, "source": row.source, "model": row.model, "reason": row.reason}
+            for row in report.unread
+        ],
+    }
+
+
+def _score(score: Score) -> dict[str, float | None]:
+    found = {"rows": score.rows, "read": score.read, "mape": score.mape, "p90": score.p90}
+    return {key: None if math.isnan(value) else value for key, value in found.items()}
+
+
+def _judged(each: Judged) -> dict[str, Any]:
+    case = each.case
+    return {
+        "line": case.line,
+        "source": case.source,
+        "model": case.model,
+        "gpu": case.gpu,
+        "devices": case.devices,
+        "framework": case.framework,
+        "forecast": each.forecast,
+        "measured": case.measured,
+        "error": each.error,
+    }

@@ -1,0 +1,208 @@
+"""How far forecasts are from what was measured: by source, model, device and scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.errors import SlipstreamError
+from slipstream.forecast.parameters import Parameters
+from slipstream.forecast.validate.case import Case, Unread
+from slipstream.forecast.validate.folds import Folds, Leave, fold_of, model_of
+from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.table import read
+
+WORST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A case and its forecast, in the case's unit.
+
+    Args:
+        case: with what was measured.
+        forecast: by parameters that were fitted without it.
+        alone: the forecast on one device; None: it has one.
+    """
+
+    case: Case
+    forecast: float
+    alone: float | None
+
+    @property
+    def error(self) -> float:
+        """|forecast - measured| / measured."""
+        return abs(self.forecast / self.case.measured - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Errors of some rows.
+
+    Args:
+        rows: in the table.
+        read: of these.
+        mape: mean absolute error over what was measured; nan: none was read.
+        p90: 90th percentile of the absolute errors.
+        bias: mean of forecast over measured, less 1.
+    """
+
+    rows: int
+    read: int
+    mape: float
+    p90: float
+    bias: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A table judged.
+
+    Args:
+        judged: rows that were read.
+        unread: rows that were not, and why.
+        leave: what the parameters had not seen.
+    """
+
+    judged: tuple[Judged, ...]
+    unread: tuple[Unread, ...]
+    leave: Leave
+
+    def by(self, key: Callable[[Case], str]) -> dict[str, Score]:
+        """Returns the errors of rows that are alike.
+
+        Args:
+            key: what makes them alike.
+        """
+        groups: dict[str, list[Judged]] = {}
+        for each in self.judged:
+            groups.setdefault(key(each.case), []).append(each)
+        return {name: _score(group, 0) for name, group in sorted(groups.items())}
+
+    def sources(self) -> dict[str, Score]:
+        """Returns the errors of each source; rows that were not read count in `rows`."""
+        missed: dict[str, int] = {}
+        for row in self.unread:
+            missed[row.source] = missed.get(row.source, 0) + 1
+        found: dict[str, Score] = {name: _score([], count) for name, count in missed.items()}
+        for name, score in self.by(lambda case: case.source).items():
+            found[name] = replace(score, rows=score.rows + missed.get(name, 0))
+        return dict(sorted(found.items()))
+
+    def worst(self, count: int = WORST) -> list[Judged]:
+        """Returns the rows with the largest errors."""
+        return sorted(self.judged, key=lambda each: -each.error)[:count]
+
+    def efficiencies(self) -> list[tuple[Judged, float, float]]:
+        """Returns rows on several devices with what is forecast and measured of their throughput,
+        as shares of so many times the published throughput of one device."""
+        single: dict[tuple[object, ...], float] = {}
+        for each in self.judged:
+            if each.case.devices == 1 and each.case.measures == "step":
+                single[_alike(each.case)] = each.case.measured
+        found: list[tuple[Judged, float, float]] = []
+        for each in self.judged:
+            case = each.case
+            if each.alone is None or case.measures == "to-target" or case.devices == 1:
+                continue
+            if case.measures == "speedup":
+                found.append((each, each.forecast / case.devices, case.measured / case.devices))
+            elif (one := single.get(_alike(case))) is not None:
+                found.append((each, each.alone / each.forecast, one / case.measured))
+        return found
+
+    def ranks(self) -> tuple[int, int]:
+        """Returns in how many groups of rows that differ in strategy only the best measured one is
+        among the first three forecast, and how many groups of more than three there are."""
+        groups: dict[str, list[Judged]] = {}
+        for each in self.judged:
+            if each.case.measures == "step" and each.case.runtime == "megatron":
+                groups.setdefault(each.case.group, []).append(each)
+        large = [group for group in groups.values() if len(group) > 3]
+        hits = 0
+        for group in large:
+            best = min(group, key=lambda each: each.case.measured)
+            first = sorted(group, key=lambda each: each.forecast)[:3]
+            hits += best in first
+        return hits, len(large)
+
+
+def group_of(case: Case) -> str:
+    """Returns the kind of model that a case is of, as intervals know it: "language", "encoder",
+    "image" or "tables"."""
+    if case.architecture.startswith(("dlrm", "wide-deep", "ncf")):
+        return "tables"
+    if case.architecture.startswith(("gpt", "mpt", "llama")):
+        return "language"
+    return "encoder" if case.architecture.startswith(("bert", "transformer")) else "image"
+
+
+def _alike(case: Case) -> tuple[object, ...]:
+    """Rows on one and on several devices that are the same otherwise."""
+    strategy = case.strategy
+    return (
+        case.source, model_of(case), tuple(case.inputs.items()), case.gpu, case.framework,
+        case.precision, strategy.micro_batch, case.sharded,
+    )  # fmt: skip
+
+
+def _score(group: Sequence[Judged], missed: int) -> Score:
+    if not group:
+        return Score(rows=missed, read=0, mape=float("nan"), p90=float("nan"), bias=float("nan"))
+    errors = np.array([each.error for each in group])
+    ratios = np.array([each.forecast / each.case.measured for each in group])
+    return Score(
+        rows=len(group) + missed,
+        read=len(group),
+        mape=float(errors.mean()),
+        p90=float(np.percentile(errors, 90)),
+        bias=float(ratios.mean() - 1),
+    )
+
+
+def validate(
+    path: Path | str,
+    folds: Folds,
+    leave: Leave = "source",
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Report:
+    """Returns how a table's rows are forecast. Blocks for seconds per model that is traced.
+
+    Args:
+        path: of the table.
+        folds: parameters that had not seen parts of it.
+        leave: what must not have been seen where a row is judged.
+        progress: told how many rows of how many are done.
+
+    Raises:
+        UsageError: columns are missing.
+        ConfigError: the file cannot be read.
+    """
+    cases, unread = read(path)
+    parameters = folds.parameters()
+    predictor = Predictor(folds.guess)
+    judged: list[Judged] = []
+    for done, case in enumerate(cases):
+        progress(done, len(cases))
+        try:
+            judged.append(_judge(case, predictor, _chosen(parameters, fold_of(case, leave))))
+        except SlipstreamError as error:
+            reason = str(error)
+            unread.append(
+                Unread(line=case.line, source=case.source, model=case.model, reason=reason)
+            )
+    return Report(judged=tuple(judged), unread=tuple(unread), leave=leave)
+
+
+def _chosen(parameters: Mapping[str, Parameters], fold: str) -> Parameters:
+    """Parameters of a fold; a model that was not seen has those of its source without it, a source
+    that was not seen those of all rows."""
+    return parameters.get(fold) or parameters[""]
+
+
+def _judge(case: Case, predictor: Predictor, parameters: Parameters) -> Judged:
+    alone = predictor.alone(case, parameters).seconds if case.devices > 1 else None
+    return Judged(case, predictor.forecast(case, parameters), alone)

@@ -1,0 +1,99 @@
+"""The space of all that is fitted: which numbers, near which guess, and what a point of it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from slipstream.forecast.compute import Rates, Runtime
+from slipstream.forecast.network import Wire
+from slipstream.forecast.parameters import USUAL, Parameters
+
+# How far each may be from its first guess: the standard deviation of its logarithm.
+RATES = {
+    "matrix": 0.15, "tf32": 0.2, "tf32_windows": 0.2, "vector": 0.1, "memory": 0.1,
+    "half_sum": 0.5, "gap_us": 0.5, "winograd": 0.3, "depthwise": 0.5, "gather": 0.5,
+}  # fmt: skip
+WIRE = {"inside": 0.2, "between": 0.4, "launch_us": 0.5, "half_bytes": 1.0}
+RUNTIME = {
+    "forward_us": 0.7, "backward_us": 0.7, "collective_us": 0.7, "step_ms": 0.7, "memory": 0.3,
+    "compute": 0.15, "overlap": 0.3,
+}  # fmt: skip
+SHARES = {
+    "overlap", "inside", "between", "matrix", "tf32", "tf32_windows", "vector", "memory of Rates",
+}  # fmt: skip
+_T = TypeVar("_T", Rates, Wire, Runtime)
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A parameter that is fitted.
+
+    Args:
+        table: "rates", "wire" or the name of a runtime.
+        name: in its table.
+        width: the standard deviation of its logarithm.
+    """
+
+    table: str
+    name: str
+    width: float
+
+
+class Space:
+    """Parameters as points: logarithms of factors on a guess.
+
+    Args:
+        guess: with all runtimes that are known.
+        runtimes: that have knobs of their own, beside the usual one.
+    """
+
+    def __init__(self, guess: Parameters, runtimes: Sequence[str]) -> None:
+        self.guess = guess
+        self.runtimes = tuple(runtimes)
+        self.knobs = [
+            *(Knob("rates", name, width) for name, width in RATES.items()),
+            *(Knob("wire", name, width) for name, width in WIRE.items()),
+            *(
+                Knob(name, key, width)
+                for name in (USUAL, *runtimes)
+                for key, width in RUNTIME.items()
+            ),
+        ]
+
+    def parameters(self, point: Sequence[float]) -> Parameters:
+        """Returns the parameters at a point.
+
+        Args:
+            point: one logarithm for each knob.
+        """
+        logs: dict[str, dict[str, float]] = {}
+        for knob, value in zip(self.knobs, point, strict=True):
+            logs.setdefault(knob.table, {})[knob.name] = value
+        usual = logs[USUAL]
+        return Parameters(
+            rates=_scaled(self.guess.rates, logs["rates"]),
+            wire=_scaled(self.guess.wire, logs["wire"]),
+            runtimes={
+                name: _scaled(
+                    runtime, _together(usual, logs.get(name, {}) if name != USUAL else {})
+                )
+                for name, runtime in self.guess.runtimes.items()
+            },
+        )
+
+
+def _together(usual: dict[str, float], own: dict[str, float]) -> dict[str, float]:
+    return {name: value + own.get(name, 0.0) for name, value in usual.items()}
+
+
+def _scaled(table: _T, logs: dict[str, float]) -> _T:
+    """A table with some of its numbers multiplied; shares stay at most 1."""
+    changes: dict[str, float] = {}
+    for name, value in logs.items():
+        changed = getattr(table, name) * math.exp(value)
+        is_share = name in SHARES or f"{name} of {type(table).__name__}" in SHARES
+        changes[name] = min(1.0, changed) if is_share else changed
+    return replace(table, **changes)

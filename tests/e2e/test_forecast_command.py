@@ -1,0 +1,170 @@
+"""`slipstream forecast` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+MODELS = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(14400, 10))
+
+def large():
+    return nn.Sequential(*[nn.Linear(32768, 32768) for _ in range(3)])
+"""
+COMMAND = [str(Path(sys.executable).with_name("slipstream")), "forecast"]
+
+Forecast = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def forecast(tmp_path: Path) -> Forecast:
+    """Runs the command in the user's folder."""
+    pytest.importorskip("torch")
+    (tmp_path / "my_models.py").write_text(MODELS)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def test_an_architecture_is_ranked_on_clouds(forecast: Forecast, tmp_path: Path) -> None:
+    ran = forecast(
+        "resnet18", "--batch", "128", "--gpus", "A100,T4", "--most", "16", "--samples", "50000",
+        "--epochs", "10", "--precision", "bf16", "--json", "out/plans.json",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    lines = ran.stdout.splitlines()
+    assert (
+        lines[0] == "resnet18, 128 samples a step, bf16, adam, 50,000 samples an epoch, 10 epochs"
+    )
+    assert lines[1].split() == [
+        "hardware", "strategy", "step", "epoch", "target", "dollars", "memory", "efficiency"
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= 100
+    assert "\x1b" not in ran.stdout
+    content = json.loads((tmp_path / "out" / "plans.json").read_text())
+    assert content["asked"]["batch"] == 128
+    dollars = [plan["dollars"]["value"] for plan in content["plans"]]
+    assert dollars == sorted(dollars)
+    assert any(plan["device"] == "T4" for plan in content["plans"])
+
+
+def test_sequences_on_hosts_of_ones_own_as_json(forecast: Forecast) -> None:
+    ran = forecast(
+        "gpt2", "--tokens", "128", "--batch", "64", "--own", "4xA100", "--hosts", "2",
+        "--network", "100g", "--codec", "int8", "--json", "-",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    content = json.loads(ran.stdout)
+    seconds = [plan["seconds_per_step"]["value"] for plan in content["plans"]]
+    assert seconds == sorted(seconds)
+    assert {plan["devices"] for plan in content["plans"]} == {4, 8}
+    assert content["plans"][0]["strategy"]["codec"] == "int8"
+
+
+def test_a_function_in_a_file(forecast: Forecast) -> None:
+    # Options may come before the model.
+    ran = forecast("--shape", "3,32,32", "--batch", "64", "--own", "2xV100", "my_models.py:make")
+    assert ran.returncode == 0, ran.stderr
+    assert "2 V100-SXM2-16GB" in ran.stdout
+    assert "dollars" not in ran.stdout
+
+
+def test_an_onnx_file(forecast: Forecast, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    weight = numpy_helper.from_array(np.zeros((64, 32), np.float32), "weight")
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "weight"], ["h"]),
+            helper.make_node("Relu", ["h"], ["y"]),
+        ],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 32])],
+        [weight],
+    )
+    save(helper.make_model(graph), tmp_path / "small.onnx")
+    ran = forecast("small.onnx", "--batch", "64", "--own", "1xL4")
+    assert ran.returncode == 0, ran.stderr
+    assert "1 L4" in ran.stdout
+
+
+def test_where_nothing_fits_it_says_what_is_needed(forecast: Forecast) -> None:
+    ran = forecast("my_models.py:large", "--shape", "32768", "--batch", "1", "--own", "1xT4")
+    assert ran.returncode == 1, ran.stderr
+    assert "nothing that is allowed does it" in ran.stdout
+    assert "GiB on each device at the least, of 16" in ran.stdout.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["resnet18"], "Missing option '--batch'"),
+        (["resnet18", "--batch", "0"], "--batch"),
+        (["resnet18", "--batch", "8", "--precision", "fp8"], "'fp8' is not one of"),
+        (["resnet18", "--batch", "8", "--gpus", "A1000"], "no device is called 'A1000'"),
+        (["resnet18", "--batch", "8", "--deadline", "soon"], "allowed: 90m, 36h, 5d"),
+        (["resnet18", "--batch", "8", "--budget", "much"], "dollars such as 500"),
+        (["resnet18", "--batch", "8", "--shape", "big"], "sizes such as 3,224,224"),
+        (
+            ["no-such-net", "--batch", "8", "--own", "1xT4"],
+            "no architecture is named 'no-such-net'",
+        ),
+    ],
+)
+def test_wrong_usage_exits_with_2(forecast: Forecast, arguments: list[str], words: str) -> None:
+    ran = forecast(*arguments)
+    assert ran.returncode == 2
+    assert words in ran.stderr
+    if words.startswith("no "):
+        assert len(ran.stderr.splitlines()) == 1
+    assert "Traceback" not in ran.stderr
+
+
+def test_help_has_examples_and_the_sub_command(forecast: Forecast) -> None:
+    for arguments in ((), ("--help",)):
+        ran = forecast(*arguments)
+        assert "slipstream forecast resnet50 --batch 256" in ran.stdout
+        assert "validate" in ran.stdout
+    assert "--leave" in forecast("validate", "--help").stdout
+
+
+def test_a_terminal_sees_progress(forecast: Forecast, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, "my_models.py:make", "--shape", "3,32,32", "--batch", "8", "--own", "1xT4"]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:
+                break
+            if not piece:
+                break
+            seen += piece
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"tracing my_models.py:make" in seen

@@ -1,0 +1,228 @@
+"""The forecast's public call: what it takes, what it refuses, and how it ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("pydantic")
+
+from slipstream import forecast
+from slipstream.errors import UsageError
+
+SMALL = """
+import torch
+from torch import nn
+
+class Differs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.layer(x)
+        return (x.relu() if len(x) > 1 else x).sum()
+
+def differs():
+    return Differs()
+
+def alone():
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+
+def wide():
+    return nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(8)])
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Callable[[str], str]:
+    """Names a function of a user's file of models."""
+    path = tmp_path / "small_models.py"
+    path.write_text(SMALL)
+    return lambda name: f"{path}:{name}"
+
+
+@pytest.fixture(scope="module")
+def ranked() -> forecast.Result:
+    return forecast.forecast(
+        "resnet18", batch=256, gpus=("T4", "A100"), samples=50_000, epochs=10, precision="fp16"
+    )
+
+
+def test_plans_are_ranked_by_dollars_to_the_target(ranked: forecast.Result) -> None:
+    dollars = [plan.dollars.value for plan in ranked.plans if plan.dollars]
+    assert len(dollars) == len(ranked.plans) > 4
+    assert dollars == sorted(dollars)
+    for plan in ranked.plans:
+        assert plan.strategy.global_batch == 256
+        assert plan.strategy.ranks == plan.hosts * plan.machine.cluster.per_host <= 64
+        assert plan.peak.reserved <= plan.machine.cluster.device.memory_gib * 2**30
+        assert plan.seconds_per_step.low < plan.seconds_per_step.value < plan.seconds_per_step.high
+
+
+def test_time_to_the_target_follows_from_steps(ranked: forecast.Result) -> None:
+    plan = ranked.plans[0]
+    assert plan.seconds_per_epoch
+    assert plan.seconds
+    assert plan.dollars
+    assert plan.machine.dollars_per_hour
+    epoch = 196 * plan.seconds_per_step.value
+    assert plan.seconds_per_epoch.value == pytest.approx(epoch)
+    assert plan.seconds.value == pytest.approx(10 * epoch)
+    hours = plan.hosts * plan.seconds.value / 3600
+    assert plan.dollars.value == pytest.approx(hours * plan.machine.dollars_per_hour)
+
+
+def test_without_prices_more_devices_rank_before_fewer_only_where_they_are_faster() -> None:
+    found = forecast.forecast(
+        "resnet18", batch=64, own="1xA100", hosts=16, network="10g", precision="bf16"
+    )
+    seconds = [plan.seconds_per_step.value for plan in found.plans]
+    assert seconds == sorted(seconds)
+    assert {plan.devices for plan in found.plans} == {1, 2, 4, 8, 16}
+    slower = [plan for plan in found.plans if plan.devices > found.plans[0].devices]
+    assert all(plan.seconds_per_step.value >= seconds[0] for plan in slower)
+
+
+def test_a_faster_network_is_never_slower() -> None:
+    def best(network: str) -> float:
+        asked = forecast.forecast("resnet18", batch=64, own="1xV100", hosts=8, network=network)
+        return min(plan.seconds_per_step.value for plan in asked.plans)
+
+    assert best("100g") <= best("25g") <= best("10g")
+
+
+def test_deadline_and_budget_leave_out_what_misses_them(ranked: forecast.Result) -> None:
+    times = sorted(plan.seconds.value for plan in ranked.plans if plan.seconds)
+    deadline = times[len(times) // 2]
+    costs = sorted(plan.dollars.value for plan in ranked.plans if plan.dollars)
+    budget = costs[len(costs) // 2]
+    found = forecast.forecast(
+        "resnet18", batch=256, gpus=("T4", "A100"), samples=50_000, epochs=10, precision="fp16",
+        deadline=deadline, budget=budget,
+    )  # fmt: skip
+    assert 0 < len(found.plans) < len(ranked.plans)
+    assert all(plan.seconds and plan.seconds.value <= deadline for plan in found.plans)
+    assert all(plan.dollars and plan.dollars.value <= budget for plan in found.plans)
+    why = " ".join(loss.why for loss in found.losses)
+    assert "the deadline is" in why
+    assert "the budget is" in why
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_says_the_least_memory() -> None:
+    found = forecast.forecast("llama2-70b", batch=4, tokens=16, own="1xT4")
+    assert not found.plans
+    (loss,) = found.losses
+    assert "does not fit" in loss.why
+    assert "GiB on each device at the least, of 16" in loss.why
+
+
+def test_undercut_offers_say_by_what() -> None:
+    found = forecast.forecast("resnet18", batch=64, gpus=("H200",), most_devices=8)
+    (azure,) = [loss for loss in found.losses if loss.what.startswith("azure")]
+    assert "coreweave HGX H200 has the same devices and network for $50.44" in azure.why
+
+
+def test_a_model_may_run_other_operators_for_one_sample(small: Callable[[str], str]) -> None:
+    for name in ("differs", "alone"):
+        found = forecast.forecast(small(name), batch=64, shape=(8,), own="1xT4")
+        assert found.plans[0].strategy.global_batch == 64
+
+
+def test_progress_is_told(small: Callable[[str], str]) -> None:
+    told: list[tuple[str, int, int]] = []
+    forecast.forecast(
+        small("wide"), batch=16, shape=(4096,), own="2xV100", hosts=2, network="25g",
+        progress=lambda *what: told.append(what),
+    )  # fmt: skip
+    assert [each[1:] for each in told] == [(0, 0), (0, 2), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"batch": 0}, "batch is 0; at least 1"),
+        ({"precision": "fp8"}, "allowed are bf16, fp16, fp32, tf32"),
+        ({"optimizer": "lamb"}, "allowed are adam, momentum, sgd"),
+        ({"runtime": "torch"}, "runtime is 'torch'; allowed are .*pytorch"),
+        ({"codec": "int4"}, "allowed are bf16, fp16, int8, none"),
+        ({"markets": ("reserved",)}, "allowed are on-demand, spot"),
+        ({"gpus": ("A1000",)}, "no device is called 'A1000'; near: a100"),
+        ({"clouds": ("asw",)}, "no cloud is called 'asw'; known: aws"),
+        ({"gpus": ("K80",)}, "no offer is known for K80"),
+        ({"gpus": ("L40S",), "clouds": ("coreweave",), "most_devices": 4}, "has 8: allow as many"),
+        ({"own": "A100"}, "such as 8xA100"),
+        ({"own": "8xA1000"}, "no device is called"),
+        ({"own": "0xA100"}, "such as 8xA100"),
+        ({"own": "8xA100", "gpus": ("T4",)}, "nothing is rented"),
+        ({"own": "8xA100", "hosts": 2}, "say the network"),
+        ({"own": "8xA100", "most_devices": 4}, "has 8: allow as many"),
+        ({"hosts": 2}, "say which, own=8xA100"),
+        ({"price": 2.0}, "say which, own=8xA100"),
+        ({"network": "fast"}, "no link is called 'fast'"),
+        ({"epochs": 3}, "say the samples of an epoch"),
+        ({"deadline": 60.0}, "a deadline needs a target"),
+        ({"samples": 10, "epochs": 1, "budget": -1.0}, "budget is -1; more than 0"),
+        ({"own": "8xA100", "samples": 10, "epochs": 1, "budget": 9.0}, "has no price"),
+    ],
+)
+def test_arguments_are_checked(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        forecast.forecast("resnet18", **{"batch": 32, **arguments})
+
+
+def test_unknown_models_list_near_ones() -> None:
+    with pytest.raises(UsageError, match=r"the nearest are: .*resnet50"):
+        forecast.forecast("resnet5O", batch=32, own="1xT4")
+
+
+def test_importing_is_fast() -> None:
+    code = "import sys, slipstream.forecast; print({'torch', 'pydantic'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "set()\n"
+    code = "import sys; from slipstream import forecast; forecast.forecast"
+    code += "; print('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
+
+
+def test_a_missing_package_is_named() -> None:
+    code = """
+import sys
+sys.modules['tomli'] = None
+from slipstream import forecast
+from slipstream.errors import UnsupportedError
+try:
+    forecast.forecast
+except UnsupportedError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "needs the package tomli; pip install 'slipstream[forecast]'" in ran.stdout
+
+
+def test_missing_pytorch_is_named() -> None:
+    code = """
+import sys
+sys.modules['torch'] = None
+from slipstream import forecast
+from slipstream.errors import UnsupportedError
+try:
+    forecast.forecast('resnet18', batch=8, own='1xT4')
+except UnsupportedError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "needs the package torch" in ran.stdout
+
+
+def test_other_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'forcast'"):
+        _ = forecast.forcast  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,185 @@
+"""What a forecast looks like on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pydantic")
+
+from rich.console import Console
+
+from slipstream.forecast import machines
+from slipstream.forecast.display import (
+    as_json,
+    duration,
+    losers,
+    rounded,
+    strategy_words,
+    table,
+)
+from slipstream.forecast.hardware import load
+from slipstream.forecast.machines import Machine
+from slipstream.forecast.memory import Peak
+from slipstream.forecast.plan import Interval, Loss, Plan
+from slipstream.forecast.search import Result
+from slipstream.forecast.step import Step
+from slipstream.forecast.strategy import Strategy
+
+HARDWARE = load()
+STEP = Step(
+    seconds=0.123, compute=0.1, moved=0.06, tensor=0.0, bubble=0.0, exchange=0.02,
+    optimizer=0.002, host=0.001, spans=(),
+)  # fmt: skip
+PEAK = Peak(
+    reserved=30 << 30, allocated=29 << 30, parameters=4 << 30, gradients=4 << 30, states=8 << 30,
+    activations=13 << 30, workspace=0, communication=0, at="block.3 mm",
+)  # fmt: skip
+HYBRID = Strategy(
+    data=8, tensor=4, pipeline=2, zero=1, checkpoint=True, micro_batch=4, micro_batches=16,
+    codec="fp16",
+)  # fmt: skip
+
+
+def _around(value: float) -> Interval:
+    return Interval(value, value * 0.8, value * 1.3)
+
+
+def _rented(device: str) -> Machine:
+    return next(machines.rented(HARDWARE, devices=(device,), clouds=("aws",)))
+
+
+def _own() -> Machine:
+    return machines.own(HARDWARE, "A100", 8)
+
+
+def _plan(machine: Machine, step: float, **more: Any) -> Plan:
+    given: dict[str, Any] = {
+        "hosts": 1, "strategy": Strategy(data=8, micro_batch=32), "peak": PEAK,
+        "seconds_per_epoch": None, "seconds": None, "dollars": None, "efficiency": 0.934,
+        "limit": "memory bandwidth",
+    }  # fmt: skip
+    return Plan(machine=machine, step=STEP, seconds_per_step=_around(step), **{**given, **more})
+
+
+def _shown(what: Any, width: int = 100) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None).print(what)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.1234, ("0.12", "0.10-0.16")),
+        (123.4, ("120", "100-160")),
+        (950.0, ("950", "760-1,240")),
+        (6213.0, ("6,200", "5,000-8,100")),
+    ],
+)
+def test_numbers_have_the_digits_that_intervals_allow(value: float, shown: tuple[str, str]) -> None:
+    assert rounded(_around(value)) == shown
+
+
+def test_a_narrow_interval_shows_more_digits() -> None:
+    assert rounded(Interval(123.456, 123.4, 123.5)) == ("123.46", "123.40-123.50")
+    assert rounded(Interval(2.0, 2.0, 2.0)) == ("2.00", "2.00-2.00")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0004, "0.4 ms"), (0.123, "120 ms"), (1.0, "1.0 s"), (90.0, "90 s"), (600.0, "10 min"),
+        (7200.0, "2.0 h"), (86400 * 10.0, "10 days"),
+    ],
+)  # fmt: skip
+def test_durations_have_units_that_suit_them(seconds: float, shown: str) -> None:
+    value, _ = duration(_around(seconds))
+    assert value.split()[1] == shown.split()[1]
+    assert float(value.split()[0]) == pytest.approx(float(shown.split()[0]), rel=0.05)
+
+
+def test_strategies_are_words() -> None:
+    words = ["data 8 x tensor 4 x pipeline 2", "ZeRO 1", "checkpoints", "codec fp16"]
+    assert strategy_words(HYBRID) == words
+    assert strategy_words(Strategy()) == ["one device"]
+
+
+def test_the_widest_plan_fits_in_100_columns() -> None:
+    machine = _rented("A100-40GB")
+    plan = _plan(
+        machine, 0.123, strategy=HYBRID, hosts=8, seconds_per_epoch=_around(620.0),
+        seconds=_around(56_000.0), dollars=_around(2734.0),
+    )  # fmt: skip
+    text = _shown(table(Result((plan,), ())))
+    assert max(map(len, text.splitlines())) <= 100
+    for part in (
+        "64 A100-40GB", "8 x aws p4d.24xlarge", "400 Gbit/s", "data 8 x tensor 4",
+        "ZeRO 1, checkpoints,", "16 x micro-batch 4",
+        "120 ms", "100-160", "10 min", "16 h", "$2,700", "30.0 GiB", "of 40", "93%", "bandwidth",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_columns_of_what_is_not_known_stay_away() -> None:
+    text = _shown(table(Result((_plan(_own(), 0.1),), ())))
+    heading = text.splitlines()[0].split()
+    assert heading == ["hardware", "strategy", "step", "memory", "efficiency"]
+
+
+def test_without_a_target_dollars_are_of_what_is_known() -> None:
+    machine = _rented("A100-40GB")
+    assert "/1k steps" in _shown(table(Result((_plan(machine, 0.1),), ())))
+    epoch = _plan(machine, 0.1, seconds_per_epoch=_around(600.0))
+    assert "/epoch" in _shown(table(Result((epoch,), ())))
+
+
+def test_only_the_best_plans_are_in_the_table() -> None:
+    result = Result(tuple(_plan(_own(), 0.1 * place) for place in range(1, 6)), ())
+    assert _shown(table(result, 2)).count("A100-80GB") == 2
+    assert _shown(losers(result, 2)).strip() == "3 more plans that fit: all slower than the first"
+
+
+def test_dearer_plans_that_are_faster_are_counted() -> None:
+    machine = _rented("A100-40GB")
+    seconds = (0.2, 0.1, 0.3)
+    result = Result(tuple(_plan(machine, each) for each in seconds), ())
+    assert "1 of them faster than the first" in _shown(losers(result, 1))
+    slower = Result(result.plans[1:], ())
+    assert "1 more plan that fits: dearer" in _shown(losers(slower, 1))
+
+
+def test_losers_are_grouped_with_the_nearest_first() -> None:
+    needs = [Loss(f"{n} x T4", f"does not fit: {n}.0 GiB, of 16") for n in (90, 17, 40, 30)]
+    late = [Loss("1 x V100", "takes 9.0 h; the deadline is 6.0 h")]
+    lines = _shown(losers(Result((), (*needs, *late)))).splitlines()
+    assert [line.strip() for line in lines] == [
+        "17 x T4: does not fit: 17.0 GiB, of 16",
+        "30 x T4: does not fit: 30.0 GiB, of 16",
+        "40 x T4: does not fit: 40.0 GiB, of 16",
+        "and 1 more like these",
+        "1 x V100: takes 9.0 h; the deadline is 6.0 h",
+    ]
+
+
+def test_json_has_everything() -> None:
+    plan = _plan(_rented("A100-40GB"), 0.123, strategy=HYBRID, hosts=8)
+    content = json.loads(json.dumps(as_json(Result((plan,), (Loss("a", "b"),)))))
+    (found,) = content["plans"]
+    assert found["machine"] == "aws p4d.24xlarge"
+    assert found["network"]["name"] == "400 Gbit/s"
+    assert found["offer"]["dollars_per_hour"] == pytest.approx(21.957642)
+    assert found["strategy"]["zero"] == 1
+    assert found["strategy"]["exchange"] == "all-reduce"
+    assert found["seconds_per_step"]["low"] < 0.123 < found["seconds_per_step"]["high"]
+    assert found["seconds"] is None
+    assert found["step"]["exchange"] == pytest.approx(0.02)
+    assert found["memory_bytes"]["activations"] == 13 << 30
+    assert found["limit"] == "memory bandwidth"
+    assert content["losses"] == [{"what": "a", "why": "b"}]
+    own = as_json(Result((_plan(_own(), 0.1),), ()))["plans"][0]
+    assert own["network"] is None
+    assert own["offer"] is None

@@ -1,0 +1,141 @@
+"""A table judged end to end: traced, simulated, scored."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from slipstream.cli import app
+from slipstream.errors import ConfigError
+from slipstream.forecast import intervals
+from slipstream.forecast.validate import display, folds
+from slipstream.forecast.validate.score import Report, validate
+
+TABLE = Path(__file__).parents[3] / "benchmarks" / "forecast" / "measurements.csv"
+MODELS = (
+    "GPT h=1024 heads=16 L=12",
+    "VGG16",
+    "ResNet-50 v1.5 FP32",
+    "MPT-125m seq512 ",
+    "BERT-Base pretrain (seq128) FP32",
+)
+UNKNOWN = "GreenNet CNN"
+
+Thin = Callable[[Sequence[str]], Path]
+
+
+@pytest.fixture(name="thin", scope="module")
+def thin_fixture(tmp_path_factory: pytest.TempPathFactory) -> Thin:
+    """Writes the rows of some models as a table of their own."""
+
+    def write(models: Sequence[str]) -> Path:
+        path = tmp_path_factory.mktemp("tables") / "thin.csv"
+        with TABLE.open(newline="") as source, path.open("w", newline="") as target:
+            rows = csv.reader(source)
+            out = csv.writer(target)
+            out.writerow(next(rows))
+            out.writerows(row for row in rows if row[1].startswith(tuple(models)))
+        return path
+
+    return write
+
+
+@pytest.fixture(name="report", scope="module")
+def report_fixture(thin: Thin) -> Report:
+    """Some models of the table, each row by parameters without its source."""
+    return validate(thin([*MODELS, UNKNOWN]), folds.load())
+
+
+def test_what_cannot_be_read_counts_and_has_a_reason(report: Report) -> None:
+    assert [row.model for row in report.unread] == [UNKNOWN]
+    assert report.sources()["PAISoar"].rows == 1
+    assert report.sources()["PAISoar"].read == 0
+    assert report.unread[0].reason
+
+
+def test_errors_without_the_source_are_of_the_kind_that_the_documents_say(report: Report) -> None:
+    sources = report.sources()
+    assert sources["vTrain ground truth single-node"].read > 100
+    for name in ("vTrain ground truth single-node", "DLPerf v1.0 (2020-10)"):
+        assert sources[name].mape < 0.3, name
+        assert sources[name].mape <= sources[name].p90
+
+
+def test_a_model_that_was_left_out_is_forecast_within_a_tenth(thin: Thin) -> None:
+    report = validate(thin(MODELS[:1]), folds.load(), leave="model")
+    assert report.sources()["vTrain ground truth single-node"].mape < 0.10
+
+
+def test_what_was_fitted_on_is_forecast_better_than_what_was_left_out(thin: Thin) -> None:
+    table = thin(MODELS[:2])
+    known = folds.load()
+    seen, unseen = (validate(table, known, leave).judged for leave in ("none", "source"))
+    assert sum(e.error for e in seen) < sum(e.error for e in unseen)
+
+
+def test_the_mean_is_of_forecast_less_measured_over_measured(report: Report) -> None:
+    name = "DLPerf v1.0 (2020-10)"
+    rows = [each for each in report.judged if each.case.source == name]
+    errors = [abs(each.forecast - each.case.measured) / each.case.measured for each in rows]
+    assert report.sources()[name].mape == pytest.approx(sum(errors) / len(errors))
+
+
+def test_efficiency_is_that_of_the_published_single_device(report: Report) -> None:
+    found = report.efficiencies()
+    assert found
+    for judged, ours, theirs in found:
+        assert 0 < ours < 1.2
+        assert judged.case.devices > 1
+        assert 0 < theirs < 1.5
+
+
+def test_most_rows_lie_in_their_intervals(report: Report) -> None:
+    assert 0.5 < display.coverage(report, intervals.load()) <= 1
+
+
+def test_the_command_prints_json_for_programs(thin: Thin) -> None:
+    result = CliRunner().invoke(
+        app, ["forecast", "validate", str(thin(["VGG16", UNKNOWN])), "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    assert set(content["sources"]["PAISoar"]) == {"rows", "read", "mape", "p90"}
+    assert content["sources"]["PAISoar"] == {"rows": 1, "read": 0, "mape": None, "p90": None}
+    assert 1 <= len(content["worst"]) <= 10
+    errors = [row["error"] for row in content["worst"]]
+    assert errors == sorted(errors, reverse=True)
+    assert all(math.isfinite(error) for error in errors)
+
+
+@pytest.mark.parametrize("key", sorted(display.KEYS))
+def test_the_command_puts_rows_together(thin: Thin, key: str) -> None:
+    table = str(thin(["VGG16"]))
+    result = CliRunner().invoke(app, ["forecast", "validate", table, "--by", key])
+    assert result.exit_code == 0, result.output
+    assert "MAPE" in result.stdout
+    assert "The worst rows" in result.stdout
+
+
+def test_a_table_without_its_columns_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("model,gpu\nVGG16,V100\n")
+    result = CliRunner().invoke(app, ["forecast", "validate", str(table)])
+    assert result.exit_code != 0
+
+
+def test_folds_come_back_as_they_were_written(tmp_path: Path) -> None:
+    known = folds.load()
+    folds.save(known, tmp_path / "fit.json")
+    assert folds.load(tmp_path / "fit.json") == known
+
+
+def test_a_file_that_is_no_fit_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "fit.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"fit\.json cannot be read as fits"):
+        folds.load(tmp_path / "fit.json")

@@ -1,0 +1,148 @@
+"""Fits the forecast's parameters on a table of measurements and writes what ships with Slipstream.
+
+    python tools/fit_forecast.py TABLE.csv [--traces FILE]
+
+Writes `parameters.toml` (fitted on all rows), `fit.json` (points without each source, and without
+each model) and `intervals.toml` (quantiles of errors on rows that were left out) to
+src/slipstream/forecast/data. Takes about twenty minutes on two cores, most of it tracing, which a
+file of traces saves the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.forecast import parameters as fitted
+from slipstream.forecast.compute import Runtime
+from slipstream.forecast.intervals import Intervals, quantiles, save
+from slipstream.forecast.parameters import USUAL, Parameters
+from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.fit import Fit
+from slipstream.forecast.validate.folds import Folds, fold_of
+from slipstream.forecast.validate.folds import save as save_folds
+from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.score import group_of
+from slipstream.forecast.validate.table import read
+
+DATA = Path(__file__).parents[1] / "src" / "slipstream" / "forecast" / "data"
+# Of sources with more rows, as many are taken at random: the rest adds little.
+MOST_ROWS = 200
+# Sources whose models are left out one at a time.
+MODELS_APART = ("vTrain ground truth single-node", "llm-foundry MPT benchmarks")
+# Recommenders are limited by their tables; they are forecast, and fitted by nothing yet.
+NOT_FITTED = ("wide-deep", "ncf", "dlrm")
+
+_HOST = {"forward_us": 40.0, "backward_us": 30.0, "collective_us": 40.0}
+_EAGER = (
+    "pytorch", "ngc-pytorch", "tensorflow1", "ngc-tensorflow1", "ngc-tensorflow2", "tensorflow2",
+    "mxnet", "ngc-mxnet", "paddle", "ngc-paddle", "paddle-dali", "oneflow", "horovod", "caffe",
+    "caffe2", "mindspore", "byteps", "torch7", "hugectr",
+)  # fmt: skip
+
+
+def guess() -> Parameters:
+    """What is known of runtimes before any measurement."""
+    usual = Runtime(name=USUAL, flash=False, **_HOST)
+    runtimes = {name: replace(usual, name=name) for name in (USUAL, *_EAGER)}
+    runtimes["xla"] = replace(usual, name="xla", memory=0.7)
+    # Megatron-DeepSpeed as vTrain ran it sums gradients after the backward pass.
+    runtimes["megatron"] = replace(usual, name="megatron", overlap=0.05)
+    runtimes["fsdp"] = replace(usual, name="fsdp", flash=True)
+    runtimes["fsdp-compile"] = replace(usual, name="fsdp-compile", flash=True, memory=0.7)
+    return Parameters(runtimes=runtimes)
+
+
+def chosen(cases: Sequence[Case]) -> list[Case]:
+    """Cases that are fitted: seconds of steps, of models that are not limited by tables."""
+    by_source: defaultdict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        is_step = case.measures == "step" and not case.real_data
+        if is_step and not case.architecture.startswith(NOT_FITTED):
+            by_source[case.source].append(case)
+    draw = random.Random(0)
+    return [
+        case
+        for group in by_source.values()
+        for case in (group if len(group) <= MOST_ROWS else draw.sample(group, MOST_ROWS))
+    ]
+
+
+def folds_of(cases: Sequence[Case], fit: Fit, point: np.ndarray) -> dict[str, list[float]]:
+    """Points without each source, and without each model of some."""
+    found: dict[str, list[float]] = {}
+    for leave in ("source", "model"):
+        names = [fold_of(case, leave) for case in cases]
+        for name in sorted(set(names)):
+            if leave == "source" or name.startswith(MODELS_APART):
+                left = np.array([each == name for each in names])
+                found[name] = fit.without(left, point).tolist()
+                print(f"without {name}", flush=True)
+    return found
+
+
+def intervals_of(cases: Sequence[Case], folds: Folds, predictor: Predictor) -> Intervals:
+    """Quantiles of measured over forecast where a source was left out; sources count alike."""
+    parameters = folds.parameters()
+    by_group: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for case in cases:
+        if case.measures != "to-target":
+            judge = parameters.get(fold_of(case, "source"), parameters[""])
+            ratio = case.measured / predictor.forecast(case, judge)
+            for group in ("", group_of(case)):
+                by_group[group][case.source].append(ratio)
+    low: dict[str, float] = {}
+    high: dict[str, float] = {}
+    for group, sources in by_group.items():
+        most = max(len(ratios) for ratios in sources.values())
+        weighted = [
+            ratio
+            for ratios in sources.values()
+            for ratio in ratios * max(1, round((most / len(ratios)) ** 0.5))
+        ]
+        low[group], high[group] = quantiles(weighted)
+    return Intervals(low, high)
+
+
+def main() -> None:
+    """Fit, and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--traces", type=Path, help="file that keeps traced models")
+    arguments = parser.parse_args()
+    cases, unread = read(arguments.table)
+    print(f"{len(cases)} rows read, {len(unread)} not")
+    start = guess()
+    predictor = Predictor(start)
+    if arguments.traces and arguments.traces.exists():
+        predictor.traced.update(pickle.loads(arguments.traces.read_bytes()))
+    for case in cases:
+        predictor.workload(case)
+    if arguments.traces:
+        arguments.traces.write_bytes(pickle.dumps(predictor.traced))
+    taken = chosen(cases)
+    fit = Fit(taken, predictor.forecast, start, lambda done, of: print("round", done, "of", of))
+    point = fit.all()
+    folds = Folds(
+        guess=start,
+        runtimes=fit.space.runtimes,
+        all=point.tolist(),
+        without=folds_of(taken, fit, point),
+    )
+    save_folds(folds, DATA / "fit.json")
+    note = f"Fitted by tools/fit_forecast.py on {len(taken)} published measurements."
+    fitted.save(fit.space.parameters(point.tolist()), DATA / "parameters.toml", note)
+    save(intervals_of(cases, folds, predictor), DATA / "intervals.toml")
+
+
+if __name__ == "__main__":
+    main()
