@@ -126,7 +126,9 @@ def plan(
     optimizer: Annotated[OptimizerChoice, typer.Option(help="Its states need memory.")] = (
         OptimizerChoice.ADAM
     ),
-    runtime: Annotated[str, typer.Option(help="Framework: pytorch, fsdp, ...")] = "pytorch",
+    runtime: Annotated[
+        str, typer.Option(help="Framework: pytorch2, fsdp, megatron, ...")
+    ] = "pytorch2",
     codec: Annotated[CodecChoice, typer.Option(help="Of gradients between hosts.")] = (
         CodecChoice.NONE
     ),

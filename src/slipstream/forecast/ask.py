@@ -63,7 +63,7 @@ def forecast(
     budget: float | None = None,
     precision: str = "fp32",
     optimizer: str = "adam",
-    runtime: str = "pytorch",
+    runtime: str = "pytorch2",
     codec: str = "none",
     progress: Progress = _silent,
 ) -> Result:
@@ -93,7 +93,7 @@ def forecast(
         budget: dollars to the target; needs `epochs` and prices.
         precision: of products: "fp32", "tf32", "fp16" or "bf16".
         optimizer: "sgd", "momentum" or "adam".
-        runtime: name of a framework whose parameters were fitted, as "pytorch".
+        runtime: name of a framework whose parameters were fitted, as "pytorch2".
         codec: of gradients between hosts: "none", "fp16", "bf16" or "int8".
         progress: told what is done, how many steps of the search are and how many there are; 0 of 0
             while the model is traced.

@@ -27,6 +27,8 @@ Seconds = npt.NDArray[np.float64]
 TILE = 128
 # Sums longer than this are cut where there are fewer tiles than processors.
 SPLIT = 1024
+# Pixels of the windows, 3x3 and 5x5, that Winograd's algorithm is used for.
+_WINOGRAD = (9, 25)
 # Norms read what they norm once more, to find its mean.
 _PASSES = {Kind.NORM: 1.5}
 
@@ -44,7 +46,7 @@ class Rates:
         half_sum: length of a sum at which a product reaches half of its share.
         gap_us: between two kernels.
         winograd: FLOPs saved, as a factor, by 3x3 convolutions of stride 1 in fp32.
-        depthwise: share of `vector` that convolutions of few channels reach.
+        depthwise: share of `vector` that convolutions of one channel reach; of more, as many times.
         gather: share of `memory` that rows of embeddings reach.
     """
 
@@ -98,7 +100,7 @@ class Work:
         self.operators = operators
         self.bytes = np.array([op.bytes_moved * _PASSES.get(op.kind, 1.0) for op in operators])
         kinds = [op.kind for op in operators]
-        narrow = [op.flops if op.kind is Kind.DEPTHWISE else 0.0 for op in operators]
+        narrow = [_narrow(op) if op.kind is Kind.DEPTHWISE else 0.0 for op in operators]
         self.depthwise = np.array(narrow)
         self.gather = np.array([kind is Kind.GATHER for kind in kinds])
         self.backward = np.array([op.phase is Phase.BACKWARD for op in operators])
@@ -142,7 +144,7 @@ class Work:
         if precision == "tf32":
             slower = rates.tf32_windows / rates.tf32
             peaks = np.where(self.windows & ~saved, peaks * slower, peaks)
-        flops = np.where((self.window > 1) & saved, flops / rates.winograd, flops)
+        flops = np.where(np.isin(self.window, _WINOGRAD) & saved, flops / rates.winograd, flops)
         # Long sums are cut where there are few tiles: weight gradients.
         tiles = np.ceil(self.m / TILE) * np.ceil(self.n / TILE) * self.batch
         waves = tiles * np.maximum(1.0, np.floor(self.k / SPLIT)) / device.processors
@@ -150,6 +152,11 @@ class Work:
         edges = self.m / (np.ceil(self.m / 32) * 32) * self.n / (np.ceil(self.n / 32) * 32)
         share = full * edges * self.k / (self.k + rates.half_sum)
         return flops / (peaks * np.maximum(share, 1e-3))
+
+
+def _narrow(operator: Operator) -> float:
+    """FLOPs of convolutions in groups, less as groups have more channels."""
+    return sum(each.flops / max(1, min(each.n, each.m, each.k)) for each in operator.products)
 
 
 def _peaks(

@@ -37,11 +37,13 @@ class Division:
         workload: with divided operators, values and parameters.
         joints: sums in the order in which they happen.
         divided: parameters that are shared out, by name.
+        even: something is shared out, and each share is as large.
     """
 
     workload: Workload
     joints: tuple[Joint, ...]
     divided: frozenset[str]
+    even: bool
 
 
 def divide(workload: Workload, ranks: int) -> Division:
@@ -52,7 +54,7 @@ def divide(workload: Workload, ranks: int) -> Division:
         ranks: of the tensor dimension; 1 leaves it as it is.
     """
     if ranks == 1:
-        return Division(workload, (), frozenset())
+        return Division(workload, (), frozenset(), even=True)
     weights = divisible(workload)
     cut = _Cut(workload, weights, ranks)
     operators = tuple(cut.operator(index) for index in range(len(workload.operators)))
@@ -68,7 +70,7 @@ def divide(workload: Workload, ranks: int) -> Division:
     )
     divided = replace(workload, operators=operators, values=values, parameters=parameters)
     names = frozenset(each.name for each in workload.parameters if each.value in cut.shares)
-    return Division(divided, tuple(cut.joints), names)
+    return Division(divided, tuple(cut.joints), names, even=bool(names) and cut.even)
 
 
 class _Cut:
@@ -77,6 +79,7 @@ class _Cut:
     def __init__(self, workload: Workload, weights: frozenset[int], ranks: int) -> None:
         self.shares = set(weights)
         self.joints: list[Joint] = []
+        self.even = True
         self._workload = workload
         self._ranks = ranks
         self._parts: dict[int, int] = {}
@@ -118,14 +121,16 @@ class _Cut:
         return all(value in self.shares for value in operator.reads[-2:])
 
     def _product(self, operator: Operator, product: Product) -> Product:
+        left, right = (value in self.shares for value in (operator.reads * 2)[-2:])
         if product.batch > 1 or operator.kind is not Kind.PRODUCT:
-            return replace(product, batch=max(1, product.batch // self._ranks))
-        left, right = (value in self.shares for value in operator.reads[-2:])
-        if left and right:
-            return replace(product, k=max(1, product.k // self._ranks))
-        if left:
-            return replace(product, m=max(1, product.m // self._ranks))
-        return replace(product, n=max(1, product.n // self._ranks))
+            side = "batch"
+        elif left and right:
+            side = "k"
+        else:
+            side = "m" if left else "n"
+        size: int = getattr(product, side)
+        self.even = self.even and size % self._ranks == 0
+        return replace(product, **{side: max(1, size // self._ranks)})
 
     def _fraction(self, operator: Operator) -> float:
         """Share of an operator's bytes that one rank moves."""

@@ -11,8 +11,6 @@ from slipstream.forecast.strategy import Optimizer, Strategy
 from slipstream.forecast.workload import Workload
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
-# Bytes of a gradient on the wire before a codec.
-GRADIENT_BYTES: dict[Precision, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,8 @@ def rented(
         wanted = (not names or offer.device in names) and (not clouds or offer.cloud in clouds)
         if wanted and offer.market in markets:
             yield Machine(
-                name=f"{offer.cloud} {offer.instance}",
+                name=f"{offer.cloud} {offer.instance}"
+                + (" spot" if offer.market == "spot" else ""),
                 cluster=own(
                     hardware, offer.device, offer.count, network or _network(offer)
                 ).cluster,

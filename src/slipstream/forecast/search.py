@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from slipstream.errors import UsageError
 from slipstream.forecast.intervals import Intervals
-from slipstream.forecast.job import GRADIENT_BYTES, Job, Precision
+from slipstream.forecast.job import Job, Precision
 from slipstream.forecast.machines import Machine
 from slipstream.forecast.memory import Peak, replay
 from slipstream.forecast.parameters import Parameters
@@ -22,7 +22,7 @@ from slipstream.forecast.workload import Workload
 # What a device's context and libraries take, outside of the allocator.
 CONTEXT_BYTES = 600 << 20
 # Trades of memory for time, the cheapest first: (zero, checkpoint).
-_TRADES = ((0, False), (1, False), (1, True), (3, False), (3, True))
+_TRADES = ((0, False), (0, True), (1, False), (1, True), (3, False), (3, True))
 _HOUR = 3600.0
 
 
@@ -55,7 +55,7 @@ class Request:
     budget: float | None = None
     precision: Precision = "fp32"
     optimizer: Optimizer = Optimizer.ADAM
-    runtime: str = "pytorch"
+    runtime: str = "pytorch2"
     codec: str = "none"
 
 
@@ -119,13 +119,13 @@ def search(
 
 
 def _hosts(machine: Machine, request: Request) -> Iterator[int]:
-    """Powers of two of hosts, within what is allowed and what the batch can be cut into."""
-    hosts = 1
-    while hosts * machine.cluster.per_host <= request.most_devices:
-        if hosts > 1 and machine.cluster.between is None:
-            return
-        yield hosts
-        hosts *= 2
+    """Powers of two of hosts, and the most that is allowed."""
+    most = request.most_devices // machine.cluster.per_host
+    if machine.cluster.between is None:
+        most = min(most, 1)
+    yield from _powers(most)
+    if most & (most - 1):
+        yield most
 
 
 def _rank(plan: Plan) -> tuple[float, float]:
@@ -161,37 +161,32 @@ class _Finder:
         self._known = _Known()
 
     def best(self, machine: Machine, hosts: int) -> Plan | Loss:
-        """Returns the fastest strategy that fits in memory."""
+        """Returns the fastest strategy that fits in memory: all are simulated, and memory is
+        replayed in the order of their times until one fits."""
         ranks = hosts * machine.cluster.per_host
-        found: tuple[float, Strategy, Step, Peak] | None = None
-        least: Peak | None = None
-        for strategy in self._strategies(ranks, machine):
-            fitting = self._fitting(strategy, machine)
-            if isinstance(fitting, Peak):
-                if least is None or fitting.reserved < least.reserved:
-                    least = fitting
-                continue
-            for candidate, peak in fitting:
-                step = self._step(candidate, machine)
-                if found is None or step.seconds < found[0]:
-                    found = step.seconds, candidate, step, peak
-        if found is None:
-            return Loss(_what(machine, hosts), self._why_not(machine, ranks, least))
-        _, strategy, step, peak = found
-        return self._plan(machine, hosts, strategy, step, peak)
+        limit = machine.cluster.device.memory_gib * 2**30
+        candidates = list(self._strategies(ranks, machine))
+        held = {each: self._at_least(each) for each in candidates}
+        timed = [(self._step(each, machine), each) for each in candidates if held[each] <= limit]
+        for step, strategy in sorted(timed, key=lambda pair: pair[0].seconds):
+            peak = self._peak(strategy)
+            if peak.reserved <= limit:
+                return self._plan(machine, hosts, strategy, step, peak)
+        least = min(candidates, key=lambda each: (held[each], each.micro_batch), default=None)
+        return Loss(_what(machine, hosts), self._why_not(machine, ranks, least))
 
-    def _why_not(self, machine: Machine, ranks: int, least: Peak | None) -> str:
+    def _why_not(self, machine: Machine, ranks: int, least: Strategy | None) -> str:
         have = machine.cluster.device.memory_gib
         if least is None:
             return f"a batch of {self._request.global_batch} cannot be cut for {ranks} devices"
-        needed = least.reserved / 2**30
+        needed = max(self._at_least(least), self._peak(least).reserved) / 2**30
         return (
             f"does not fit: {needed:.1f} GiB on each device at the least, of {have:.0f};"
             " take more devices or larger ones"
         )
 
     def _strategies(self, ranks: int, machine: Machine) -> Iterator[Strategy]:
-        """Degrees of parallelism and micro-batches; replicas alone come first."""
+        """Degrees of parallelism, micro-batches and what is traded for memory."""
         batch = self._request.global_batch
         for tensor, pipeline in self._degrees(ranks, machine):
             data = ranks // (tensor * pipeline)
@@ -201,43 +196,39 @@ class _Finder:
             for micro in _micro_batches(own):
                 if pipeline > 1 and own // micro < pipeline:
                     continue
-                yield Strategy(
-                    data=data, tensor=tensor, pipeline=pipeline, micro_batch=micro,
-                    micro_batches=own // micro, codec=self._request.codec,
-                )  # fmt: skip
+                for zero, checkpoint in _TRADES:
+                    if (zero and data == 1) or (zero == 3 and pipeline > 1):
+                        continue
+                    yield Strategy(
+                        data=data, tensor=tensor, pipeline=pipeline, micro_batch=micro,
+                        micro_batches=own // micro, zero=zero, checkpoint=checkpoint,
+                        codec=self._request.codec,
+                    )  # fmt: skip
 
     def _degrees(self, ranks: int, machine: Machine) -> Iterator[tuple[int, int]]:
-        """Tensor ranks and stages: both only for what has blocks and divides."""
-        whole = self._simulation(self._request.model.at(1).samples, 1, 1)
-        divides = bool(self._simulation(1, 2, 1).division.joints)
-        for tensor in _powers(min(machine.cluster.per_host, 8) if divides else 1):
+        """Tensor ranks of one host and stages: both only for what has blocks and divides."""
+        whole = self._simulation(1, 1, 1)
+        per_host = machine.cluster.per_host
+        for tensor in _powers(min(per_host, 8)):
+            if per_host % tensor or not self._divides(tensor):
+                continue
             for pipeline in _powers(min(whole.blocks, ranks // tensor, 64)):
                 if ranks % (tensor * pipeline) == 0:
                     yield tensor, pipeline
 
-    def _fitting(self, strategy: Strategy, machine: Machine) -> list[tuple[Strategy, Peak]] | Peak:
-        """The first trades of a strategy that fit: with whole parameters, and gathered ones; else
-        the least that is needed."""
-        limit = machine.cluster.device.memory_gib * 2**30
-        found: list[tuple[Strategy, Peak]] = []
-        least: Peak | None = None
-        for zero, checkpoint in _TRADES:
-            if zero and strategy.data == 1 and not checkpoint:
-                continue
-            if zero == 3 and strategy.pipeline > 1:
-                continue
-            if found and zero < 3:
-                continue
-            zero_ = zero if strategy.data > 1 else 0
-            candidate = replace(strategy, zero=zero_, checkpoint=checkpoint)
-            peak = self._peak(candidate)
-            if peak.reserved <= limit:
-                found.append((candidate, peak))
-                if zero == 3:
-                    break
-            elif least is None or peak.reserved < least.reserved:
-                least = peak
-        return found or least or self._peak(strategy)
+    def _divides(self, tensor: int) -> bool:
+        """Says whether so many ranks can share the model's products."""
+        if tensor == 1:
+            return True
+        return self._simulation(1, tensor, 1).division.even
+
+    def _at_least(self, strategy: Strategy) -> float:
+        """Bytes of parameters, gradients and states that a device of a strategy holds at least."""
+        simulation = self._simulation(1, strategy.tensor, 1)
+        numbers = simulation.workload.num_parameters / strategy.pipeline
+        shares = [strategy.data if strategy.zero >= level else 1 for level in (3, 2, 1)]
+        states = self._request.optimizer.value
+        return 4 * numbers * (1 / shares[0] + 1 / shares[1] + states / shares[2])
 
     def _simulation(self, micro: int, tensor: int, pipeline: int) -> Simulation:
         key = micro, tensor, pipeline
@@ -286,7 +277,6 @@ class _Finder:
             runtime=self._parameters.runtime(request.runtime),
             rates=self._parameters.rates,
             wire=self._parameters.wire,
-            gradient_bytes=GRADIENT_BYTES[request.precision],
         )
 
     def _plan(
@@ -330,8 +320,11 @@ def _powers(most: int) -> Iterator[int]:
 
 
 def _micro_batches(own: int) -> list[int]:
-    """Micro-batches that a replica's samples can be cut into, the largest first."""
-    return [own // parts for parts in _powers(own) if own % parts == 0]
+    """Micro-batches that a replica's samples can be cut into, the largest first: those nearest to
+    powers of two."""
+    divisors = [parts for parts in range(1, own + 1) if own % parts == 0]
+    near = {min(divisors, key=lambda each: (abs(each - power), each)) for power in _powers(own)}
+    return sorted(near, reverse=True)
 
 
 def _times(interval: Interval | None, factor: float | None) -> Interval | None:

@@ -192,10 +192,11 @@ class Simulation:
         parts: list[Block] = []
         for number in range(self.blocks):
             mine = self.block_of == number
-            move = reduce_scatter(numbers[number] * job.gradient_bytes, group, job.wire)
+            gather = reduce_scatter(numbers[number] * job.gradient_bytes, group, job.wire)
+            scatter = reduce_scatter(numbers[number] * _wire_bytes(job), group, job.wire)
             forward = float(durations[mine & ~self.work.backward].sum())
             backward = float(durations[mine & self.work.backward].sum())
-            parts.append(Block(forward, backward, move, move))
+            parts.append(Block(forward, backward, gather, scatter))
         overlap = job.runtime.overlap
         end = run(parts, strategy.micro_batches, overlap, queues)
         passes = float(durations.sum()) * strategy.micro_batches
@@ -234,7 +235,7 @@ class Simulation:
         if strategy.data == 1:
             return 0.0
         group = dimensions(job.cluster, job.wire, strategy.data, strategy.tensor)
-        scale = job.gradient_bytes * WIRE_SHARE[strategy.codec]
+        scale = _wire_bytes(job)
         last = 0.0
         for rank, (start, end) in enumerate(ends):
             queue, total = f"network {rank}", 0.0
@@ -280,3 +281,10 @@ class Simulation:
         passes = 3 + 2 * job.optimizer.value
         rate = job.cluster.device.memory_gb_per_s * 1e9 * job.rates.memory
         return numbers * 4 * passes / rate * job.runtime.memory
+
+
+def _wire_bytes(job: Job) -> float:
+    """Bytes of a number of a gradient on the wire; codecs are for the way between hosts."""
+    whole = job.gradient_bytes
+    one_host = job.strategy.ranks <= job.cluster.per_host
+    return whole if one_host else min(whole, 4 * WIRE_SHARE[job.strategy.codec])

@@ -39,7 +39,7 @@ class Product:
         m: rows: samples, tokens or pixels.
         n: columns: outputs.
         k: what is summed over.
-        window: pixels under the window of a convolution of stride 1, 9 for 3x3; else 1.
+        window: pixels under the window of a convolution of stride 1: 9 for 3x3, 7 for 1x7; else 1.
         fill: share of it that a fused kernel computes, 0.5 where tokens see those before them.
     """
 

@@ -91,7 +91,7 @@ def _changed(row: tuple[str, ...], changes: dict[str, str]) -> tuple[str, ...]:
 def test_a_row_of_vtrain_has_three_degrees_and_micro_batches(tmp_path: Path):
     case = _case(tmp_path, VTRAIN)
     assert case.strategy == Strategy(
-        data=4, tensor=8, pipeline=16, micro_batch=2, micro_batches=192, checkpoint=True
+        data=4, tensor=8, pipeline=16, micro_batch=2, micro_batches=192
     )
     assert case.sizes == {
         "hidden": 12288, "heads": 96, "layers": 96, "positions": 2048, "vocabulary": 51200,

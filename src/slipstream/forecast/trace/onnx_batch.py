@@ -90,10 +90,10 @@ def _of_batch(
 ) -> tuple[dict[str, int], Fraction]:
     """Returns the numbers of dimensions that the samples give, and how many times all counts."""
     first = next((shape[0] for shape in shapes.values() if shape), 1)
-    given, times = (samples, Fraction(1)) if isinstance(first, str) else (first, None)
+    given = samples if isinstance(first, str) else first
     # Exporters call the first dimension of each input by another name, if they are not told.
     numbers = {shape[0]: given for shape in shapes.values() if shape and isinstance(shape[0], str)}
-    return numbers, times or Fraction(samples, given)
+    return numbers, Fraction(samples, given)
 
 
 def _of_shape(shapes: Mapping[str, tuple[int | str, ...]], wanted: Sequence[int]) -> dict[str, int]:

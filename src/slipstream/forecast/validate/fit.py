@@ -2,9 +2,9 @@
 
 Each parameter is a factor on a first guess; its logarithm has a normal prior. Those of a runtime
 are the usual runtime's times the runtime's own, so that one without measurements gets what is
-usual. Residuals are logarithms of forecast over measured, and outliers count less (soft L1). Slopes
-are taken once, where all rows fit best; what leaves rows out solves with them and with its own
-residuals.
+usual. Residuals are logarithms of forecast over measured, and outliers count less (Cauchy's loss).
+Slopes are taken once, where all rows fit best; what leaves rows out solves with them and with its
+own residuals.
 """
 
 # NumPy's arrays lose their types in sums and copies.
@@ -30,6 +30,8 @@ Forecast = Callable[[Case, Parameters], float]
 
 # Errors of a tenth are usual.
 _RESIDUAL = 0.1
+# Errors of more than three of those are outliers.
+_OUTLIER = 3.0
 _STEP = 1e-3
 
 
@@ -93,7 +95,7 @@ class Fit:
         slopes, prior = self._slopes[kept], np.diag(self._widths**-2.0)
         errors = self._errors(point, kept)
         for _ in range(steps):
-            weights = 1 / np.sqrt(1 + errors**2)
+            weights = 1 / (1 + (errors / _OUTLIER) ** 2)
             normal = slopes.T @ (weights[:, None] * slopes) + prior
             change = np.linalg.solve(normal, slopes.T @ (weights * errors) + prior @ point)
             before = self._loss(point, errors)
@@ -108,7 +110,7 @@ class Fit:
         return point
 
     def _loss(self, point: Vector, errors: Vector) -> float:
-        soft = 2 * (np.sqrt(1 + errors**2) - 1)
+        soft = _OUTLIER**2 * np.log1p((errors / _OUTLIER) ** 2)
         return float(soft.sum() + np.square(point / self._widths).sum())
 
     def _errors(self, point: Vector, kept: Rows) -> Vector:

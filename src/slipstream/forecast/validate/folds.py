@@ -58,8 +58,10 @@ def fold_of(case: Case, leave: Leave) -> str:
 
 
 def model_of(case: Case) -> str:
-    """Returns the model of a case, whatever its batch and precision."""
-    sizes = " ".join(f"{key}={value:g}" for key, value in sorted(case.sizes.items()))
+    """Returns the model of a case, whatever its batch, precision and length of sequences."""
+    sizes = " ".join(
+        f"{key}={value:g}" for key, value in sorted(case.sizes.items()) if key != "positions"
+    )
     return f"{case.architecture} {sizes}".strip()
 
 

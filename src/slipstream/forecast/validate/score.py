@@ -102,7 +102,7 @@ class Report:
         single: dict[tuple[object, ...], float] = {}
         for each in self.judged:
             if each.case.devices == 1 and each.case.measures == "step":
-                single[_alike(each.case)] = each.case.measured
+                single[_alike(each.case)] = each.case.step_samples / each.case.measured
         found: list[tuple[Judged, float, float]] = []
         for each in self.judged:
             case = each.case
@@ -111,7 +111,8 @@ class Report:
             if case.measures == "speedup":
                 found.append((each, each.forecast / case.devices, case.measured / case.devices))
             elif (one := single.get(_alike(case))) is not None:
-                found.append((each, each.alone / each.forecast, one / case.measured))
+                rate = case.step_samples / case.measured / case.devices
+                found.append((each, each.alone / each.forecast, rate / one))
         return found
 
     def ranks(self) -> tuple[int, int]:
