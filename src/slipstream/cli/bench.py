@@ -10,7 +10,13 @@ from slipstream.bench import comm_bars, comm_table, train_table
 from slipstream.bench.comm import PEERS, CommSpec, measure
 from slipstream.bench.comm_limits import CODEC_SHARE, COLLECTIVES, parse_size
 from slipstream.bench.train import MODELS, TrainSpec, train
-from slipstream.cli import bench_infer, bench_negotiate, bench_pictures, bench_replay
+from slipstream.cli import (
+    bench_forecast,
+    bench_infer,
+    bench_negotiate,
+    bench_pictures,
+    bench_replay,
+)
 from slipstream.cli.bench_show import telling, write
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.lab import LabSpec
@@ -53,6 +59,7 @@ def add_to(app: typer.Typer) -> None:
     bench_app.command("comm", epilog=COMM_EXAMPLES)(comm)
     bench_app.command("train", epilog=TRAIN_EXAMPLES)(train_models)
     bench_replay.add_to(bench_app)
+    bench_forecast.add_to(bench_app)
     bench_negotiate.add_to(bench_app)
     bench_infer.add_to(bench_app)
     bench_pictures.add_to(bench_app)

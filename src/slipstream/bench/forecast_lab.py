@@ -1,0 +1,150 @@
+"""What the lab's links and this machine's processors do, measured once, on nothing that is judged.
+
+All hosts of a lab share the processors of one machine. So all-reduces are timed twice, on slow
+links, where the links set the time, and on fast ones, where the processors do; what a link of
+another rate and another number of hosts reach follows from both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.bench.comm import CommSpec, measure
+from slipstream.bench.forecast_step import Hosts
+from slipstream.forecast.calibrate.line import Line, Sample, fit
+from slipstream.forecast.hardware import Link
+from slipstream.lab import Lab, LabSpec
+
+HOSTS = 4
+SLOW, FAST = "1gbit", "40gbit"
+SIZES = (250_000, 1_000_000, 4_000_000, 16_000_000, 48_000_000)
+BACKENDS = ("gloo", "slipstream")
+LIMIT_SECONDS = 120.0
+
+OnNote = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wires:
+    """What one backend does in the lab.
+
+    Args:
+        share: of a link's nominal rate, as payload, 0 to 1.
+        latency: seconds of one step of a collective.
+        processed: bytes per second that all hosts together send, however fast the links are.
+    """
+
+    share: float
+    latency: float
+    processed: float
+
+    def link(self, bits_per_second: float, hosts: int) -> Link:
+        """Returns what each host has of a link.
+
+        Where links and processors need about as long, neither is always busy: seconds add up as
+        the sides of a right triangle do.
+
+        Args:
+            bits_per_second: nominal.
+            hosts: that share the machine's processors.
+        """
+        wire = self.share * bits_per_second / 8
+        rate = (wire**-2 + (self.processed / hosts) ** -2) ** -0.5
+        return Link(
+            name="lab",
+            kind="network",
+            gbyte_per_s=rate / 1e9,
+            latency_us=max(self.latency * 1e6, 1e-3),
+            source="measured",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabNumbers:
+    """What was measured of a lab.
+
+    Args:
+        wires: by backend.
+        updated: bytes per second that the optimizers of all ranks read and write together.
+    """
+
+    wires: Mapping[str, Wires]
+    updated: float
+
+    def hosts(self, backend: str, spec: LabSpec) -> Hosts:
+        """Returns a lab as the forecast sees it.
+
+        Args:
+            backend: of torch.distributed.
+            spec: of the lab.
+        """
+        link = self.wires[backend].link(spec.link_rates[0], spec.hosts)
+        return Hosts(
+            count=spec.hosts,
+            per_host=1,
+            between=link,
+            inside=link,
+            update_bytes_per_second=self.updated / spec.world_size,
+        )
+
+
+def calibrate(tell: OnNote) -> LabNumbers:
+    """Measures; blocks for about a minute.
+
+    Args:
+        tell: is told what is measured next.
+
+    Raises:
+        UnsupportedError: the lab cannot be made, or there is no PyTorch.
+        SlipstreamError: a rank failed.
+    """
+    slow, fast = (_lines(rate, tell) for rate in (SLOW, FAST))
+    tell("calibration: optimizers")
+    return LabNumbers(
+        wires={name: _wires(slow[name], fast[name]) for name in BACKENDS}, updated=_updated()
+    )
+
+
+def _lines(rate: str, tell: OnNote) -> dict[str, Line]:
+    """Latency and rate of each backend on links of a rate."""
+    spec = CommSpec(lab=LabSpec(hosts=HOSTS, rate=rate), sizes=SIZES, peers=("gloo",))
+    report = measure(spec, lambda note: tell(f"calibration at {rate}: {note}"))
+    return {
+        name: fit(
+            [
+                Sample(HOSTS, row.samples.size, row.samples.median)
+                for row in report.rows
+                if row.samples.contender == name
+            ]
+        )
+        for name in BACKENDS
+    }
+
+
+def _wires(slow: Line, fast: Line) -> Wires:
+    """What is the links' and what the processors', of a line on slow and one on fast links."""
+    nominal = LabSpec(rate=SLOW).link_rates[0] / 8
+    wire = max(slow.rate**-2 - fast.rate**-2, nominal**-2) ** -0.5
+    return Wires(share=wire / nominal, latency=slow.latency, processed=fast.rate * HOSTS)
+
+
+def _updated() -> float:
+    with tempfile.TemporaryDirectory(prefix="slipstream-forecast-") as folder:
+        output = Path(folder) / "seconds.json"
+        with Lab(LabSpec(hosts=HOSTS)) as lab:
+            lab.run(
+                [sys.executable, "-m", "slipstream.bench.forecast_update_rank", str(output)],
+                timeout_seconds=LIMIT_SECONDS,
+            )
+        return HOSTS * float(json.loads(output.read_text())["bytes_per_second"])
+
+
+def as_json(numbers: LabNumbers) -> dict[str, object]:
+    """Returns what was measured, for programs."""
+    return dataclasses.asdict(numbers)

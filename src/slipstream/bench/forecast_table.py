@@ -1,0 +1,92 @@
+"""Forecasts beside measured steps, as people and as programs read them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from slipstream.bench.forecast import Report, compute_seconds
+from slipstream.bench.models import model
+from slipstream.bench.replay import PEERS
+from slipstream.bench.result import environment, environment_line
+
+
+def table(report: Report) -> Table:
+    """Returns a row for each step.
+
+    Args:
+        report: of what was judged.
+    """
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        title="Steps forecast and measured in the lab",
+        caption=_caption(report),
+        title_justify="left",
+        caption_justify="left",
+    )
+    shown.add_column("hosts", justify="right")
+    for heading in ("rate", "model", "over"):
+        shown.add_column(heading, no_wrap=True)
+    for heading in ("measured s", "forecast s", "error"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    last: tuple[int, str] | None = None
+    for row in report.rows:
+        is_new = last != (row.hosts, row.rate)
+        if last and is_new:
+            shown.add_section()
+        last = row.hosts, row.rate
+        shown.add_row(
+            str(row.hosts) if is_new else "",
+            row.rate if is_new else "",
+            row.model,
+            PEERS[row.backend].title,
+            f"{row.measured.median:.3f}",
+            f"{row.forecast:.3f}",
+            f"{row.error:+.1%}",
+        )
+    return shown
+
+
+def _caption(report: Report) -> str:
+    wires = "; ".join(
+        f"{name} {wire.share:.3f} of a link, {wire.latency * 1e6:.0f} us a step,"
+        f" {wire.processed / 1e9:.2f} GB/s by the processors"
+        for name, wire in report.numbers.wires.items()
+    )
+    return (
+        f"Mean error {report.mean_error:.1%}, nine in ten at most {report.high_error:.1%}. Measured"
+        f" before: {wires}; optimizers {report.numbers.updated / 1e9:.1f} GB/s.\n"
+        f"{environment_line()}"
+    )
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Returns everything that was measured and forecast.
+
+    Args:
+        report: of what was judged.
+    """
+    return {
+        "spec": asdict(report.spec),
+        **environment(),
+        "numbers": asdict(report.numbers),
+        "compute_seconds": {name: compute_seconds(model(name)) for name in report.spec.models},
+        "mean_error": report.mean_error,
+        "high_error": report.high_error,
+        "rows": [
+            {
+                "model": row.model,
+                "backend": row.backend,
+                "hosts": row.hosts,
+                "rate": row.rate,
+                "forecast_seconds": row.forecast,
+                "median_seconds": row.measured.median,
+                "seconds": row.measured.seconds,
+                "error": row.error,
+            }
+            for row in report.rows
+        ],
+    }

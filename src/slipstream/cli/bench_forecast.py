@@ -1,0 +1,75 @@
+"""`slipstream bench forecast`: forecasts of steps beside the same steps in the lab."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.bench.forecast import ForecastSpec, judge
+from slipstream.bench.forecast_lab import BACKENDS
+from slipstream.bench.forecast_table import as_json, table
+from slipstream.bench.models import MODELS
+from slipstream.cli.bench_show import telling, write
+from slipstream.errors import UsageError
+from slipstream.lab.display import make_console
+
+EXAMPLES = f"""\b
+[bold]Examples[/bold]
+  slipstream bench forecast                       36 steps, half an hour
+  slipstream bench forecast resnet50 --hosts 4 --rates 1gbit
+  slipstream bench forecast resnet50 bert-base --hosts 8 --rates 200mbit
+
+\b
+Models:   {", ".join(MODELS)}
+Backends: {", ".join(BACKENDS)}
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a sub-command of `app`."""
+    app.command("forecast", epilog=EXAMPLES)(forecast_steps)
+
+
+def forecast_steps(
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Models. [dim]resnet50 vgg16 bert-base[/dim]")
+    ] = None,
+    rates: Annotated[
+        str, typer.Option(help="Of each host's link, with commas between.")
+    ] = "500mbit,1gbit,4gbit",
+    hosts: Annotated[str, typer.Option(help="Of the lab, a rank on each.")] = "2,4",
+    backends: Annotated[str, typer.Option(help="Of DDP.")] = ",".join(BACKENDS),
+    steps: Annotated[int, typer.Option(help="Measured steps of each round.")] = 3,
+    rounds: Annotated[int, typer.Option(help="In each, every backend has its turn.")] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="File for the results as JSON.")
+    ] = None,
+) -> None:
+    """Forecast steps of real models on lab hosts, measure them, and say how far off it is.
+
+    Links and processors are measured first, once. Needs root for the lab, PyTorch, and a machine
+    on which nothing else runs.
+    """
+    spec = ForecastSpec(
+        models=tuple(models or ForecastSpec().models),
+        rates=_names(rates),
+        hosts=tuple(_whole(each) for each in _names(hosts)),
+        backends=_names(backends),
+        steps=steps,
+        rounds=rounds,
+    )
+    with telling("the lab is made") as tell:
+        report = judge(spec, tell)
+    make_console(sys.stdout).print(table(report))
+    write(json_file, as_json(report))
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"hosts has {text!r}; allowed: whole numbers with commas between")
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

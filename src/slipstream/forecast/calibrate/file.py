@@ -1,0 +1,67 @@
+"""The data file of a machine that was measured, in the schema of `slipstream.forecast.hardware`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from slipstream.forecast import parameters
+from slipstream.forecast.calibrate.measured import Calibration, tables
+from slipstream.forecast.hardware import load
+
+_HEAD = """\
+# Measured by `slipstream forecast calibrate`. Units: GiB, 1e9 bytes/s, 1e12 FLOP/s. Rates are what
+# kernels and collectives reach, so their shares in [rates] and [wire] are 1.
+# slipstream forecast MODEL --batch 64 --own 1x{name} --hardware {file}
+"""
+
+
+def write(calibration: Calibration, path: Path) -> None:
+    """Writes a data file and reads it again, as a forecast would.
+
+    Args:
+        calibration: of a machine.
+        path: of the file, a .toml; its folder is made.
+
+    Raises:
+        ConfigError: what was measured makes no data file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = _HEAD.format(name=calibration.name, file=path.name)
+    path.write_text(head + text(tables(calibration)), encoding="utf-8")
+    load(path)
+    parameters.load(over=path)
+
+
+def text(content: Mapping[str, Any]) -> str:
+    """Returns tables as TOML, numbers to four digits.
+
+    Args:
+        content: by name a table, a list of tables, or tables by a name of their own.
+    """
+    lines: list[str] = []
+    for name, value in content.items():
+        for header, table in _tables(name, value):
+            lines += ["", header, *(f"{key} = {_said(each)}" for key, each in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _tables(name: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    """Headers and what comes below each."""
+    if isinstance(value, list):
+        rows = cast("list[Mapping[str, Any]]", value)
+        return [(f"[[{name}]]", row) for row in rows]
+    if all(isinstance(each, Mapping) for each in value.values()):
+        return [(f"[{name}.{key}]", row) for key, row in value.items()]
+    return [(f"[{name}]", value)]
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value).items()
+        return "{ " + ", ".join(f"{key} = {_said(each)}" for key, each in pairs) + " }"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,151 @@
+"""Forecasts of replays: buckets, a step by hand, the table, and a short judgement in a lab."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from slipstream.bench.forecast import ForecastSpec, Report, Row
+from slipstream.bench.forecast_lab import LabNumbers, Wires
+from slipstream.bench.forecast_step import Bucket, Hosts, buckets, forecast_step
+from slipstream.bench.forecast_table import table
+from slipstream.bench.models import Layer, Model, Parameter, model
+from slipstream.bench.replay_job import Measured
+from slipstream.errors import UsageError
+from slipstream.forecast.hardware import Link
+from slipstream.lab import LabSpec
+
+COMMAND = str(Path(sys.executable).with_name("slipstream"))
+
+
+def layer(name: str, elements: int) -> Layer:
+    return Layer(name=name, parameters=(Parameter(name=f"{name}.w", shape=(elements,)),), flops=1)
+
+
+# In backward order 2 MB, which are enough for the first bucket, and then 40 MB.
+TWO_LAYERS = Model(
+    name="two",
+    layers=(layer("first", 10_000_000), layer("second", 500_000)),
+    batch=1,
+    sample="a number",
+)
+
+
+def hosts(count: int, rate: float) -> Hosts:
+    link = Link(
+        name="by hand", kind="network", gbyte_per_s=rate / 1e9, latency_us=1e5, source="by hand"
+    )
+    # 10.5 million numbers, of which 20 bytes each are read and written, take 0.1 s.
+    return Hosts(count=count, per_host=1, between=link, inside=link, update_bytes_per_second=2.1e9)
+
+
+def test_buckets_are_those_of_ddp() -> None:
+    assert list(buckets(TWO_LAYERS.layers)) == [Bucket(500_000, 1), Bucket(10_000_000, 0)]
+    resnet = list(buckets(model("resnet50").layers))
+    assert sum(bucket.num_elements for bucket in resnet) == 25_557_032
+    # The classifier, in front of which there is more than a megabyte, then 25 MiB and what tops it.
+    assert resnet[0].num_elements == 2_049_000 - 1000
+    assert all(25 << 20 <= bucket.num_elements * 4 < 35 << 20 for bucket in resnet[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("count", "rate", "seconds"),
+    [
+        # 6 s of compute, then 0.1 s + 40 MB, then the update; the first bucket went meanwhile.
+        (2, 1e9, 6 + 0.1 + 0.04 + 0.1),
+        # The link is busy from the first bucket on, after 1 + 1 + 2 s.
+        (2, 1e6, 4 + 0.1 + 2 + 0.1 + 40 + 0.1),
+        # Two rounds in which everything is sent, or six in which a quarter is: the latter here.
+        (4, 1e6, 4 + (0.6 + 3) + (0.6 + 60) + 0.1),
+    ],
+)
+def test_a_step_is_as_computed_by_hand(count: int, rate: float, seconds: float) -> None:
+    step = forecast_step(TWO_LAYERS, 6.0, hosts(count, rate))
+    assert step.seconds == pytest.approx(seconds)
+    assert step.compute == pytest.approx(6)
+    assert step.optimizer == pytest.approx(0.1)
+
+
+def test_links_and_processors_limit_each_other() -> None:
+    wires = Wires(share=0.8, latency=1e-4, processed=300e6)
+    assert wires.link(1e6, 2).gbyte_per_s == pytest.approx(1e-4, rel=1e-3)
+    assert wires.link(1e12, 3).gbyte_per_s == pytest.approx(0.1, rel=1e-3)
+    assert wires.link(1e9, 3).gbyte_per_s == pytest.approx(0.1 / 2**0.5)
+
+
+def numbers() -> LabNumbers:
+    wires = Wires(share=0.9, latency=1e-4, processed=3e9)
+    return LabNumbers(wires={"gloo": wires, "slipstream": wires}, updated=8e9)
+
+
+def test_all_ranks_share_the_processors_when_they_update() -> None:
+    found = numbers().hosts("gloo", LabSpec(hosts=4, rate="1gbit"))
+    assert (found.count, found.update_bytes_per_second) == (4, 2e9)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"hosts": (1,)}, "hosts is 1; allowed: 2"),
+        ({"hosts": ()}, "hosts is 0"),
+        ({"warmup": 2}, "warmup is 2; allowed: 3"),
+        ({"backends": ("mpi",)}, "backend is 'mpi'; allowed: gloo, slipstream"),
+        ({"models": ("lenet",)}, "no model is called 'lenet'"),
+        ({"rates": ("fast",)}, "fast"),
+    ],
+)
+def test_what_cannot_be_judged_is_a_wrong_call(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ForecastSpec(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_table_has_errors_and_their_mean() -> None:
+    rows = tuple(
+        Row(
+            model="vgg16",
+            backend="gloo",
+            hosts=4,
+            rate="1gbit",
+            forecast=forecast,
+            measured=Measured(seconds=(2.0, 1.0, 9.0)),
+        )
+        for forecast in (2.2, 1.9, 2.0, 2.4)
+    )
+    report = Report(spec=ForecastSpec(), numbers=numbers(), rows=rows)
+    assert report.mean_error == pytest.approx((0.1 + 0.05 + 0 + 0.2) / 4)
+    assert report.high_error == pytest.approx(0.2)
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(table(report))
+    text = captured.get()
+    assert "Mean error 8.8%, nine in ten at most 20.0%" in text
+    lines = [line.split() for line in text.splitlines() if "vgg16" in line]
+    assert lines[0][-3:] == ["2.000", "2.200", "+10.0%"]
+    assert lines[1][-1] == "-5.0%"
+
+
+@pytest.mark.netns
+@pytest.mark.multiprocess
+@pytest.mark.slow
+def test_a_small_model_is_forecast_and_measured(tmp_path: Path) -> None:
+    path = tmp_path / "forecast.json"
+    options = ["--hosts", "2", "--rates", "4gbit", "--steps", "1", "--backends", "slipstream"]
+    done = subprocess.run(
+        [COMMAND, "bench", "forecast", "wide-deep", *options, "--json", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Mean error" in done.stdout
+    content = json.loads(path.read_text())
+    assert 0.5 < content["numbers"]["wires"]["slipstream"]["share"] <= 1.01
+    (row,) = content["rows"]
+    assert (row["model"], row["backend"], row["hosts"]) == ("wide-deep", "slipstream", 2)
+    # Neither can be shorter than compute alone.
+    compute = content["compute_seconds"]["wide-deep"]
+    assert min(row["forecast_seconds"], row["median_seconds"]) >= compute

@@ -1,0 +1,212 @@
+"""Calibration: lines through timed all-reduces, the file that is written, and who reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.errors import ConfigError, UsageError
+from slipstream.forecast import machines, parameters
+from slipstream.forecast.calibrate import comm, file
+from slipstream.forecast.calibrate.line import Line, Sample, fit
+from slipstream.forecast.calibrate.measured import Calibration, MeasuredDevice
+from slipstream.forecast.calibrate.products import Peak, TimedProduct, peak, share
+from slipstream.forecast.compute import Rates, Runtime, Work
+from slipstream.forecast.hardware import load
+from slipstream.forecast.network import Dimension, Wire, all_reduce, dimensions
+from slipstream.forecast.workload import Kind, Operator, Phase, Product
+
+SIZES = (4e3, 64e3, 1e6, 16e6, 100e6)
+WIRE = Wire(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
+DEVICE = MeasuredDevice(
+    kind="cpu",
+    title='a "quick" one',
+    memory_gib=16.0,
+    processors=4,
+    cache_mib=8.0,
+    tflops={"float32": 0.25, "bfloat16": 0.5},
+    tile_us=3.0,
+    windows={"float32": 0.8, "bfloat16": 0.6},
+    winograd=2.0,
+    depthwise=0.1,
+    memory_gb_per_s=20.0,
+    gather=0.7,
+    forward_us=8.0,
+    backward_us=12.0,
+)
+
+
+def _samples(ranks: int, latency: float, rate: float) -> list[Sample]:
+    group = (Dimension(ranks, rate, latency),)
+    return [Sample(ranks, size, all_reduce(size, group, WIRE)) for size in SIZES]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize(("latency", "rate"), [(30e-6, 1.2e9), (1e-3, 1e8), (2e-6, 50e9)])
+def test_a_line_through_what_the_forecast_says_is_the_one_it_was_made_of(
+    ranks: int, latency: float, rate: float
+) -> None:
+    line = fit(_samples(ranks, latency, rate))
+    assert line.latency == pytest.approx(latency, rel=1e-6)
+    assert line.rate == pytest.approx(rate, rel=1e-6)
+
+
+def test_errors_of_small_ones_count_like_those_of_large_ones() -> None:
+    exact = _samples(4, 50e-6, 1e9)
+    off = [
+        Sample(each.ranks, each.num_bytes, each.seconds * factor)
+        for each, factor in zip(exact, (1.05, 0.95, 1.05, 0.95, 1.0), strict=True)
+    ]
+    line = fit(off)
+    assert line.latency == pytest.approx(50e-6, rel=0.06)
+    assert line.rate == pytest.approx(1e9, rel=0.06)
+
+
+def test_no_latency_is_below_zero() -> None:
+    line = fit([Sample(2, 1e6, 0.5e-3), Sample(2, 1e8, 0.1)])
+    assert line.latency == 0
+    assert 1e9 < line.rate < 2e9
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([], "none bytes were timed; two sizes"),
+        ([Sample(2, 1e6, 1.0), Sample(2, 1e6, 2.0)], "1,000,000 bytes were timed; two sizes"),
+        ([Sample(2, 1e3, 2.0), Sample(2, 1e6, 1.0)], "took no longer than small ones"),
+    ],
+)
+def test_what_makes_no_line_is_a_wrong_call(samples: list[Sample], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        fit(samples)
+
+
+def test_peaks_are_those_that_the_forecast_turns_into_the_times_measured() -> None:
+    device = (
+        load().device("A100").model_copy(update={"tflops": {"float32": 1.0, "bfloat16": 200.0}})
+    )
+    rates = Rates(matrix=1.0, matrix_windows=0.5, tile_us=3.0, memory=1e9, gap_us=0.0)
+
+    def timed(m: int, n: int, k: int, kind: Kind = Kind.PRODUCT) -> TimedProduct:
+        operator = Operator(
+            name="mm", module="", phase=Phase.FORWARD, kind=kind, products=(Product(1, m, n, k),),
+            reads=(), writes=(), bytes_moved=1.0, dtype="bfloat16",
+        )  # fmt: skip
+        seconds, _ = Work([operator]).seconds(device, rates, Runtime(), "fp32")
+        return TimedProduct(m, n, k, float(seconds[0]))
+
+    found = peak(timed(8192, 8192, 128), timed(8192, 8192, 1024), device.processors)
+    assert found.flops_per_second == pytest.approx(200e12)
+    assert found.tile == pytest.approx(3e-6)
+    window = timed(50176, 256, 256, Kind.CONVOLUTION)
+    assert share(window, found, device.processors) == pytest.approx(0.5)
+    assert share(TimedProduct(8192, 8192, 1024, 1e-9), found, device.processors) == 1
+
+
+def test_a_longer_sum_takes_longer() -> None:
+    with pytest.raises(UsageError, match="sums of 1024 took no longer than one of 128: others use"):
+        peak(TimedProduct(512, 512, 128, 1.0), TimedProduct(512, 512, 1024, 1.0), 2)
+    # One that is as fast by FLOPs has no tiles to speak of.
+    assert peak(TimedProduct(1, 1, 1, 2.0), TimedProduct(1, 1, 2, 5.0), 2) == Peak(0.8, 0.0)
+
+
+def _calibration(**links: Line) -> Calibration:
+    return Calibration(name="node", day="2026-11-24", device=DEVICE, **links)
+
+
+def test_the_file_is_read_back_as_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "node.toml"
+    ranks, hosts = Line(20e-6, 5e9), Line(100e-6, 0.117e9)
+    file.write(_calibration(ranks=ranks, hosts=hosts), path)
+    hardware = load(path)
+    device = hardware.device("node")
+    assert device.tflops == {"float32": 0.25, "bfloat16": 0.5}
+    assert (device.kind, device.processors, device.memory_gb_per_s) == ("cpu", 4, 20.0)
+    assert device.source == 'measured 2026-11-24: a "quick" one'
+    assert hardware.device("A100").tflops["bfloat16"] == 312
+    fitted = parameters.load(over=path)
+    network = machines.network(hardware, "node-network")
+    cluster = machines.own(hardware, "node", 2, network).cluster
+    inner, outer = dimensions(cluster, fitted.wire, 8)
+    assert (inner.size, inner.rate, inner.latency) == pytest.approx((2, 5e9, 20e-6))
+    # Both ranks of a host share its link.
+    assert (outer.size, outer.rate, outer.latency) == pytest.approx((4, 0.0585e9, 100e-6))
+
+
+def test_what_was_measured_takes_the_place_of_what_was_fitted_and_nothing_else_does(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "node.toml"
+    file.write(_calibration(), path)
+    usual, found = parameters.load(), parameters.load(over=path)
+    assert found.wire == usual.wire  # no link was measured
+    assert found.rates.vector == found.rates.memory == 1
+    assert (found.rates.tile_us, found.rates.winograd, found.rates.gather) == (3.0, 2.0, 0.7)
+    runtime = found.runtime("pytorch2")
+    assert (runtime.forward_us, runtime.backward_us) == (8.0, 12.0)
+    assert runtime.step_ms == usual.runtime("pytorch2").step_ms
+    assert found.runtime("megatron") == usual.runtime("megatron")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[rates]\nmatrices = 1.0", "rates has 'matrices'; allowed are matrix"),
+        ("[wire]\nbetween = 'all'", "cannot be read as fitted parameters"),
+        ("[runtimes.pytorch2]\nforward = 1", "runtimes.pytorch2 has 'forward'"),
+    ],
+)
+def test_a_name_or_value_that_is_not_known_is_a_wrong_file(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        parameters.load(over=path)
+
+
+def _comm(**changed: Any) -> dict[str, Any]:
+    lab = {"hosts": 4, "ranks_per_host": 1, "rate": "1gbit"}
+    rows = [
+        {"collective": what, "contender": who, "size": size, "median_seconds": size / 1e8}
+        for what in ("broadcast", "allreduce")
+        for who in ("gloo", "slipstream", "slipstream int8")
+        for size in (1000, 2000)
+    ]
+    return {"spec": {"lab": lab, "local": 0}, "rows": rows, **changed}
+
+
+def test_all_reduces_of_the_engine_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "comm.json"
+    path.write_text(json.dumps(_comm()))
+    found = comm.read(path)
+    assert (found.contender, found.is_network) == ("slipstream", True)
+    assert found.samples == (Sample(4, 1000.0, 1e-5), Sample(4, 2000.0, 2e-5))
+    path.write_text(json.dumps(_comm(spec={"lab": None, "local": 2})))
+    found = comm.read(path)
+    assert not found.is_network
+    assert {sample.ranks for sample in found.samples} == {2}
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "message"),
+    [
+        ({"rows": []}, UsageError, "no allreduce of nccl, slipstream, gloo"),
+        ({"rows": 1}, ConfigError, "cannot be read as what slipstream bench comm"),
+        (
+            {"spec": {"lab": {"hosts": 2, "ranks_per_host": 2}, "local": 0}},
+            UsageError,
+            "2 ranks on each of 2 hosts",
+        ),
+    ],
+)
+def test_a_file_of_something_else_says_so(
+    tmp_path: Path, changed: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    path = tmp_path / "comm.json"
+    path.write_text(json.dumps(_comm(**changed)))
+    with pytest.raises(kind, match=message):
+        comm.read(path)
