@@ -1,0 +1,211 @@
+"""The charts of a forecast, by Vega-Altair."""
+
+# What Altair's methods return has no full type.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from slipstream.forecast.report import colours
+from slipstream.forecast.report.rows import PARTS, USES, Row, Scale
+
+Spec = Mapping[str, Any]
+
+# On a narrow screen a plan is called by its number, or words would leave no room for the chart.
+_SHORT = "windowSize()[0] < 640 ? split(datum.{0}, '.')[0] : datum.{0}"
+_COLUMNS = "max(1, floor(windowSize()[0] / {}))"
+_HEIGHT, _BAR = 340, 30
+
+
+def wide_legend(title: str | None, each: int = 300) -> alt.Legend:
+    """Returns a legend below a chart, in as many columns as there is room for.
+
+    Args:
+        title: of it.
+        each: pixels of an entry.
+    """
+    columns = alt.ExprRef(_COLUMNS.format(each))
+    return alt.Legend(orient="bottom", title=title, columns=columns, symbolLimit=0)
+
+
+def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
+    """Returns efficiency over devices, a line for each kind of machine.
+
+    Args:
+        rows: as `rows.scaling` returns.
+        kinds: in the order of the legend.
+    """
+    counts = sorted({row["devices"] for row in rows})
+    chart = (
+        alt.Chart(alt.InlineData(values=list(rows)))
+        .mark_line(point=alt.OverlayMarkDef(size=60), strokeWidth=2)
+        .encode(
+            x=alt.X("devices:Q", title="devices", axis=alt.Axis(values=counts, grid=False))
+            .scale(type="log", base=2),
+            y=alt.Y("efficiency:Q", title="throughput per device, of one device's")
+            .axis(format="%").scale(zero=False, nice=True),
+            color=alt.Color("kind:N", legend=wide_legend(None))
+            .scale(domain=list(kinds), range=list(colours.ALL)),
+            tooltip=[
+                alt.Tooltip("kind:N", title="machine"),
+                alt.Tooltip("devices:Q"),
+                alt.Tooltip("efficiency:Q", format=".1%"),
+                alt.Tooltip("limit:N", title="limited by"),
+                alt.Tooltip("plan:N"),
+            ],
+        )
+    )  # fmt: skip
+    return chart.properties(width="container", height=_HEIGHT).to_dict()
+
+
+def cost(rows: Sequence[Row], of: Scale) -> Spec:
+    """Returns cost over time of all plans, with the front and the intervals.
+
+    Args:
+        rows: as `rows.costs` returns.
+        of: how they are shown.
+    """
+    money = "$,.4~r" if of.priced else ",.4~r"
+    base = alt.Chart(alt.InlineData(values=list(rows)))
+    x = alt.X("time_value:Q", title=of.time).scale(type="log", nice=False, padding=16)
+    x = x.axis(format=",~r", tickCount=6)
+    y = alt.Y("cost_value:Q", title=of.cost).scale(type="log", nice=False, padding=16)
+    y = y.axis(format="$,~r" if of.priced else ",~r", tickCount=6)
+    colour = alt.when("datum.front").then(alt.value(colours.ORANGE))
+    colour = colour.otherwise(alt.value(colours.GREY))
+    bars = base.mark_rule(strokeWidth=1.5, opacity=0.55).encode(
+        x=alt.X("time_low:Q", title=of.time), x2="time_high:Q",
+        y=alt.Y("cost_low:Q", title=of.cost), y2="cost_high:Q",
+        color=colour,
+    )  # fmt: skip
+    points = base.mark_circle(size=80, opacity=0.95).encode(
+        x=x, y=y, color=colour,
+        tooltip=[
+            alt.Tooltip("plan:N"),
+            alt.Tooltip("kind:N", title="machine"),
+            alt.Tooltip("time_value:Q", title=of.time, format=",.4~r"),
+            alt.Tooltip("time_low:Q", title="at the least", format=",.4~r"),
+            alt.Tooltip("time_high:Q", title="at the most", format=",.4~r"),
+            alt.Tooltip("cost_value:Q", title=of.cost, format=money),
+            alt.Tooltip("cost_low:Q", title="at the least", format=money),
+            alt.Tooltip("cost_high:Q", title="at the most", format=money),
+        ],
+    )  # fmt: skip
+    front = base.transform_filter("datum.front")
+    line = front.mark_line(interpolate="step-after", color=colours.ORANGE).encode(x=x, y=y)
+    names = front.mark_text(align="left", baseline="bottom", dx=6, dy=-4, fontWeight="bold")
+    names = names.encode(x=x, y=y, text="number:N")
+    layers = alt.layer(bars, line, points, names)
+    return layers.properties(width="container", height=420).to_dict()
+
+
+def parts(rows: Sequence[Row]) -> Spec:
+    """Returns bars of where each step's time goes.
+
+    Args:
+        rows: as `rows.parts` returns.
+    """
+    chart = _bars(rows, "share:Q", "share of the step", "part", PARTS, colours.PARTS)
+    tooltip = [
+        alt.Tooltip("plan:N"),
+        alt.Tooltip("part:N"),
+        alt.Tooltip("ms:Q", title="ms", format=",.3~f"),
+        alt.Tooltip("share:Q", format=".1%"),
+    ]
+    chart = chart.encode(tooltip=tooltip)
+    chart.encoding.x.axis = alt.Axis(format="%", tickCount=5)
+    chart.encoding.x.scale = alt.Scale(domain=[0, 1])
+    return chart.properties(width="container", height=_height(rows)).to_dict()
+
+
+def memory(rows: Sequence[Row]) -> Spec:
+    """Returns bars of what memory is used for, with a mark where the device's ends.
+
+    Args:
+        rows: as `rows.memory` returns.
+    """
+    bars = _bars(rows, "gib:Q", "GiB on the fullest device", "use", USES, colours.USES).encode(
+        tooltip=[
+            alt.Tooltip("plan:N"),
+            alt.Tooltip("use:N", title="for"),
+            alt.Tooltip("gib:Q", title="GiB", format=",.2f"),
+            alt.Tooltip("has:Q", title="of the device"),
+        ]
+    )
+    ends = (
+        alt.Chart(alt.InlineData(values=[row for row in rows if row["order"] == 0]))
+        .mark_tick(thickness=3, size=26, color=colours.RED)
+        .encode(
+            x="has:Q", y=alt.Y("plan:N", sort=None),
+            tooltip=[alt.Tooltip("has:Q", title="GiB of the device")],
+        )
+    )  # fmt: skip
+    layers = alt.layer(bars, ends)
+    return layers.properties(width="container", height=_height(rows)).to_dict()
+
+
+def schedule(rows: Sequence[Row], plans: Mapping[str, str]) -> Spec:
+    """Returns what the queues of one step do, of a plan that the reader chooses.
+
+    Args:
+        rows: as `spans.schedule` returns, of all plans.
+        plans: words for the reader by name, in their order.
+    """
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    select = alt.binding_select(options=list(plans), labels=list(plans.values()), name="Plan ")
+    chosen = alt.param(name="chosen", bind=select, value=next(iter(plans)))
+    chart = (
+        alt.Chart(alt.InlineData(values=list(rows)))
+        .mark_bar(height=alt.RelativeBandSize(0.8), strokeWidth=0)
+        .encode(
+            x=alt.X("start:Q", title="ms from the begin of the step")
+            .scale(nice=False).axis(tickCount=8),
+            x2="end:Q",
+            y=alt.Y("queue:N", title=None, sort=alt.EncodingSortField("order", op="min")),
+            color=alt.Color("kind:N", legend=wide_legend(None, 150))
+            .scale(domain=kinds, range=colours.of_spans(kinds)),
+            tooltip=[
+                alt.Tooltip("queue:N"),
+                alt.Tooltip("what:N"),
+                alt.Tooltip("start:Q", title="from ms", format=",.3f"),
+                alt.Tooltip("end:Q", title="to ms", format=",.3f"),
+                alt.Tooltip("ms:Q", title="takes ms", format=",.3f"),
+            ],
+        )
+        .transform_filter("datum.plan == chosen")
+        .transform_calculate(ms="datum.end - datum.start")
+        .add_params(chosen)
+    )  # fmt: skip
+    return chart.properties(width="container", height=alt.Step(26)).to_dict()
+
+
+def _height(rows: Sequence[Row]) -> int:
+    return _BAR * len({row["plan"] for row in rows})
+
+
+def _bars(
+    rows: Sequence[Row],
+    x: str,
+    title: str,
+    of: str,
+    names: Sequence[str],
+    range_: Sequence[str],
+) -> alt.Chart:
+    """Bars of plans, stacked of named parts."""
+    labels = alt.Axis(labelExpr=_SHORT.format("label"), labelLimit=280)
+    return (
+        alt.Chart(alt.InlineData(values=list(rows)))
+        .mark_bar(height=alt.RelativeBandSize(0.7))
+        .encode(
+            x=alt.X(x, title=title),
+            y=alt.Y("plan:N", title=None, sort=None, axis=labels),
+            color=alt.Color(f"{of}:N", legend=wide_legend(None, 200))
+            .scale(domain=list(names), range=list(range_)),
+            order=alt.Order("order:Q"),
+        )
+    )  # fmt: skip

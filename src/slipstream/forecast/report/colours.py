@@ -1,0 +1,32 @@
+"""Colours that can be told apart on a light and on a dark page."""
+
+from __future__ import annotations
+
+BLUE, ORANGE, GREEN, PINK, VIOLET = "#3b82d6", "#d9730d", "#2f9e63", "#c74b9b", "#8a63d2"
+GOLD, TEAL, RED, GREY, OLIVE = "#b8860b", "#2a9da8", "#d64545", "#7a8794", "#6f8f2f"
+ALL = (BLUE, ORANGE, GREEN, PINK, VIOLET, GOLD, TEAL, RED, OLIVE, GREY)
+
+# Of what queues do; other names get the rest.
+SPANS = {
+    "forward": BLUE,
+    "backward": TEAL,
+    "several": OLIVE,
+    "all-reduce": ORANGE,
+    "all-gather": VIOLET,
+    "reduce-scatter": PINK,
+    "send": GOLD,
+    "update": GREY,
+}
+PARTS = (BLUE, TEAL, VIOLET, GOLD, ORANGE, GREEN, GREY)
+USES = (BLUE, ORANGE, GREEN, TEAL, GOLD, VIOLET, GREY)
+
+
+def of_spans(kinds: list[str]) -> list[str]:
+    """Returns a colour for each kind of span.
+
+    Args:
+        kinds: all that are drawn.
+    """
+    rest = [colour for colour in ALL if colour not in SPANS.values()]
+    strange = [kind for kind in kinds if kind not in SPANS]
+    return [SPANS.get(each) or rest[strange.index(each) % len(rest)] for each in kinds]

@@ -1,0 +1,157 @@
+"""The tables of a forecast: ranked plans, where their time goes, and why others lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from slipstream.forecast.display import (
+    _groups,  # pyright: ignore[reportPrivateUsage]
+    duration,
+    rounded,
+    strategy_words,
+)
+from slipstream.forecast.plan import Interval, Plan
+from slipstream.forecast.report.page import Cell, Column, Table
+from slipstream.forecast.report.rows import GIB, HOUR, PARTS, STEPS, Row, hardware
+from slipstream.forecast.search import Result
+
+_Cells = Callable[[Plan], Cell]
+_NEAREST = 5
+
+
+def ranked(plans: Sequence[Plan], most: int) -> Table:
+    """Returns the first plans as a table; columns of which nothing is known are left out.
+
+    Args:
+        plans: ranked.
+        most: plans to show.
+    """
+    first = plans[:most]
+    kept = [each for each in _COLUMNS if any(each[1](plan).text for plan in first)]
+    rows = [
+        (Cell(str(number)), *(cell(plan) for _, cell in kept))
+        for number, plan in enumerate(first, 1)
+    ]
+    what = f"The first {len(first)} of {len(plans)} plans" if most < len(plans) else "All plans"
+    return Table(
+        f"{what}; below a number is the interval that eight in ten measurements lie in",
+        (Column("#", numeric=True), *(column for column, _ in kept)),
+        rows,
+    )
+
+
+def parts(rows: Iterable[Row]) -> Table:
+    """Returns the milliseconds of the parts of each plan's step.
+
+    Args:
+        rows: as `rows.parts` returns.
+    """
+    found: dict[str, list[Cell]] = {}
+    for row in rows:
+        found.setdefault(row["plan"], []).append(Cell(f"{row['ms']:,.2f}", f"{row['share']:.1%}"))
+    columns = (Column("plan"), *(Column(name, numeric=True) for name in PARTS))
+    lines = [(Cell(plan), *cells) for plan, cells in found.items()]
+    return Table("Milliseconds of each part, as a table", columns, lines, folded=True)
+
+
+def front(rows: Iterable[Row], time: str, cost: str) -> Table:
+    """Returns the plans that no other one beats in both time and cost, the fastest first.
+
+    Args:
+        rows: as `rows.costs` returns.
+        time: title of a column.
+        cost: title of a column.
+    """
+    best = sorted((row for row in rows if row["front"]), key=lambda row: row["time_value"])
+    lines = [(Cell(row["plan"]), _of(row, "time"), _of(row, "cost")) for row in best]
+    columns = (Column("plan"), Column(time, numeric=True), Column(cost, numeric=True))
+    return Table("On the front: nothing else is both faster and cheaper", columns, lines)
+
+
+def others(plan: Plan) -> Table:
+    """Returns the other strategies on the hosts of a plan, and why they were not taken.
+
+    Args:
+        plan: any.
+    """
+    lines = [
+        (Cell(", ".join(strategy_words(each.strategy))), Cell(each.why)) for each in plan.others
+    ]
+    caption = f"Other strategies on {hardware(plan)}"
+    return Table(caption, (Column("strategy"), Column("why not")), lines)
+
+
+def losers(result: Result) -> list[Table]:
+    """Returns a table for each reason why something lost, the nearest first.
+
+    Args:
+        result: of a search.
+    """
+    columns = (Column("hardware"), Column("why not"))
+    tables: list[Table] = []
+    for group in _groups(result.losses):
+        count = "1 way" if len(group) == 1 else f"{len(group)} ways"
+        lines = [(Cell(loss.what), Cell(loss.why)) for loss in group]
+        example = group[0].why
+        caption = f"{count}, as {group[0].what}: {example}"
+        tables.append(Table(caption, columns, lines, folded=len(lines) > _NEAREST))
+    return tables
+
+
+def _of(row: Row, name: str) -> Cell:
+    value, bounds = rounded(Interval(row[f"{name}_value"], row[f"{name}_low"], row[f"{name}_high"]))
+    return Cell(value, bounds)
+
+
+def _hardware(plan: Plan) -> Cell:
+    cluster = plan.machine.cluster
+    network = f", {cluster.between.name}" if plan.hosts > 1 and cluster.between is not None else ""
+    return Cell(f"{plan.devices} {cluster.device.name}", hardware(plan) + network)
+
+
+def _strategy(plan: Plan) -> Cell:
+    first, *rest = strategy_words(plan.strategy)
+    return Cell(first, ", ".join(word for word in rest if not word.startswith("codec ")))
+
+
+def _micro_batch(plan: Plan) -> Cell:
+    count = plan.strategy.micro_batches
+    return Cell(str(plan.strategy.micro_batch), f"{count} a step" if count > 1 else "")
+
+
+def _time(interval: Interval | None) -> Cell:
+    return Cell("") if interval is None else Cell(*duration(interval))
+
+
+def _dollars(plan: Plan) -> Cell:
+    """To the target; without one, of an epoch, or of a thousand steps."""
+    price = plan.machine.dollars_per_hour
+    if price is None:
+        return Cell("")
+    rate, time, what = price * plan.hosts / HOUR, plan.seconds, ""
+    if time is None:
+        time, what = plan.seconds_per_epoch, " an epoch"
+    if time is None:
+        time, rate, what = plan.seconds_per_step, rate * STEPS, " for 1,000 steps"
+    value, bounds = rounded(Interval(time.value * rate, time.low * rate, time.high * rate))
+    return Cell(f"${value}", bounds + what)
+
+
+def _memory(plan: Plan) -> Cell:
+    has = plan.machine.cluster.device.memory_gib
+    return Cell(f"{plan.peak.reserved / GIB:.1f} GiB", f"of {has:.0f}")
+
+
+_COLUMNS: tuple[tuple[Column, _Cells], ...] = (
+    (Column("hardware"), _hardware),
+    (Column("strategy"), _strategy),
+    (Column("micro-batch", numeric=True), _micro_batch),
+    (Column("codec"), lambda plan: Cell(plan.strategy.codec)),
+    (Column("step", numeric=True), lambda plan: _time(plan.seconds_per_step)),
+    (Column("epoch", numeric=True), lambda plan: _time(plan.seconds_per_epoch)),
+    (Column("target", numeric=True), lambda plan: _time(plan.seconds)),
+    (Column("dollars", numeric=True), _dollars),
+    (Column("memory", numeric=True), _memory),
+    (Column("efficiency", numeric=True), lambda plan: Cell(f"{plan.efficiency:.0%}")),
+    (Column("limited by"), lambda plan: Cell(plan.limit)),
+)

@@ -1,0 +1,126 @@
+"""The page of a judged table: how far forecasts are from what others measured."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from slipstream.forecast.intervals import Intervals
+from slipstream.forecast.report import judged, judged_charts
+from slipstream.forecast.report.page import Cell, Column, Figure, Section, Table, page
+from slipstream.forecast.validate.case import Unread
+from slipstream.forecast.validate.display import KEYS, notes, percent
+from slipstream.forecast.validate.score import Report, Score
+
+_UNSEEN = {"source": "its source", "model": "its model", "none": "nothing"}
+_LINES = 12
+
+
+def validation_page(report: Report, intervals: Intervals, name: str) -> str:
+    """Returns a judged table as a page of HTML that loads nothing. Blocks for a second or two.
+
+    Args:
+        report: of a judged table.
+        intervals: whose coverage is counted.
+        name: of the table, for the title.
+    """
+    count, missed = len(report.judged), len(report.unread)
+    summary = (
+        f"{count:,} of {count + missed:,} rows were read; each is forecast by parameters that had"
+        f" not seen {_UNSEEN[report.leave]}."
+    )
+    sections = [*_charts(report), _errors(report, intervals), _worst(report)]
+    if report.unread:
+        sections.append(_unread(report))
+    return page(f"Forecasts beside {name}", summary, sections)
+
+
+def _charts(report: Report) -> list[Section]:
+    sources = judged.sources(report)
+    sections: list[Section] = []
+    if points := judged.points(report):
+        caption = (
+            "Forecast over measured seconds of a step, both on logarithmic scales: on the line a"
+            " forecast is right, in the dark band it is off by up to 10 %, in the light one by 20."
+        )
+        spec = judged_charts.scatter(points, judged.bands(points), sources)
+        figure = Figure("seconds-chart", caption, spec)
+        sections.append(Section(name="seconds", title="Time of a step", figures=[figure]))
+    if shares := judged.efficiencies(report):
+        caption = (
+            "Forecast over measured scaling efficiency, of rows whose single device was measured"
+            " too; in the band a forecast is off by up to 10 points."
+        )
+        spec = judged_charts.efficiency(shares, sources)
+        figure = Figure("efficiency-chart", caption, spec)
+        sections.append(Section(name="efficiency", title="Scaling efficiency", figures=[figure]))
+    return sections
+
+
+def _errors(report: Report, intervals: Intervals) -> Section:
+    tables = [_scores("source", report.sources(), folded=False)]
+    tables += [_scores(key, report.by(of)) for key, of in KEYS.items() if key != "source"]
+    lines = [line for line in notes(report, intervals) if not line.startswith(" ")]
+    kept = [line for line in lines if not line.endswith(":")]
+    return Section(name="errors", title="Errors", notes=kept, tables=tables)
+
+
+def _scores(key: str, scores: Mapping[str, Score], *, folded: bool = True) -> Table:
+    names = ("rows", "read", "mean error", "9 in 10 below", "bias")
+    lines = [
+        (
+            Cell(name.strip()), Cell(f"{score.rows:,}"), Cell(f"{score.read:,}"),
+            *(Cell(percent(share)) for share in (score.mape, score.p90, score.bias)),
+        )
+        for name, score in scores.items()
+    ]  # fmt: skip
+    columns = (Column(key), *(Column(name, numeric=True) for name in names))
+    return Table(f"Errors by {key}", columns, lines, folded=folded)
+
+
+def _worst(report: Report) -> Section:
+    names = ("forecast", "measured", "error")
+    columns = (
+        Column("model"), Column("on"), Column("framework"),
+        *(Column(name, numeric=True) for name in names),
+        Column("the row does not state"), Column("source"),
+    )  # fmt: skip
+    lines = [
+        (
+            Cell(each.case.model), Cell(f"{each.case.devices} x {each.case.device}"),
+            Cell(each.case.framework), Cell(f"{each.forecast:.4g}"),
+            Cell(f"{each.case.measured:.4g}"), Cell(percent(each.error)),
+            Cell(", ".join(each.case.assumed) or "-"),
+            Cell(each.case.source, f"line {each.case.line}"),
+        )
+        for each in report.worst()
+    ]  # fmt: skip
+    table = Table("The rows with the largest errors, with what had to be assumed", columns, lines)
+    return Section(name="worst", title="Worst rows", tables=[table])
+
+
+def _unread(report: Report) -> Section:
+    groups: dict[str, list[Unread]] = defaultdict(list)
+    for row in report.unread:
+        groups[row.reason].append(row)
+    counts = Counter({reason: len(rows) for reason, rows in groups.items()})
+    lines = [
+        (Cell(reason), Cell(str(count)), Cell(_models(groups[reason])), Cell(_at(groups[reason])))
+        for reason, count in counts.most_common()
+    ]
+    columns = (Column("why"), Column("rows", numeric=True), Column("models"), Column("lines"))
+    table = Table(f"{len(report.unread):,} rows that could not be read", columns, lines)
+    return Section(name="unread", title="Rows not read", tables=[table])
+
+
+def _models(rows: list[Unread]) -> str:
+    return _some(list(dict.fromkeys(row.model for row in rows)))
+
+
+def _at(rows: list[Unread]) -> str:
+    return _some([str(row.line) for row in rows])
+
+
+def _some(words: list[str]) -> str:
+    more = len(words) - _LINES
+    return ", ".join(words[:_LINES]) + (f" and {more} more" if more > 0 else "")
