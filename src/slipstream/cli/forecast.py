@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from typer.core import TyperGroup
 
 from slipstream import forecast
-from slipstream.cli import forecast_validate
+from slipstream.cli import forecast_calibrate, forecast_validate
 from slipstream.errors import UsageError
 from slipstream.lab.display import make_console, stderr_console
 
@@ -30,7 +30,8 @@ EXAMPLES = """\b
   slipstream forecast gpt2 --batch 512 --tokens 1024 --gpus A100,H100 --precision bf16
   slipstream forecast llama3-8b --batch 64 --own 8xH100 --hosts 4 --network 400g
   slipstream forecast models.py:make --batch 128 --shape 3,224,224 --clouds aws --spot
-  slipstream forecast model.onnx --batch 64 --most 16 --json plans.json
+  slipstream forecast model.onnx --batch 64 --most 16 --json plans.json --html plans.html
+  slipstream forecast calibrate --out here.toml
   slipstream forecast validate table.csv
 
 \b
@@ -40,7 +41,8 @@ vit-base-16, bert-large, llama3-8b, dlrm-small, ... (a wrong name lists those ne
 Without --own it looks at what clouds rent out, and what costs least comes first; without
 prices, what takes least time. Under a number is the interval in which eight in ten
 measurements lie, under the efficiency what limits it.
-[bold]Sub-command[/bold]: validate, forecasts beside published measurements; see its --help.
+[bold]Sub-commands[/bold]: validate, forecasts beside published measurements; calibrate, numbers
+of this machine; see their --help.
 [bold]Exit code[/bold]: 1 where no plan fits, 2 for wrong usage.
 """
 PLAN = "plan"
@@ -71,6 +73,7 @@ class CodecChoice(str, Enum):
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
+    ANY = "any"
 
 
 class _Group(TyperGroup):
@@ -91,6 +94,7 @@ def add_to(app: typer.Typer) -> None:
     """Make this a sub-command of `app`, with sub-commands of its own."""
     group = typer.Typer(cls=_Group, help="Say what training a model takes, before it is bought.")
     group.command(PLAN, epilog=EXAMPLES, hidden=True)(plan)
+    forecast_calibrate.add_to(group)
     forecast_validate.add_to(group)
     app.add_typer(group, name="forecast")
 
@@ -115,6 +119,9 @@ def plan(
     network: Annotated[
         str | None, typer.Option(help="Between hosts: 100g, infiniband-ndr; of a whole host.")
     ] = None,
+    hardware: Annotated[
+        Path | None, typer.Option(help="Data file or folder of yours, as calibrate writes one.")
+    ] = None,
     most: Annotated[
         int, typer.Option("--most", "--most-devices", min=1, help="Devices of a plan.")
     ] = 64,
@@ -129,44 +136,54 @@ def plan(
     runtime: Annotated[
         str, typer.Option(help="Framework: pytorch2, fsdp, megatron, ...")
     ] = "pytorch2",
-    codec: Annotated[CodecChoice, typer.Option(help="Of gradients between hosts.")] = (
-        CodecChoice.NONE
-    ),
+    codec: Annotated[
+        CodecChoice, typer.Option(help="Of gradients between hosts; any: the fastest.")
+    ] = CodecChoice.NONE,
+    local_steps: Annotated[
+        int, typer.Option(min=1, help="Between exchanges of local SGD, which is tried too.")
+    ] = 1,
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 10,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for everything; - for standard output.")
     ] = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="File for a page with charts.")
+    ] = None,
 ) -> None:
     """Say what training MODEL takes: hardware, strategy, time and cost, ranked. Nothing is run."""
+    said = dict(locals())
     asking = forecast.forecast  # first: it says what is not installed
-    asked: dict[str, Any] = {
-        "batch": batch,
-        "shape": None if shape is None else parse_shape(shape),
-        "tokens": tokens,
-        "gpus": _names(gpus),
-        "clouds": _names(clouds),
-        "markets": ("on-demand", "spot") if spot else ("on-demand",),
-        "own": own,
-        "hosts": hosts,
-        "price": price,
-        "network": network,
-        "most_devices": most,
-        "samples": samples,
-        "epochs": epochs,
-        "deadline": None if deadline is None else parse_time(deadline),
-        "budget": None if budget is None else parse_dollars(budget),
-        "precision": precision.value,
-        "optimizer": optimizer.value,
-        "runtime": runtime,
-        "codec": codec.value,
-    }
+    if html_file is not None:
+        from slipstream.forecast.report import forecast_page as forecast_page  # likewise
+    asked = _asked(said)
     with _progress() as tell:
         result = asking(model, **asked, progress=tell)
     _write(result, {"model": model, **asked}, json_file)
+    if html_file is not None:
+        _write_page(result, {"model": model, **asked}, html_file, top)
     if json_file != Path("-"):
         _show(result, f"{model}, {batch} samples a step, {_caption(asked)}", top)
     if not result.plans:
         raise typer.Exit(1)
+
+
+def _asked(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What `slipstream.forecast.forecast` is asked, from what was said on the command line."""
+    alike = ("batch", "tokens", "own", "hosts", "price", "network", "samples", "epochs", "runtime")
+    shape, deadline, budget = (said[name] for name in ("shape", "deadline", "budget"))
+    return {
+        **{name: said[name] for name in alike},
+        **{name: said[name].value for name in ("precision", "optimizer", "codec")},
+        "shape": None if shape is None else parse_shape(shape),
+        "gpus": _names(said["gpus"]),
+        "clouds": _names(said["clouds"]),
+        "markets": ("on-demand", "spot") if said["spot"] else ("on-demand",),
+        "hardware": None if said["hardware"] is None else str(said["hardware"]),
+        "most_devices": said["most"],
+        "deadline": None if deadline is None else parse_time(deadline),
+        "budget": None if budget is None else parse_dollars(budget),
+        "local_steps": said["local_steps"],
+    }
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -231,6 +248,13 @@ def _write(result: Result, asked: dict[str, Any], file: Path | None) -> None:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
+
+
+def _write_page(result: Result, asked: dict[str, Any], file: Path, top: int) -> None:
+    from slipstream.forecast.report import forecast_page
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(forecast_page(result, asked, top), encoding="utf-8")
 
 
 @contextmanager

@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.forecast import intervals, machines, parameters
+from slipstream.forecast.candidates import ANY, Allowed
 from slipstream.forecast.hardware import Hardware, Link
 from slipstream.forecast.hardware import load as load_hardware
 from slipstream.forecast.job import Precision
@@ -56,6 +58,7 @@ def forecast(
     hosts: int | None = None,
     price: float | None = None,
     network: str | None = None,
+    hardware: str | None = None,
     most_devices: int = 64,
     samples: int | None = None,
     epochs: float | None = None,
@@ -65,6 +68,7 @@ def forecast(
     optimizer: str = "adam",
     runtime: str = "pytorch2",
     codec: str = "none",
+    local_steps: int = 1,
     progress: Progress = _silent,
 ) -> Result:
     """Returns ways to train a model, ranked, and why others are not among them.
@@ -86,6 +90,8 @@ def forecast(
         price: of a host of `own`, dollars per hour.
         network: between hosts, as "400g" or "infiniband-ndr"; None: that of an offer, and none
             between hosts of one's own.
+        hardware: a data file of the user's or a folder of them, as `slipstream forecast calibrate`
+            writes one: devices, links, offers, and what software reaches of them.
         most_devices: of a plan.
         samples: of an epoch; None: not known.
         epochs: to the target; needs `samples`.
@@ -94,7 +100,8 @@ def forecast(
         precision: of products: "fp32", "tf32", "fp16" or "bf16".
         optimizer: "sgd", "momentum" or "adam".
         runtime: name of a framework whose parameters were fitted, as "pytorch2".
-        codec: of gradients between hosts: "none", "fp16", "bf16" or "int8".
+        codec: of gradients between hosts: "none", "fp16", "bf16", "int8", or "any", the fastest.
+        local_steps: between exchanges of local SGD, which is tried too if that is more than 1.
         progress: told what is done, how many steps of the search are and how many there are; 0 of 0
             while the model is traced.
 
@@ -102,19 +109,21 @@ def forecast(
         UsageError: an argument is not allowed, or there is no such model, device or cloud.
         UnsupportedError: a package is missing.
     """
-    _check_numbers(batch, most_devices, samples, epochs, deadline, budget, price, hosts)
+    _check_numbers(
+        batch, most_devices, samples, epochs, deadline, budget, price, hosts, local_steps
+    )
     _check_target(samples, epochs, deadline, budget)
     _check_own(own, hosts, price, gpus, clouds, network)
-    fitted = parameters.load()
+    fitted = parameters.load(over=None if hardware is None else Path(hardware))
     _check_names(precision, optimizer, runtime, codec, markets, fitted)
-    hardware = load_hardware()
-    link = None if network is None else machines.network(hardware, network)
+    known = load_hardware(*([] if hardware is None else [hardware]))
+    link = None if network is None else machines.network(known, network)
     lost: list[Loss] = []
     if own is None:
-        kept, lost = _rented(hardware, gpus, clouds, markets, link)
+        kept, lost = _rented(known, gpus, clouds, markets, link)
         what = "cloud"
     else:
-        kept, what = [_own(hardware, own, link, price)], "own"
+        kept, what = [_own(known, own, link, price)], "own"
         if hosts is not None:
             most_devices = min(most_devices, hosts * kept[0].cluster.per_host)
     if budget is not None and all(each.dollars_per_hour is None for each in kept):
@@ -122,8 +131,12 @@ def forecast(
     _check_room(kept, most_devices, what)
     chosen: Precision = next(each for each in get_args(Precision) if each == precision)
     progress(f"tracing {model}", 0, 0)
+    found = _source(model, shape, tokens)
+    # Language models are trained in 16 bits as a whole, others by casts.
+    whole = chosen in ("fp16", "bf16") and found.unit in ("sequence", "token")
+    resizable = _resizable(found, chosen, whole=whole)
     request = Request(
-        model=_resizable(_source(model, shape, tokens), chosen),
+        model=resizable,
         global_batch=batch,
         machines=kept,
         most_devices=most_devices,
@@ -134,10 +147,12 @@ def forecast(
         precision=chosen,
         optimizer=OPTIMIZERS[optimizer],
         runtime=runtime,
-        codec=codec,
+        master=whole,
+        group=intervals.group_of(resizable.at(2)),
+        allowed=Allowed(codec=codec, period=local_steps),
     )
-    found = search(request, fitted, intervals.load(), progress)
-    return replace(found, losses=(*found.losses, *lost))
+    result = search(request, fitted, intervals.load(), progress)
+    return replace(result, losses=(*result.losses, *lost))
 
 
 def _source(model: str, shape: Sequence[int] | None, tokens: int | None) -> Source:
@@ -152,11 +167,13 @@ def _source(model: str, shape: Sequence[int] | None, tokens: int | None) -> Sour
     return source(model, shape=shape, tokens=tokens)
 
 
-def _resizable(source: Source, precision: Precision) -> Resizable:
+def _resizable(source: Source, precision: Precision, *, whole: bool) -> Resizable:
     """Traces a model twice; a batch of one may be too small, or run other operators."""
     for attempt, counts in enumerate(_TRACED):
         try:
-            small, large = (source.trace(count, precision=precision) for count in counts)
+            small, large = (
+                source.trace(count, precision=precision, whole=whole) for count in counts
+            )
             return Resizable(small, large)
         except UsageError:
             if attempt + 1 == len(_TRACED):
@@ -217,8 +234,12 @@ def _check_numbers(
     budget: float | None,
     price: float | None,
     hosts: int | None,
+    local_steps: int,
 ) -> None:
-    counts = {"batch": batch, "most_devices": most_devices, "samples": samples, "hosts": hosts}
+    counts = {
+        "batch": batch, "most_devices": most_devices, "samples": samples, "hosts": hosts,
+        "local_steps": local_steps,
+    }  # fmt: skip
     for name, count in counts.items():
         if count is not None and count < 1:
             raise UsageError(f"{name} is {count}; at least 1 is needed")
@@ -270,7 +291,7 @@ def _check_names(
         ("precision", precision, PRECISIONS),
         ("optimizer", optimizer, OPTIMIZERS),
         ("runtime", runtime, fitted.runtimes),
-        ("codec", codec, WIRE_SHARE),
+        ("codec", codec, (*WIRE_SHARE, ANY)),
         *(("market", market, MARKETS) for market in markets),
     ):
         if value not in allowed:

@@ -1,59 +1,82 @@
-"""The repeated blocks of a model, which stages of a pipeline and gathers of FSDP follow."""
+"""The repeated blocks of a model, which pipelines, gathers of FSDP and checkpoints follow."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from slipstream.forecast.workload import Operator, Phase
 
-_NUMBERED = re.compile(r"^(.*?)\.(\d+)(?:\.|$)")
+# Lists of modules with a smaller share of the model's FLOPs than this are not blocks.
+_SHARE = 0.05
 
 
 def blocks(operators: Sequence[Operator]) -> tuple[int, list[int]]:
     """Returns how many repeated blocks there are, and for each operator the block that it is in.
 
-    What comes before the first block is in the first one, what comes after the last in the last.
-    Without repeated blocks, each module at the top is one.
+    What comes before the first block is in the first one, what comes after one in that one. An
+    operator of the backward pass is where what it reads was last read in the forward pass.
 
     Args:
         operators: of a workload, forward and then backward.
     """
-    prefix = _prefix(operators)
-    numbers = [_number(operator.module, prefix) for operator in operators]
-    found = sorted({number for number in numbers if number is not None})
-    if not found:
-        return 1, [0] * len(operators)
-    places = {number: place for place, number in enumerate(found)}
-    return len(found), _filled([None if n is None else places[n] for n in numbers], operators)
+    forward = [operator for operator in operators if operator.phase is Phase.FORWARD]
+    numbers: dict[str, int] = {}
+    places: list[int] = []
+    for name in names(forward):
+        if name:
+            numbers.setdefault(name, len(numbers))
+        places.append(numbers[name] if name else (places or [0])[-1])
+    count = max(1, len(numbers))
+    return count, places + _backward(operators, places, count - 1)
 
 
-def _prefix(operators: Sequence[Operator]) -> str:
-    """The list of modules that has most FLOPs."""
+def names(operators: Sequence[Operator]) -> list[str]:
+    """Returns the path of the block that each operator belongs to; "": none.
+
+    A module is a block if its path ends in a number, as those of `nn.ModuleList` and
+    `nn.Sequential` do; the outermost are taken, but not one that holds most of a model in numbered
+    parts.
+
+    Args:
+        operators: of a forward pass.
+    """
+    paths = [list(_numbered(operator.module)) for operator in operators]
+    counts = Counter(path for chain in paths for path in chain)
+    inside = Counter(path for chain in paths for path in chain[:-1])
+    most = len(operators) / 2
+    found = [
+        next((p for p in chain if counts[p] <= most or inside[p] <= counts[p] / 2), "")
+        for chain in paths
+    ]
     flops: Counter[str] = Counter()
-    for operator in operators:
-        match = _NUMBERED.match(operator.module)
-        if match:
-            flops[match[1]] += int(operator.flops)
-    return flops.most_common(1)[0][0] if flops else ""
+    for name, operator in zip(found, operators, strict=True):
+        flops[_list_of(name)] += int(operator.flops)
+    least = _SHARE * sum(flops.values())
+    return [name if flops[_list_of(name)] >= least else "" for name in found]
 
 
-def _number(module: str, prefix: str) -> int | None:
-    match = _NUMBERED.match(module)
-    return int(match[2]) if match and match[1] == prefix else None
+def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -> list[int]:
+    """The block of each operator after the forward pass, from the last to the first."""
+    forward = len(places)
+    read_by: dict[int, int] = {}
+    for operator, place in zip(operators, places, strict=False):
+        read_by.update(dict.fromkeys(operator.reads, place))
+    found: list[int] = []
+    current = last
+    for operator in operators[forward:]:
+        current = min([current, *(read_by[v] for v in operator.reads if v in read_by)])
+        found.append(current)
+    return found
 
 
-def _filled(places: list[int | None], operators: Sequence[Operator]) -> list[int]:
-    """Gives what is in no block to the one before it (in the backward pass: after the loss, the
-    last); what comes before all blocks to the first."""
-    last = max(place for place in places if place is not None)
-    filled: list[int] = []
-    current = 0
-    before = Phase.FORWARD
-    for place, operator in zip(places, operators, strict=True):
-        if operator.phase is not before:
-            before, current = operator.phase, last
-        current = current if place is None else place
-        filled.append(current)
-    return filled
+def _numbered(path: str) -> Iterable[str]:
+    """The module and those around it whose path ends in a number, the outermost first."""
+    parts = path.split(".")
+    for index, part in enumerate(parts):
+        if part.isdigit():
+            yield ".".join(parts[: index + 1])
+
+
+def _list_of(name: str) -> str:
+    return name.rpartition(".")[0]

@@ -11,6 +11,8 @@ the multiplications that Winograd's convolutions save.
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,10 +42,12 @@ class Rates:
     Args:
         matrix: of the peak of matrix units in 16 bit, 0 to 1.
         tf32: of that in TF32.
-        tf32_windows: of that in TF32 by convolutions.
         vector: of the peak of vector units in fp32.
+        matrix_windows: of what products reach in 16 bit, that convolutions do.
+        tf32_windows: of what products reach in TF32, that convolutions do.
+        vector_windows: of what products reach in fp32, that convolutions do.
         memory: of the memory's rate.
-        half_sum: length of a sum at which a product reaches half of its share.
+        tile_us: in which a processor begins and ends a tile of a product.
         gap_us: between two kernels.
         winograd: FLOPs saved, as a factor, by 3x3 convolutions of stride 1 in fp32.
         depthwise: share of `vector` that convolutions of one channel reach; of more, as many times.
@@ -52,10 +56,12 @@ class Rates:
 
     matrix: float = 0.61
     tf32: float = 0.75
-    tf32_windows: float = 0.41
     vector: float = 0.73
+    matrix_windows: float = 0.9
+    tf32_windows: float = 0.55
+    vector_windows: float = 0.9
     memory: float = 0.80
-    half_sum: float = 150.0
+    tile_us: float = 2.0
     gap_us: float = 5.0
     winograd: float = 1.8
     depthwise: float = 0.08
@@ -76,6 +82,8 @@ class Runtime:
         compute: seconds of products, as a factor.
         flash: attention is one kernel that keeps no scores.
         overlap: share of communication that runs beside the backward pass, 0 to 1.
+        spread: of a rank's seconds from step to step, as a share of their mean; each step waits for
+            the last of all ranks.
     """
 
     name: str = "pytorch"
@@ -87,6 +95,17 @@ class Runtime:
     compute: float = 1.0
     flash: bool = True
     overlap: float = 0.9
+    spread: float = 0.02
+
+    def slowest(self, ranks: int) -> float:
+        """Returns how much longer the last of some ranks takes than one alone, as a factor.
+
+        The largest of n normal numbers is about sqrt(2 ln n) standard deviations above their mean.
+
+        Args:
+            ranks: that wait for each other.
+        """
+        return 1 + self.spread * math.sqrt(2 * math.log(ranks))
 
 
 class Work:
@@ -118,6 +137,21 @@ class Work:
         self.windows = np.array(columns[7], dtype=np.bool_)
         self.dtypes = np.array(columns[8], dtype=np.str_)
 
+    def between(self, other: Work, share: float) -> Work:
+        """Returns the operators of another micro-batch.
+
+        Args:
+            other: the same operators with more samples.
+            share: of the way to those, 0 to 1 and beyond.
+        """
+        found = copy.copy(self)
+        for name in ("bytes", "depthwise"):
+            setattr(found, name, blend(getattr(self, name), getattr(other, name), share))
+        for name in ("batch", "m", "n", "k"):
+            sizes = np.rint(blend(getattr(self, name), getattr(other, name), share))
+            setattr(found, name, np.maximum(1.0, sizes))
+        return found
+
     def seconds(
         self, device: Device, rates: Rates, runtime: Runtime, precision: str
     ) -> tuple[Seconds, npt.NDArray[np.bool_]]:
@@ -140,18 +174,29 @@ class Work:
 
     def _products(self, device: Device, rates: Rates, precision: str) -> Seconds:
         flops = 2 * self.batch * self.m * self.n * self.k * self.fill
-        peaks, saved = _peaks(self.dtypes, device, rates, precision)
-        if precision == "tf32":
-            slower = rates.tf32_windows / rates.tf32
-            peaks = np.where(self.windows & ~saved, peaks * slower, peaks)
-        flops = np.where(np.isin(self.window, _WINOGRAD) & saved, flops / rates.winograd, flops)
+        peaks, vector = _peaks(self.dtypes, device, rates, precision)
+        slower = rates.tf32_windows if precision == "tf32" else rates.matrix_windows
+        windows = np.where(vector, rates.vector_windows, slower)
+        peaks = np.where(self.windows, peaks * windows, peaks)
+        flops = np.where(np.isin(self.window, _WINOGRAD) & vector, flops / rates.winograd, flops)
         # Long sums are cut where there are few tiles: weight gradients.
         tiles = np.ceil(self.m / TILE) * np.ceil(self.n / TILE) * self.batch
         waves = tiles * np.maximum(1.0, np.floor(self.k / SPLIT)) / device.processors
         full = np.where(waves < 4, waves / np.ceil(waves), 1.0)
         edges = self.m / (np.ceil(self.m / 32) * 32) * self.n / (np.ceil(self.n / 32) * 32)
-        share = full * edges * self.k / (self.k + rates.half_sum)
-        return flops / (peaks * np.maximum(share, 1e-3))
+        tile = np.maximum(1.0, waves) * self.fill * rates.tile_us * 1e-6
+        return flops / (peaks * np.maximum(full * edges, 1e-3)) + tile
+
+
+def blend(one: Seconds, two: Seconds, share: float) -> Seconds:
+    """Returns numbers that lie between others.
+
+    Args:
+        one: numbers.
+        two: as many.
+        share: of the way from one to two.
+    """
+    return one + (two - one) * share
 
 
 def _narrow(operator: Operator) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from slipstream.forecast.plan import Interval, Loss, Plan
 from slipstream.forecast.search import Result
-from slipstream.forecast.strategy import Exchange, Strategy
+from slipstream.forecast.strategy import Agreement, Exchange, Strategy
 
 _GIB = 2**30
 _HOUR = 3600.0
@@ -79,24 +79,41 @@ def strategy_words(strategy: Strategy) -> list[str]:
         for name, count in (
             ("data", strategy.data),
             ("tensor", strategy.tensor),
+            ("context", strategy.context),
             ("pipeline", strategy.pipeline),
         )
         if count > 1
     ]
-    words = [" x ".join(degrees) or "one device"]
+    return [" x ".join(degrees) or "one device", *_trades(strategy), *_exchange(strategy)]
+
+
+def _trades(strategy: Strategy) -> Iterator[str]:
+    """What stages, sequences, experts and states have of their own."""
     if strategy.virtual > 1:
-        words.append(f"{strategy.virtual} stages by turns")
+        yield f"{strategy.virtual} stages by turns"
     if strategy.sequence:
-        words.append("sequence")
+        yield "sequence"
+    if strategy.expert > 1:
+        yield f"experts over {strategy.expert}"
     if strategy.zero:
-        words.append(f"ZeRO {strategy.zero}")
+        yield f"ZeRO {strategy.zero}"
     if strategy.checkpoint:
-        words.append("checkpoints")
-    if strategy.exchange is not Exchange.ALL_REDUCE:
-        words.append(strategy.exchange.value)
+        yield "checkpoints"
+
+
+def _exchange(strategy: Strategy) -> Iterator[str]:
+    """How replicas agree, where it is not by a sum in each step."""
+    if strategy.exchange is Exchange.PARAMETER_SERVER:
+        yield f"parameter servers on {strategy.servers} hosts"
+    if strategy.exchange is Exchange.LOCAL:
+        yield f"local SGD, {strategy.period} steps"
+    if strategy.across:
+        yield "exchange across steps"
+    for choice in Agreement:
+        if count := sum(each is choice for _, each in strategy.layers):
+            yield f"{count} layer{'s' if count > 1 else ''} {choice.value}"
     if strategy.codec != "none":
-        words.append(f"codec {strategy.codec}")
-    return words
+        yield f"codec {strategy.codec}"
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -263,8 +280,11 @@ def _plan(plan: Plan) -> dict[str, Any]:
         "inside": _link(cluster.inside),
         "dollars_per_hour": machine.dollars_per_hour,
         "offer": None if machine.offer is None else machine.offer.model_dump(),
-        "strategy": {**asdict(strategy), "exchange": strategy.exchange.value},
+        "strategy": _strategy(strategy),
         "words": ", ".join(strategy_words(strategy)),
+        "others": [
+            {"strategy": _strategy(other.strategy), "why": other.why} for other in plan.others
+        ],
         "seconds_per_step": asdict(plan.seconds_per_step),
         "seconds_per_epoch": _interval(plan.seconds_per_epoch),
         "seconds": _interval(plan.seconds),
@@ -280,6 +300,11 @@ def _plan(plan: Plan) -> dict[str, Any]:
         "efficiency": plan.efficiency,
         "limit": plan.limit,
     }  # fmt: skip
+
+
+def _strategy(strategy: Strategy) -> dict[str, Any]:
+    layers = {name: choice.value for name, choice in strategy.layers}
+    return {**asdict(strategy), "exchange": strategy.exchange.value, "layers": layers}
 
 
 def _interval(interval: Interval | None) -> Mapping[str, float] | None:

@@ -3,9 +3,11 @@
 Products with weights are cut in pairs: the first by its outputs, the second by what it sums over,
 and all that lies between works on a share of heads or channels; ranks then add what the second
 gives, once per pair in the forward pass and once in the backward pass. What ends in no second
-product, as a norm or a sum with what all ranks have, is not cut.
+product, as a norm or a sum with what all ranks have, is not cut; or by tokens, where ranks scatter
+what they add and gather it again before the next pair, which sends as many bytes.
 
-Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053.
+Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053; Korthikanti et al. 2022, "Reducing
+activation recomputation in large transformer models", arXiv 2205.05198, for cutting by tokens.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Division:
         workload: with divided operators, values and parameters.
         joints: sums in the order in which they happen.
         divided: parameters that are shared out, by name.
-        even: something is shared out, and each share is as large.
+        even: something is shared out, and each share has as many heads.
     """
 
     workload: Workload
@@ -46,20 +48,23 @@ class Division:
     even: bool
 
 
-def divide(workload: Workload, ranks: int) -> Division:
+def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Division:
     """Returns what each of some tensor ranks runs of a workload.
 
     Args:
         workload: of the whole model.
         ranks: of the tensor dimension; 1 leaves it as it is.
+        sequence: what is not cut with the products is cut by tokens.
     """
     if ranks == 1:
         return Division(workload, (), frozenset(), even=True)
     weights = divisible(workload)
-    cut = _Cut(workload, weights, ranks)
+    cut = _Cut(workload, weights, ranks, sequence=sequence)
     operators = tuple(cut.operator(index) for index in range(len(workload.operators)))
     values = tuple(
-        replace(value, num_bytes=value.num_bytes // ranks) if index in cut.shares else value
+        replace(value, num_bytes=value.num_bytes // ranks)
+        if index in cut.shares or index in cut.tokens
+        else value
         for index, value in enumerate(workload.values)
     )
     parameters = tuple(
@@ -74,10 +79,20 @@ def divide(workload: Workload, ranks: int) -> Division:
 
 
 class _Cut:
-    """Follows which values are shares, and which are parts of a sum that is still to be made."""
+    """Follows which values are shares, which of them by tokens, and which are parts of a sum that
+    is still to be made."""
 
-    def __init__(self, workload: Workload, weights: frozenset[int], ranks: int) -> None:
+    def __init__(
+        self, workload: Workload, weights: frozenset[int], ranks: int, *, sequence: bool
+    ) -> None:
         self.shares = set(weights)
+        self.tokens: set[int] = set()
+        self._tables = {
+            operator.reads[0]
+            for operator in workload.operators
+            if operator.name == "embedding" and operator.reads[0] in weights
+        }
+        self._sequence = sequence
         self.joints: list[Joint] = []
         self.even = True
         self._workload = workload
@@ -94,8 +109,10 @@ class _Cut:
                 del self._parts[value]
             return operator
         self._join(operator)
+        if operator.name == "embedding_dense_backward":
+            return self._of_table(operator)
         if self.shares.isdisjoint(operator.reads):
-            return operator
+            return self._by_tokens(operator)
         products = tuple(self._product(operator, each) for each in operator.products)
         if self._sums(operator):
             self._parts.update(dict.fromkeys(operator.writes, index))
@@ -111,6 +128,28 @@ class _Cut:
             if after is not None:
                 size = float(self._workload.values[value].num_bytes)
                 self.joints.append(Joint(after, size))
+                if self._sequence:
+                    self.tokens.add(value)
+
+    def _of_table(self, operator: Operator) -> Operator:
+        """The gradient of a table, a share of which is that of a share."""
+        values = self._workload.values
+        tables = {values[v].num_bytes for v in self._tables}
+        if not any(values[value].num_bytes in tables for value in operator.writes):
+            return operator
+        self.shares.update(operator.writes)
+        return replace(operator, bytes_moved=operator.bytes_moved * self._fraction(operator))
+
+    def _by_tokens(self, operator: Operator) -> Operator:
+        """An operator that is not cut with the products: by tokens, if what it reads is."""
+        if operator.kind not in (Kind.NORM, Kind.MEMORY) or self.tokens.isdisjoint(operator.reads):
+            return operator
+        largest = max(self._workload.values[v].num_bytes for v in operator.reads)
+        for value in operator.writes:
+            # Sums over tokens, as gradients of a norm's weight, are whole on each rank.
+            if 4 * self._workload.values[value].num_bytes >= largest:
+                self.tokens.add(value)
+        return replace(operator, bytes_moved=operator.bytes_moved / self._ranks)
 
     def _sums(self, operator: Operator) -> bool:
         """Says whether an operator sums over what ranks share, or looks up rows that they share."""
@@ -129,7 +168,8 @@ class _Cut:
         else:
             side = "m" if left else "n"
         size: int = getattr(product, side)
-        self.even = self.even and size % self._ranks == 0
+        # Other sizes are padded, as vocabularies are.
+        self.even = self.even and (side != "batch" or size % self._ranks == 0)
         return replace(product, **{side: max(1, size // self._ranks)})
 
     def _fraction(self, operator: Operator) -> float:
@@ -159,7 +199,7 @@ def divisible(workload: Workload) -> frozenset[int]:
             taken.update(ends)
             for index in (*group, *ends):
                 chosen.update(graph.weights_of(index, bias=index in group))
-    return frozenset(chosen)
+    return frozenset(chosen | graph.tables(chosen))
 
 
 class _Forward:
@@ -197,6 +237,14 @@ class _Forward:
         own = {v for v in (reads if bias else reads[-2:]) if v in self._weights}
         roots = {self._weights[v] for v in own}
         return own | roots
+
+    def tables(self, chosen: set[int]) -> set[int]:
+        """Tables of embeddings as large as a weight that is shared out: both are by vocabulary."""
+        values = self._workload.values
+        sizes = {values[value].num_bytes for value in chosen}
+        read = {op.reads[0] for op in self._operators if op.name == "embedding"}
+        found = {v for v in read if v in self._weights and values[v].num_bytes in sizes}
+        return found | {self._weights[value] for value in found}
 
     def _weighted(self, index: int) -> bool:
         operator = self._operators[index]

@@ -15,41 +15,127 @@ Hall 2018, doi 10.1007/s12532-017-0130-5) through SciPy for the integer program.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from slipstream.errors import UsageError
-
-
-class Choice(enum.Enum):
-    """What replicas do with the gradient of a layer."""
-
-    SUM = "all-reduce"
-    FACTORS = "late multiply"
-    SHARD = "shared out"
+from slipstream.forecast.experts import with_copies
+from slipstream.forecast.strategy import Agreement, Strategy
+from slipstream.forecast.workload import Kind, Operator, Phase, Product, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A layer with a weight.
+    """A layer with a weight that all rows of a batch are multiplied with, or whose rows are read.
 
     Args:
-        name: of the module.
-        rows: that a replica multiplies: samples, pixels or tokens.
-        inputs: of the product.
-        outputs: of the product.
-        flops_per_second: that its products reach.
+        name: of the parameter.
+        forward: index of its operator in the forward pass.
+        backward: index of the operator that makes its gradient.
+        rows: that a replica multiplies: samples or tokens.
+        inputs: of the product; 0: a table, whose rows are looked up.
+        outputs: of the product, or numbers of the rows of a table that are looked up.
+        elements: of the weight.
+        is_last: its result is the loss's, so ranks that share it out keep their share of it.
     """
 
     name: str
+    forward: int
+    backward: int
     rows: int
     inputs: int
     outputs: int
-    flops_per_second: float
+    elements: int
+    is_last: bool = False
+
+    @property
+    def flops(self) -> float:
+        """FLOPs that make the gradient of the weight on one replica."""
+        return 2.0 * self.rows * self.inputs * self.outputs
+
+    def between(self, other: Layer, share: float) -> Layer:
+        """Returns the layer of another micro-batch.
+
+        Args:
+            other: the same with more samples.
+            share: of the way to those, 0 to 1 and beyond.
+        """
+        rows = max(1, round(self.rows + (other.rows - self.rows) * share))
+        outputs = max(1, round(self.outputs + (other.outputs - self.outputs) * share))
+        return replace(self, rows=rows, outputs=outputs)
+
+    def traffic(self, choice: Agreement, ranks: int) -> tuple[float, float]:
+        """Returns numbers that are all in all on a rank after a gather (or before a scatter), and
+        those that a rank has for all others, of a forward or backward pass.
+
+        Args:
+            choice: what is done with the layer.
+            ranks: replicas.
+        """
+        if choice is Agreement.FACTORS:
+            return float(ranks * self.rows * (self.inputs + self.outputs)), 0.0
+        back = 0.0 if self.is_last else float(self.rows * self.outputs)
+        return float(ranks * self.rows * self.inputs), back
+
+
+def layers(workload: Workload) -> tuple[Layer, ...]:
+    """Returns the layers of a workload that replicas may agree on in another way than by a sum.
+
+    Args:
+        workload: of a micro-batch of the whole model.
+    """
+    weights = with_copies(workload.operators, {each.value for each in workload.parameters})
+    by_value = {each.value: each for each in workload.parameters if each.ready >= 0}
+    found: dict[str, Layer] = {}
+    last = ""
+    for index, operator in enumerate(workload.operators):
+        if operator.phase is Phase.BACKWARD:
+            break
+        # A bias, if any, comes before the two that are multiplied; a table comes first.
+        reads = operator.reads[:1] if operator.kind is Kind.GATHER else operator.reads[-2:]
+        parameter = next((by_value[weights[v]] for v in reads if weights.get(v) in by_value), None)
+        if operator.kind in (Kind.PRODUCT, Kind.CONVOLUTION):
+            last = ""
+        if parameter is None or parameter.name in found:
+            continue
+        if operator.kind is Kind.GATHER:
+            size = sum(workload.values[v].num_bytes for v in operator.writes) // 4
+            found[parameter.name] = Layer(
+                name=parameter.name, forward=index, backward=parameter.ready, rows=1, inputs=0,
+                outputs=size, elements=parameter.elements,
+            )  # fmt: skip
+        elif operator.kind is Kind.PRODUCT and operator.products[0].batch == 1:
+            product = _oriented(operator.products[0], parameter.elements)
+            if product is not None:
+                last = parameter.name
+                found[last] = Layer(
+                    name=last, forward=index, backward=_maker(workload, parameter.ready),
+                    rows=product[0], inputs=product[1], outputs=product[2],
+                    elements=parameter.elements,
+                )  # fmt: skip
+    if last:
+        found[last] = replace(found[last], is_last=True)
+    return tuple(found.values())
+
+
+def _oriented(product: Product, elements: int) -> tuple[int, int, int] | None:
+    """Rows, inputs and outputs of a product with a weight of so many elements."""
+    if product.k * product.n == elements:
+        return product.m, product.k, product.n
+    return (product.n, product.k, product.m) if product.k * product.m == elements else None
+
+
+def _maker(workload: Workload, ready: int) -> int:
+    """The last product of the module whose gradient is whole after an operator."""
+    operators: Sequence[Operator] = workload.operators
+    module = operators[ready].module
+    for index in range(ready, -1, -1):
+        if operators[index].kind is Kind.PRODUCT and operators[index].module == module:
+            return index
+    return ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +143,26 @@ class Option:
     """A choice for a layer.
 
     Args:
-        choice: which.
+        choice: which; None: gradients are summed as all others.
         seconds: that it adds to a step: communication and what is computed several times.
         num_bytes: of parameters, gradients and states that a rank keeps for the layer.
     """
 
-    choice: Choice
+    choice: Agreement | None
     seconds: float
     num_bytes: float
 
 
 def options(
-    layer: Layer, ranks: int, rate: float, latency: float, *, element: int = 4, kept: int = 16
+    layer: Layer,
+    ranks: int,
+    rate: float,
+    latency: float,
+    *,
+    flops_per_second: float,
+    hidden: float = 0.0,
+    element: int = 4,
+    kept: int = 16,
 ) -> list[Option]:
     """Returns what can be done with a layer.
 
@@ -77,24 +171,27 @@ def options(
         ranks: replicas.
         rate: bytes per second that each sends, and as many that it receives.
         latency: seconds of a step of a collective.
+        flops_per_second: that its products reach.
+        hidden: share of the sum of gradients that runs beside the backward pass, 0 to 1.
         element: bytes of a number on the wire.
         kept: bytes that a rank keeps per parameter: itself, its gradient, states.
     """
-    weights = layer.inputs * layer.outputs
+    weights = layer.elements
     share = (ranks - 1) / ranks
-    summed = 2 * share * weights * element / rate + 2 * (ranks - 1) * latency
-    factors = layer.rows * (layer.inputs + layer.outputs) * element * (ranks - 1) / rate
-    factors += (ranks - 1) * latency
-    again = 2.0 * layer.rows * (ranks - 1) * weights / layer.flops_per_second
+
+    def seconds(numbers: float, back: float) -> float:
+        return share * (numbers + back) * element / rate + (ranks - 1) * latency
+
+    summed = 2 * seconds(weights, 0.0) * (1 - hidden)
+    factors = seconds(*layer.traffic(Agreement.FACTORS, ranks)) * (1 - hidden)
+    factors += (ranks - 1) * layer.flops / flops_per_second
     # Each rank multiplies the rows of all with its outputs: inputs are gathered, outputs sent back
     # to the rank that has the row; their gradients go the other way.
-    gathered = layer.rows * (ranks - 1) * layer.inputs * element / rate
-    sent = layer.rows * share * layer.outputs * element / rate
-    sharded = 2 * (gathered + sent) + 4 * (ranks - 1) * latency
+    sharded = 2 * seconds(*layer.traffic(Agreement.SHARD, ranks))
     return [
-        Option(Choice.SUM, summed, weights * kept),
-        Option(Choice.FACTORS, factors + again, weights * kept),
-        Option(Choice.SHARD, sharded, weights * kept / ranks),
+        Option(None, summed, weights * kept),
+        Option(Agreement.FACTORS, factors, weights * kept),
+        Option(Agreement.SHARD, sharded, weights * kept / ranks),
     ]
 
 
@@ -134,3 +231,36 @@ def choose(layers: Sequence[Sequence[Option]], memory_bytes: float) -> list[Opti
         )
     taken = np.round(found.x).astype(bool)
     return [option for option, chosen in zip(flat, taken, strict=True) if chosen]
+
+
+def shared_out(workload: Workload, strategy: Strategy) -> Workload:
+    """Returns what a replica keeps of a workload whose layers have a strategy of their own.
+
+    Args:
+        workload: of a rank.
+        strategy: with its layers.
+    """
+    names = {name for name, choice in strategy.layers if choice is Agreement.SHARD}
+    if not names:
+        return workload
+    own = [each for each in workload.parameters if each.name in names]
+    shares = set(with_copies(workload.operators, {each.value for each in own}))
+    for each in own:
+        made = workload.operators[each.ready].writes if each.ready >= 0 else ()
+        size = each.num_bytes
+        shares.update(v for v in made if workload.values[v].num_bytes == size)
+    values = [
+        replace(value, num_bytes=value.num_bytes // strategy.data) if index in shares else value
+        for index, value in enumerate(workload.values)
+    ]
+    parameters = [
+        replace(
+            each,
+            elements=each.elements // strategy.data,
+            num_bytes=each.num_bytes // strategy.data,
+        )
+        if each.name in names
+        else each
+        for each in workload.parameters
+    ]
+    return replace(workload, values=tuple(values), parameters=tuple(parameters))

@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from slipstream.errors import ConfigError
 from slipstream.forecast.plan import Interval
+from slipstream.forecast.workload import Kind, Workload
 
 COVERAGE = 0.8
 
@@ -46,6 +47,20 @@ class Intervals:
         low = self.low.get(group, self.low[""])
         high = self.high.get(group, self.high[""])
         return Interval(value, value * low, value * high)
+
+
+def group_of(workload: Workload) -> str:
+    """Returns the kind of model that a workload is of: "language", "encoder", "image" or "tables".
+
+    Args:
+        workload: of any micro-batch.
+    """
+    fills = [op.products[0].fill for op in workload.operators if op.kind is Kind.ATTENTION]
+    if fills:
+        return "language" if min(fills) < 1 else "encoder"
+    if any(op.kind is Kind.CONVOLUTION for op in workload.operators):
+        return "image"
+    return "tables" if any(op.kind is Kind.GATHER for op in workload.operators) else ""
 
 
 def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float]:

@@ -41,13 +41,13 @@ class Wire:
         inside: share of the rate between devices of a host, 0 to 1.
         between: share of the rate between hosts.
         launch_us: of a collective, whatever its size.
-        half_bytes: of a rank's message at which half of the rate is reached.
+        ramp_us: of a ring until all its links are full, beside their latency.
     """
 
     inside: float = 0.72
     between: float = 0.85
     launch_us: float = 20.0
-    half_bytes: float = 200e3
+    ramp_us: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,10 @@ def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> 
     slowest, latency, left = 0.0, wire.launch_us * 1e-6, num_bytes
     for dimension in group:
         piece = left / dimension.size
-        slow = (piece + wire.half_bytes / dimension.size) / dimension.rate * (dimension.size - 1)
+        slow = piece / dimension.rate * (dimension.size - 1)
         slowest = max(slowest, slow)
         latency += dimension.latency * (dimension.size - 1)
+        latency += wire.ramp_us * 1e-6 * (dimension.size - 1) / dimension.size
         left = piece
     return slowest + latency
 

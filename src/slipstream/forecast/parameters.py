@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import tomli
 from pydantic import TypeAdapter, ValidationError
 
 from slipstream.errors import ConfigError
 from slipstream.forecast.compute import Rates, Runtime
+from slipstream.forecast.hardware.tables import files_of
 from slipstream.forecast.network import Wire
 
 USUAL = "usual"
@@ -40,22 +42,55 @@ class Parameters:
         return self.runtimes.get(name) or replace(self.runtimes[USUAL], name=name)
 
 
-def load(path: Path | None = None) -> Parameters:
+def load(path: Path | None = None, *, over: Path | None = None) -> Parameters:
     """Reads fitted parameters.
 
     Args:
         path: of a .toml file; None: those that come with Slipstream.
+        over: a user's .toml file or folder of them, whose tables `rates`, `wire` and `runtimes`
+            may have some of the numbers, which take the place of the fitted ones.
 
     Raises:
-        ConfigError: it cannot be read, or a value is not allowed.
+        ConfigError: a file cannot be read, or a name or value is not allowed.
     """
     own = Path(str(resources.files("slipstream.forecast") / "data" / "parameters.toml"))
     path = path or own
+    found = _parameters(_read(path), path)
+    for each in files_of(over) if over is not None else ():
+        found = _with(found, _read(each), each)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        content = tomli.loads(path.read_text(encoding="utf-8"))
-        return TypeAdapter(Parameters).validate_python(content)
-    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError, ValidationError) as error:
+        return tomli.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as fitted parameters: {error}") from error
+
+
+def _parameters(content: Mapping[str, Any], path: Path) -> Parameters:
+    try:
+        return TypeAdapter(Parameters).validate_python(content)
+    except ValidationError as error:
+        raise ConfigError(f"{path} cannot be read as fitted parameters: {error}") from error
+
+
+def _with(parameters: Parameters, content: Mapping[str, Any], path: Path) -> Parameters:
+    """Parameters with the numbers of a user's file in their places."""
+    known: dict[str, Any] = TypeAdapter(Parameters).dump_python(parameters)
+    for table in ("rates", "wire"):
+        known[table] = _over(known[table], content.get(table, {}), f"{path}: {table}")
+    for name, given in content.get("runtimes", {}).items():
+        before = asdict(parameters.runtime(name))
+        known["runtimes"][name] = _over(before, given, f"{path}: runtimes.{name}")
+    return _parameters(known, path)
+
+
+def _over(known: Mapping[str, Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    strange = sorted(given.keys() - known.keys())
+    if strange:
+        raise ConfigError(f"{where} has {strange[0]!r}; allowed are {', '.join(known)}")
+    return {**known, **given}
 
 
 def save(parameters: Parameters, path: Path, note: str) -> None:

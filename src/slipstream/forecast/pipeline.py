@@ -65,6 +65,50 @@ def schedule(
     return [(starts[rank], queues.free(f"device {rank}")) for rank in range(ranks)]
 
 
+def steady_schedule(
+    stages: Sequence[Stage], micro_batches: int, queues: Queues, ranks: int = 0
+) -> list[tuple[float, float]]:
+    """Returns what `schedule` does, without each of many micro-batches: once a pipeline is full,
+    as many as it has ranks take as long as those before.
+
+    Args:
+        stages: in the order of the model; several per rank take turns.
+        micro_batches: at least 1; those that are left out are not put on the queues.
+        queues: on which the others are put.
+        ranks: of the pipeline; 0: as many as stages.
+    """
+    ranks = ranks or len(stages)
+    most = 2 * ranks + micro_batches % ranks
+    if micro_batches <= most + ranks:
+        return schedule(stages, micro_batches, queues, ranks)
+    longer = schedule(stages, most, queues, ranks)
+    times = micro_batches - most
+    if ranks == len(stages):
+        more = times * period(stages)
+        return [(start + more, end + more) for start, end in longer]
+    shorter = schedule(stages, most - ranks, Queues(), ranks)
+    return [
+        (start + times / ranks * (start - before[0]), end + times / ranks * (end - before[1]))
+        for (start, end), before in zip(longer, shorter, strict=True)
+    ]
+
+
+def period(stages: Sequence[Stage]) -> float:
+    """Returns the seconds that each micro-batch takes in a pipeline that is full.
+
+    Stage i of n runs no micro-batch before the backward pass of the one n - i before has come back.
+
+    Args:
+        stages: one for each rank.
+    """
+    most, back = 0.0, 0.0
+    for place, stage in enumerate(reversed(stages), 1):
+        own = stage.forward + stage.backward
+        back += own + (2 * stage.send if place > 1 else 0.0)
+        most = max(most, own, back / place)
+    return most
+
+
 def _after(
     stages: Sequence[Stage],
     ends: dict[tuple[bool, int, int], float],

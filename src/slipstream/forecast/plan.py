@@ -25,6 +25,38 @@ class Interval:
     high: float
 
 
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A strategy that was not taken.
+
+    Args:
+        strategy: on the same hosts.
+        why: it lost, with the numbers.
+    """
+
+    strategy: Strategy
+    why: str
+
+
+def limit_of(step: Step) -> str:
+    """Returns what most of a step goes to: "compute", "memory bandwidth", "network", "pipeline
+    bubble" or "host".
+
+    Args:
+        step: simulated.
+    """
+    parts = {
+        "compute": step.compute,
+        "network": step.tensor + step.exchange,
+        "pipeline bubble": step.bubble,
+        "host": step.host,
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    if largest == "compute" and step.moved > step.compute / 2:
+        return "memory bandwidth"
+    return largest
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One way to train.
@@ -40,6 +72,7 @@ class Plan:
         seconds: to the target; None: it is not known.
         dollars: to the target; None: time or price is not known.
         efficiency: throughput per device, as a share of one device's own.
+        others: the best strategy of each other kind on the same hosts, with why it lost.
         limit: what most of the step goes to: "compute", "memory bandwidth", "network",
             "pipeline bubble" or "host".
     """
@@ -55,6 +88,7 @@ class Plan:
     dollars: Interval | None
     efficiency: float
     limit: str
+    others: tuple[Other, ...] = ()
 
     @property
     def devices(self) -> int:

@@ -27,21 +27,42 @@ class Resizable:
                 f" {len(names[1])} others for {large.samples}: its forecast needs the same ones"
             )
         self._small, self._large = small, large
-        self._known: dict[int, Workload] = {small.samples: small, large.samples: large}
+        self._known: dict[tuple[int, int], Workload] = {
+            (small.samples, 1): small,
+            (large.samples, 1): large,
+        }
 
-    def at(self, samples: int) -> Workload:
+    @property
+    def traced(self) -> tuple[Workload, Workload]:
+        """The two workloads that all others come from."""
+        return self._small, self._large
+
+    def share(self, samples: int, context: int = 1) -> float:
+        """Returns how far a micro-batch is from the small one to the large one, as a share.
+
+        Args:
+            samples: at least 1.
+            context: ranks that share each sequence.
+        """
+        small, large = self._small.samples, self._large.samples
+        return (samples / context - small) / (large - small)
+
+    def at(self, samples: int, context: int = 1) -> Workload:
         """Returns the workload of a micro-batch.
 
         Args:
             samples: at least 1.
+            context: ranks that share each sequence; of a share, the operators of all tokens take
+                as long, and attention has that many rows of as many columns as before.
         """
-        if samples not in self._known:
-            self._known[samples] = self._resized(samples)
-        return self._known[samples]
+        key = samples, context
+        if key not in self._known:
+            self._known[key] = self._resized(samples, context)
+        return self._known[key]
 
-    def _resized(self, samples: int) -> Workload:
+    def _resized(self, samples: int, context: int) -> Workload:
         small, large = self._small, self._large
-        share = (samples - small.samples) / (large.samples - small.samples)
+        share = self.share(samples, context)
         operators = zip(small.operators, large.operators, strict=True)
         values = zip(small.values, large.values, strict=False)
         return replace(

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,15 +14,23 @@ import numpy.typing as npt
 
 from slipstream.forecast.attention import unfused
 from slipstream.forecast.blocks import blocks
-from slipstream.forecast.compute import Seconds, Work, elapsed
+from slipstream.forecast.compute import Seconds, Work, blend, elapsed
 from slipstream.forecast.division import Division, divide
+from slipstream.forecast.experts import share
+from slipstream.forecast.gradients import Gradients, Rank, gathered, is_apart, replicas, wire_bytes
 from slipstream.forecast.job import Job
-from slipstream.forecast.network import all_reduce, dimensions, reduce_scatter, send
-from slipstream.forecast.pipeline import Stage, schedule
+from slipstream.forecast.network import reduce_scatter, send
+from slipstream.forecast.passing import Passing
+from slipstream.forecast.pipeline import Stage, schedule, steady_schedule
 from slipstream.forecast.queues import Queues, Span
 from slipstream.forecast.sharded import Block, run
-from slipstream.forecast.strategy import WIRE_SHARE
+from slipstream.forecast.stages import cuts
 from slipstream.forecast.workload import Phase, Workload
+
+# FLOPs for which a device moves about a byte, where blocks are weighed against each other.
+_FLOPS_PER_BYTE = 100.0
+# Passes of micro-batches on ranks up to which each is simulated, if that is wanted.
+_MOST_PASSES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +41,7 @@ class Step:
         seconds: of the whole step.
         compute: in which the device computes.
         moved: of these, in operators that memory limits.
-        tensor: of sums over tensor ranks.
+        tensor: of what tensor, context and expert ranks exchange inside of the passes.
         bubble: in which it waits for other stages.
         exchange: of gradients that nothing hides.
         optimizer: of the update.
@@ -52,29 +60,20 @@ class Step:
     spans: tuple[Span, ...]
 
 
-class _Spent:
-    """Seconds of each operator on its queues."""
-
-    def __init__(self, device: Seconds, tensor: Seconds, issue: Seconds) -> None:
-        self._device = device + tensor
-        self._issue = issue
-
-    def ends(self, mine: npt.NDArray[np.int64]) -> Seconds:
-        """Returns when each of some operators ends, as they run alone."""
-        return elapsed(self._device[mine], self._issue[mine])
-
-
 class Simulation:
     """A job's step, with what does not depend on fitted numbers prepared.
 
     Args:
         workload: one micro-batch of the whole model on one device.
         tensor: ranks that share products.
+        sequence: they share out what is between them too.
+        expert: ranks that share experts out.
         pipeline: stages, times those that each rank has in turns.
+        virtual: stages that each rank has in turns.
+        even: stages have equally many blocks, as frameworks cut them; else about as much work.
         flash: attention is one kernel.
         dropout: of scores.
         softmax_of: see `unfused`.
-        apart: parameters that replicas share out though all else is replicated.
     """
 
     def __init__(
@@ -82,78 +81,135 @@ class Simulation:
         workload: Workload,
         *,
         tensor: int = 1,
+        sequence: bool = False,
+        expert: int = 1,
         pipeline: int = 1,
+        virtual: int = 1,
+        even: bool = True,
         flash: bool = True,
         dropout: bool = False,
         softmax_of: int = 1,
-        apart: frozenset[str] = frozenset(),
     ) -> None:
-        self._apart = apart
         whole = workload
         if not flash:
             whole = unfused(workload, dropout=dropout, softmax_of=softmax_of * tensor)
-        self.division: Division = divide(whole, tensor)
-        self.workload = self.division.workload
+        self.division: Division = divide(whole, tensor, sequence=sequence)
+        experts = share(self.division.workload, expert)
+        self.workload = experts.workload
+        self.experts = experts.names
         self.work = Work(self.workload.operators)
         self.blocks, places = blocks(self.workload.operators)
         self.block_of = np.array(places)
-        self.stages = min(pipeline, self.blocks)
-        self.stage_of = self.block_of * self.stages // self.blocks
-        self.crossing = self._crossing()
-        self._known_buckets: dict[tuple[int, int], list[tuple[float, int]]] = {}
-        self.joined = np.zeros(len(self.workload.operators))
-        for joint in self.division.joints:
-            self.joined[joint.after] += joint.num_bytes
+        self.passing = Passing(self.workload, self.division.joints, experts.moves)
+        self.numbers = sum(each.elements for each in self.workload.parameters)
+        self.activations = self._activations()
+        self._place(pipeline, virtual, even=even)
 
-    def _crossing(self) -> list[float]:
-        """Bytes that each stage gives the next: the largest value that the next reads."""
-        found = [0.0] * self.stages
-        born = {v: i for i, op in enumerate(self.workload.operators) for v in op.writes}
-        for index, operator in enumerate(self.workload.operators):
-            stage = int(self.stage_of[index])
-            if operator.phase is Phase.BACKWARD or stage == 0:
-                continue
-            for value in operator.reads:
-                if value in born and self.stage_of[born[value]] == stage - 1:
-                    size = float(self.workload.values[value].num_bytes)
-                    found[stage - 1] = max(found[stage - 1], size)
+    def staged(self, pipeline: int, virtual: int, *, even: bool = True) -> Simulation:
+        """Returns the same with other stages.
+
+        Args:
+            pipeline: ranks that follow one another.
+            virtual: stages that each has in turns.
+            even: stages have equally many blocks.
+        """
+        found = copy.copy(self)
+        found._place(pipeline, virtual, even=even)
         return found
 
-    def run(self, job: Job) -> Step:
+    def resized(self, other: Simulation, share: float) -> Simulation:
+        """Returns the same with another micro-batch; `workload` stays what it was.
+
+        Args:
+            other: with more samples and the same degrees.
+            share: of the way to those, 0 to 1 and beyond.
+        """
+        found = copy.copy(self)
+        found.work = self.work.between(other.work, share)
+        found.passing = self.passing.between(other.passing, share)
+        found.activations = blend(self.activations, other.activations, share)
+        found.crossing = blend(self.crossing, other.crossing, share)
+        return found
+
+    def _place(self, pipeline: int, virtual: int, *, even: bool) -> None:
+        self.stages = min(pipeline * virtual, self.blocks)
+        self.ranks = min(pipeline, self.stages)
+        self.stage_of = self._stages(even=even)
+        self.rank_of = self.stage_of % self.ranks
+        self.crossing = self._crossing()
+        self.gradients = Gradients(self.workload, self.rank_of.tolist(), self.experts)
+
+    def _activations(self) -> Seconds:
+        """Bytes of what each block keeps from the forward to the backward pass."""
+        forward = int((~self.work.backward).sum())
+        found = np.zeros(self.blocks)
+        for value in self.workload.values:
+            if 0 <= value.born < forward <= value.dies:
+                found[self.block_of[value.born]] += value.num_bytes
+        return found
+
+    def _stages(self, *, even: bool) -> npt.NDArray[np.int64]:
+        """The stage of each operator."""
+        if even or self.stages == 1:
+            return self.block_of * self.stages // self.blocks
+        work = np.array([op.flops for op in self.workload.operators])
+        weights = np.zeros(self.blocks)
+        np.add.at(weights, self.block_of, np.maximum(work, self.work.bytes * _FLOPS_PER_BYTE))
+        return np.array(cuts(weights.tolist(), self.stages))[self.block_of]
+
+    def _crossing(self) -> Seconds:
+        """Bytes that each stage gives the next: the largest value that the next reads."""
+        found = np.zeros(self.stages)
+        if self.stages == 1:
+            return found
+        places = self.stage_of.tolist()
+        born: dict[int, int] = {}
+        for operator, stage in zip(self.workload.operators, places, strict=True):
+            if operator.phase is Phase.BACKWARD:
+                break
+            for value in operator.reads:
+                if born.get(value, stage) == stage - 1:
+                    size = float(self.workload.values[value].num_bytes)
+                    found[stage - 1] = max(found[stage - 1], size)
+            for value in operator.writes:
+                born[value] = stage
+        return found
+
+    def run(self, job: Job, *, whole: bool = False) -> Step:
         """Returns what a step of a job takes.
 
         Args:
-            job: with the workload, tensor and pipeline of this simulation.
+            job: with the workload and the degrees of this simulation.
+            whole: every micro-batch is simulated, if they are some thousands at most; else some.
         """
-        strategy, cluster, wire = job.strategy, job.cluster, job.wire
+        strategy, cluster = job.strategy, job.cluster
         device, limited = self.work.seconds(cluster.device, job.rates, job.runtime, job.precision)
-        moved = float(device[limited].sum()) / self.stages * strategy.micro_batches
+        moved = float(device[limited].sum()) / self.ranks * strategy.micro_batches
+        device = self.passing.repeated(job, device) * job.runtime.slowest(strategy.ranks)
         if strategy.checkpoint:
             # The forward pass of a block runs once more before its backward pass.
             device, again = device.copy(), self._again(device)
             np.add.at(device, again[0], again[1])
-        group = dimensions(cluster, wire, strategy.tensor)
-        sums = {size: all_reduce(size, group, wire) for size in set(self.joined.tolist()) if size}
-        tensor = np.array([sums.get(size, 0.0) for size in self.joined.tolist()])
+        passed = self.passing.seconds(job, device)
         queues = Queues()
-        spent = _Spent(device, tensor, self._issue(job))
         if strategy.zero == 3:
-            end, exchange, passes = self._sharded(job, spent, queues)
+            end, exchange, passes = self._sharded(job, device + passed, queues)
         else:
-            end, exchange, passes = self._replicated(job, spent, queues)
+            end, exchange, passes = self._replicated(job, device + passed, queues, whole=whole)
         update = self._update(job)
         script = job.runtime.step_ms * 1e-3
-        computed = float(device.sum()) / self.stages * strategy.micro_batches
-        summed = float(tensor.sum()) / self.stages * strategy.micro_batches
+        computed = float(device.sum()) / self.ranks * strategy.micro_batches
+        sent = float(passed.sum()) / self.ranks * strategy.micro_batches
+        after = gathered(job, self._own_numbers(job))
         return Step(
-            seconds=max(end, exchange) + update + script,
+            seconds=max(end, exchange) + update + after + script,
             compute=computed,
             moved=moved,
-            tensor=summed,
+            tensor=sent,
             bubble=max(0.0, end - passes),
-            exchange=max(0.0, exchange - end),
+            exchange=max(0.0, exchange - end) + after,
             optimizer=update,
-            host=max(0.0, passes - computed - summed) + script,
+            host=max(0.0, passes - computed - sent) + script,
             spans=tuple(queues.spans),
         )
 
@@ -165,126 +221,91 @@ class Simulation:
         np.add.at(forward, self.block_of[~self.work.backward], device[~self.work.backward])
         return backward[first], forward[np.unique(self.block_of[backward])]
 
-    def _replicated(self, job: Job, spent: _Spent, queues: Queues) -> tuple[float, float, float]:
+    def _replicated(
+        self, job: Job, device: Seconds, queues: Queues, *, whole: bool
+    ) -> tuple[float, float, float]:
         """Runs the pipeline and then exchanges whole gradients; returns the ends of both, and the
         seconds of a rank's passes."""
+        issue = self._issue(job)
         stages: list[Stage] = []
-        readies: list[Seconds] = []
+        forward = np.zeros(len(device))
+        after = np.zeros(len(device))
         for number in range(self.stages):
             mine = np.flatnonzero(self.stage_of == number)
-            ends = spent.ends(mine)
-            forward = float(ends[~self.work.backward[mine]][-1])
-            stages.append(Stage(forward, float(ends[-1]) - forward, self._send(number, job)))
-            readies.append(ends - forward)
-        lasts = schedule(stages, job.strategy.micro_batches, queues, job.strategy.pipeline)
+            ends = elapsed(device[mine], issue[mine])
+            middle = float(ends[~self.work.backward[mine]][-1])
+            stages.append(Stage(middle, float(ends[-1]) - middle, self._send(number, job)))
+            forward[mine], after[mine] = ends, ends - middle
+        count = job.strategy.micro_batches
+        every = whole and count * self.ranks <= _MOST_PASSES
+        lasts = (schedule if every else steady_schedule)(stages, count, queues, self.ranks)
         end = max(end for _, end in lasts)
-        passes = sum(stage.forward + stage.backward for stage in stages) / self.stages
-        exchange = self._exchange(job, lasts, readies, queues)
-        return end, exchange, passes * job.strategy.micro_batches
+        passes = sum(stage.forward + stage.backward for stage in stages) / self.ranks
+        found = [Rank(begin, last, after, forward) for begin, last in lasts]
+        exchange = self.gradients.exchange(job, found, queues)
+        return end, exchange, passes * count
 
-    def _sharded(self, job: Job, spent: _Spent, queues: Queues) -> tuple[float, float, float]:
+    def _sharded(self, job: Job, device: Seconds, queues: Queues) -> tuple[float, float, float]:
         """Runs blocks whose parameters are gathered; returns as `_replicated` does."""
         strategy = job.strategy
-        group = dimensions(job.cluster, job.wire, strategy.data, strategy.tensor)
         numbers = self._numbers()
-        ends = spent.ends(np.arange(len(self.block_of)))
-        durations = np.diff(ends, prepend=0.0)
+        durations = np.diff(elapsed(device, self._issue(job)), prepend=0.0)
         parts: list[Block] = []
         for number in range(self.blocks):
             mine = self.block_of == number
-            gather = reduce_scatter(numbers[number] * job.gradient_bytes, group, job.wire)
-            scatter = reduce_scatter(numbers[number] * _wire_bytes(job), group, job.wire)
+            gather = scatter = 0.0
+            for count, shared in zip(numbers[number], (False, True), strict=True):
+                if count:
+                    group = replicas(job, shared=shared)
+                    gather += reduce_scatter(count * job.gradient_bytes, group, job.wire)
+                    scatter += reduce_scatter(count * wire_bytes(job), group, job.wire)
             forward = float(durations[mine & ~self.work.backward].sum())
             backward = float(durations[mine & self.work.backward].sum())
             parts.append(Block(forward, backward, gather, scatter))
-        overlap = job.runtime.overlap
-        end = run(parts, strategy.micro_batches, overlap, queues)
+        end = run(parts, strategy.micro_batches, job.runtime.overlap, queues)
         passes = float(durations.sum()) * strategy.micro_batches
         return passes, end, passes
 
-    def _numbers(self) -> list[float]:
-        """Numbers of the parameters of each block."""
-        found = [0.0] * self.blocks
+    def _numbers(self) -> list[list[float]]:
+        """Numbers of the parameters of each block: those of all replicas, and of experts."""
+        found = [[0.0, 0.0] for _ in range(self.blocks)]
         for parameter in self.workload.parameters:
             at = int(self.block_of[parameter.ready]) if parameter.ready >= 0 else 0
-            found[at] += parameter.elements
+            found[at][parameter.name in self.experts] += parameter.elements
         return found
 
     def _issue(self, job: Job) -> Seconds:
         """Seconds in which the host issues each operator."""
         runtime = job.runtime
         micros = np.where(self.work.backward, runtime.backward_us, runtime.forward_us)
-        return (micros + np.where(self.joined > 0, runtime.collective_us, 0.0)) * 1e-6
+        return (micros + np.where(self.passing.sums > 0, runtime.collective_us, 0.0)) * 1e-6
 
     def _send(self, stage: int, job: Job) -> float:
         if stage + 1 >= self.stages:
             return 0.0
-        stride = job.strategy.tensor * job.strategy.data
-        # Tensor ranks have the same numbers; each sends its share and they gather it again.
-        return send(self.crossing[stage], job.cluster, job.wire, stride)
-
-    def _exchange(
-        self,
-        job: Job,
-        ends: Sequence[tuple[float, float]],
-        readies: Sequence[Seconds],
-        queues: Queues,
-    ) -> float:
-        """Puts the exchange of gradients on the network's queue; returns when all have it."""
         strategy = job.strategy
-        if strategy.data == 1:
+        stride = strategy.tensor * strategy.context * strategy.data
+        if self.ranks == 1:
             return 0.0
-        group = dimensions(job.cluster, job.wire, strategy.data, strategy.tensor)
-        scale = _wire_bytes(job)
-        last = 0.0
-        for rank, (start, end) in enumerate(ends):
-            queue, total = f"network {rank}", 0.0
-            buckets = self._buckets(rank, strategy.bucket_bytes)
-            for numbers, ready in buckets:
-                seconds = all_reduce(numbers * scale, group, job.wire)
-                total += seconds
-                when = min(end, start + float(readies[rank][ready]))
-                queues.run(queue, "all-reduce", seconds * job.runtime.overlap, when)
-            rest = total * (1 - job.runtime.overlap)
-            last = max(last, queues.run(queue, "all-reduce", rest, end))
-        return last
+        # Tensor ranks have the same numbers; each sends its share and they gather it again.
+        return send(float(self.crossing[stage]), job.cluster, job.wire, stride)
 
-    def _buckets(self, stage: int, bucket_bytes: int) -> list[tuple[float, int]]:
-        """Numbers of each bucket of a stage's gradients, and the operator, counted in the stage,
-        after which the last of them is whole."""
-        key = stage, bucket_bytes
-        if key in self._known_buckets:
-            return self._known_buckets[key]
-        mine = np.flatnonzero(self.stage_of == stage)
-        own = [
-            each
-            for each in self.workload.gradients()
-            if self.stage_of[each.ready] == stage and each.name not in self._apart
-        ]
-        found: list[tuple[float, int]] = []
-        numbers = 0.0
-        for index, parameter in enumerate(own):
-            numbers += parameter.elements
-            if numbers * 4 >= bucket_bytes or index + 1 == len(own):
-                found.append((numbers, int(np.searchsorted(mine, parameter.ready))))
-                numbers = 0.0
-        self._known_buckets[key] = found
-        return found
+    def _own_numbers(self, job: Job) -> float:
+        """Parameters of a rank that its replicas have too."""
+        return (self.numbers - self._apart(job)) / self.ranks
+
+    def _apart(self, job: Job) -> int:
+        """Parameters that replicas share out."""
+        if not job.strategy.layers:
+            return 0
+        return sum(each.elements for each in self.workload.parameters if is_apart(job, each.name))
 
     def _update(self, job: Job) -> float:
         """Seconds of the optimizer: it reads and writes parameters and states."""
-        apart = sum(p.elements for p in self.workload.parameters if p.name in self._apart)
-        numbers = (self.workload.num_parameters - apart) / job.strategy.pipeline
+        numbers = self._own_numbers(job)
         if job.strategy.zero:
             numbers /= job.strategy.data
-        numbers += apart / job.strategy.data
+        numbers += self._apart(job) / job.strategy.data
         passes = 3 + 2 * job.optimizer.value
         rate = job.cluster.device.memory_gb_per_s * 1e9 * job.rates.memory
         return numbers * 4 * passes / rate * job.runtime.memory
-
-
-def _wire_bytes(job: Job) -> float:
-    """Bytes of a number of a gradient on the wire; codecs are for the way between hosts."""
-    whole = job.gradient_bytes
-    one_host = job.strategy.ranks <= job.cluster.per_host
-    return whole if one_host else min(whole, 4 * WIRE_SHARE[job.strategy.codec])

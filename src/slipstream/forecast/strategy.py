@@ -24,13 +24,24 @@ class Exchange(enum.Enum):
     LOCAL = "local SGD"
 
 
+class Agreement(enum.Enum):
+    """How replicas agree on the gradient of a layer with a strategy of its own."""
+
+    FACTORS = "late multiply"
+    SHARD = "shared out"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A way to train on `data * tensor * pipeline` ranks; neighbouring ranks share tensors first.
+    """A way to train on `data * context * tensor * pipeline` ranks.
+
+    Neighbouring ranks share tensors first, then sequences; stages are farthest apart.
 
     Args:
         data: replicas; each has its share of the global batch.
         tensor: ranks that share each product of matrices.
+        context: ranks that share each sequence; keys and values go round between them.
+        expert: of the replicas, neighbours that share out the experts of sparse layers.
         pipeline: stages that follow one another.
         virtual: stages that each rank of a pipeline has in turns; 1: plain 1F1B.
         micro_batch: samples that run at once.
@@ -40,9 +51,12 @@ class Strategy:
         checkpoint: activations of a block are computed again in the backward pass.
         sequence: tensor ranks share out what is between their products as well.
         exchange: of gradients.
+        servers: hosts that add gradients where `exchange` is a parameter server; 0: all do.
         period: steps between exchanges of local SGD.
+        across: the exchange may go on beside the next step's forward pass.
         codec: of gradients between hosts: "none", "fp16", "bf16" or "int8".
         bucket_bytes: of gradients that go together.
+        layers: parameters whose gradients are not summed, with what is done instead.
 
     Raises:
         UsageError: a number is out of its range.
@@ -50,6 +64,8 @@ class Strategy:
 
     data: int = 1
     tensor: int = 1
+    context: int = 1
+    expert: int = 1
     pipeline: int = 1
     virtual: int = 1
     micro_batch: int = 1
@@ -58,23 +74,31 @@ class Strategy:
     checkpoint: bool = False
     sequence: bool = False
     exchange: Exchange = Exchange.ALL_REDUCE
+    servers: int = 0
     period: int = 1
+    across: bool = False
     codec: str = "none"
     bucket_bytes: int = 25 << 20
+    layers: tuple[tuple[str, Agreement], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("data", "tensor", "pipeline", "virtual", "micro_batch", "micro_batches"):
+        for name in _DEGREES:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; at least 1 is needed")
         if self.zero not in range(4):
             raise UsageError(f"zero is {self.zero}; allowed are 0, 1, 2 and 3")
         if self.codec not in WIRE_SHARE:
             raise UsageError(f"codec is {self.codec!r}; allowed are {', '.join(WIRE_SHARE)}")
+        if self.data % self.expert:
+            raise UsageError(
+                f"expert is {self.expert}; replicas share experts out, so it divides data,"
+                f" {self.data}"
+            )
 
     @property
     def ranks(self) -> int:
         """Devices that it takes."""
-        return self.data * self.tensor * self.pipeline
+        return self.data * self.context * self.tensor * self.pipeline
 
     @property
     def global_batch(self) -> int:
@@ -82,5 +106,9 @@ class Strategy:
         return self.data * self.micro_batch * self.micro_batches
 
 
+_DEGREES = (
+    "data", "tensor", "context", "expert", "pipeline", "virtual", "micro_batch", "micro_batches",
+    "period",
+)  # fmt: skip
 # Bytes on the wire over bytes of fp32; int8 has a scale for each 256 numbers.
 WIRE_SHARE = {"none": 1.0, "fp16": 0.5, "bf16": 0.5, "int8": 0.25 + 1 / 256}

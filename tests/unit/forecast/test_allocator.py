@@ -163,3 +163,27 @@ def test_pieces_never_overlap_and_all_that_was_reserved_is_somewhere(seed: int):
     assert allocator.allocated == 0
     allocator.release()
     assert allocator.reserved == 0
+
+
+def test_what_one_stream_freed_no_other_one_gets():
+    allocator = Allocator()
+    allocator.free(allocator.allocate(30 * MIB))
+    allocator.allocate(30 * MIB, stream=1)
+    assert allocator.reserved == 60 * MIB
+    allocator.allocate(30 * MIB)
+    assert allocator.reserved == 60 * MIB
+
+
+def test_a_segment_that_grows_takes_what_is_free_at_its_end():
+    fixed, grows = Allocator(), Allocator(expandable=True)
+    for allocator in (fixed, grows):
+        kept = allocator.allocate(40 * MIB)
+        allocator.free(allocator.allocate(60 * MIB))
+        allocator.allocate(80 * MIB)
+        allocator.free(kept)
+        allocator.allocate(41 * MIB)
+    assert fixed.reserved == (40 + 60 + 80) * MIB
+    # The hole in front is too small, and pages behind it are of 20 MiB.
+    assert grows.reserved == (40 + 80 + 60) * MIB
+    grows.allocate(20 * MIB)
+    assert grows.reserved == (40 + 80 + 60) * MIB

@@ -152,7 +152,7 @@ def test_progress_is_told(small: Callable[[str], str]) -> None:
         ({"precision": "fp8"}, "allowed are bf16, fp16, fp32, tf32"),
         ({"optimizer": "lamb"}, "allowed are adam, momentum, sgd"),
         ({"runtime": "torch"}, "runtime is 'torch'; allowed are .*pytorch"),
-        ({"codec": "int4"}, "allowed are bf16, fp16, int8, none"),
+        ({"codec": "int4"}, "allowed are any, bf16, fp16, int8, none"),
         ({"markets": ("reserved",)}, "allowed are on-demand, spot"),
         ({"gpus": ("A1000",)}, "no device is called 'A1000'; near: a100"),
         ({"clouds": ("asw",)}, "no cloud is called 'asw'; known: aws"),

@@ -230,5 +230,40 @@ def test_blocks_run_again_before_their_backward_pass(gpt: Workload):
             assert again.values[value].born <= index
 
 
+def test_selective_checkpoints_keep_attention_and_half_of_products(gpt: Workload):
+    none, selective, lazy, full = (
+        SGD(gpt, Strategy()),
+        SGD(gpt, Strategy(), selective=True),
+        SGD(gpt, Strategy(), selective=True, compiled=True),
+        SGD(gpt, Strategy(checkpoint=True)),
+    )
+    assert full.activations < lazy.activations < selective.activations < none.activations
+    # Of a token and a block: results of attention, and half of 3 + 1 + 4 + 1 times the width.
+    numbers = 8 * 128 * 128 * 4
+    kept = checkpointed(gpt, selective=True)
+    forward = sum(operator.phase is Phase.FORWARD for operator in kept.operators)
+    attention = sum(v.num_bytes for v in kept.values if 0 <= v.born < forward < v.dies)
+    again = checkpointed(gpt)
+    least = sum(v.num_bytes for v in again.values if 0 <= v.born < forward < v.dies)
+    assert (attention - least) / numbers == pytest.approx(4 * (1 + 4.5), rel=0.05)
+
+
+def test_stages_keep_what_they_gathered_and_whole_sums_of_gradients(heavy: Workload):
+    whole = sum(each.num_bytes for each in heavy.parameters)
+    plain, staged = (
+        SGD(heavy, Strategy(data=8, zero=3, pipeline=pipeline, micro_batches=4))
+        for pipeline in (1, 2)
+    )
+    assert plain.communication < whole
+    assert staged.communication >= whole
+    assert staged.gradients == pytest.approx(whole, rel=0.3)
+
+
+def test_a_loss_over_shared_classes_needs_one_more_tensor_of_them(gpt: Workload):
+    logits = 8 * 127 * 512 * 4
+    alone, shared = (SGD(gpt, Strategy(tensor=tensor)) for tensor in (1, 2))
+    assert 0 < shared.allocated - alone.allocated <= 1.1 * logits
+
+
 def _writers(workload: Workload, values: tuple[int, ...]) -> set[int]:
     return {workload.values[value].born for value in values}

@@ -175,7 +175,7 @@ def test_a_rate_of_each_gpu_and_a_network_of_each_gpu(tmp_path: Path):
         unit="TPS/GPU",
     )  # fmt: skip
     assert (case.strategy.data, case.strategy.tensor, case.strategy.pipeline) == (8, 8, 8)
-    assert (case.strategy.micro_batch, case.strategy.micro_batches) == (1, 32)
+    assert (case.strategy.micro_batch, case.strategy.micro_batches) == (4, 8)
     assert case.strategy.virtual == 2
     assert case.inputs == {"length": 8192}
     assert set(case.assumed) == {"length", "micro_batches", "checkpoint"}

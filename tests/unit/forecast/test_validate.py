@@ -107,6 +107,7 @@ def test_the_command_prints_json_for_programs(thin: Thin) -> None:
     content = json.loads(result.stdout)
     assert set(content["sources"]["PAISoar"]) == {"rows", "read", "mape", "p90"}
     assert content["sources"]["PAISoar"] == {"rows": 1, "read": 0, "mape": None, "p90": None}
+    assert content["memory"] == {}
     assert 1 <= len(content["worst"]) <= 10
     errors = [row["error"] for row in content["worst"]]
     assert errors == sorted(errors, reverse=True)
@@ -139,3 +140,15 @@ def test_a_file_that_is_no_fit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fit.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"fit\.json cannot be read as fits"):
         folds.load(tmp_path / "fit.json")
+
+
+def test_peaks_of_memory_have_a_table_of_their_own(thin: Thin) -> None:
+    table = str(thin(["Wide&Deep vocab=6400000"]))
+    result = CliRunner().invoke(app, ["forecast", "validate", table, "--json"])
+    assert result.exit_code == 0, result.output
+    (memory,) = json.loads(result.stdout)["memory"].values()
+    assert set(memory) == {"rows", "read", "mape", "p90"}
+    assert memory["rows"] == memory["read"] == 2
+    assert 0 < memory["mape"] <= memory["p90"] < 0.1
+    result = CliRunner().invoke(app, ["forecast", "validate", table])
+    assert "Peaks of memory" in result.stdout

@@ -89,6 +89,10 @@ class _File(BaseModel):
     link: list[Link] = []
     flow_cap: list[FlowCap] = []
     offer: list[Offer] = []
+    # What software reaches of them is read by `slipstream.forecast.parameters`.
+    rates: dict[str, Any] = {}
+    wire: dict[str, Any] = {}
+    runtimes: dict[str, Any] = {}
 
 
 class _Named(Protocol):
@@ -134,19 +138,19 @@ class Hardware(_Row):
         return self.links[text]
 
 
-def load(*folders: Path | str) -> Hardware:
+def load(*places: Path | str) -> Hardware:
     """Reads the tables that come with Slipstream, and a user's. Blocks for some milliseconds.
 
     Args:
-        folders: of .toml files, each with tables `device`, `link`, `flow_cap` or `offer`; what has
-            a name that is there already takes its place.
+        places: .toml files or folders of them, with tables `device`, `link`, `flow_cap` or `offer`;
+            what has a name that is there already takes its place.
 
     Raises:
         ConfigError: a file cannot be read, a value is not allowed, or a link or device is named
             that is nowhere.
     """
     own = Path(str(resources.files("slipstream.forecast.hardware") / "data"))
-    files = [path for folder in (own, *map(Path, folders)) for path in _files_of(folder)]
+    files = [path for place in (own, *map(Path, places)) for path in files_of(place)]
     rows = [_read(path) for path in files]
     hardware = Hardware(
         devices=_by_name(each for file in rows for each in file.device),
@@ -158,10 +162,18 @@ def load(*folders: Path | str) -> Hardware:
     return hardware
 
 
-def _files_of(folder: Path) -> list[Path]:
-    files = sorted(folder.glob("*.toml"))
+def files_of(place: Path) -> list[Path]:
+    """Returns a data file, or those of a folder.
+
+    Args:
+        place: a .toml file, or a folder of them.
+
+    Raises:
+        ConfigError: it is a folder without any.
+    """
+    files = [place] if place.suffix == ".toml" else sorted(place.glob("*.toml"))
     if not files:
-        raise ConfigError(f"{folder} has no .toml files; tables are {', '.join(TABLES)}")
+        raise ConfigError(f"{place} has no .toml files; tables are {', '.join(TABLES)}")
     return files
 
 

@@ -2,7 +2,8 @@
 
 Requests are rounded up to 512 bytes and cut out of segments that the device gave: the smallest free
 piece that is large enough, and of those the one with the lowest address. Pieces that are freed join
-free neighbours of their segment, and stay reserved until the device is full.
+free neighbours of their segment, and stay reserved until the device is full. What one stream freed
+no other one gets.
 
 Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp and docs.pytorch.org/docs/stable/notes/cuda.html,
 "Memory management"; settings of PYTORCH_CUDA_ALLOC_CONF as they come.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MIB = 1 << 20
 
@@ -23,54 +25,71 @@ SMALL_SEGMENT_BYTES = 2 * MIB
 # Below this, requests of the large pool get segments of one size; from it on their own, rounded.
 LARGE_BYTES = 10 * MIB
 LARGE_SEGMENT_BYTES = 20 * MIB
+# Expandable segments grow by multiples of this, in the small pool of `SMALL_SEGMENT_BYTES`.
+EXPAND_BYTES = 20 * MIB
 ROUND_BYTES = 2 * MIB
+# Between the addresses of two segments that grow.
+_APART = 1 << 60
+
+
+class Pool(NamedTuple):
+    """Whose pieces are given to the requests of a stream that are small, or are not."""
+
+    stream: int
+    small: bool
 
 
 @dataclass(slots=True, eq=False)
 class Piece:
     """A part of a segment; `size` is in bytes, a multiple of 512.
 
-    What a caller holds is one; only the allocator changes it.
-    """
+    What a caller holds is one; only the allocator changes it."""
 
     address: int
     size: int
-    small: bool
+    pool: Pool
     free: bool = False
     before: Piece | None = None
     after: Piece | None = None
 
 
 class Allocator:
-    """Counts what an allocator would reserve on a device with one stream. Not for threads.
+    """Counts what an allocator would reserve on a device. Not for threads.
 
     Args:
         limit_bytes: of the device that this may reserve; None: as much as is asked. At the limit,
             segments without a held piece go back to the device; where that does not help more is
             reserved than there is, so `peak_reserved` says what would be needed.
+        expandable: each pool has one segment, which grows (`expandable_segments:True`);
+            at the limit it keeps what it has.
 
     `allocated` and `reserved` are bytes now, `peak_allocated` and `peak_reserved` the most so far.
     Pieces that are held count as they were cut, as in `torch.cuda.memory_allocated`.
     """
 
-    def __init__(self, limit_bytes: int | None = None) -> None:
+    def __init__(self, limit_bytes: int | None = None, *, expandable: bool = False) -> None:
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self._limit = limit_bytes
+        self._expandable = expandable
         self._end = 0
         self._pieces: dict[int, Piece] = {}
         # Of each pool, the free pieces as (size, address), sorted.
-        self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+        self._free: dict[Pool, list[tuple[int, int]]] = {}
+        # Of each pool, the last piece of the segment that grows.
+        self._last: dict[Pool, Piece] = {}
 
-    def allocate(self, num_bytes: int) -> Piece:
+    def allocate(self, num_bytes: int, stream: int = 0) -> Piece:
         """Returns a piece for a request.
 
         Args:
             num_bytes: at least 0; a piece for nothing has size 0 and is nowhere.
+            stream: that asks.
         """
-        if num_bytes == 0:
-            return Piece(-1, 0, small=True)
         size = rounded(num_bytes)
-        piece = self._best(size) or self._segment(size)
+        pool = Pool(stream, size <= SMALL_BYTES)
+        if num_bytes == 0:
+            return Piece(-1, 0, pool)
+        piece = self._best(size, pool) or self._segment(size, pool)
         self._split(piece, size)
         piece.free = False
         self.allocated += piece.size
@@ -98,13 +117,13 @@ class Allocator:
         for pool in self._free.values():
             for size, address in list(pool):
                 piece = self._pieces[address]
-                if piece.before is None and piece.after is None:
+                if piece.before is None and piece.after is None and not self._expandable:
                     self._forget(piece)
                     self.reserved -= size
 
-    def _best(self, size: int) -> Piece | None:
+    def _best(self, size: int, of: Pool) -> Piece | None:
         """Takes the smallest free piece that is large enough out of its pool."""
-        pool = self._free[size <= SMALL_BYTES]
+        pool = self._free.setdefault(of, [])
         place = bisect_left(pool, (size, 0))
         if place == len(pool):
             return None
@@ -112,26 +131,51 @@ class Allocator:
         self._forget(piece)
         return piece
 
-    def _segment(self, size: int) -> Piece:
+    def _segment(self, size: int, pool: Pool) -> Piece:
         """Reserves a segment for a request."""
+        if self._expandable:
+            return self._grown(size, pool)
         num_bytes = segment_bytes(size)
-        if self._limit is not None and self.reserved + num_bytes > self._limit:
-            self.release()
-        piece = Piece(self._end, num_bytes, small=size <= SMALL_BYTES)
+        self._reserve(num_bytes)
+        piece = Piece(self._end, num_bytes, pool)
         # Segments never touch, so that pieces of two are never neighbours.
         self._end += num_bytes + UNIT_BYTES
+        return piece
+
+    def _grown(self, size: int, pool: Pool) -> Piece:
+        """Reserves what a request needs more than is free at the end of a pool's segment."""
+        last = self._last.get(pool)
+        if last is not None and last.free:
+            self._forget(last)
+        else:
+            address = len(self._last) * _APART if last is None else last.address + last.size
+            last = Piece(address, 0, pool, before=last)
+            if last.before is not None:
+                last.before.after = last
+            self._last[pool] = last
+        page = SMALL_SEGMENT_BYTES if pool.small else EXPAND_BYTES
+        more = -(-(size - last.size) // page) * page
+        self._reserve(more)
+        last.size += more
+        return last
+
+    def _reserve(self, num_bytes: int) -> None:
+        if self._limit is not None and self.reserved + num_bytes > self._limit:
+            self.release()
         self.reserved += num_bytes
         self.peak_reserved = max(self.peak_reserved, self.reserved)
-        return piece
 
     def _split(self, piece: Piece, size: int) -> None:
         """Cuts off what a request leaves, unless it is too little to be of use."""
         rest = piece.size - size
-        if rest < UNIT_BYTES or (not piece.small and rest <= SMALL_BYTES):
+        fine = piece.pool.small or self._expandable
+        if rest < UNIT_BYTES or (not fine and rest <= SMALL_BYTES):
             return
-        other = Piece(piece.address + size, rest, piece.small, True, piece, piece.after)
+        other = Piece(piece.address + size, rest, piece.pool, True, piece, piece.after)
         if piece.after is not None:
             piece.after.before = other
+        else:
+            self._moved_end(piece, other)
         piece.size, piece.after = size, other
         self._keep(other)
 
@@ -140,14 +184,20 @@ class Allocator:
         left.after = right.after
         if right.after is not None:
             right.after.before = left
+        else:
+            self._moved_end(right, left)
         return left
+
+    def _moved_end(self, before: Piece, now: Piece) -> None:
+        if self._last.get(before.pool) is before:
+            self._last[before.pool] = now
 
     def _keep(self, piece: Piece) -> None:
         self._pieces[piece.address] = piece
-        insort(self._free[piece.small], (piece.size, piece.address))
+        insort(self._free.setdefault(piece.pool, []), (piece.size, piece.address))
 
     def _forget(self, piece: Piece) -> None:
-        pool = self._free[piece.small]
+        pool = self._free[piece.pool]
         del pool[bisect_left(pool, (piece.size, piece.address))]
         del self._pieces[piece.address]
 

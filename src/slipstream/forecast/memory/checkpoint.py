@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slipstream.forecast.memory.units import Unit, made, readers_of, units
-from slipstream.forecast.workload import Operator, Phase, Value, Workload
+from slipstream.forecast.workload import Kind, Operator, Phase, Value, Workload
 
 
-def checkpointed(workload: Workload) -> Workload:
+def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = False) -> Workload:
     """Returns a workload in which each repeated module keeps nothing but what it reads.
 
     Its operators run again, as part of the backward pass, before the first of the module's backward
@@ -18,13 +18,53 @@ def checkpointed(workload: Workload) -> Workload:
     as it is.
 
     Source: Chen, Xu, Zhang, Guestrin 2016, "Training deep nets with sublinear memory cost", arXiv
-    1604.06174; `torch.utils.checkpoint`.
+    1604.06174; `torch.utils.checkpoint`; Liang et al. 2024, "TorchTitan", arXiv 2410.06511, for
+    what is kept.
 
     Args:
         workload: of a model that has no checkpoints yet.
+        selective: results of attention are kept, and those of every second product. Products here
+            may be several of a framework, so it is half of each result.
+        lazy: of these only what the backward pass reads is kept.
     """
     again = sorted((u for u in units(workload) if u.backward), key=lambda u: u.backward.start)
-    return _Again(workload, again).workload() if again else workload
+    if not again:
+        return workload
+    kept: frozenset[int] = frozenset()
+    if selective:
+        workload, kept = _halved(workload, again, lazy=lazy)
+    return _Again(workload, again, kept).workload()
+
+
+def _halved(
+    workload: Workload, chosen: Sequence[Unit], *, lazy: bool
+) -> tuple[Workload, frozenset[int]]:
+    """Cuts results of products in units in two values; returns those that are kept as well."""
+    values = list(workload.values)
+    rest: dict[int, int] = {}
+    kept: set[int] = set()
+    for unit in chosen:
+        for operator in workload.operators[unit.forward.start : unit.forward.stop]:
+            if operator.kind not in (Kind.PRODUCT, Kind.ATTENTION):
+                continue
+            for value in operator.writes:
+                read_later = values[value].dies > unit.backward.start
+                if operator.kind is Kind.PRODUCT:
+                    half = values[value].num_bytes // 2
+                    rest[value] = len(values)
+                    values.append(replace(values[value], num_bytes=half))
+                    values[value] = replace(values[value], num_bytes=half)
+                if read_later or not lazy:
+                    kept.add(value)
+
+    def whole(indices: Sequence[int]) -> tuple[int, ...]:
+        return (*indices, *(rest[value] for value in indices if value in rest))
+
+    operators = tuple(
+        replace(operator, reads=whole(operator.reads), writes=whole(operator.writes))
+        for operator in workload.operators
+    )
+    return replace(workload, operators=operators, values=tuple(values)), frozenset(kept)
 
 
 class _Again:
@@ -33,10 +73,12 @@ class _Again:
     Args:
         workload: without checkpoints.
         chosen: units in the order of their backward passes.
+        kept: values of theirs that are not computed again.
     """
 
-    def __init__(self, workload: Workload, chosen: Sequence[Unit]) -> None:
+    def __init__(self, workload: Workload, chosen: Sequence[Unit], kept: frozenset[int]) -> None:
         self._old = workload
+        self._kept = kept
         self._chosen = chosen
         self._starts = [unit.backward.start for unit in chosen]
         # Operators that were put in before the first, the second, ... of the backward passes.
@@ -84,6 +126,10 @@ class _Again:
         shift = unit.backward.start + self._added[place] - unit.forward.start
         own: dict[int, int] = {}
         for value in made(self._old, unit.forward):
+            if value in self._kept:
+                # Nobody knows whether it is needed before all of the unit has run again.
+                self._keep_until(value, unit.forward.stop + shift)
+                continue
             own[value] = len(self._values)
             self._values.append(self._copy(value, unit, shift))
             self._copies[value] = (own[value], unit.backward.start)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slipstream.forecast.memory.ledger import Holding, Ledger, Use
+from slipstream.forecast.memory.ledger import Holding, Ledger, Stream, Use
 from slipstream.forecast.memory.units import Unit
 
 
@@ -34,11 +34,19 @@ class Gathers:
         whole: bytes of each parameter.
         ends: index after the last operator of the forward and of the backward pass.
         ledger: that pays.
+        stays: what arrived stays, as stages need it again with each micro-batch.
     """
 
     def __init__(
-        self, units: Sequence[Unit], whole: Sequence[int], ends: tuple[int, int], ledger: Ledger
+        self,
+        units: Sequence[Unit],
+        whole: Sequence[int],
+        ends: tuple[int, int],
+        ledger: Ledger,
+        *,
+        stays: bool,
     ) -> None:
+        self._stays = stays
         self._whole = whole
         self._ends = ends
         self._ledger = ledger
@@ -47,7 +55,7 @@ class Gathers:
         self._held: Sequence[Holding] | None = None
         back = sorted((u for u in units if u.backward), key=lambda unit: unit.backward.start)
         forward = _chain([(unit.forward, unit.parameters) for unit in units])
-        backward = _chain([(unit.backward, unit.parameters) for unit in back])
+        backward = _chain([(unit.backward, unit.parameters) for unit in back if not stays])
         self._starts: dict[int, list[_Run]] = {}
         self._stops: dict[int, list[_Run]] = {}
         for run in (*forward, *backward):
@@ -57,27 +65,31 @@ class Gathers:
     def before(self, operator: int) -> None:
         """Does what is due before an operator; after the last, before the one that is not there."""
         if operator in (0, self._ends[0]) and self._held is None:
+            arrived = self._buffer(self._rest)
             self._held = self._copies(self._rest)
-        for run in self._stops.get(operator, ()):
+            self._ledger.give(arrived)
+        for run in self._stops.get(operator, ()) if not self._stays else ():
             self._ledger.give(*run.whole)
             run.whole = ()
-        if operator == self._ends[1] and self._held is not None:
+        if operator == self._ends[1] and self._held is not None and not self._stays:
             self._ledger.give(*self._held)
             self._held = None
         for run in self._starts.get(operator, ()):
             self._gather(run)
 
     def _gather(self, run: _Run) -> None:
-        arrived = run.arriving or self._buffer(run)
+        if run.whole:
+            return
+        arrived = run.arriving or self._buffer(run.parameters)
         run.whole = self._copies(run.parameters)
         run.arriving = None
         self._ledger.give(arrived)
         if run.following is not None:
-            run.following.arriving = self._buffer(run.following)
+            run.following.arriving = self._buffer(run.following.parameters)
 
-    def _buffer(self, run: _Run) -> Holding:
-        total = sum(self._whole[index] for index in run.parameters)
-        return self._ledger.take(Use.COMMUNICATION, total)
+    def _buffer(self, parameters: Sequence[int]) -> Holding:
+        total = sum(self._whole[index] for index in parameters)
+        return self._ledger.take(Use.COMMUNICATION, total, Stream.GATHER)
 
     def _copies(self, parameters: Sequence[int]) -> Sequence[Holding]:
         return [self._ledger.take(Use.COMMUNICATION, self._whole[index]) for index in parameters]

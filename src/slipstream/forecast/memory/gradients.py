@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.forecast.memory.ledger import Holding, Ledger, Use
+from slipstream.forecast.memory.ledger import Holding, Ledger, Stream, Use
 from slipstream.forecast.memory.sharing import Sizes, gradient_owners, has_buckets
 from slipstream.forecast.strategy import Strategy
 from slipstream.forecast.workload import Workload
@@ -16,7 +16,9 @@ class Gradients:
     Alone, the first micro-batch's are kept and others added to them. DDP has its buckets beside
     them from the start, or instead of them with views. With ZeRO 2 and 3 those of a bucket are
     whole until all are there; then they lie in a buffer until the next is full, and a share is
-    kept.
+    kept. Stages add up whole gradients, and share them out with the last micro-batch's.
+
+    `is_last` says that the micro-batch that runs is the last of its step.
 
     Args:
         workload: with gradients among its values.
@@ -54,6 +56,10 @@ class Gradients:
         self._fresh: dict[int, Holding] = {}
         self._kept: dict[int, Holding] = {}
         self._sent: list[Holding] = []
+        # Whole sums of the micro-batches so far, by parameter.
+        self._sums: dict[int, Holding] = {}
+        self._waits = self._shares and strategy.pipeline > 1
+        self.is_last = True
 
     def __contains__(self, value: object) -> bool:
         return value in self._owners
@@ -75,7 +81,10 @@ class Gradients:
                 self._keep_or_add(value)
             return
         for group in self._full.get(operator, ()):
-            self._send(group)
+            if self._waits and not self.is_last:
+                self._add(group)
+            else:
+                self._send(group)
         if operator == len(self._workload.operators) - 1:
             self._ledger.give(*self._sent, *self._fresh.values())
             self._sent, self._fresh = [], {}
@@ -103,11 +112,24 @@ class Gradients:
         """Puts whole gradients into a buffer, and keeps this rank's share of their sum."""
         total = sum(self._sizes[index].sent for index in group)
         buffer = self._ledger.take(Use.COMMUNICATION, total)
-        members = set(group)
-        for value in [v for v in self._fresh if self._owners[v] in members]:
-            self._ledger.give(self._fresh.pop(value))
+        self._end(group)
+        self._ledger.give(*[self._sums.pop(index) for index in group if index in self._sums])
         self._ledger.give(*self._sent)
         self._sent = [buffer]
         for index in group:
             if index not in self._kept:
-                self._kept[index] = self._ledger.take(Use.GRADIENTS, self._sizes[index].gradient)
+                size = self._sizes[index].gradient
+                self._kept[index] = self._ledger.take(Use.GRADIENTS, size, Stream.SCATTER)
+
+    def _add(self, group: Sequence[int]) -> None:
+        """Adds whole gradients to those of earlier micro-batches."""
+        for index in group:
+            if index not in self._sums:
+                self._sums[index] = self._ledger.take(Use.GRADIENTS, self._sizes[index].sent)
+        self._end(group)
+
+    def _end(self, group: Sequence[int]) -> None:
+        """Frees gradients of a micro-batch."""
+        members = set(group)
+        for value in [v for v in self._fresh if self._owners[v] in members]:
+            self._ledger.give(self._fresh.pop(value))

@@ -21,6 +21,14 @@ class Use(enum.Enum):
     COMMUNICATION = "communication"
 
 
+class Stream(enum.Enum):
+    """What a stream of the device does; memory that one freed, the others do not get."""
+
+    COMPUTE = 0
+    GATHER = 1
+    SCATTER = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Holding:
     """Memory that is used; `piece` is the allocator's."""
@@ -47,14 +55,15 @@ class Ledger:
         self._held: Counter[Use] = Counter()
         self._most = 0
 
-    def take(self, use: Use, num_bytes: int) -> Holding:
+    def take(self, use: Use, num_bytes: int, stream: Stream = Stream.COMPUTE) -> Holding:
         """Allocates memory.
 
         Args:
             use: what it is for.
             num_bytes: at least 0.
+            stream: that asks.
         """
-        piece = self.allocator.allocate(num_bytes)
+        piece = self.allocator.allocate(num_bytes, stream.value)
         self._held[use] += piece.size
         if self.allocator.allocated > self._most:
             self._most = self.allocator.allocated

@@ -16,7 +16,7 @@ from slipstream.forecast.memory.checkpoint import checkpointed
 from slipstream.forecast.memory.gathers import Gathers
 from slipstream.forecast.memory.gradients import Gradients
 from slipstream.forecast.memory.ledger import Holding, Ledger, Use
-from slipstream.forecast.memory.sharing import Sizes, buckets, sizes
+from slipstream.forecast.memory.sharing import Sizes, buckets, sizes, with_shared_loss
 from slipstream.forecast.memory.units import num_forward, readers_of, units
 from slipstream.forecast.strategy import Exchange, Optimizer, Strategy
 from slipstream.forecast.workload import Workload
@@ -64,6 +64,9 @@ def replay(
     fused: bool = False,
     views: bool = False,
     device_bytes: int | None = None,
+    selective: bool = False,
+    compiled: bool = False,
+    expandable: bool = False,
 ) -> Peak:
     """Returns the memory that a rank needs. Blocks for some microseconds per operator.
 
@@ -83,11 +86,16 @@ def replay(
         views: gradients are views of DDP's buckets (`gradient_as_bucket_view`).
         device_bytes: at which cached segments go back to the device; None: no limit. A peak of
             more than that says what would be needed.
+        selective: checkpoints keep results of attention and half of those of products.
+        compiled: modules that repeat are compiled; what no backward pass reads is not kept.
+        expandable: the allocator's segments grow (`expandable_segments:True`).
     """
-    if strategy.checkpoint:
-        workload = checkpointed(workload)
+    if strategy.checkpoint or selective:
+        workload = checkpointed(workload, selective=selective, lazy=compiled)
     limit = None if device_bytes is None else device_bytes - context_bytes
-    ledger = Ledger(Allocator(limit))
+    if strategy.tensor > 1:
+        workload = with_shared_loss(workload)
+    ledger = Ledger(Allocator(limit, expandable=expandable))
     rank = _Rank(workload, strategy, ledger, master=master, views=views)
     ledger.take(Use.WORKSPACE, workspace_bytes)
     for _ in range(_STEPS):
@@ -129,7 +137,8 @@ class _Rank:
         if strategy.zero == 3 and strategy.data > 1:
             whole = [each.whole for each in self._sizes]
             ends = (self._forward, len(workload.operators))
-            self._gathers = Gathers(found, whole, ends, ledger)
+            stays = strategy.pipeline > 1
+            self._gathers = Gathers(found, whole, ends, ledger, stays=stays)
         self._births: dict[int, list[int]] = {}
         self._deaths: dict[int, list[int]] = {}
         self._schedule_values()
@@ -142,6 +151,7 @@ class _Rank:
         count = min(self._strategy.micro_batches, in_flight + 2)
         for started in range(count + in_flight):
             if started >= in_flight and alive:
+                self._gradients.is_last = started >= count and len(alive) == 1
                 self._run(alive.popleft(), self._forward, len(self._workload.operators))
             if started < count:
                 alive.append(self._begin())
@@ -211,15 +221,20 @@ class _Rank:
                     size = self._workload.values[value].num_bytes
                     held[value] = self._ledger.take(Use.ACTIVATIONS, size)
             self._gradients.after(index)
+        self._end(held, stop)
         if stop == len(operators):
             self._before(held, stop)
             # What a module keeps for later, the next micro-batch replaces.
             self._ledger.give(*held.values())
 
-    def _before(self, held: dict[int, Holding], index: int) -> None:
+    def _end(self, held: dict[int, Holding], index: int) -> None:
+        """Frees what dies before an operator."""
         for value in self._deaths.get(index, ()):
             if value in held:
                 self._ledger.give(held.pop(value))
+
+    def _before(self, held: dict[int, Holding], index: int) -> None:
+        self._end(held, index)
         if self._gathers is not None:
             self._gathers.before(index)
 

@@ -1,15 +1,12 @@
-"""The repeated modules of a model, which checkpoints and FSDP work on."""
+"""The blocks of a model with their parameters and passes, which checkpoints and FSDP work on."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slipstream.forecast.workload import Operator, Phase, Workload
-
-# Lists of modules with a smaller share of the model's FLOPs than this are not blocks.
-_SHARE = 0.05
+from slipstream.forecast.blocks import names
+from slipstream.forecast.workload import Phase, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +28,15 @@ class Unit:
 
 
 def units(workload: Workload) -> tuple[Unit, ...]:
-    """Returns the repeated modules of a model, in the order in which they run.
-
-    A module is one if its path ends in a number, as those of `nn.ModuleList` and `nn.Sequential`
-    do; the outermost are taken, but not one that holds most of a model in numbered parts.
+    """Returns the blocks of a model that `slipstream.forecast.blocks` finds, in the order in which
+    they run.
 
     Args:
         workload: whose operators have their modules; any part of a model.
     """
     forward = num_forward(workload)
-    names = _names(workload.operators[:forward])
     places: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
+    for index, name in enumerate(names(workload.operators[:forward])):
         if name:
             places.setdefault(name, []).append(index)
     readers = readers_of(workload)
@@ -79,35 +73,6 @@ def made(workload: Workload, span: range) -> list[int]:
         for value in workload.operators[index].writes
         if workload.values[value].born == index
     ]
-
-
-def _names(operators: Sequence[Operator]) -> list[str]:
-    """The unit that each operator belongs to; "": none."""
-    paths = [list(_numbered(operator.module)) for operator in operators]
-    counts = Counter(path for chain in paths for path in chain)
-    inside = Counter(path for chain in paths for path in chain[:-1])
-    most = len(operators) / 2
-    names = [
-        next((p for p in chain if counts[p] <= most or inside[p] <= counts[p] / 2), "")
-        for chain in paths
-    ]
-    flops: Counter[str] = Counter()
-    for name, operator in zip(names, operators, strict=True):
-        flops[_list_of(name)] += int(operator.flops)
-    least = _SHARE * sum(flops.values())
-    return [name if flops[_list_of(name)] >= least else "" for name in names]
-
-
-def _numbered(path: str) -> Iterable[str]:
-    """The module and those around it whose path ends in a number, the outermost first."""
-    parts = path.split(".")
-    for index, part in enumerate(parts):
-        if part.isdigit():
-            yield ".".join(parts[: index + 1])
-
-
-def _list_of(name: str) -> str:
-    return name.rpartition(".")[0]
 
 
 def _unit(

@@ -32,11 +32,24 @@ def score_table(report: Report, key: str) -> Table:
         key: of `KEYS`.
     """
     left = {"source": "its source", "model": "its model", "none": "nothing"}[report.leave]
-    table = Table(title=f"Each row is forecast by parameters that had not seen {left}")
+    scores = report.sources() if key == "source" else report.by(KEYS[key])
+    return _scores(f"Each row is forecast by parameters that had not seen {left}", key, scores)
+
+
+def memory_table(report: Report) -> Table:
+    """Returns a table of the errors of peaks of memory.
+
+    Args:
+        report: of a judged table, with rows that state some.
+    """
+    return _scores("Peaks of memory, where rows state them", "source", report.memory())
+
+
+def _scores(title: str, key: str, scores: Mapping[str, Score]) -> Table:
+    table = Table(title=title)
     table.add_column(key)
     for name in ("rows", "read", "MAPE", "p90", "bias"):
         table.add_column(name, justify="right")
-    scores = report.sources() if key == "source" else report.by(KEYS[key])
     for name, score in scores.items():
         table.add_row(name, str(score.rows), str(score.read), *map(percent, _numbers(score)))
     return table
@@ -117,6 +130,7 @@ def as_json(report: Report, intervals: Intervals) -> dict[str, Any]:
     return {
         "leave": report.leave,
         "sources": {name: _score(score) for name, score in report.sources().items()},
+        "memory": {name: _score(score) for name, score in report.memory().items()},
         "worst": [_judged(each) for each in report.worst()],
         "coverage": coverage(report, intervals),
         "efficiency": {

@@ -13,7 +13,7 @@ from slipstream.forecast.network import Cluster
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.resize import Resizable
 from slipstream.forecast.step import Simulation, Step
-from slipstream.forecast.strategy import Optimizer
+from slipstream.forecast.strategy import Agreement, Optimizer, Strategy
 from slipstream.forecast.tables import Sparse, sparse
 from slipstream.forecast.trace.precision import traced
 from slipstream.forecast.validate.case import Case
@@ -70,7 +70,7 @@ class Predictor:
         return simulation.run(
             Job(
                 workload=simulation.workload,
-                strategy=case.strategy,
+                strategy=self._strategy(case),
                 cluster=self.cluster(case),
                 precision=case.precision,
                 optimizer=optimizer_of(case),
@@ -102,40 +102,49 @@ class Predictor:
         """Returns the simulation that a case needs."""
         strategy = case.strategy
         runtime = self._known.runtime(case.runtime)
-        workload, apart = self._shared_out(case)
+        workload = self._workload(case)
         key = (
             id(workload),
             strategy.tensor,
             strategy.pipeline,
             strategy.virtual,
+            strategy.sequence,
             runtime.flash,
-            apart,
         )
         if key not in self._simulations:
             self._simulations[key] = Simulation(
                 workload,
                 tensor=strategy.tensor,
-                pipeline=strategy.pipeline * strategy.virtual,
+                sequence=strategy.sequence,
+                pipeline=strategy.pipeline,
+                virtual=strategy.virtual,
                 flash=runtime.flash,
                 dropout=case.runtime not in _WITHOUT_DROPOUT,
                 softmax_of=4 if case.runtime == "megatron" else 1,
-                apart=apart,
             )
         return self._simulations[key]
 
-    def _shared_out(self, case: Case) -> tuple[Workload, frozenset[str]]:
-        """The workload of a case, and the parameters that its ranks share out."""
+    def _workload(self, case: Case) -> Workload:
+        """The workload of a case, with sparse gradients of tables."""
         workload = self.workload(case)
-        key = id(workload)
-        if case.architecture.startswith(_RECOMMENDERS):
-            if key not in self._sparse:
-                self._sparse[key] = sparse(workload)
-            found = self._sparse[key]
-            return found.workload, found.names if case.sharded == "embedding" else frozenset()
+        if not case.architecture.startswith(_RECOMMENDERS):
+            return workload
+        if id(workload) not in self._sparse:
+            self._sparse[id(workload)] = sparse(workload)
+        return self._sparse[id(workload)].workload
+
+    def _strategy(self, case: Case) -> Strategy:
+        """The strategy of a case, with what its ranks share out though all else is replicated."""
+        if case.sharded == "none" or case.strategy.data == 1:
+            return case.strategy
+        workload = self.workload(case)
         if case.sharded == "head":
-            largest = max(workload.parameters, key=lambda each: each.elements)
-            return workload, frozenset({largest.name})
-        return workload, frozenset()
+            names = {max(workload.parameters, key=lambda each: each.elements).name}
+        else:
+            self._workload(case)
+            names = self._sparse[id(workload)].names
+        layers = tuple((name, Agreement.SHARD) for name in sorted(names))
+        return replace(case.strategy, layers=layers)
 
     def cluster(self, case: Case) -> Cluster:
         """Returns the hosts that a case was measured on."""

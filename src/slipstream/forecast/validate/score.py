@@ -1,4 +1,5 @@
-"""How far forecasts are from what was measured: by source, model, device and scale."""
+"""How far forecasts are from what was measured: by source, model, device and scale; and of memory,
+where a table has it."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.validate.case import Case, Unread
 from slipstream.forecast.validate.folds import Folds, Leave, fold_of, model_of
+from slipstream.forecast.validate.memory import Footprint, footprint
 from slipstream.forecast.validate.predict import Predictor
 from slipstream.forecast.validate.table import read
 
@@ -65,11 +67,13 @@ class Report:
         judged: rows that were read.
         unread: rows that were not, and why.
         leave: what the parameters had not seen.
+        footprints: peaks of memory, of rows that state them.
     """
 
     judged: tuple[Judged, ...]
     unread: tuple[Unread, ...]
     leave: Leave
+    footprints: tuple[Footprint, ...] = ()
 
     def by(self, key: Callable[[Case], str]) -> dict[str, Score]:
         """Returns the errors of rows that are alike.
@@ -77,9 +81,16 @@ class Report:
         Args:
             key: what makes them alike.
         """
-        groups: dict[str, list[Judged]] = {}
+        groups: dict[str, list[float]] = {}
         for each in self.judged:
-            groups.setdefault(key(each.case), []).append(each)
+            groups.setdefault(key(each.case), []).append(each.forecast / each.case.measured)
+        return {name: _score(group, 0) for name, group in sorted(groups.items())}
+
+    def memory(self) -> dict[str, Score]:
+        """Returns the errors of peaks of memory of each source that states some."""
+        groups: dict[str, list[float]] = {}
+        for each in self.footprints:
+            groups.setdefault(each.case.source, []).append(each.forecast / each.measured)
         return {name: _score(group, 0) for name, group in sorted(groups.items())}
 
     def sources(self) -> dict[str, Score]:
@@ -150,17 +161,17 @@ def _alike(case: Case) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _score(group: Sequence[Judged], missed: int) -> Score:
-    if not group:
+def _score(ratios: Sequence[float], missed: int) -> Score:
+    """Errors of rows, from what was forecast over what was measured."""
+    if not ratios:
         return Score(rows=missed, read=0, mape=float("nan"), p90=float("nan"), bias=float("nan"))
-    errors = np.array([each.error for each in group])
-    ratios = np.array([each.forecast / each.case.measured for each in group])
+    errors = [abs(ratio - 1) for ratio in ratios]
     return Score(
-        rows=len(group) + missed,
-        read=len(group),
-        mape=float(errors.mean()),
+        rows=len(ratios) + missed,
+        read=len(ratios),
+        mape=sum(errors) / len(errors),
         p90=float(np.percentile(errors, 90)),
-        bias=float(ratios.mean() - 1),
+        bias=sum(ratios) / len(ratios) - 1,
     )
 
 
@@ -186,16 +197,21 @@ def validate(
     parameters = folds.parameters()
     predictor = Predictor(folds.guess)
     judged: list[Judged] = []
+    footprints: list[Footprint] = []
     for done, case in enumerate(cases):
         progress(done, len(cases))
         try:
             judged.append(_judge(case, predictor, _chosen(parameters, fold_of(case, leave))))
+            if case.memory_mb is not None:
+                footprints.append(footprint(case, predictor))
         except SlipstreamError as error:
             reason = str(error)
             unread.append(
                 Unread(line=case.line, source=case.source, model=case.model, reason=reason)
             )
-    return Report(judged=tuple(judged), unread=tuple(unread), leave=leave)
+    return Report(
+        judged=tuple(judged), unread=tuple(unread), leave=leave, footprints=tuple(footprints)
+    )
 
 
 def _chosen(parameters: Mapping[str, Parameters], fold: str) -> Parameters:

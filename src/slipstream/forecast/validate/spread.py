@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from slipstream.forecast.strategy import Exchange, Strategy
@@ -72,8 +73,9 @@ def strategy(
     elif "gbs" in row.numbers() or "accum" in row.numbers():
         count = _micro_batches(row, data, micro)
     elif pipeline > 1:
-        # torchtitan's pipelines run one sample at a time.
-        micro, count = 1, batch
+        # torchtitan's pipelines run as many micro-batches as they have stages.
+        count = math.gcd(batch, pipeline)
+        micro = batch // count
         assumed += ("micro_batches",)
     checkpoint, guessed = _checkpoint(row, software)
     found = Strategy(

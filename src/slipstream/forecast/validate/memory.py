@@ -1,0 +1,197 @@
+"""Peaks of memory beside those that were published.
+
+What a number counts differs: torchtitan prints what PyTorch's allocator reserved, others read off
+what the device has in use, with the context of the framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slipstream.forecast.blocks import blocks
+from slipstream.forecast.division import divide
+from slipstream.forecast.memory import replay
+from slipstream.forecast.memory.sharing import gradient_owners
+from slipstream.forecast.stages import stage
+from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.predict import Predictor, optimizer_of
+from slipstream.forecast.workload import Kind, Phase, Value, Workload
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A case with its peak of memory, in MiB.
+
+    Args:
+        case: that states its peak.
+        forecast: what was measured there, as forecast.
+    """
+
+    case: Case
+    forecast: float
+
+    @property
+    def measured(self) -> float:
+        """As published."""
+        assert self.case.memory_mb is not None
+        return self.case.memory_mb
+
+    @property
+    def error(self) -> float:
+        """|forecast - measured| / measured."""
+        return abs(self.forecast / self.measured - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What a framework does with memory that a strategy does not say.
+
+    Args:
+        context_mb: in use before the first tensor: context, kernels, libraries.
+        peer_mb: more of it for each other device of the host.
+        master: parameters in 16 bits have fp32 copies.
+        expandable: as in `replay`.
+        planned: memory is laid out before the first step, without an allocator and buckets.
+    """
+
+    context_mb: int = 0
+    peer_mb: int = 0
+    master: bool = False
+    expandable: bool = False
+    planned: bool = False
+
+
+_TORCHTITAN = Habits(master=True, expandable=True)
+# Read off the rows of DLPerf: NCCL's buffers and peers' mappings grow with devices.
+_ONEFLOW = Habits(context_mb=900, peer_mb=127, planned=True)
+# Of PyTorch with cuBLAS and cuDNN.
+_USUAL = Habits(context_mb=600)
+
+
+def footprint(case: Case, predictor: Predictor) -> Footprint:
+    """Returns the peak of a case on its fullest device. Blocks for seconds if its model is new.
+
+    Args:
+        case: that states its peak.
+        predictor: with models that were traced.
+    """
+    habits = _habits(case)
+    workload = _shared_out(predictor.workload(case), case)
+    strategy = case.strategy
+    if habits.planned:
+        return Footprint(case, _planned(workload, case, habits) / MIB)
+    peaks = [
+        replay(
+            part,
+            strategy,
+            optimizer=optimizer_of(case),
+            master=habits.master,
+            in_flight=in_flight,
+            fused=True,
+            selective=_is_torchtitan(case) and not strategy.checkpoint,
+            compiled=case.runtime == "fsdp-compile",
+            expandable=habits.expandable,
+        )
+        for part, in_flight in _ends(workload, strategy)
+    ]
+    return Footprint(case, _context(habits, case) + max(peak.reserved for peak in peaks) / MIB)
+
+
+def _planned(workload: Workload, case: Case, habits: Habits) -> float:
+    """Bytes where memory is laid out before the first step: gradients have their own, what lives
+    for a part of the step shares."""
+    gradients = gradient_owners(workload)
+    values = tuple(
+        replace(value, num_bytes=0) if index in gradients else value
+        for index, value in enumerate(workload.values)
+    )
+    own = sum(workload.values[index].num_bytes for index in gradients)
+    alone = replace(case.strategy, data=1)
+    rest = replace(workload, values=values)
+    peak = replay(rest, alone, optimizer=optimizer_of(case), fused=True)
+    return peak.allocated + own + _context(habits, case) * MIB
+
+
+def _habits(case: Case) -> Habits:
+    if _is_torchtitan(case):
+        return _TORCHTITAN
+    return _ONEFLOW if case.runtime == "oneflow" else _USUAL
+
+
+def _is_torchtitan(case: Case) -> bool:
+    return "torchtitan" in f"{case.source} {case.framework}".lower()
+
+
+def _context(habits: Habits, case: Case) -> float:
+    return habits.context_mb + habits.peer_mb * (min(case.devices, case.per_host) - 1)
+
+
+def _ends(workload: Workload, strategy: Strategy) -> list[tuple[Workload, int]]:
+    """What the first and the last rank of a pipeline run, and micro-batches that each has begun."""
+    own = divide(workload, strategy.tensor, sequence=strategy.sequence).workload
+    pipeline, virtual = strategy.pipeline, strategy.virtual
+    if pipeline == 1:
+        return [(own, 1)]
+    count, places = blocks(own.operators)
+    ranks = [place * pipeline * virtual // count % pipeline for place in places]
+    return [
+        (stage(own, ranks, end), min(strategy.micro_batches, _begun(end, pipeline, virtual)))
+        for end in (0, pipeline - 1)
+    ]
+
+
+def _begun(rank: int, pipeline: int, virtual: int) -> int:
+    """Micro-batches whose activations a rank has at once; parts of them are counted together."""
+    if virtual == 1:
+        return pipeline - rank
+    parts = 2 * (pipeline - rank - 1) + (virtual - 1) * pipeline + 1
+    return -(-parts // virtual)
+
+
+def _shared_out(workload: Workload, case: Case) -> Workload:
+    """A workload as one rank has it whose tables, or last layer, are shared out."""
+    if case.sharded == "none" or case.devices == 1:
+        return workload
+    if case.sharded == "head":
+        return _shrunk(workload, [max(workload.parameters, key=lambda p: p.elements).value], case)
+    looked_up = [op for op in workload.operators if op.kind is Kind.GATHER]
+    tables = {op.reads[0] for op in looked_up if op.phase is Phase.FORWARD}
+    found = _shrunk(workload, tables, case)
+    # A rank looks up the rows that it has for the samples of all; what devices send one another
+    # has memory of its own.
+    rows = {v for op in looked_up if op.phase is Phase.FORWARD for v in (*op.reads[1:], *op.writes)}
+    rows |= {v for op in looked_up if op.phase is Phase.BACKWARD for v in op.reads}
+    values = list(found.values)
+    for index in rows:
+        num_bytes = values[index].num_bytes * case.devices
+        values[index] = Value(num_bytes, -1, -1)
+    return replace(found, values=tuple(values))
+
+
+def _shrunk(workload: Workload, shared: Sequence[int] | set[int], case: Case) -> Workload:
+    """Divides parameters, and all that has a number for each of theirs, by the devices."""
+    sizes = {workload.values[value].num_bytes for value in shared}
+    sizes |= {size // 2 for size in sizes}
+    return replace(
+        workload,
+        values=tuple(
+            replace(value, num_bytes=value.num_bytes // case.devices)
+            if value.num_bytes in sizes
+            else value
+            for value in workload.values
+        ),
+        parameters=tuple(
+            replace(
+                each,
+                elements=each.elements // case.devices,
+                num_bytes=each.num_bytes // case.devices,
+            )
+            if each.value in shared
+            else each
+            for each in workload.parameters
+        ),
+    )
