@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -24,7 +25,7 @@ from slipstream.forecast.job import Precision
 from slipstream.forecast.machines import Machine
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.plan import Loss
-from slipstream.forecast.resize import Resizable
+from slipstream.forecast.resize import resizable as make_resizable
 from slipstream.forecast.search import Request, Result, search
 from slipstream.forecast.strategy import WIRE_SHARE, Optimizer
 
@@ -36,8 +37,6 @@ Progress = Callable[[str, int, int], None]
 OPTIMIZERS: Mapping[str, Optimizer] = {each.name.lower(): each for each in Optimizer}
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 MARKETS = ("on-demand", "spot")
-# Samples of the two micro-batches that are traced; a model may treat one sample in another way.
-_TRACED = ((1, 2), (2, 4))
 _OWN = re.compile(r"\s*(\d+)\s*x\s*(\S.*?)\s*", re.IGNORECASE)
 
 
@@ -134,7 +133,7 @@ def forecast(
     found = _source(model, shape, tokens)
     # Language models are trained in 16 bits as a whole, others by casts.
     whole = chosen in ("fp16", "bf16") and found.unit in ("sequence", "token")
-    resizable = _resizable(found, chosen, whole=whole)
+    resizable = make_resizable(partial(found.trace, precision=chosen, whole=whole))
     request = Request(
         model=resizable,
         global_batch=batch,
@@ -165,20 +164,6 @@ def _source(model: str, shape: Sequence[int] | None, tokens: int | None) -> Sour
             "tracing a model needs the package torch; pip install 'slipstream[forecast]' torch"
         ) from error
     return source(model, shape=shape, tokens=tokens)
-
-
-def _resizable(source: Source, precision: Precision, *, whole: bool) -> Resizable:
-    """Traces a model twice; a batch of one may be too small, or run other operators."""
-    for attempt, counts in enumerate(_TRACED):
-        try:
-            small, large = (
-                source.trace(count, precision=precision, whole=whole) for count in counts
-            )
-            return Resizable(small, large)
-        except UsageError:
-            if attempt + 1 == len(_TRACED):
-                raise
-    raise AssertionError(_TRACED)
 
 
 def _rented(

@@ -31,6 +31,10 @@ TILE = 128
 SPLIT = 1024
 # Pixels of the windows, 3x3 and 5x5, that Winograd's algorithm is used for.
 _WINOGRAD = (9, 25)
+# Matrix units want channels last. Where images have them first, what a convolution reads and writes
+# is copied before and after; in the backward pass the gradient of the output twice, once for each
+# of the two products.
+_COPIED = {Phase.FORWARD: 2.0, Phase.BACKWARD: 8 / 3}
 # Norms read what they norm once more, to find its mean.
 _PASSES = {Kind.NORM: 1.5}
 
@@ -43,8 +47,7 @@ class Rates:
         matrix: of the peak of matrix units in 16 bit, 0 to 1.
         tf32: of that in TF32.
         vector: of the peak of vector units in fp32.
-        matrix_windows: of what products reach in 16 bit, that convolutions do.
-        tf32_windows: of what products reach in TF32, that convolutions do.
+        matrix_windows: of what products reach on matrix units, that convolutions do.
         vector_windows: of what products reach in fp32, that convolutions do.
         memory: of the memory's rate.
         tile_us: in which a processor begins and ends a tile of a product.
@@ -58,7 +61,6 @@ class Rates:
     tf32: float = 0.75
     vector: float = 0.73
     matrix_windows: float = 0.9
-    tf32_windows: float = 0.55
     vector_windows: float = 0.9
     memory: float = 0.80
     tile_us: float = 2.0
@@ -121,6 +123,10 @@ class Work:
         kinds = [op.kind for op in operators]
         narrow = [_narrow(op) if op.kind is Kind.DEPTHWISE else 0.0 for op in operators]
         self.depthwise = np.array(narrow)
+        self.copied = np.array(
+            [op.bytes_moved * _COPIED[op.phase] if op.kind is Kind.CONVOLUTION else 0.0
+             for op in operators]
+        )  # fmt: skip
         self.gather = np.array([kind is Kind.GATHER for kind in kinds])
         self.backward = np.array([op.phase is Phase.BACKWARD for op in operators])
         rows = [
@@ -145,7 +151,7 @@ class Work:
             share: of the way to those, 0 to 1 and beyond.
         """
         found = copy.copy(self)
-        for name in ("bytes", "depthwise"):
+        for name in ("bytes", "copied", "depthwise"):
             setattr(found, name, blend(getattr(self, name), getattr(other, name), share))
         for name in ("batch", "m", "n", "k"):
             sizes = np.rint(blend(getattr(self, name), getattr(other, name), share))
@@ -153,7 +159,13 @@ class Work:
         return found
 
     def seconds(
-        self, device: Device, rates: Rates, runtime: Runtime, precision: str
+        self,
+        device: Device,
+        rates: Rates,
+        runtime: Runtime,
+        precision: str,
+        *,
+        channels_first: bool = False,
     ) -> tuple[Seconds, npt.NDArray[np.bool_]]:
         """Returns the seconds that each operator takes on a device, and whether memory limits it.
 
@@ -162,6 +174,7 @@ class Work:
             rates: that are reached.
             runtime: of the framework.
             precision: that replaces "float32" of products, as "tf32" where that is on.
+            channels_first: of images, which are copied where matrix units convolve them.
         """
         moved = self.bytes / (device.memory_gb_per_s * 1e9 * rates.memory)
         moved = np.where(self.gather, moved / rates.gather, moved)
@@ -170,13 +183,18 @@ class Work:
         np.add.at(products, self.owner, self._products(device, rates, precision))
         limited = moved >= products
         factor = np.where(limited, runtime.memory, runtime.compute)
-        return np.maximum(products, moved) * factor + rates.gap_us * 1e-6, limited
+        seconds = np.maximum(products, moved) * factor + rates.gap_us * 1e-6
+        if channels_first:
+            _, vector = _peaks(self.dtypes, device, rates, precision)
+            copied = np.zeros(len(self.bytes))
+            copied[self.owner[~vector]] = self.copied[self.owner[~vector]]
+            seconds += copied / (device.memory_gb_per_s * 1e9 * rates.memory)
+        return seconds, limited
 
     def _products(self, device: Device, rates: Rates, precision: str) -> Seconds:
         flops = 2 * self.batch * self.m * self.n * self.k * self.fill
         peaks, vector = _peaks(self.dtypes, device, rates, precision)
-        slower = rates.tf32_windows if precision == "tf32" else rates.matrix_windows
-        windows = np.where(vector, rates.vector_windows, slower)
+        windows = np.where(vector, rates.vector_windows, rates.matrix_windows)
         peaks = np.where(self.windows, peaks * windows, peaks)
         flops = np.where(np.isin(self.window, _WINOGRAD) & vector, flops / rates.winograd, flops)
         # Long sums are cut where there are few tiles: weight gradients.

@@ -27,6 +27,7 @@ class Job:
         rates: that kernels reach.
         wire: what communication reaches.
         gradient_bytes: of a number of a gradient that replicas exchange.
+        channels_first: images are laid out so, which matrix units do not want.
     """
 
     workload: Workload
@@ -38,3 +39,4 @@ class Job:
     rates: Rates = field(default_factory=Rates)
     wire: Wire = field(default_factory=Wire)
     gradient_bytes: int = 4
+    channels_first: bool = False

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from slipstream.errors import UsageError
 from slipstream.forecast.workload import Operator, Product, Value, Workload
+
+
+# Samples of two micro-batches that are traced. A batch of one may be too small, or run other
+# operators; where samples are tokens, batches are of whole sentences.
+COUNTS = ((1, 2), (2, 4), (64, 128))
 
 
 class Resizable:
@@ -71,6 +77,27 @@ class Resizable:
             operators=tuple(_operator(one, two, share) for one, two in operators),
             values=tuple(_value(one, two, share) for one, two in values),
         )
+
+
+def resizable(
+    trace: Callable[[int], Workload], counts: Sequence[tuple[int, int]] = COUNTS
+) -> Resizable:
+    """Returns a model traced at the first two micro-batches that it takes.
+
+    Args:
+        trace: gives the workload of a number of samples.
+        counts: pairs of numbers of samples.
+
+    Raises:
+        UsageError: it takes none of them.
+    """
+    for attempt, (small, large) in enumerate(counts):
+        try:
+            return Resizable(trace(small), trace(large))
+        except UsageError:
+            if attempt + 1 == len(counts):
+                raise
+    raise AssertionError(counts)
 
 
 def _between(one: float, two: float, share: float) -> float:

@@ -183,7 +183,10 @@ class Simulation:
             whole: every micro-batch is simulated, if they are some thousands at most; else some.
         """
         strategy, cluster = job.strategy, job.cluster
-        device, limited = self.work.seconds(cluster.device, job.rates, job.runtime, job.precision)
+        device, limited = self.work.seconds(
+            cluster.device, job.rates, job.runtime, job.precision,
+            channels_first=job.channels_first,
+        )  # fmt: skip
         moved = float(device[limited].sum()) / self.ranks * strategy.micro_batches
         device = self.passing.repeated(job, device) * job.runtime.slowest(strategy.ranks)
         if strategy.checkpoint:

@@ -41,6 +41,7 @@ class Case:
         measured: seconds per step; a speed-up where `measures` says so.
         measures: "step"; "speedup": over one device; "to-target": seconds per step are those of a
             whole training over its steps, with evaluation and all else between.
+        channels_first: images are laid out so.
         memory_mb: peak of a device in MiB; None: not stated.
         group: equal for rows that differ in their strategy only.
         assumed: fields, and other numbers by name, that the row does not state.
@@ -69,6 +70,7 @@ class Case:
     step_samples: int
     measured: float
     measures: Literal["step", "speedup", "to-target"]
+    channels_first: bool
     memory_mb: float | None
     group: str
     assumed: tuple[str, ...]

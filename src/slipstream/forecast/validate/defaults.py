@@ -52,6 +52,15 @@ _BERT_MOST_TOKENS = 1 << 16
 # padded to less: 320 is the mean at which both phases reach the same FLOP/s on A100 in TF32.
 _BERT_BINNED = {512: (320, 48)}
 
+# DLPerf ran NVIDIA's BERT for PyTorch of 2020, which guesses all tokens and not the masked ones
+# alone (its README of version 20.06), and with images whose channels come first ResNet-50 of MXNet
+# and of NVIDIA for PyTorch in 16 bits. DeepLearningExamples has channels last in 16 bits and first
+# in TF32 (PyTorch/Classification/ConvNets/configs.yml, MxNet/Classification/RN50v1.5/README.md).
+_CHANNELS_FIRST = (
+    ("dlperf", "fp16", ("mxnet", "ngc-pytorch")),
+    ("deeplearningexamples", "tf32", ("ngc-mxnet", "ngc-paddle", "ngc-pytorch")),
+)
+
 # MLPerf: epochs of ResNet-50 to 75.9 % by global batch (mlcommons/logging, rcps_resnet.json), and
 # batches per GPU that keep the global batch below what converges.
 _MLPERF_EPOCHS = ((3264, 35), (13056, 45), (35840, 60), (49152, 68), (58880, 80), (65536, 85))
@@ -131,6 +140,40 @@ def accumulation(
     # Powers of two: the README's "126" accumulates 64 times to 8192.
     at_once = 1 << round(math.log2(stated))
     return at_once, max(1, total // at_once)
+
+
+def channels_first(row: Row, model: Model, software: Software) -> bool:
+    """Says whether images are laid out with their channels first.
+
+    Args:
+        row: of the table.
+        model: that it trains.
+        software: that trains it.
+    """
+    if model.samples_are != "image" or model.architecture.startswith("ssd"):
+        return False
+    return any(
+        source in row.source.lower()
+        and software.precision == precision
+        and software.runtime in runtimes
+        for source, precision, runtimes in _CHANNELS_FIRST
+    )
+
+
+def dense(row: Row, model: Model, software: Software) -> Model:
+    """Returns BERT with guesses of all tokens, where it was pre-trained so.
+
+    Args:
+        row: of the table.
+        model: that it trains.
+        software: that trains it.
+    """
+    inputs = model.inputs
+    if "predictions" not in inputs or software.runtime != "ngc-pytorch":
+        return model
+    if "dlperf" not in row.source.lower():
+        return model
+    return replace(model, inputs={**inputs, "predictions": inputs["length"]})
 
 
 def binned(model: Model) -> Model:

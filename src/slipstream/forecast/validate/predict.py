@@ -11,7 +11,7 @@ from slipstream.forecast.job import Job
 from slipstream.forecast.machines import ethernet
 from slipstream.forecast.network import Cluster
 from slipstream.forecast.parameters import Parameters
-from slipstream.forecast.resize import Resizable
+from slipstream.forecast.resize import COUNTS, Resizable, resizable
 from slipstream.forecast.step import Simulation, Step
 from slipstream.forecast.strategy import Agreement, Optimizer, Strategy
 from slipstream.forecast.tables import Sparse, sparse
@@ -22,7 +22,8 @@ from slipstream.forecast.workload import Workload
 # Where a row says nothing of its network, hosts had what such clusters had.
 _UNSTATED_GBIT = {"V100": 400.0, "A100": 1600.0, "H100": 3200.0}
 _USUAL_GBIT = 100.0
-_SAMPLES = (2, 4)
+# A batch of one may run other operators than those of all others.
+_COUNTS = COUNTS[1:]
 # Their tables have sparse gradients.
 _RECOMMENDERS = ("dlrm", "wide-deep", "ncf")
 # Runtimes whose modules are in 16 bits as a whole, without casts.
@@ -78,6 +79,7 @@ class Predictor:
                 rates=parameters.rates,
                 wire=parameters.wire,
                 gradient_bytes=2 if case.precision in ("fp16", "bf16") else 4,
+                channels_first=case.channels_first,
             )
         )
 
@@ -95,7 +97,7 @@ class Predictor:
                 traced, case.architecture, sizes=sizes, inputs=case.inputs, precision=precision,
                 whole=whole,
             )  # fmt: skip
-            self.traced[key] = Resizable(*(trace(samples) for samples in _SAMPLES))
+            self.traced[key] = resizable(trace, _COUNTS)
         return self.traced[key].at(case.strategy.micro_batch)
 
     def simulation(self, case: Case) -> Simulation:

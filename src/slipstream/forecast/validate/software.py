@@ -90,14 +90,18 @@ def software(row: Row, device: Device, *, to_target: bool) -> Software:
 
 def _runtime(row: Row) -> tuple[str, tuple[str, ...]]:
     text = row.framework.lower()
-    if "xla=yes" in row.words or "xla" in text:
+    # NVIDIA's scripts of BERT for TensorFlow compile where nothing else is said (use_xla).
+    compiled = "deeplearningexamples" in row.source.lower() and re.search(
+        r"bert.*\btf[12]\b|bert.*tensorflow", f"{row.model} {text}".lower()
+    )
+    if "xla=yes" in row.words or "xla" in text or compiled:
         return "xla", ()
     found = next((name for pattern, name in _RUNTIMES if re.search(pattern, text)), None)
     if found is None:
         return "pytorch", ("runtime",)
     # torchtitan multiplies in 8 bits where it compiles only.
-    compiled = "compile|fp8|float8" if "torchtitan" in f"{row.source} {text}".lower() else "compile"
-    if found == "fsdp" and re.search(compiled, row.words):
+    words = "compile|fp8|float8" if "torchtitan" in f"{row.source} {text}".lower() else "compile"
+    if found == "fsdp" and re.search(words, row.words):
         return "fsdp-compile", ()
     if found == "paddle" and "dali" in text:
         return "paddle-dali", ()

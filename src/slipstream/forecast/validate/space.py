@@ -13,7 +13,7 @@ from slipstream.forecast.parameters import USUAL, Parameters
 
 # How far each may be from its first guess: the standard deviation of its logarithm.
 RATES = {
-    "matrix": 0.15, "tf32": 0.2, "vector": 0.1, "matrix_windows": 0.1, "tf32_windows": 0.2,
+    "matrix": 0.15, "tf32": 0.2, "vector": 0.1, "matrix_windows": 0.1,
     "vector_windows": 0.1, "memory": 0.1, "tile_us": 0.5, "gap_us": 0.5, "winograd": 0.3,
     "depthwise": 0.5, "gather": 0.5,
 }  # fmt: skip
@@ -23,7 +23,7 @@ RUNTIME = {
     "compute": 0.15, "overlap": 0.3, "spread": 0.7,
 }  # fmt: skip
 SHARES = {
-    "overlap", "inside", "between", "matrix", "tf32", "vector", "matrix_windows", "tf32_windows",
+    "overlap", "inside", "between", "matrix", "tf32", "vector", "matrix_windows",
     "vector_windows", "memory of Rates",
 }  # fmt: skip
 _T = TypeVar("_T", Rates, Wire, Runtime)

@@ -124,6 +124,7 @@ def _case(row: Row, hardware: Hardware) -> Case:
         per_host=parts.machine.per_host, network_gbit=parts.machine.network_gbit,
         strategy=parts.strategy, sharded=parts.model.sharded, runtime=parts.software.runtime,
         step_samples=samples, measured=seconds, measures=kinds.get(parts.unit.kind, "step"),
+        channels_first=defaults.channels_first(row, parts.model, parts.software),
         memory_mb=memory_mb(row), group=_group(row, parts), assumed=tuple(dict.fromkeys(assumed)),
     )  # fmt: skip
 
@@ -139,6 +140,7 @@ def _parts(row: Row, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
     if counted.kind == "target":
         trained, batch, assumed = _raced(row, ran_on, trained, batch)
     spread, guessed = strategy(row, ran_on, trained, ran_by, batch)
+    trained = defaults.dense(row, trained, ran_by)
     if defaults.accumulates(row, trained, ran_by):
         trained = defaults.binned(trained)
     parts = _Parts(unit=counted, machine=ran_on, model=trained, software=ran_by, strategy=spread)

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from slipstream.errors import UsageError
 from slipstream.forecast.trace.architectures.transformer import TransformerSize
 
 _integers = partial(torch.zeros, dtype=torch.int64)
@@ -70,8 +71,13 @@ def translations(batch: int, *, length: int = 32) -> tuple[Tensor, ...]:
     Args:
         batch: tokens of each language.
         length: tokens of a sentence.
+
+    Raises:
+        UsageError: there are fewer tokens than a sentence has.
     """
-    shape = (max(1, batch // length), length)
+    if batch < length:
+        raise UsageError(f"{batch} tokens are less than a sentence of {length}: allow more")
+    shape = (batch // length, length)
     return (_integers(shape), _integers(shape))
 
 
