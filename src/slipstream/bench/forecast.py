@@ -12,13 +12,12 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.bench.forecast_lab import BACKENDS, LabNumbers, OnNote, calibrate
 from slipstream.bench.forecast_step import forecast_step
-from slipstream.bench.limits import Network
 from slipstream.bench.models import Model, model
 from slipstream.bench.replay import PEERS, START_LIMIT_SECONDS, STEP_LIMIT_SECONDS
 from slipstream.bench.replay_job import Job, Measured
@@ -27,10 +26,9 @@ from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabSpec
 from slipstream.lab.rates import parse_rate
 
-# Compute is that of this setting, slowed as its network is to become these links; so it stays the
-# same on all links that are judged, and they hide little, much or all of it.
+# Compute is that of this setting, slowed by one factor whatever the links; so they hide little,
+# much or all of it.
 PRESET = "v100-4x8"
-REFERENCE = Network(hosts=4, bits_per_second=1e9)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +38,11 @@ class ForecastSpec:
     Args:
         models: names of models.
         rates: of each host's link, as the lab has them.
-        hosts: of the lab, each at least 2; one rank runs on each.
+        hosts: of the lab, each at least 2.
+        ranks: of each host, at least 1; more than one with our backend only, which cuts groups
+            into ranks of a host and hosts.
+        slower: times that compute is slower than published; 30 makes the network that of the
+            published setting where four hosts have 1 Gbit/s.
         backends: of DDP, names of `forecast_lab.BACKENDS`.
         steps: measured in each round, at least 1.
         warmup: steps before these in each round, at least 3: DDP makes new buckets in the second.
@@ -50,6 +52,8 @@ class ForecastSpec:
     models: tuple[str, ...] = ("resnet50", "vgg16", "bert-base")
     rates: tuple[str, ...] = ("500mbit", "1gbit", "4gbit")
     hosts: tuple[int, ...] = (2, 4)
+    ranks: int = 1
+    slower: float = 30.0
     backends: tuple[str, ...] = BACKENDS
     steps: int = 3
     warmup: int = 3
@@ -59,6 +63,7 @@ class ForecastSpec:
         """Refuses values that are not allowed."""
         for name, value, least in (
             ("hosts", min(self.hosts, default=0), 2),
+            ("ranks", self.ranks, 1),
             ("steps", self.steps, 1),
             ("warmup", self.warmup, 3),
             ("rounds", self.rounds, 1),
@@ -68,6 +73,13 @@ class ForecastSpec:
         for name in self.backends:
             if name not in BACKENDS:
                 raise UsageError(f"the backend is {name!r}; allowed: {', '.join(BACKENDS)}")
+        if self.ranks > 1 and "gloo" in self.backends:
+            raise UsageError(
+                f"ranks is {self.ranks} and backends has gloo, which does not know hosts; allowed"
+                " is slipstream alone"
+            )
+        if not self.slower > 0:
+            raise UsageError(f"slower is {self.slower:g}; more than 0 is needed")
         for rate in self.rates:
             parse_rate(rate)
         for name in self.models:
@@ -77,7 +89,15 @@ class ForecastSpec:
         """Yields the labs, one after the other."""
         for hosts in self.hosts:
             for rate in self.rates:
-                yield LabSpec(hosts=hosts, rate=rate)
+                yield LabSpec(hosts=hosts, ranks_per_host=self.ranks, rate=rate)
+
+    def compute_seconds(self, replayed: Model) -> float:
+        """Returns the forward and backward passes of a model, as they are replayed.
+
+        Args:
+            replayed: the model.
+        """
+        return preset(PRESET).step_seconds(replayed) * self.slower
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +107,8 @@ class Row:
     Args:
         model: its name.
         backend: of DDP.
-        hosts: with a rank on each.
+        hosts: of the lab.
+        ranks: of each host.
         rate: of each host's link.
         forecast: seconds.
         measured: steps.
@@ -96,6 +117,7 @@ class Row:
     model: str
     backend: str
     hosts: int
+    ranks: int
     rate: str
     forecast: float
     measured: Measured
@@ -123,13 +145,35 @@ class Report:
     @property
     def mean_error(self) -> float:
         """The mean of the errors' sizes, as a share."""
-        return statistics.fmean(abs(row.error) for row in self.rows)
+        return mean_error(self.rows)
 
     @property
     def high_error(self) -> float:
         """The size that nine in ten errors have at most, as a share."""
-        sizes = sorted(abs(row.error) for row in self.rows)
-        return sizes[-(-9 * len(sizes) // 10) - 1]
+        return high_error(self.rows)
+
+    def of(self, backend: str) -> tuple[Row, ...]:
+        """Returns the rows of a backend."""
+        return tuple(row for row in self.rows if row.backend == backend)
+
+
+def mean_error(rows: Sequence[Row]) -> float:
+    """Returns the mean of the errors' sizes, as a share.
+
+    Args:
+        rows: at least one.
+    """
+    return statistics.fmean(abs(row.error) for row in rows)
+
+
+def high_error(rows: Sequence[Row]) -> float:
+    """Returns the size that nine in ten errors have at most, as a share.
+
+    Args:
+        rows: at least one.
+    """
+    sizes = sorted(abs(row.error) for row in rows)
+    return sizes[-(-9 * len(sizes) // 10) - 1]
 
 
 def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> Report:
@@ -144,7 +188,7 @@ def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> Report:
         SlipstreamError: a rank failed.
     """
     tell = on_note or _ignore
-    numbers = calibrate(tell)
+    numbers = calibrate(tell, several=spec.ranks > 1)
     rows: list[Row] = []
     for lab_spec in spec.labs():
         with Lab(lab_spec) as lab:
@@ -157,27 +201,22 @@ def _ignore(_: str) -> None:
     pass
 
 
-def compute_seconds(replayed: Model) -> float:
-    """Returns the forward and backward passes of a model, as they are replayed."""
-    published = preset(PRESET)
-    return published.step_seconds(replayed) * published.slowdown(REFERENCE)
-
-
 def _rows(
     spec: ForecastSpec, lab: Lab, replayed: Model, numbers: LabNumbers, tell: OnNote
 ) -> Iterator[Row]:
     measured: dict[str, list[Measured]] = {name: [] for name in spec.backends}
-    where = f"{replayed.name} on {lab.spec.hosts} hosts at {lab.spec.rate}"
+    where = f"{replayed.name} on {lab.spec.hosts} x {lab.spec.ranks_per_host} at {lab.spec.rate}"
     for number in range(spec.rounds):
         for name in spec.backends:
             tell(f"{where}, {PEERS[name].title}, round {number + 1} of {spec.rounds}")
             measured[name].append(_run(spec, lab, replayed, name))
-    seconds = compute_seconds(replayed)
+    seconds = spec.compute_seconds(replayed)
     for name, parts in measured.items():
         yield Row(
             model=replayed.name,
             backend=name,
             hosts=lab.spec.hosts,
+            ranks=lab.spec.ranks_per_host,
             rate=lab.spec.rate,
             forecast=forecast_step(replayed, seconds, numbers.hosts(name, lab.spec)).seconds,
             measured=Measured.merged(parts),
@@ -194,7 +233,7 @@ def _run(spec: ForecastSpec, lab: Lab, replayed: Model, backend: str) -> Measure
             strategy=peer.strategy,
             backend=peer.backend,
             wire=peer.wire,
-            compute_seconds=compute_seconds(replayed),
+            compute_seconds=spec.compute_seconds(replayed),
             steps=spec.steps,
             warmup=spec.warmup,
             busy=False,

@@ -72,10 +72,13 @@ class LabNumbers:
     Args:
         wires: by backend.
         updated: bytes per second that the optimizers of all ranks read and write together.
+        inside: of ranks of one host: the rate is what all of them send together; None: not
+            measured, as each host has one.
     """
 
     wires: Mapping[str, Wires]
     updated: float
+    inside: Line | None = None
 
     def hosts(self, backend: str, spec: LabSpec) -> Hosts:
         """Returns a lab as the forecast sees it.
@@ -87,18 +90,29 @@ class LabNumbers:
         link = self.wires[backend].link(spec.link_rates[0], spec.hosts)
         return Hosts(
             count=spec.hosts,
-            per_host=1,
+            per_host=spec.ranks_per_host,
             between=link,
-            inside=link,
+            inside=link if self.inside is None else _link(self.inside, spec.world_size),
             update_bytes_per_second=self.updated / spec.world_size,
         )
 
 
-def calibrate(tell: OnNote) -> LabNumbers:
+def _link(line: Line, ranks: int) -> Link:
+    return Link(
+        name="lab, one host",
+        kind="device",
+        gbyte_per_s=line.rate / ranks / 1e9,
+        latency_us=max(line.latency * 1e6, 1e-3),
+        source="measured",
+    )
+
+
+def calibrate(tell: OnNote, *, several: bool = False) -> LabNumbers:
     """Measures; blocks for about a minute.
 
     Args:
         tell: is told what is measured next.
+        several: hosts are to have several ranks, so ranks of one host are measured too.
 
     Raises:
         UnsupportedError: the lab cannot be made, or there is no PyTorch.
@@ -106,9 +120,22 @@ def calibrate(tell: OnNote) -> LabNumbers:
     """
     slow, fast = (_lines(rate, tell) for rate in (SLOW, FAST))
     tell("calibration: optimizers")
+    updated = _updated()
     return LabNumbers(
-        wires={name: _wires(slow[name], fast[name]) for name in BACKENDS}, updated=_updated()
+        wires={name: _wires(slow[name], fast[name]) for name in BACKENDS},
+        updated=updated,
+        inside=_inside(tell) if several else None,
     )
+
+
+def _inside(tell: OnNote) -> Line:
+    """Ranks of one host: latency of a step, and the rate of all together."""
+    report = measure(
+        CommSpec(local=HOSTS, sizes=SIZES, peers=()),
+        lambda note: tell(f"calibration inside a host: {note}"),
+    )
+    line = fit([Sample(HOSTS, row.samples.size, row.samples.median) for row in report.rows])
+    return Line(line.latency, line.rate * HOSTS)
 
 
 def _lines(rate: str, tell: OnNote) -> dict[str, Line]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from slipstream.bench.forecast import Report, compute_seconds
+from slipstream.bench.forecast import Report, high_error, mean_error
 from slipstream.bench.models import model
 from slipstream.bench.replay import PEERS
 from slipstream.bench.result import environment, environment_line
@@ -27,7 +27,7 @@ def table(report: Report) -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    shown.add_column("hosts", justify="right")
+    shown.add_column("hosts x ranks", justify="right")
     for heading in ("rate", "model", "over"):
         shown.add_column(heading, no_wrap=True)
     for heading in ("measured s", "forecast s", "error"):
@@ -39,7 +39,7 @@ def table(report: Report) -> Table:
             shown.add_section()
         last = row.hosts, row.rate
         shown.add_row(
-            str(row.hosts) if is_new else "",
+            f"{row.hosts} x {row.ranks}" if is_new else "",
             row.rate if is_new else "",
             row.model,
             PEERS[row.backend].title,
@@ -56,10 +56,18 @@ def _caption(report: Report) -> str:
         f" {wire.processed / 1e9:.2f} GB/s by the processors"
         for name, wire in report.numbers.wires.items()
     )
+    inside = report.numbers.inside
+    if inside:
+        wires += f"; ranks of a host {inside.rate / 1e9:.1f} GB/s together"
+    errors = "; ".join(
+        f"{PEERS[name].title}: {mean_error(rows):.1%}, nine in ten at most {high_error(rows):.1%}"
+        for name in report.spec.backends
+        if (rows := report.of(name))
+    )
     return (
-        f"Mean error {report.mean_error:.1%}, nine in ten at most {report.high_error:.1%}. Measured"
-        f" before: {wires}; optimizers {report.numbers.updated / 1e9:.1f} GB/s.\n"
-        f"{environment_line()}"
+        f"Mean error {report.mean_error:.1%}, nine in ten at most {report.high_error:.1%}."
+        f" {errors}.\nMeasured before: {wires}; optimizers {report.numbers.updated / 1e9:.1f}"
+        f" GB/s.\n{environment_line()}"
     )
 
 
@@ -73,14 +81,22 @@ def as_json(report: Report) -> dict[str, Any]:
         "spec": asdict(report.spec),
         **environment(),
         "numbers": asdict(report.numbers),
-        "compute_seconds": {name: compute_seconds(model(name)) for name in report.spec.models},
+        "compute_seconds": {
+            name: report.spec.compute_seconds(model(name)) for name in report.spec.models
+        },
         "mean_error": report.mean_error,
         "high_error": report.high_error,
+        "backends": {
+            name: {"mean_error": mean_error(rows), "high_error": high_error(rows)}
+            for name in report.spec.backends
+            if (rows := report.of(name))
+        },
         "rows": [
             {
                 "model": row.model,
                 "backend": row.backend,
                 "hosts": row.hosts,
+                "ranks": row.ranks,
                 "rate": row.rate,
                 "forecast_seconds": row.forecast,
                 "median_seconds": row.measured.median,

@@ -8,6 +8,9 @@ import typer
 
 from slipstream.bench.forecast import ForecastSpec, judge
 from slipstream.bench.forecast_lab import BACKENDS
+from slipstream.bench.forecast_published import published as published_scalings
+from slipstream.bench.forecast_published_table import as_json as published_json
+from slipstream.bench.forecast_published_table import table as published_table
 from slipstream.bench.forecast_table import as_json, table
 from slipstream.bench.models import MODELS
 from slipstream.cli.bench_show import telling, write
@@ -18,7 +21,9 @@ EXAMPLES = f"""\b
 [bold]Examples[/bold]
   slipstream bench forecast                       36 steps, half an hour
   slipstream bench forecast resnet50 --hosts 4 --rates 1gbit
-  slipstream bench forecast resnet50 bert-base --hosts 8 --rates 200mbit
+  slipstream bench forecast resnet50 --backends slipstream --hosts 16 --rates 200mbit --slower 150
+  slipstream bench forecast resnet50 --backends slipstream --hosts 4 --ranks 4 --rates 200mbit
+  slipstream bench forecast --published           speed-ups on up to 512 GPUs, seconds
 
 \b
 Models:   {", ".join(MODELS)}
@@ -38,10 +43,17 @@ def forecast_steps(
     rates: Annotated[
         str, typer.Option(help="Of each host's link, with commas between.")
     ] = "500mbit,1gbit,4gbit",
-    hosts: Annotated[str, typer.Option(help="Of the lab, a rank on each.")] = "2,4",
+    hosts: Annotated[str, typer.Option(help="Of the lab.")] = "2,4",
+    ranks: Annotated[int, typer.Option(help="Of each host; several with slipstream alone.")] = 1,
+    slower: Annotated[float, typer.Option(help="Times that compute is slower than published.")] = (
+        30.0
+    ),
     backends: Annotated[str, typer.Option(help="Of DDP.")] = ",".join(BACKENDS),
     steps: Annotated[int, typer.Option(help="Measured steps of each round.")] = 3,
     rounds: Annotated[int, typer.Option(help="In each, every backend has its turn.")] = 1,
+    published: Annotated[
+        bool, typer.Option("--published", help="Forecast published speed-ups; runs nothing.")
+    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for the results as JSON.")
     ] = None,
@@ -51,10 +63,17 @@ def forecast_steps(
     Links and processors are measured first, once. Needs root for the lab, PyTorch, and a machine
     on which nothing else runs.
     """
+    if published:
+        rows = list(published_scalings())
+        make_console(sys.stdout).print(published_table(rows))
+        write(json_file, published_json(rows))
+        return
     spec = ForecastSpec(
         models=tuple(models or ForecastSpec().models),
         rates=_names(rates),
         hosts=tuple(_whole(each) for each in _names(hosts)),
+        ranks=ranks,
+        slower=slower,
         backends=_names(backends),
         steps=steps,
         rounds=rounds,
