@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from slipstream.bench.forecast_table import table
 from slipstream.bench.models import Layer, Model, Parameter, model
 from slipstream.bench.replay_job import Measured
 from slipstream.errors import UsageError
+from slipstream.forecast.calibrate.line import Line
 from slipstream.forecast.hardware import Link
 from slipstream.lab import LabSpec
 
@@ -86,12 +88,31 @@ def test_all_ranks_share_the_processors_when_they_update() -> None:
     assert (found.count, found.update_bytes_per_second) == (4, 2e9)
 
 
+def test_ranks_of_a_host_share_what_it_moves() -> None:
+    several = replace(numbers(), inside=Line(latency=1e-5, rate=8e9))
+    spec = ForecastSpec(hosts=(4,), ranks=4, backends=("slipstream",))
+    (lab, *_) = spec.labs()
+    found = several.hosts("slipstream", lab)
+    assert (found.count, found.per_host, found.update_bytes_per_second) == (4, 4, 5e8)
+    assert found.inside.gbyte_per_s == pytest.approx(0.5)
+    assert found.between == several.wires["slipstream"].link(500e6, 4)
+
+
+def test_compute_is_as_slow_as_asked() -> None:
+    usual, slow = ForecastSpec(), ForecastSpec(slower=60.0)
+    assert usual.compute_seconds(model("resnet50")) == pytest.approx(30 * 0.055)
+    assert slow.compute_seconds(model("resnet50")) == pytest.approx(60 * 0.055)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"hosts": (1,)}, "hosts is 1; allowed: 2"),
         ({"hosts": ()}, "hosts is 0"),
         ({"warmup": 2}, "warmup is 2; allowed: 3"),
+        ({"ranks": 0}, "ranks is 0; allowed: 1"),
+        ({"ranks": 2}, "ranks is 2 and backends has gloo"),
+        ({"slower": 0.0}, "slower is 0; more than 0"),
         ({"backends": ("mpi",)}, "backend is 'mpi'; allowed: gloo, slipstream"),
         ({"models": ("lenet",)}, "no model is called 'lenet'"),
         ({"rates": ("fast",)}, "fast"),
@@ -108,6 +129,7 @@ def test_the_table_has_errors_and_their_mean() -> None:
             model="vgg16",
             backend="gloo",
             hosts=4,
+            ranks=1,
             rate="1gbit",
             forecast=forecast,
             measured=Measured(seconds=(2.0, 1.0, 9.0)),
@@ -122,6 +144,8 @@ def test_the_table_has_errors_and_their_mean() -> None:
         console.print(table(report))
     text = captured.get()
     assert "Mean error 8.8%, nine in ten at most 20.0%" in text
+    assert "DDP over gloo: 8.8%" in text
+    assert "4 x 1" in text
     lines = [line.split() for line in text.splitlines() if "vgg16" in line]
     assert lines[0][-3:] == ["2.000", "2.200", "+10.0%"]
     assert lines[1][-1] == "-5.0%"
@@ -130,9 +154,11 @@ def test_the_table_has_errors_and_their_mean() -> None:
 @pytest.mark.netns
 @pytest.mark.multiprocess
 @pytest.mark.slow
-def test_a_small_model_is_forecast_and_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_small_model_is_forecast_and_measured(tmp_path: Path, ranks: int) -> None:
     path = tmp_path / "forecast.json"
     options = ["--hosts", "2", "--rates", "4gbit", "--steps", "1", "--backends", "slipstream"]
+    options += ["--ranks", str(ranks)]
     done = subprocess.run(
         [COMMAND, "bench", "forecast", "wide-deep", *options, "--json", str(path)],
         capture_output=True,
@@ -145,7 +171,9 @@ def test_a_small_model_is_forecast_and_measured(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     assert 0.5 < content["numbers"]["wires"]["slipstream"]["share"] <= 1.01
     (row,) = content["rows"]
-    assert (row["model"], row["backend"], row["hosts"]) == ("wide-deep", "slipstream", 2)
+    assert (row["model"], row["backend"]) == ("wide-deep", "slipstream")
+    assert (row["hosts"], row["ranks"]) == (2, ranks)
+    assert (content["numbers"]["inside"] is None) == (ranks == 1)
     # Neither can be shorter than compute alone.
     compute = content["compute_seconds"]["wide-deep"]
     assert min(row["forecast_seconds"], row["median_seconds"]) >= compute
