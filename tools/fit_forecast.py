@@ -50,8 +50,10 @@ _EAGER = (
 
 def guess() -> Parameters:
     """What is known of runtimes before any measurement."""
-    usual = Runtime(name=USUAL, flash=False, **_HOST)
+    usual = replace(Runtime(name=USUAL, flash=False), **_HOST)
     runtimes = {name: replace(usual, name=name) for name in (USUAL, *_EAGER)}
+    for name in ("tensorflow1", "ngc-tensorflow1"):
+        runtimes[name] = replace(runtimes[name], composed=True)
     runtimes["xla"] = replace(usual, name="xla", memory=0.7)
     # Megatron-DeepSpeed as vTrain ran it sums gradients after the backward pass.
     runtimes["megatron"] = replace(usual, name="megatron", overlap=0.05)

@@ -57,15 +57,11 @@ def measure(tell: Tell, *, quick: bool = False) -> MeasuredDevice:
         quick: for tests: smaller operands, and a tenth of the time.
     """
     bench = _Bench("cuda" if torch.cuda.is_available() else "cpu", quick)
-    processors = bench.processors()
     tell("products of matrices")
     peaks = bench.products()
     fastest = max(peaks.values(), key=lambda each: each.flops_per_second)
     tell("convolutions")
-    windows = {
-        name: share(bench.convolution(name, 1), reached, processors)
-        for name, reached in peaks.items()
-    }
+    windows = {name: share(bench.convolution(name, 1), reached) for name, reached in peaks.items()}
     slow, fast = (bench.convolution("float32", window) for window in (1, 3))
     winograd = fast.flops / fast.seconds / (slow.flops / slow.seconds)
     depthwise = bench.depthwise() / peaks["float32"].flops_per_second
@@ -79,10 +75,10 @@ def measure(tell: Tell, *, quick: bool = False) -> MeasuredDevice:
         kind="gpu" if bench.is_gpu else "cpu",
         title=bench.title(),
         memory_gib=bench.memory_gib(),
-        processors=processors,
+        processors=bench.processors(),
         cache_mib=bench.cache_mib(),
         tflops={name: each.flops_per_second / 1e12 for name, each in peaks.items()},
-        tile_us=fastest.tile * 1e6,
+        half_sum=fastest.half_sum,
         windows=windows,
         winograd=max(1.0, winograd),
         depthwise=min(1.0, depthwise),
@@ -117,7 +113,7 @@ class _Bench:
             if name == "tf32" and not self.is_gpu:
                 continue
             short, long = (self._product(name, k) for k in _SUMS)
-            reached = peak(short, long, self.processors())
+            reached = peak(short, long)
             if not found or reached.flops_per_second > found["float32"].flops_per_second:
                 found[name] = reached
         return found

@@ -8,7 +8,6 @@ from dataclasses import replace
 from slipstream.errors import UsageError
 from slipstream.forecast.workload import Operator, Product, Value, Workload
 
-
 # Samples of two micro-batches that are traced. A batch of one may be too small, or run other
 # operators; where samples are tokens, batches are of whole sentences.
 COUNTS = ((1, 2), (2, 4), (64, 128))

@@ -28,7 +28,7 @@ DEVICE = MeasuredDevice(
     processors=4,
     cache_mib=8.0,
     tflops={"float32": 0.25, "bfloat16": 0.5},
-    tile_us=3.0,
+    half_sum=90.0,
     windows={"float32": 0.8, "bfloat16": 0.6},
     winograd=2.0,
     depthwise=0.1,
@@ -88,7 +88,7 @@ def test_peaks_are_those_that_the_forecast_turns_into_the_times_measured() -> No
     device = (
         load().device("A100").model_copy(update={"tflops": {"float32": 1.0, "bfloat16": 200.0}})
     )
-    rates = Rates(matrix=1.0, matrix_windows=0.5, tile_us=3.0, memory=1e9, gap_us=0.0)
+    rates = Rates(matrix=1.0, matrix_windows=0.5, half_sum=90.0, memory=1e9, gap_us=0.0)
 
     def timed(m: int, n: int, k: int, kind: Kind = Kind.PRODUCT) -> TimedProduct:
         operator = Operator(
@@ -98,19 +98,19 @@ def test_peaks_are_those_that_the_forecast_turns_into_the_times_measured() -> No
         seconds, _ = Work([operator]).seconds(device, rates, Runtime(), "fp32")
         return TimedProduct(m, n, k, float(seconds[0]))
 
-    found = peak(timed(8192, 8192, 128), timed(8192, 8192, 1024), device.processors)
+    found = peak(timed(8192, 8192, 128), timed(8192, 8192, 1024))
     assert found.flops_per_second == pytest.approx(200e12)
-    assert found.tile == pytest.approx(3e-6)
+    assert found.half_sum == pytest.approx(90)
     window = timed(50176, 256, 256, Kind.CONVOLUTION)
-    assert share(window, found, device.processors) == pytest.approx(0.5)
-    assert share(TimedProduct(8192, 8192, 1024, 1e-9), found, device.processors) == 1
+    assert share(window, found) == pytest.approx(0.5)
+    assert share(TimedProduct(8192, 8192, 1024, 1e-9), found) == 1
 
 
 def test_a_longer_sum_takes_longer() -> None:
     with pytest.raises(UsageError, match="sums of 1024 took no longer than one of 128: others use"):
-        peak(TimedProduct(512, 512, 128, 1.0), TimedProduct(512, 512, 1024, 1.0), 2)
+        peak(TimedProduct(512, 512, 128, 1.0), TimedProduct(512, 512, 1024, 1.0))
     # One that is as fast by FLOPs has no tiles to speak of.
-    assert peak(TimedProduct(1, 1, 1, 2.0), TimedProduct(1, 1, 2, 5.0), 2) == Peak(0.8, 0.0)
+    assert peak(TimedProduct(1, 1, 1, 2.0), TimedProduct(1, 1, 2, 5.0)) == Peak(0.8, 0.0)
 
 
 def _calibration(**links: Line) -> Calibration:
@@ -144,7 +144,7 @@ def test_what_was_measured_takes_the_place_of_what_was_fitted_and_nothing_else_d
     usual, found = parameters.load(), parameters.load(over=path)
     assert found.wire == usual.wire  # no link was measured
     assert found.rates.vector == found.rates.memory == 1
-    assert (found.rates.tile_us, found.rates.winograd, found.rates.gather) == (3.0, 2.0, 0.7)
+    assert (found.rates.half_sum, found.rates.winograd, found.rates.gather) == (90.0, 2.0, 0.7)
     runtime = found.runtime("pytorch2")
     assert (runtime.forward_us, runtime.backward_us) == (8.0, 12.0)
     assert runtime.step_ms == usual.runtime("pytorch2").step_ms

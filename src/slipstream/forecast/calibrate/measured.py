@@ -22,7 +22,7 @@ class MeasuredDevice:
         processors: of it.
         cache_mib: the last level's.
         tflops: 1e12 FLOP/s of products of matrices with long sums by dtype, "float32" among them.
-        tile_us: in which a processor begins and ends a tile of a product.
+        half_sum: length of a sum at which a product reaches half of that.
         windows: share of that which convolutions reach, by dtype.
         winograd: rate of convolutions of 3x3 over that of 1x1, in float32.
         depthwise: share of float32's rate that convolutions of one channel reach.
@@ -39,7 +39,7 @@ class MeasuredDevice:
     processors: int
     cache_mib: float
     tflops: Mapping[str, float]
-    tile_us: float
+    half_sum: float
     windows: Mapping[str, float]
     winograd: float
     depthwise: float
@@ -128,9 +128,9 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
 def _rates(device: MeasuredDevice) -> dict[str, float]:
     """Shares of what was measured, which is what kernels reach: all of it."""
     found: dict[str, float] = dict.fromkeys(("matrix", "tf32", "vector", "memory"), 1.0)
-    for name in ("tile_us", "winograd", "depthwise", "gather"):
+    for name in ("half_sum", "winograd", "depthwise", "gather"):
         found[name] = getattr(device, name)
-    for dtype, name in (("float32", "vector"), ("tf32", "tf32"), ("bfloat16", "matrix")):
+    for dtype, name in (("float32", "vector"), ("bfloat16", "matrix")):
         if dtype in device.windows:
             found[f"{name}_windows"] = device.windows[dtype]
     if device.kind == "cpu":

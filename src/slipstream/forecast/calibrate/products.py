@@ -1,15 +1,13 @@
-"""Peak and tiles of products of matrices, from timed ones: the forecast's formula, turned round.
+"""Peak of products of matrices, from timed ones: the forecast's formula, turned round.
 
-A product takes its FLOPs at the peak, and a moment for each tile that a processor begins and ends.
+A product takes its FLOPs at the peak, and as long as if its sum were somewhat longer than it is.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from slipstream.errors import UsageError
-from slipstream.forecast.compute import SPLIT, TILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +31,6 @@ class TimedProduct:
         """A multiplication and an addition are two."""
         return 2.0 * self.m * self.n * self.k
 
-    def waves(self, processors: int) -> float:
-        """Returns how many tiles each of some processors computes."""
-        tiles = math.ceil(self.m / TILE) * math.ceil(self.n / TILE)
-        return max(1.0, tiles * max(1, self.k // SPLIT) / processors)
-
 
 @dataclass(frozen=True, slots=True)
 class Peak:
@@ -45,20 +38,19 @@ class Peak:
 
     Args:
         flops_per_second: where sums are long.
-        tile: seconds in which a processor begins and ends a tile.
+        half_sum: length of a sum at which half of that is reached.
     """
 
     flops_per_second: float
-    tile: float
+    half_sum: float
 
 
-def peak(short: TimedProduct, long: TimedProduct, processors: int) -> Peak:
+def peak(short: TimedProduct, long: TimedProduct) -> Peak:
     """Returns what makes two products take as long as they did.
 
     Args:
         short: with a short sum.
-        long: with as many tiles and a longer sum.
-        processors: that share tiles.
+        long: with as many rows and columns and a longer sum.
 
     Raises:
         UsageError: the longer sum took no longer.
@@ -69,20 +61,18 @@ def peak(short: TimedProduct, long: TimedProduct, processors: int) -> Peak:
             " device; calibrate again when nothing else runs"
         )
     rate = (long.flops - short.flops) / (long.seconds - short.seconds)
-    tile = (short.seconds - short.flops / rate) / short.waves(processors)
-    if tile < 0:
+    half_sum = short.k * (short.seconds * rate / short.flops - 1)
+    if half_sum < 0:
         return Peak(long.flops / long.seconds, 0.0)
-    return Peak(rate, tile)
+    return Peak(rate, half_sum)
 
 
-def share(timed: TimedProduct, reached: Peak, processors: int) -> float:
-    """Returns what share of a peak a product reaches, beside its tiles; at most 1.
+def share(timed: TimedProduct, reached: Peak) -> float:
+    """Returns what share a product reaches of what a plain one of its sum does; at most 1.
 
     Args:
         timed: any, as what a convolution computes.
         reached: by plain products.
-        processors: that share tiles.
     """
-    rest = timed.seconds - timed.waves(processors) * reached.tile
-    alone = timed.flops / reached.flops_per_second
-    return 1.0 if rest <= alone else alone / rest
+    plain = timed.flops / reached.flops_per_second * (1 + reached.half_sum / timed.k)
+    return min(1.0, plain / timed.seconds)

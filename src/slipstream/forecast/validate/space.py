@@ -14,7 +14,7 @@ from slipstream.forecast.parameters import USUAL, Parameters
 # How far each may be from its first guess: the standard deviation of its logarithm.
 RATES = {
     "matrix": 0.15, "tf32": 0.2, "vector": 0.1, "matrix_windows": 0.1,
-    "vector_windows": 0.1, "memory": 0.1, "tile_us": 0.5, "gap_us": 0.5, "winograd": 0.3,
+    "vector_windows": 0.1, "memory": 0.1, "half_sum": 0.5, "gap_us": 0.5, "winograd": 0.3,
     "depthwise": 0.5, "gather": 0.5,
 }  # fmt: skip
 WIRE = {"inside": 0.2, "between": 0.4, "launch_us": 0.5, "ramp_us": 1.0}

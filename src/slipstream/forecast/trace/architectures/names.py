@@ -182,10 +182,13 @@ def _languages() -> Iterable[Architecture]:
         "transformer-big", ("transformer",), big, batches.translations, "token",
         "WMT14, a batch counts tokens of a language",
     )  # fmt: skip
-    for name, size in (("base", TRANSFORMER_XL_BASE), ("large", TRANSFORMER_XL_LARGE)):
+    for name, size, shrink in (
+        ("base", TRANSFORMER_XL_BASE, 1),
+        ("large", TRANSFORMER_XL_LARGE, 4),
+    ):
         aliases = ("transformer-xl",) if name == "base" else ()
         yield Architecture(
-            f"transformer-xl-{name}", aliases, partial(TransformerXL, size),
+            f"transformer-xl-{name}", aliases, partial(TransformerXL, size, shrink=shrink),
             partial(batches.remembered, size=size), "sequence",
             f"WikiText-103, {size.positions} tokens of a sequence and as many of memory; tails of"
             " the softmax fixed",

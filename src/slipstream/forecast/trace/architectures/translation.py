@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -78,12 +79,13 @@ class TransformerXL(nn.Module):
 
     Args:
         size: of the model; positions are both the tokens it predicts and those it remembers.
+        shrink: how much narrower the embeddings of rarer words are, cluster by cluster.
     """
 
-    def __init__(self, size: TransformerSize) -> None:
+    def __init__(self, size: TransformerSize, *, shrink: int = 1) -> None:
         super().__init__()
         self.size = size
-        self.tokens = nn.Embedding(size.vocabulary, size.hidden)
+        self.words = AdaptiveWords(size, shrink)
         self.drop = nn.Dropout(size.dropout)
         self.biases = nn.Parameter(torch.zeros(2, size.heads, 1, size.hidden // size.heads))
         self.blocks = nn.ModuleList(_RecurrentBlock(size) for _ in range(size.layers))
@@ -100,13 +102,68 @@ class TransformerXL(nn.Module):
         length = tokens.shape[1] + memory.shape[2]
         backwards = torch.arange(length - 1, -1, -1, device=tokens.device, dtype=torch.float32)
         places = self.drop(sinusoids(backwards, self.size.hidden))
-        x = self.drop(self.tokens(tokens) * math.sqrt(self.size.hidden))
+        x = self.drop(self.words(tokens) * math.sqrt(self.size.hidden))
         kept: list[Tensor] = []
         for block, before in zip(self.blocks, memory, strict=True):
             kept.append(x.detach())
             x = block(x, before, places, self.biases)
-        loss = self.loss(self.drop(x), targets, self.tokens.weight)
+        loss = self.loss(self.drop(x), targets, self.words)
         return loss, torch.stack(kept)
+
+
+class AdaptiveWords(nn.Module):
+    """Embeddings in clusters, those of rare words narrower (Baevski, Auli, 2018, arXiv 1809.10853).
+
+    Which tokens are rare words depends on data, so a fixed share of the tokens stands in for them.
+
+    Args:
+        size: of the model.
+        shrink: how much narrower each cluster is than the one before.
+    """
+
+    def __init__(self, size: TransformerSize, shrink: int) -> None:
+        super().__init__()
+        bounds = (0, *_CUTOFFS, size.vocabulary)
+        widths = [size.hidden // shrink**number for number in range(len(bounds) - 1)]
+        self.tables = nn.ModuleList(
+            nn.Embedding(last - first, width)
+            for (first, last), width in zip(pairwise(bounds), widths, strict=True)
+        )
+        self.projections = nn.ModuleList(
+            nn.Linear(width, size.hidden, bias=False) for width in widths if shrink > 1
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Returns what tokens are (batch, length, hidden).
+
+        Args:
+            tokens: int64 (batch, length); below what the smallest cluster holds.
+        """
+        rows = tokens.flatten()
+        x = self._projected(0, self.tables[0](rows))
+        for number, share in enumerate(_SHARES, 1):
+            some = rows[: math.ceil(len(rows) * share)]
+            rare = self._projected(number, self.tables[number](some))
+            x = functional.pad(rare, (0, 0, 0, len(rows) - len(some))) + x
+        return x.view(*tokens.shape, -1)
+
+    def scores(self, number: int, rows: Tensor, more: Tensor | None, bias: Tensor) -> Tensor:
+        """Returns scores (rows, words) of a cluster's words, in float32.
+
+        Args:
+            number: of the cluster.
+            rows: (rows, hidden).
+            more: (words, hidden), scored as well.
+            bias: (words).
+        """
+        if self.projections:
+            rows = rows @ cast(nn.Linear, self.projections[number]).weight
+        words = cast(nn.Embedding, self.tables[number]).weight
+        words = words if more is None else torch.cat([words, more])
+        return functional.linear(rows, words, bias).float()
+
+    def _projected(self, number: int, x: Tensor) -> Tensor:
+        return self.projections[number](x) if self.projections else x
 
 
 class AdaptiveSoftmax(nn.Module):
@@ -125,23 +182,22 @@ class AdaptiveSoftmax(nn.Module):
         self.bias = nn.Parameter(torch.zeros(size.vocabulary))
         self.bounds = (0, *_CUTOFFS, size.vocabulary)
 
-    def forward(self, x: Tensor, targets: Tensor, weight: Tensor) -> Tensor:
+    def forward(self, x: Tensor, targets: Tensor, words: AdaptiveWords) -> Tensor:
         """Returns the mean loss.
 
         Args:
             x: (batch, length, hidden).
             targets: int64 (batch, length).
-            weight: (vocabulary, hidden), of the embedding.
+            words: whose embeddings score.
         """
         rows, labels = x.flatten(0, 1), targets.flatten()
         loss = torch.zeros((), device=x.device)
-        for (first, last), share in zip(pairwise(self.bounds), (1.0, *_SHARES), strict=True):
-            words, bias = weight[first:last], self.bias[first:last]
+        for number, (first, last) in enumerate(pairwise(self.bounds)):
+            bias, more = self.bias[first:last], None
             if first == 0:
-                words = torch.cat([words, self.clusters.weight])
-                bias = torch.cat([bias, self.clusters.bias])
-            count = math.ceil(len(rows) * share)
-            scores = functional.linear(rows[:count], words, bias).float()
+                bias, more = torch.cat([bias, self.clusters.bias]), self.clusters.weight
+            count = math.ceil(len(rows) * (1.0, *_SHARES)[number])
+            scores = words.scores(number, rows[:count], more, bias)
             loss = loss + functional.cross_entropy(scores, labels[:count], reduction="sum")
         return loss / len(rows)
 
