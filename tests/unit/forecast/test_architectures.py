@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from slipstream.errors import UsageError
+from slipstream.forecast.resize import resizable
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.efficient import SCALES
 from slipstream.forecast.trace.architectures.names import TABLE, Architecture, find
@@ -57,6 +60,7 @@ PARAMETERS = [
     ("bert-base-squad", 108_893_186, HUGGING),
     ("transformer-big", 210_874_368, SUM),
     ("transformer-xl-base", 191_950_298, SUM),
+    ("transformer-xl-large", 285e6, "arXiv 1901.02860, with tables a quarter as wide by cluster"),
     ("ncf", 31_832_577, NVIDIA),
     ("gpt2", 124_439_808, HUGGING),
     ("gpt2-medium", 354_823_168, HUGGING),
@@ -181,6 +185,15 @@ def test_tables_of_dlrm_take_the_published_memory() -> None:
 def test_wide_deep_has_as_many_rows_and_layers_as_asked() -> None:
     few = parameters(find("wide-deep"), vocabulary=100, layers=2)
     assert few == 100 * 17 + (429 + 1) * 1024 + 1025 * 1024 + 1025
+
+
+def test_more_tokens_are_more_sentences() -> None:
+    translated = partial(traced, "transformer-big")
+    with pytest.raises(UsageError, match="2 tokens are less than a sentence of 32"):
+        translated(2)
+    model = resizable(translated)
+    assert model.at(64).flops(Phase.FORWARD) == translated(64).flops(Phase.FORWARD)
+    assert model.at(640).flops(Phase.FORWARD) == 10 * model.at(64).flops(Phase.FORWARD)
 
 
 def test_attention_of_transformer_xl_sees_its_memory() -> None:

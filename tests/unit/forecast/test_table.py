@@ -141,6 +141,44 @@ def test_tokens_per_second_count_tokens(tmp_path: Path):
     assert large.assumed == ("size",)
 
 
+def test_tensorflow_of_nvidia_compiles_bert_and_accumulates(tmp_path: Path):
+    nvidia = _changed(BERT, {"source": "NVIDIA DeepLearningExamples", "batch_per_gpu": "64"})
+    trained = _case(
+        tmp_path, nvidia, model="BERT-Large pretrain seq128 AMP", num_gpus="512",
+        framework="NGC TF1 Horovod",
+    )  # fmt: skip
+    assert (trained.runtime, trained.inputs) == ("xla", {"length": 128, "predictions": 20})
+    assert (trained.strategy.micro_batch, trained.strategy.micro_batches) == (64, 2)
+    tuned = _case(
+        tmp_path, nvidia, model="BERT-Large SQuAD fine-tune AMP", framework="NGC TF1 Horovod"
+    )
+    assert (tuned.runtime, tuned.strategy.micro_batches) == ("xla", 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "framework", "first"),
+    [
+        ("DLPerf v1.0 (2020-10)", "ResNet-50 v1.5 AMP", "NGC PyTorch", True),
+        ("DLPerf v1.0 (2020-10)", "ResNet-50 v1.5 AMP", "NGC MXNet", False),
+        ("DLPerf v1.0 (2020-10)", "BERT-Base pretrain (seq128) AMP", "NGC PyTorch", False),
+        ("NVIDIA DeepLearningExamples", "ResNet-50 v1.5 TF32", "NGC PyTorch", True),
+        ("NVIDIA DeepLearningExamples", "ResNet-50 v1.5 AMP", "NGC PyTorch", False),
+        ("NVIDIA DeepLearningExamples", "SSD300 ResNet-50 TF32", "NGC PyTorch", False),
+    ],
+)
+def test_where_channels_come_first(
+    tmp_path: Path, source: str, model: str, framework: str, first: bool
+):
+    row = _changed(BERT, {"source": source, "model": model, "framework": framework})
+    assert _case(tmp_path, row).channels_first == first
+
+
+def test_bert_of_2020_guesses_all_tokens(tmp_path: Path):
+    dlperf = _changed(BERT, {"source": "DLPerf v1.0 (2020-10)", "framework": "NGC PyTorch"})
+    case = _case(tmp_path, dlperf, model="BERT-Base pretrain (seq128) FP32")
+    assert case.inputs == {"length": 128, "predictions": 128}
+
+
 @pytest.mark.parametrize(
     ("framework", "zero"),
     [("FSDP FULL_SHARD", 3), ("FSDP SHARD_GRAD_OP", 2), ("FSDP NO_SHARD", 0), ("ZeRO-1", 1)],
@@ -255,7 +293,7 @@ def test_bert_of_nvidia_accumulates_batches(tmp_path: Path):
     assert (volta.strategy.micro_batch, volta.strategy.micro_batches) == (4, 512)
     assert volta.inputs == {"length": 320, "predictions": 48}
     other = _case(tmp_path, BERT, framework="NGC TF1 Horovod", batch_per_gpu="64 , 32")
-    assert (other.strategy.micro_batch, other.strategy.micro_batches) == (64, 1)
+    assert (other.strategy.micro_batch, other.strategy.micro_batches) == (64, 64)
 
 
 def test_what_is_shared_out_beside_replicas(tmp_path: Path):
@@ -435,7 +473,7 @@ def test_architectures_are_known_and_take_the_numbers(
     case = _case(tmp_path, DLPERF, model=model)
     assert case.architecture == architecture
     found = names.find(case.architecture)
-    assert found.inputs(2, **case.inputs)
+    assert found.inputs(64 if found.samples_are == "token" else 2, **case.inputs)
     with torch.device("meta"):
         assert found.make(**case.sizes).training
 

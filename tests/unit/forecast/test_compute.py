@@ -1,0 +1,84 @@
+"""Seconds of single operators: what layouts, formats and frameworks add to a roofline."""
+
+import pytest
+
+from slipstream.forecast.compute import Rates, Runtime, Work
+from slipstream.forecast.hardware import load
+from slipstream.forecast.workload import Kind, Operator, Phase, Product
+
+RATES = Rates(memory=1.0, gap_us=0.0, half_sum=0.0, matrix_windows=1.0)
+PRODUCT = Product(1, 1 << 20, 1024, 1024)
+
+
+def _seconds(
+    operator: Operator,
+    device: str,
+    precision: str = "fp32",
+    *,
+    rates: Rates = RATES,
+    composed: bool = False,
+    channels_first: bool = False,
+) -> float:
+    runtime = Runtime(composed=composed)
+    found, _ = Work([operator]).seconds(
+        load().device(device), rates, runtime, precision, channels_first=channels_first
+    )
+    return float(found[0])
+
+
+def _operator(
+    kind: Kind,
+    *,
+    name: str = "op",
+    dtype: str = "float32",
+    phase: Phase = Phase.FORWARD,
+    product: Product | None = PRODUCT,
+) -> Operator:
+    return Operator(
+        name=name, module="", phase=phase, kind=kind, products=(product,) if product else (),
+        reads=(), writes=(), bytes_moved=1e9, dtype=dtype,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("phase", "copies"), [(Phase.FORWARD, 2.0), (Phase.BACKWARD, 8 / 3)])
+def test_channels_first_are_copied_for_matrix_units(phase: Phase, copies: float) -> None:
+    convolution = _operator(Kind.CONVOLUTION, dtype="float16", phase=phase)
+    last = _seconds(convolution, "A100")
+    first = _seconds(convolution, "A100", channels_first=True)
+    rate = load().device("A100").memory_gb_per_s
+    assert first - last == pytest.approx(copies / rate)
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "precision", "copied"),
+    [
+        (Kind.CONVOLUTION, "A100", "tf32", True),
+        (Kind.CONVOLUTION, "A100", "fp32", False),
+        (Kind.CONVOLUTION, "V100", "fp32", False),
+        (Kind.PRODUCT, "A100", "tf32", False),
+    ],
+)
+def test_vector_units_and_plain_products_copy_nothing(
+    kind: Kind, device: str, precision: str, copied: bool
+) -> None:
+    operator = _operator(kind)
+    first = _seconds(operator, device, precision, channels_first=True)
+    assert (first > _seconds(operator, device, precision)) == copied
+
+
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [("gelu", 8), ("gelu_backward", 8), ("native_layer_norm", 2), ("dropout", 3), ("add", 1)],
+)
+def test_functions_that_are_composed_move_more(name: str, passes: float) -> None:
+    operator = _operator(Kind.MEMORY, name=name, product=None)
+    alone = _seconds(operator, "V100")
+    assert _seconds(operator, "V100", composed=True) == pytest.approx(passes * alone)
+
+
+def test_half_of_a_peak_is_reached_where_a_sum_is_as_long_as_said() -> None:
+    rates = Rates(matrix=1.0, memory=1e9, gap_us=0.0, half_sum=256.0)
+    product = Product(1, 1 << 14, 1 << 14, 256)
+    operator = _operator(Kind.PRODUCT, dtype="float16", product=product)
+    peak = load().device("A100").tflops["float16"] * 1e12
+    assert _seconds(operator, "A100", rates=rates) == pytest.approx(2 * product.flops / peak)
