@@ -154,6 +154,27 @@ def duration(interval: Interval) -> tuple[str, str]:
     raise AssertionError(interval)
 
 
+def gib(interval: Interval) -> tuple[str, str]:
+    """Returns bytes and their interval in GiB.
+
+    Args:
+        interval: of bytes.
+    """
+    shown = _scaled(interval, 1 / _GIB)
+    digits = 1 if shown.high < 10 else 0
+    return f"{shown.value:.1f} GiB", f"{shown.low:.{digits}f}-{shown.high:.{digits}f}"
+
+
+def share(interval: Interval) -> tuple[str, str]:
+    """Returns a share and its interval in per cent; "" for an interval of nothing.
+
+    Args:
+        interval: of a share of 1.
+    """
+    low, high = interval.low, interval.high
+    return f"{interval.value:.0%}", "" if low == high else f"{100 * low:.0f}-{100 * high:.0f}%"
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     """A column and the lines of its cells."""
@@ -205,8 +226,13 @@ def _dollars(plan: Plan) -> Sequence[str]:
 
 
 def _memory(plan: Plan) -> list[str]:
-    has = plan.machine.cluster.device.memory_gib
-    return [f"{plan.peak.reserved / _GIB:.1f} GiB", f"of {has:.0f}"]
+    value, bounds = gib(plan.memory)
+    return [value, bounds, f"of {plan.machine.cluster.device.memory_gib:.0f}"]
+
+
+def _efficiency(plan: Plan) -> list[str]:
+    value, bounds = share(plan.efficiency)
+    return [value, *([bounds] if bounds else []), *plan.limit.split(" ")]
 
 
 _COLUMNS = (
@@ -217,7 +243,7 @@ _COLUMNS = (
     _Column("target", lambda plan: _duration(plan.seconds)),
     _Column("dollars", _dollars),
     _Column("memory", _memory),
-    _Column("efficiency", lambda plan: [f"{plan.efficiency:.0%}", *plan.limit.split(" ")]),
+    _Column("efficiency", _efficiency),
 )
 
 
@@ -295,9 +321,10 @@ def _plan(plan: Plan) -> dict[str, Any]:
                 "seconds", "compute", "moved", "tensor", "bubble", "exchange", "optimizer", "host"
             )
         },
+        "memory": asdict(plan.memory),
         "memory_bytes": asdict(plan.peak),
         "device_bytes": int(cluster.device.memory_gib * _GIB),
-        "efficiency": plan.efficiency,
+        "efficiency": asdict(plan.efficiency),
         "limit": plan.limit,
     }  # fmt: skip
 

@@ -26,19 +26,52 @@ COVERAGE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """Factors between which measured over forecast lies in eight of ten cases.
+
+    Args:
+        low: one in ten lies below.
+        high: one in ten lies above.
+    """
+
+    low: float
+    high: float
+
+    def around(self, value: float) -> Interval:
+        """Returns a forecast with its interval."""
+        return Interval(value, value * self.low, value * self.high)
+
+
+@dataclass(frozen=True, slots=True)
 class Intervals:
     """Quantiles of measured over forecast.
 
     Args:
-        low: factors by group; "" stands for all others.
-        high: factors by group; "" stands for all others.
+        low: factors of seconds by group; "" stands for all others.
+        high: factors of seconds by group; "" stands for all others.
+        efficiency: of throughput per device, as a share of one device's own.
+        memory: of the peak on a device.
     """
 
     low: Mapping[str, float]
     high: Mapping[str, float]
+    efficiency: Bounds = Bounds(0.8, 1.1)
+    memory: Bounds = Bounds(0.9, 1.1)
+
+    def of_efficiency(self, value: float, devices: int) -> Interval:
+        """Returns an efficiency with its interval: one device's is 1, and no more is reached.
+
+        Args:
+            value: the forecast.
+            devices: that work.
+        """
+        if devices == 1:
+            return Interval(value, value, value)
+        wide = self.efficiency.around(value)
+        return Interval(value, wide.low, max(value, min(1.0, wide.high)))
 
     def around(self, value: float, group: str = "") -> Interval:
-        """Returns a forecast with its interval.
+        """Returns seconds with their interval.
 
         Args:
             value: the forecast.
@@ -80,7 +113,7 @@ def load(path: Path | None = None) -> Intervals:
     """Reads quantiles.
 
     Args:
-        path: of a .toml file with tables `low` and `high`; None: those that come with Slipstream.
+        path: of a .toml file as `save` writes it; None: the one that comes with Slipstream.
 
     Raises:
         ConfigError: it cannot be read.
@@ -101,8 +134,11 @@ def save(intervals: Intervals, path: Path) -> None:
         path: of the file.
     """
     lines = [
-        "# Measured over forecast: a tenth of rows left out lies below low, a tenth above high."
+        "# Measured over forecast: a tenth of rows left out lies below low, a tenth above high.",
+        "# [low] and [high] are of seconds, by what a model is; the others are of all.",
     ]
     for name, table in (("low", intervals.low), ("high", intervals.high)):
         lines += ["", f"[{name}]", *(f'"{key}" = {table[key]:.3f}' for key in sorted(table))]
+    for name, bounds in (("efficiency", intervals.efficiency), ("memory", intervals.memory)):
+        lines += ["", f"[{name}]", f"low = {bounds.low:.3f}", f"high = {bounds.high:.3f}"]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from slipstream.forecast.queues import Queues
 
@@ -40,29 +41,20 @@ def schedule(
         ranks: of the pipeline; 0: as many as stages.
     """
     ranks = ranks or len(stages)
-    turns = len(stages) // ranks
-    orders = [list(_order(rank, ranks, turns, micro_batches)) for rank in range(ranks)]
-    ends: dict[tuple[bool, int, int], float] = {}
+    passes = _passes_in_order(ranks, len(stages) // ranks, micro_batches)
+    seconds = [stage.forward for stage in stages] + [stage.backward for stage in stages]
+    sends = [stage.send for stage in stages]
+    # The first needs nothing, and the last stage nothing of another rank.
+    waits = [0.0, *sends[:-1], *sends[:-1], 0.0]
+    names = [f"device {rank}" for rank in range(ranks)]
+    ends = [0.0] * (len(passes) + 1)
+    frees = [queues.free(name) for name in names]
     starts = [0.0] * ranks
-    nexts = [0] * ranks
-    waiting = True
-    while waiting:
-        waiting = False
-        for rank, order in enumerate(orders):
-            while nexts[rank] < len(order):
-                backward, turn, batch = order[nexts[rank]]
-                stage = turn * ranks + rank
-                after = _after(stages, ends, backward, stage, batch)
-                if after is None:
-                    break
-                seconds = stages[stage].backward if backward else stages[stage].forward
-                name = f"{'backward' if backward else 'forward'} {batch}"
-                end = queues.run(f"device {rank}", name, seconds, after)
-                ends[backward, stage, batch] = end
-                starts[rank] = end - seconds
-                nexts[rank] += 1
-                waiting = True
-    return [(starts[rank], queues.free(f"device {rank}")) for rank in range(ranks)]
+    for index, (rank, kind, after, name) in enumerate(passes):
+        start = max(frees[rank], ends[after] + waits[kind])
+        ends[index] = frees[rank] = queues.put(names[rank], name, start, seconds[kind])
+        starts[rank] = start
+    return list(zip(starts, frees, strict=True))
 
 
 def steady_schedule(
@@ -109,23 +101,38 @@ def period(stages: Sequence[Stage]) -> float:
     return most
 
 
-def _after(
-    stages: Sequence[Stage],
-    ends: dict[tuple[bool, int, int], float],
-    backward: bool,
-    stage: int,
-    batch: int,
-) -> float | None:
-    """When what a pass waits for has come; None: it has not run yet."""
-    if not backward:
-        if stage == 0:
-            return 0.0
-        end = ends.get((False, stage - 1, batch))
-        return None if end is None else end + stages[stage - 1].send
-    if stage == len(stages) - 1:
-        return ends.get((False, stage, batch))
-    end = ends.get((True, stage + 1, batch))
-    return None if end is None else end + stages[stage].send
+@lru_cache(maxsize=16)
+def _passes_in_order(
+    ranks: int, turns: int, micro_batches: int
+) -> Sequence[tuple[int, int, int, str]]:
+    """The passes of all ranks, each after what it waits for: its rank, its stage (those of backward
+    passes are counted on), the index of the one that it waits for (-1: none), and a name."""
+    stages = ranks * turns
+    orders = [list(_order(rank, ranks, turns, micro_batches)) for rank in range(ranks)]
+    places: dict[tuple[int, int], int] = {}
+    nexts = [0] * ranks
+    found: list[tuple[int, int, int, str]] = []
+    before = -1
+    while len(found) > before:
+        before = len(found)
+        for rank, order in enumerate(orders):
+            for backward, turn, batch in order[nexts[rank] :]:
+                kind = turn * ranks + rank + backward * stages
+                after = places.get((_needs(kind, stages), batch)) if kind else -1
+                if after is None:
+                    break
+                places[kind, batch] = len(found)
+                name = f"{'backward' if backward else 'forward'} {batch}"
+                found.append((rank, kind, after, name))
+                nexts[rank] += 1
+    return found
+
+
+def _needs(kind: int, stages: int) -> int:
+    """The pass that one waits for: the stage before it, or behind it, or the last's forward."""
+    if kind < stages:
+        return kind - 1
+    return kind - stages if kind == 2 * stages - 1 else kind + 1
 
 
 def _order(

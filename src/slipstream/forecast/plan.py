@@ -71,6 +71,7 @@ class Plan:
         seconds_per_epoch: None: the size of an epoch is not known.
         seconds: to the target; None: it is not known.
         dollars: to the target; None: time or price is not known.
+        memory: bytes on the fullest device: `peak.reserved` with its interval.
         efficiency: throughput per device, as a share of one device's own.
         others: the best strategy of each other kind on the same hosts, with why it lost.
         limit: what most of the step goes to: "compute", "memory bandwidth", "network",
@@ -86,7 +87,8 @@ class Plan:
     seconds_per_epoch: Interval | None
     seconds: Interval | None
     dollars: Interval | None
-    efficiency: float
+    memory: Interval
+    efficiency: Interval
     limit: str
     others: tuple[Other, ...] = ()
 

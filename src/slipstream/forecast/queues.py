@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Something that a queue did.
 
     Args:
@@ -38,7 +37,17 @@ class Queues:
             seconds: that it takes.
             after: when what it waits for has ended.
         """
-        start = max(after, self._free.get(queue, 0.0))
+        return self.put(queue, name, max(after, self._free.get(queue, 0.0)), seconds)
+
+    def put(self, queue: str, name: str, start: float, seconds: float) -> float:
+        """Appends work that begins when its queue is free or later; returns when it ends.
+
+        Args:
+            queue: that does it.
+            name: of the work.
+            start: when it begins.
+            seconds: that it takes.
+        """
         end = start + seconds
         self._free[queue] = end
         if seconds > 0:

@@ -159,7 +159,9 @@ def _plan(request: Request, intervals: Intervals, found: Found) -> Plan:
     return Plan(
         machine=machine, hosts=hosts, strategy=found.strategy, step=step, peak=found.peak,
         seconds_per_step=per_step, seconds_per_epoch=epoch, seconds=total, dollars=dollars,
-        efficiency=efficiency, limit=limit_of(step), others=found.others,
+        memory=intervals.memory.around(found.peak.reserved),
+        efficiency=intervals.of_efficiency(efficiency, found.strategy.ranks),
+        limit=limit_of(step), others=found.others,
     )  # fmt: skip
 
 

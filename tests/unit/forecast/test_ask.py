@@ -62,6 +62,8 @@ def test_plans_are_ranked_by_dollars_to_the_target(ranked: forecast.Result) -> N
     for plan in ranked.plans:
         assert plan.strategy.global_batch == 256
         assert plan.strategy.ranks == plan.hosts * plan.machine.cluster.per_host <= 64
+        assert plan.memory.low < plan.memory.value == plan.peak.reserved < plan.memory.high
+        assert plan.efficiency.low <= plan.efficiency.value <= plan.efficiency.high
         assert plan.peak.reserved <= plan.machine.cluster.device.memory_gib * 2**30
         assert plan.seconds_per_step.low < plan.seconds_per_step.value < plan.seconds_per_step.high
 

@@ -59,7 +59,9 @@ def _own() -> Machine:
 def _plan(machine: Machine, step: float, **more: Any) -> Plan:
     given: dict[str, Any] = {
         "hosts": 1, "strategy": Strategy(data=8, micro_batch=32), "peak": PEAK,
-        "seconds_per_epoch": None, "seconds": None, "dollars": None, "efficiency": 0.934,
+        "seconds_per_epoch": None, "seconds": None, "dollars": None,
+        "efficiency": Interval(0.934, 0.81, 0.99),
+        "memory": Interval(30 << 30, 27 << 30, 33 << 30),
         "limit": "memory bandwidth",
     }  # fmt: skip
     return Plan(machine=machine, step=STEP, seconds_per_step=_around(step), **{**given, **more})
@@ -119,7 +121,8 @@ def test_the_widest_plan_fits_in_100_columns() -> None:
     for part in (
         "64 A100-40GB", "8 x aws p4d.24xlarge", "400 Gbit/s", "data 8 x tensor 4",
         "ZeRO 1, checkpoints,", "16 x micro-batch 4",
-        "120 ms", "100-160", "10 min", "16 h", "$2,700", "30.0 GiB", "of 40", "93%", "bandwidth",
+        "120 ms", "100-160", "10 min", "16 h", "$2,700", "30.0 GiB", "27-33", "of 40", "93%",
+        "81-99%", "bandwidth",
     ):  # fmt: skip
         assert part in text, part
 
@@ -178,6 +181,8 @@ def test_json_has_everything() -> None:
     assert found["seconds"] is None
     assert found["step"]["exchange"] == pytest.approx(0.02)
     assert found["memory_bytes"]["activations"] == 13 << 30
+    assert found["memory"] == {"value": 30 << 30, "low": 27 << 30, "high": 33 << 30}
+    assert found["efficiency"] == {"value": 0.934, "low": 0.81, "high": 0.99}
     assert found["limit"] == "memory bandwidth"
     assert content["losses"] == [{"what": "a", "why": "b"}]
     own = as_json(Result((_plan(_own(), 0.1),), ()))["plans"][0]

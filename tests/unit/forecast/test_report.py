@@ -55,7 +55,9 @@ def _plan(machine: Machine, hosts: int, seconds: float, efficiency: float, **mor
         "seconds_per_epoch": None, "seconds": None, "dollars": None,
     }  # fmt: skip
     return Plan(
-        machine=machine, hosts=hosts, peak=PEAK, efficiency=efficiency, limit="network",
+        machine=machine, hosts=hosts, peak=PEAK, limit="network",
+        memory=Interval(PEAK.reserved, 0.9 * PEAK.reserved, 1.1 * PEAK.reserved),
+        efficiency=Interval(efficiency, 0.8 * efficiency, min(1.0, 1.1 * efficiency)),
         seconds_per_step=Interval(seconds, 0.8 * seconds, 1.3 * seconds), **{**given, **more},
     )  # fmt: skip
 

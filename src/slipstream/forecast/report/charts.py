@@ -55,6 +55,8 @@ def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
                 alt.Tooltip("kind:N", title="machine"),
                 alt.Tooltip("devices:Q"),
                 alt.Tooltip("efficiency:Q", format=".1%"),
+                alt.Tooltip("low:Q", title="at the least", format=".1%"),
+                alt.Tooltip("high:Q", title="at the most", format=".1%"),
                 alt.Tooltip("limit:N", title="limited by"),
                 alt.Tooltip("plan:N"),
             ],
@@ -137,15 +139,22 @@ def memory(rows: Sequence[Row]) -> Spec:
             alt.Tooltip("has:Q", title="of the device"),
         ]
     )
+    first = alt.Chart(alt.InlineData(values=[row for row in rows if row["order"] == 0]))
     ends = (
-        alt.Chart(alt.InlineData(values=[row for row in rows if row["order"] == 0]))
-        .mark_tick(thickness=3, size=26, color=colours.RED)
+        first.mark_tick(thickness=3, size=26, color=colours.RED)
         .encode(
             x="has:Q", y=alt.Y("plan:N", sort=None),
             tooltip=[alt.Tooltip("has:Q", title="GiB of the device")],
         )
     )  # fmt: skip
-    layers = alt.layer(bars, ends)
+    may_be = first.mark_rule(strokeWidth=1.5, color=colours.GREY).encode(
+        x="low:Q", x2="high:Q", y=alt.Y("plan:N", sort=None),
+        tooltip=[
+            alt.Tooltip("low:Q", title="GiB at the least", format=",.1f"),
+            alt.Tooltip("high:Q", title="at the most", format=",.1f"),
+        ],
+    )  # fmt: skip
+    layers = alt.layer(bars, may_be, ends)
     return layers.properties(width="container", height=_height(rows)).to_dict()
 
 

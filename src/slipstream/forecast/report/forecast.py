@@ -137,7 +137,7 @@ def _parts(plans: Sequence[Plan]) -> Section:
         Figure(
             "memory-chart",
             f"Memory of the fullest device, of the first {len(first)} plans; the red mark is what"
-            " the device has.",
+            " the device has, the grey line the interval.",
             charts.memory(held),
         ),
     ]

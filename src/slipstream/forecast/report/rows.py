@@ -82,13 +82,15 @@ def scaling(plans: Sequence[Plan], shown: Sequence[str]) -> list[Row]:
     best: dict[tuple[str, int], tuple[int, Plan]] = {}
     for number, plan in enumerate(plans, 1):
         known = best.setdefault((kind(plan), plan.devices), (number, plan))
-        if plan.efficiency > known[1].efficiency:
+        if plan.efficiency.value > known[1].efficiency.value:
             best[kind(plan), plan.devices] = number, plan
     return [
         {
             "kind": name,
             "devices": devices,
-            "efficiency": round(plan.efficiency, 4),
+            "efficiency": round(plan.efficiency.value, 4),
+            "low": round(plan.efficiency.low, 4),
+            "high": round(plan.efficiency.high, 4),
             "plan": label(number, plan),
             "limit": plan.limit,
         }
@@ -178,6 +180,8 @@ def memory(plans: Sequence[Plan]) -> list[Row]:
                     "order": order,
                     "gib": each / GIB,
                     "has": plan.machine.cluster.device.memory_gib,
+                    "low": plan.memory.low / GIB,
+                    "high": plan.memory.high / GIB,
                 }
             )
     return rows

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from slipstream.forecast.display import (
     _groups,  # pyright: ignore[reportPrivateUsage]
     duration,
+    gib,
     rounded,
+    share,
     strategy_words,
 )
 from slipstream.forecast.plan import Interval, Plan
 from slipstream.forecast.report.page import Cell, Column, Table
-from slipstream.forecast.report.rows import GIB, HOUR, PARTS, STEPS, Row, hardware
+from slipstream.forecast.report.rows import HOUR, PARTS, STEPS, Row, hardware
 from slipstream.forecast.search import Result
 
 _Cells = Callable[[Plan], Cell]
@@ -138,8 +140,8 @@ def _dollars(plan: Plan) -> Cell:
 
 
 def _memory(plan: Plan) -> Cell:
-    has = plan.machine.cluster.device.memory_gib
-    return Cell(f"{plan.peak.reserved / GIB:.1f} GiB", f"of {has:.0f}")
+    value, bounds = gib(plan.memory)
+    return Cell(value, f"{bounds} of {plan.machine.cluster.device.memory_gib:.0f}")
 
 
 _COLUMNS: tuple[tuple[Column, _Cells], ...] = (
@@ -152,6 +154,6 @@ _COLUMNS: tuple[tuple[Column, _Cells], ...] = (
     (Column("target", numeric=True), lambda plan: _time(plan.seconds)),
     (Column("dollars", numeric=True), _dollars),
     (Column("memory", numeric=True), _memory),
-    (Column("efficiency", numeric=True), lambda plan: Cell(f"{plan.efficiency:.0%}")),
+    (Column("efficiency", numeric=True), lambda plan: Cell(*share(plan.efficiency))),
     (Column("limited by"), lambda plan: Cell(plan.limit)),
 )
