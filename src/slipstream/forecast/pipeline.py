@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from slipstream.forecast.queues import Queues
+from slipstream.forecast.queues import Queues, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,20 @@ def schedule(
     Args:
         stages: in the order of the model; several per rank take turns.
         micro_batches: at least 1.
-        queues: on which the work is put, as "device 0" for the first rank.
+        queues: of a step that begins, on which the work is put, as "device 0" for the first rank.
         ranks: of the pipeline; 0: as many as stages.
     """
-    ranks = ranks or len(stages)
+    starts, spans = _run(tuple(stages), micro_batches, ranks or len(stages))
+    queues.add(spans)
+    return [(start, queues.free(f"device {rank}")) for rank, start in enumerate(starts)]
+
+
+# Strategies that share out states and not time are tried one after another.
+@lru_cache(maxsize=4)
+def _run(
+    stages: tuple[Stage, ...], micro_batches: int, ranks: int
+) -> tuple[Sequence[float], Sequence[Span]]:
+    """When the last backward pass of each rank begins, and what all do."""
     passes = _passes_in_order(ranks, len(stages) // ranks, micro_batches)
     seconds = [stage.forward for stage in stages] + [stage.backward for stage in stages]
     sends = [stage.send for stage in stages]
@@ -48,13 +58,14 @@ def schedule(
     waits = [0.0, *sends[:-1], *sends[:-1], 0.0]
     names = [f"device {rank}" for rank in range(ranks)]
     ends = [0.0] * (len(passes) + 1)
-    frees = [queues.free(name) for name in names]
-    starts = [0.0] * ranks
+    frees, starts = [0.0] * ranks, [0.0] * ranks
+    spans: list[Span] = []
     for index, (rank, kind, after, name) in enumerate(passes):
-        start = max(frees[rank], ends[after] + waits[kind])
-        ends[index] = frees[rank] = queues.put(names[rank], name, start, seconds[kind])
-        starts[rank] = start
-    return list(zip(starts, frees, strict=True))
+        ready = ends[after] + waits[kind]
+        start = starts[rank] = max(ready, frees[rank])
+        ends[index] = frees[rank] = start + seconds[kind]
+        spans.append(Span(names[rank], name, start, frees[rank]))
+    return starts, spans
 
 
 def steady_schedule(

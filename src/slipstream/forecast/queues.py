@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -37,22 +38,22 @@ class Queues:
             seconds: that it takes.
             after: when what it waits for has ended.
         """
-        return self.put(queue, name, max(after, self._free.get(queue, 0.0)), seconds)
-
-    def put(self, queue: str, name: str, start: float, seconds: float) -> float:
-        """Appends work that begins when its queue is free or later; returns when it ends.
-
-        Args:
-            queue: that does it.
-            name: of the work.
-            start: when it begins.
-            seconds: that it takes.
-        """
+        start = max(after, self._free.get(queue, 0.0))
         end = start + seconds
         self._free[queue] = end
         if seconds > 0:
             self.spans.append(Span(queue, name, start, end))
         return end
+
+    def add(self, spans: Sequence[Span]) -> None:
+        """Appends work whose times are known.
+
+        Args:
+            spans: those of each queue in order, and after all that it does already.
+        """
+        self.spans += [span for span in spans if span.end > span.start]
+        for span in spans:
+            self._free[span.queue] = span.end
 
     def free(self, queue: str) -> float:
         """Returns when a queue has done all its work."""
