@@ -17,6 +17,7 @@ from pathlib import Path
 
 from slipstream.bench.comm import CommSpec, measure
 from slipstream.bench.forecast_step import Hosts
+from slipstream.bench.limits import GOODPUT
 from slipstream.forecast.calibrate.line import Line, Sample, fit
 from slipstream.forecast.hardware import Link
 from slipstream.lab import Lab, LabSpec
@@ -155,9 +156,14 @@ def _lines(rate: str, tell: OnNote) -> dict[str, Line]:
 
 
 def _wires(slow: Line, fast: Line) -> Wires:
-    """What is the links' and what the processors', of a line on slow and one on fast links."""
+    """What is the links' and what the processors', of a line on slow and one on fast links.
+
+    What headers leave of a link is all that any backend can have of it; a fit of few calls may
+    have more.
+    """
     nominal = LabSpec(rate=SLOW).link_rates[0] / 8
-    wire = max(slow.rate**-2 - fast.rate**-2, nominal**-2) ** -0.5
+    payload = nominal * GOODPUT
+    wire = max(slow.rate**-2 - fast.rate**-2, payload**-2) ** -0.5
     return Wires(share=wire / nominal, latency=slow.latency, processed=fast.rate * HOSTS)
 
 
