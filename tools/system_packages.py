@@ -76,6 +76,7 @@ GROUPS: dict[str, tuple[Package, ...]] = {
         Package("openmpi-bin", "tests, benchmarks", program("mpirun.openmpi"), required=False),
         Package("libopenmpi-dev", "benchmarks", program("mpicc.openmpi"), required=False),
         Package("mpich", "tests under mpiexec", program("mpiexec.mpich"), required=False),
+        Package("chromium", "tests of HTML reports", program("chromium"), required=False),
         Package("slurm-wlm", "tests under srun", program("slurmctld"), required=False),
         Package("munge", "tests under srun", program("munged"), required=False),
         Package(

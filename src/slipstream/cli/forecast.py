@@ -223,6 +223,7 @@ def _caption(asked: dict[str, Any]) -> str:
 
 
 def _show(result: Result, title: str, top: int) -> None:
+    from slipstream.forecast.advice import advice
     from slipstream.forecast.display import losers, table
 
     console = make_console(sys.stdout)
@@ -231,6 +232,11 @@ def _show(result: Result, title: str, top: int) -> None:
         console.print("nothing that is allowed does it:")
     else:
         console.print(table(result, top))
+    if result.fit is not None:
+        console.print("does the whole model fit on each device", style="bold")
+        for line in advice(result.fit):
+            console.print(line, markup=False, highlight=False)
+        console.print()
     if result.losses or len(result.plans) > top:
         if result.plans:
             console.print("not among them", style="bold")
@@ -240,7 +246,7 @@ def _show(result: Result, title: str, top: int) -> None:
 def _write(result: Result, asked: dict[str, Any], file: Path | None) -> None:
     if file is None:
         return
-    from slipstream.forecast.display import as_json
+    from slipstream.forecast.written import as_json
 
     text = json.dumps({"asked": asked, **as_json(result)}, indent=1) + "\n"
     if file == Path("-"):

@@ -129,8 +129,10 @@ def refinements(
         counts = {hosts, max(1, hosts // 2)}
         server = Exchange.PARAMETER_SERVER
         found.append([replace(strategy, exchange=server, servers=count) for count in counts])
-    if allowed.period > 1:
-        found.append([replace(strategy, exchange=Exchange.LOCAL, period=allowed.period)])
+    if allowed.period > 1 and not strategy.layers:
+        # Nothing is exchanged in most steps, so nothing goes on beside the next.
+        local = replace(strategy, exchange=Exchange.LOCAL, period=allowed.period, across=False)
+        found.append([local])
     return found
 
 

@@ -1,11 +1,11 @@
-"""Plans on a terminal and for programs; numbers have as many digits as their intervals allow."""
+"""Plans on a terminal; numbers have as many digits as their intervals allow."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group
@@ -61,7 +61,9 @@ def losers(result: Result, most: int = 10) -> Group:
         lines.append(Text(_behind(result.plans[0], rest)))
     for group in _groups(result.losses):
         for loss in group[:_NEAREST]:
-            lines.append(Text(f"{loss.what}: {loss.why}"))
+            lines.append(
+                Text("; ".join([f"{loss.what}: {loss.why}", *filter(None, [loss.change])]))
+            )
         if len(group) > _NEAREST:
             more = Text(f"and {len(group) - _NEAREST} more like these", style="dim")
             lines.append(Padding(more, (0, 0, 0, 2)))
@@ -114,18 +116,8 @@ def _exchange(strategy: Strategy) -> Iterator[str]:
             yield f"{count} layer{'s' if count > 1 else ''} {choice.value}"
     if strategy.codec != "none":
         yield f"codec {strategy.codec}"
-
-
-def as_json(result: Result) -> dict[str, Any]:
-    """Returns all of a result but what the queues of its steps did, for JSON.
-
-    Args:
-        result: of a search.
-    """
-    return {
-        "plans": [_plan(plan) for plan in result.plans],
-        "losses": [asdict(loss) for loss in result.losses],
-    }
+    if strategy.bucket_bytes != Strategy().bucket_bytes:
+        yield f"buckets of {strategy.bucket_bytes >> 20} MiB"
 
 
 def rounded(interval: Interval) -> tuple[str, str]:
@@ -291,52 +283,3 @@ def _distance(loss: Loss) -> float:
     numbers = [float(each.strip("$").replace(",", "")) for each in _NUMBER.findall(loss.why)]
     numbers = [number for number in numbers if number > 0]
     return abs(math.log(numbers[0] / numbers[-1])) if numbers else 0.0
-
-
-def _plan(plan: Plan) -> dict[str, Any]:
-    machine, strategy, step = plan.machine, plan.strategy, plan.step
-    cluster = machine.cluster
-    return {
-        "machine": machine.name,
-        "device": cluster.device.name,
-        "devices": plan.devices,
-        "hosts": plan.hosts,
-        "per_host": cluster.per_host,
-        "network": None if cluster.between is None else _link(cluster.between),
-        "inside": _link(cluster.inside),
-        "dollars_per_hour": machine.dollars_per_hour,
-        "offer": None if machine.offer is None else machine.offer.model_dump(),
-        "strategy": _strategy(strategy),
-        "words": ", ".join(strategy_words(strategy)),
-        "others": [
-            {"strategy": _strategy(other.strategy), "why": other.why} for other in plan.others
-        ],
-        "seconds_per_step": asdict(plan.seconds_per_step),
-        "seconds_per_epoch": _interval(plan.seconds_per_epoch),
-        "seconds": _interval(plan.seconds),
-        "dollars": _interval(plan.dollars),
-        "step": {
-            name: getattr(step, name)
-            for name in (
-                "seconds", "compute", "moved", "tensor", "bubble", "exchange", "optimizer", "host"
-            )
-        },
-        "memory": asdict(plan.memory),
-        "memory_bytes": asdict(plan.peak),
-        "device_bytes": int(cluster.device.memory_gib * _GIB),
-        "efficiency": asdict(plan.efficiency),
-        "limit": plan.limit,
-    }  # fmt: skip
-
-
-def _strategy(strategy: Strategy) -> dict[str, Any]:
-    layers = {name: choice.value for name, choice in strategy.layers}
-    return {**asdict(strategy), "exchange": strategy.exchange.value, "layers": layers}
-
-
-def _interval(interval: Interval | None) -> Mapping[str, float] | None:
-    return None if interval is None else asdict(interval)
-
-
-def _link(link: Any) -> dict[str, Any]:
-    return dict(link.model_dump())

@@ -99,13 +99,58 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that makes a strategy fit in memory.
+
+    Args:
+        words: what is other than it was, for people.
+        strategy: with the change.
+        num_bytes: on the fullest device.
+        seconds: of a step.
+    """
+
+    words: str
+    strategy: Strategy
+    num_bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Whether replicas of the whole model fit in memory, and if not, what is the cheapest change.
+
+    Args:
+        machine: of every host.
+        hosts: all of whose devices have a replica.
+        strategy: replicas that run their samples at once.
+        num_bytes: that a device needs for it.
+        is_least: it needs that at the least; how much more was not looked at.
+        remedies: changes with which it fits, the fastest first; none are needed where it fits.
+    """
+
+    machine: Machine
+    hosts: int
+    strategy: Strategy
+    num_bytes: float
+    is_least: bool
+    remedies: tuple[Remedy, ...]
+
+    @property
+    def does(self) -> bool:
+        """It fits as it is."""
+        return self.num_bytes <= self.machine.cluster.device.memory_gib * 2**30
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
     """A way to train that is not among the plans.
 
     Args:
         what: it was, for people.
         why: it lost, with the numbers.
+        change: the cheapest that lets it train, for people; "": none is known, or it could.
     """
 
     what: str
     why: str
+    change: str = ""

@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 
 from slipstream.errors import UsageError
 from slipstream.forecast.candidates import Allowed, powers
-from slipstream.forecast.finder import Finder, Found
+from slipstream.forecast.finder import Finder, Found, Refused
+from slipstream.forecast.fitting import enough, fit
 from slipstream.forecast.intervals import Intervals
 from slipstream.forecast.job import Precision
 from slipstream.forecast.machines import Machine
 from slipstream.forecast.parameters import Parameters
-from slipstream.forecast.plan import Interval, Loss, Plan, limit_of
+from slipstream.forecast.plan import Fit, Interval, Loss, Plan, limit_of
 from slipstream.forecast.resize import Resizable
 from slipstream.forecast.strategy import Optimizer
+from slipstream.forecast.trials import Trials
 
 _HOUR = 3600.0
+# Machines of which more hosts than are allowed are thought of where nothing fits.
+_THOUGHT_OF = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +68,13 @@ class Result:
     Args:
         plans: the best first: cheapest where there are prices and a target, else fastest.
         losses: why others are not among them.
+        fit: whether replicas of the whole model fit on the first plan's hosts, and what to change;
+            None: there is no plan, or they cannot share the batch.
     """
 
     plans: tuple[Plan, ...]
     losses: tuple[Loss, ...]
+    fit: Fit | None = None
 
 
 def search(
@@ -90,26 +97,81 @@ def search(
     sizes = [(machine, hosts) for machine in request.machines for hosts in _hosts(machine, request)]
     if not sizes:
         raise UsageError("no machine is allowed; name some with --gpus or --clouds")
-    finder = Finder(
-        request.model, request.global_batch, parameters, precision=request.precision,
-        optimizer=request.optimizer, runtime=request.runtime, master=request.master,
-        allowed=request.allowed,
+    trials = Trials(
+        request.model, parameters, precision=request.precision, optimizer=request.optimizer,
+        runtime=request.runtime, master=request.master,
     )  # fmt: skip
+    finder = Finder(trials, request.global_batch, request.allowed)
     plans: list[Plan] = []
     losses: list[Loss] = []
+    fitting: list[Plan] = []
+    short: list[tuple[Machine, int, str]] = []
     for done, (machine, hosts) in enumerate(sizes):
         progress(f"{hosts} x {machine.name}", done, len(sizes))
         found = finder.best(machine, hosts)
-        if isinstance(found, str):
-            losses.append(Loss(_what(machine, hosts), found))
+        if isinstance(found, Refused):
+            if found.memory:
+                short.append((machine, hosts, found.why))
+            else:
+                losses.append(Loss(_what(machine, hosts), found.why))
             continue
         plan = _plan(request, intervals, found)
+        fitting.append(plan)
         if why := _misses(plan, request):
             losses.append(Loss(_what(machine, hosts), why))
         else:
             plans.append(plan)
     plans.sort(key=_rank)
-    return Result(tuple(plans), tuple(losses))
+    losses = [*_short(short, fitting, trials, request), *losses]
+    first = plans[0] if plans else None
+    if first is None:
+        return Result((), tuple(losses))
+    held = fit(trials, first.machine, first.hosts, request.global_batch)
+    return Result(tuple(plans), tuple(losses), held)
+
+
+def _short(
+    short: Sequence[tuple[Machine, int, str]],
+    fitting: Sequence[Plan],
+    trials: Trials,
+    request: Request,
+) -> Iterator[Loss]:
+    """Hosts that have too little memory, with the cheapest that have enough."""
+    most: dict[str, int] = {}
+    for machine, hosts, _ in short:
+        most[machine.name] = max(hosts, most.get(machine.name, 0))
+    # Where nothing fits, more hosts than are allowed are thought of for the largest.
+    largest = sorted(short, key=lambda each: _memory(each[0], most[each[0].name]), reverse=True)
+    wanted = list(dict.fromkeys(machine.name for machine, _, _ in largest))[:_THOUGHT_OF]
+    known: dict[str, str] = {}
+    for machine, hosts, why in short:
+        if not fitting and machine.name in wanted and machine.name not in known:
+            known[machine.name] = _beyond(trials, machine, most[machine.name], request)
+        change = _cheapest(machine, fitting) if fitting else known.get(machine.name, "")
+        yield Loss(_what(machine, hosts), why, change)
+
+
+def _memory(machine: Machine, hosts: int) -> float:
+    return machine.cluster.device.memory_gib * machine.cluster.per_host * hosts
+
+
+def _cheapest(machine: Machine, fitting: Sequence[Plan]) -> str:
+    """The cheapest hardware that has memory enough: by price, or else the fewest hosts alike."""
+    alike = [plan for plan in fitting if plan.machine is machine]
+    priced = machine.dollars_per_hour is not None
+    best = min(fitting if priced else alike or fitting, key=_hourly)
+    price = f" for ${_hourly(best)[0]:,.2f} an hour" if priced else ""
+    return f"{_what(best.machine, best.hosts)} would do{price}"
+
+
+def _hourly(plan: Plan) -> tuple[float, int]:
+    return (plan.machine.dollars_per_hour or 0.0) * plan.hosts, plan.hosts
+
+
+def _beyond(trials: Trials, machine: Machine, hosts: int, request: Request) -> str:
+    """How many hosts more than allowed have memory enough."""
+    found = enough(trials, machine, hosts, request.global_batch, request.allowed)
+    return "" if found is None else f"{found[0]} of these hosts would do"
 
 
 def _hosts(machine: Machine, request: Request) -> Iterator[int]:

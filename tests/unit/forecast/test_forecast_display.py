@@ -14,7 +14,6 @@ from rich.console import Console
 
 from slipstream.forecast import machines
 from slipstream.forecast.display import (
-    as_json,
     duration,
     losers,
     rounded,
@@ -28,6 +27,7 @@ from slipstream.forecast.plan import Interval, Loss, Plan
 from slipstream.forecast.search import Result
 from slipstream.forecast.step import Step
 from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.written import as_json
 
 HARDWARE = load()
 STEP = Step(

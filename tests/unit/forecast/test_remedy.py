@@ -55,3 +55,15 @@ def test_one_device_has_nobody_to_share_with():
         "checkpoints",
     ]
     assert _words(Strategy(micro_batch=1), 100) == []
+
+
+def test_what_is_known_not_to_fit_is_not_replayed():
+    asked: list[Strategy] = []
+
+    def needs(strategy: Strategy) -> Peak | None:
+        asked.append(strategy)
+        return None if strategy.zero < 2 else _needs(strategy)
+
+    found = fits(Strategy(data=4, micro_batch=16), needs, device_bytes=200)
+    assert [each.words for each in found][:1] == ["ZeRO 2, micro-batches of 8"]
+    assert len(asked) == len(set(asked))

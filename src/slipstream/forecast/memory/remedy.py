@@ -26,7 +26,7 @@ class Change:
 
 def fits(
     strategy: Strategy,
-    peak_of: Callable[[Strategy], Peak],
+    peak_of: Callable[[Strategy], Peak | None],
     *,
     device_bytes: int,
     most_tensor: int = 8,
@@ -40,7 +40,8 @@ def fits(
     Args:
         strategy: that may not fit.
         peak_of: traces or looks up the workload of a strategy's `micro_batch` and `tensor`, and
-            replays it. Called up to about ten times per change, never twice with the same.
+            replays it; None: it is known not to fit. Called up to about ten times per change, never
+            twice with the same.
         device_bytes: of a device.
         most_tensor: ranks that may share products, as those of a host.
 
@@ -51,7 +52,7 @@ def fits(
     for base in _bases(strategy, most_tensor):
         for candidate in _smaller(base):
             peak = peak_of(candidate)
-            if peak.reserved <= device_bytes:
+            if peak is not None and peak.reserved <= device_bytes:
                 found.append(Change(_words(strategy, candidate), candidate, peak))
                 break
         if found and found[0].strategy == strategy:

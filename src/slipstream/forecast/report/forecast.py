@@ -32,6 +32,9 @@ def forecast_page(result: Result, asked: Mapping[str, object], most: int = 10) -
             _schedule(result.plans),
             _parts(result.plans),
         ]
+    if result.fit is not None:
+        title = "Does the whole model fit on each device"
+        sections.append(Section(name="fit", title=title, tables=[tables.fit(result.fit)]))
     if result.losses or (result.plans and result.plans[0].others):
         sections.append(_losers(result))
     return page(f"What training {asked.get('model', 'it')} takes", _summary(result), sections)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from slipstream.forecast.advice import memory, question, remedies
 from slipstream.forecast.display import (
     _groups,  # pyright: ignore[reportPrivateUsage]
     duration,
@@ -12,7 +13,7 @@ from slipstream.forecast.display import (
     share,
     strategy_words,
 )
-from slipstream.forecast.plan import Interval, Plan
+from slipstream.forecast.plan import Fit, Interval, Plan
 from slipstream.forecast.report.page import Cell, Column, Table
 from slipstream.forecast.report.rows import HOUR, PARTS, STEPS, Row, hardware
 from slipstream.forecast.search import Result
@@ -83,20 +84,44 @@ def others(plan: Plan) -> Table:
     return Table(caption, (Column("strategy"), Column("why not")), lines)
 
 
+def fit(found: Fit) -> Table:
+    """Returns the changes with which replicas of the whole model fit.
+
+    Args:
+        found: of the first plan's hosts.
+    """
+    verdict = "it fits" if found.does else "it does not fit"
+    asked = (Cell("none"), Cell(memory(found.num_bytes)), Cell(""), Cell(verdict))
+    lines = [
+        (Cell(each.words), Cell(needed), Cell(seconds), Cell("it fits"))
+        for each, (needed, seconds) in zip(found.remedies, remedies(found), strict=True)
+    ]
+    columns = (
+        Column("change"), Column("memory", numeric=True), Column("step", numeric=True),
+        Column("verdict"),
+    )  # fmt: skip
+    return Table(question(found), columns, [asked, *lines])
+
+
 def losers(result: Result) -> list[Table]:
     """Returns a table for each reason why something lost, the nearest first.
 
     Args:
         result: of a search.
     """
-    columns = (Column("hardware"), Column("why not"))
+    columns = (Column("hardware"), Column("why not"), Column("cheapest change"))
     tables: list[Table] = []
     for group in _groups(result.losses):
         count = "1 way" if len(group) == 1 else f"{len(group)} ways"
-        lines = [(Cell(loss.what), Cell(loss.why)) for loss in group]
+        changed = any(loss.change for loss in group)
+        lines = [
+            (Cell(loss.what), Cell(loss.why), *([Cell(loss.change)] if changed else []))
+            for loss in group
+        ]
         example = group[0].why
         caption = f"{count}, as {group[0].what}: {example}"
-        tables.append(Table(caption, columns, lines, folded=len(lines) > _NEAREST))
+        shown = columns if changed else columns[:2]
+        tables.append(Table(caption, shown, lines, folded=len(lines) > _NEAREST))
     return tables
 
 

@@ -1,0 +1,84 @@
+"""Does it fit, and if not, what is the cheapest change: of the strategy, or of the hardware."""
+
+from __future__ import annotations
+
+from slipstream.forecast.candidates import Allowed, strategies
+from slipstream.forecast.machines import Machine
+from slipstream.forecast.memory import Peak, fits
+from slipstream.forecast.plan import Fit, Remedy
+from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.trials import Trials
+
+# How many times as many hosts are thought of, and strategies whose memory is replayed on them.
+_MOST_TIMES, _REPLAYED = 64, 3
+
+
+def fit(trials: Trials, machine: Machine, hosts: int, global_batch: int) -> Fit | None:
+    """Returns whether plain replicas fit, and what to change; None: the batch has no sample for
+    each device, or not equally many.
+
+    Args:
+        trials: of the model.
+        machine: of every host.
+        hosts: all of whose devices have a replica.
+        global_batch: samples per step.
+    """
+    ranks = hosts * machine.cluster.per_host
+    if global_batch % ranks:
+        return None
+    limit = int(machine.cluster.device.memory_gib * 2**30)
+
+    def peak_of(strategy: Strategy) -> Peak | None:
+        if not trials.shape.divides(strategy.tensor) or trials.least(strategy) > limit:
+            return None
+        return trials.peak(strategy)
+
+    plain = Strategy(data=ranks, micro_batch=global_batch // ranks)
+    found = fits(plain, peak_of, device_bytes=limit, most_tensor=machine.cluster.per_host)
+    remedies = [
+        Remedy(
+            each.words,
+            each.strategy,
+            each.peak.reserved,
+            trials.step(each.strategy, machine).seconds,
+        )
+        for each in found
+        if each.words
+    ]
+    peak = peak_of(plain)
+    needed = trials.least(plain) if peak is None else peak.reserved
+    return Fit(
+        machine=machine, hosts=hosts, strategy=plain, num_bytes=needed, is_least=peak is None,
+        remedies=tuple(sorted(remedies, key=lambda each: each.seconds)),
+    )  # fmt: skip
+
+
+def enough(
+    trials: Trials, machine: Machine, hosts: int, global_batch: int, allowed: Allowed
+) -> tuple[int, Strategy] | None:
+    """Returns how many hosts have memory enough, in powers of two times those that have not, and a
+    strategy on them; None: 64 times as many have not, or cannot share the batch.
+
+    Args:
+        trials: of the model.
+        machine: of every host.
+        hosts: that have too little.
+        global_batch: samples per step.
+        allowed: by the user.
+    """
+    limit = machine.cluster.device.memory_gib * 2**30
+    times = 2
+    while times <= _MOST_TIMES:
+        count = hosts * times
+        ranks = count * machine.cluster.per_host
+        held = [
+            (trials.least(each), index, each)
+            for index, each in enumerate(
+                strategies(trials.shape, ranks, machine.cluster.per_host, global_batch, allowed)
+            )
+        ]
+        for least, _, strategy in sorted(held)[:_REPLAYED]:
+            if least <= limit and trials.peak(strategy).reserved <= limit:
+                return count, strategy
+        times *= 2
+    return None

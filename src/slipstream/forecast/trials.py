@@ -1,0 +1,223 @@
+"""What is known of strategies on a model: their simulations, steps and peaks of memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slipstream.errors import UsageError
+from slipstream.forecast import hybrid
+from slipstream.forecast.candidates import Shape
+from slipstream.forecast.compute import peak as peak_flops
+from slipstream.forecast.experts import count as count_experts
+from slipstream.forecast.gradients import replicas
+from slipstream.forecast.holding import least
+from slipstream.forecast.job import Job, Precision
+from slipstream.forecast.machines import Machine
+from slipstream.forecast.memory import Peak, replay
+from slipstream.forecast.network import reduce_scatter
+from slipstream.forecast.parameters import Parameters
+from slipstream.forecast.resize import Resizable
+from slipstream.forecast.stages import stage
+from slipstream.forecast.step import Simulation, Step
+from slipstream.forecast.strategy import Optimizer, Strategy
+from slipstream.forecast.workload import Kind, Workload
+
+# What a device's context and libraries take, outside of the allocator.
+CONTEXT_BYTES = 600 << 20
+_PROBE = 1e8
+
+
+class Trials:
+    """Tries strategies; what was divided, simulated and replayed for one serves others.
+
+    Args:
+        model: at any micro-batch.
+        parameters: fitted.
+        precision: of products.
+        optimizer: of parameters.
+        runtime: name of the framework's.
+        master: parameters are in 16 bits, with copies in fp32.
+    """
+
+    def __init__(
+        self,
+        model: Resizable,
+        parameters: Parameters,
+        *,
+        precision: Precision,
+        optimizer: Optimizer,
+        runtime: str,
+        master: bool,
+    ) -> None:
+        self._model = model
+        self._parameters = parameters
+        self._precision: Precision = precision
+        self._optimizer = optimizer
+        self._runtime = parameters.runtime(runtime)
+        self._master = master
+        self._simulations: dict[object, Simulation] = {}
+        self._workloads: dict[object, Resizable] = {}
+        self._peaks: dict[Strategy, Peak] = {}
+        self.shape = self._shape_of(model.at(1))
+
+    def _shape_of(self, workload: Workload) -> Shape:
+        tokens = [op.products[0].m for op in workload.operators if op.kind is Kind.ATTENTION]
+        return Shape(
+            blocks=self._whole(Strategy(), 0).blocks,
+            divides=self._divides,
+            experts=count_experts(workload),
+            tokens=max(tokens, default=0) if self._runtime.flash else 0,
+        )
+
+    def _divides(self, tensor: int) -> bool:
+        return tensor == 1 or self._whole(Strategy(tensor=tensor), 0).division.even
+
+    def least(self, strategy: Strategy) -> float:
+        """Returns bytes that a device needs at the least."""
+        return least(self.simulation(strategy), strategy, self._optimizer, master=self._master)
+
+    def simulation(self, strategy: Strategy) -> Simulation:
+        """Returns the simulation of a strategy: of the two traced micro-batches, divided, then cut
+        into stages, then resized, each kept."""
+        share = self._model.share(strategy.micro_batch, strategy.context)
+        key = (*_divided(strategy), strategy.pipeline, strategy.virtual, share)
+        if key not in self._simulations:
+            small, large = (self._staged(strategy, which) for which in (0, 1))
+            self._simulations[key] = small.resized(large, share)
+        return self._simulations[key]
+
+    def _staged(self, strategy: Strategy, which: int) -> Simulation:
+        key = (*_divided(strategy), strategy.pipeline, strategy.virtual, which, "traced")
+        if key not in self._simulations:
+            whole = self._whole(strategy, which)
+            self._simulations[key] = whole.staged(strategy.pipeline, strategy.virtual, even=False)
+        return self._simulations[key]
+
+    def _whole(self, strategy: Strategy, which: int) -> Simulation:
+        key = (*_divided(strategy), which)
+        if key not in self._simulations:
+            self._simulations[key] = Simulation(
+                self._model.traced[which],
+                tensor=strategy.tensor,
+                sequence=strategy.sequence,
+                expert=strategy.expert,
+                flash=self._runtime.flash,
+            )
+        return self._simulations[key]
+
+    def _workload(self, strategy: Strategy) -> Workload:
+        """What a rank runs, but for stages."""
+        key = _divided(strategy)
+        if key not in self._workloads:
+            small, large = (self._whole(strategy, which).workload for which in (0, 1))
+            self._workloads[key] = Resizable(small, large)
+        return self._workloads[key].at(strategy.micro_batch, strategy.context)
+
+    def peak(self, strategy: Strategy) -> Peak:
+        """Returns the memory that the fullest device needs. Blocks for tenths of a second."""
+        key = _remembered(strategy)
+        if key not in self._peaks:
+            simulation = self.simulation(strategy)
+            ranks = _fullest(simulation)
+            peaks = [self._replayed(simulation, strategy, rank) for rank in ranks]
+            self._peaks[key] = max(peaks, key=lambda peak: peak.reserved)
+        return self._peaks[key]
+
+    def known_peak(self, strategy: Strategy) -> Peak | None:
+        """Returns what `peak` returned; None: it was not asked."""
+        return self._peaks.get(_remembered(strategy))
+
+    def _replayed(self, simulation: Simulation, strategy: Strategy, rank: int) -> Peak:
+        workload = self._workload(strategy)
+        if strategy.pipeline > 1:
+            workload = stage(workload, simulation.rank_of.tolist(), rank)
+        workload = hybrid.shared_out(workload, strategy)
+        # States of experts are shared out by those only that have the same ones.
+        alike = max(1, strategy.data * strategy.context // strategy.expert)
+        return replay(
+            workload,
+            replace(strategy, data=alike, context=1, expert=1, layers=()),
+            optimizer=self._optimizer,
+            master=self._master,
+            context_bytes=CONTEXT_BYTES,
+            in_flight=_in_flight(strategy, rank),
+            fused=True,
+        )
+
+    def step(self, strategy: Strategy, machine: Machine, *, whole: bool = False) -> Step:
+        """Returns a step on some hosts; `whole` as in `Simulation.run`."""
+        return self.simulation(strategy).run(self.job(strategy, machine), whole=whole)
+
+    def alone(self, strategy: Strategy, machine: Machine) -> float:
+        """Returns the samples per second of one device that runs the same micro-batches."""
+        own = Strategy(micro_batch=strategy.micro_batch, micro_batches=strategy.micro_batches)
+        return own.global_batch / self.step(own, machine).seconds
+
+    def job(self, strategy: Strategy, machine: Machine) -> Job:
+        """Returns what `Simulation.run` needs."""
+        return Job(
+            workload=self._model.traced[0],
+            strategy=strategy,
+            cluster=machine.cluster,
+            precision=self._precision,
+            optimizer=self._optimizer,
+            runtime=self._runtime,
+            rates=self._parameters.rates,
+            wire=self._parameters.wire,
+            gradient_bytes=2 if self._master else 4,
+        )
+
+    def layered(self, strategy: Strategy, machine: Machine, room: float) -> Strategy:
+        """Returns replicas with what is best done with each layer, in so many bytes."""
+        job = self.job(strategy, machine)
+        group = replicas(job)
+        share = (strategy.data - 1) / strategy.data
+        rate = share * _PROBE / reduce_scatter(_PROBE, group, job.wire)
+        name = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}.get(
+            self._precision, self._precision
+        )
+        flops, _ = peak_flops(machine.cluster.device, name, job.rates)
+        layers = list(self.simulation(strategy).passing.layers.values())
+        options = [
+            hybrid.options(
+                layer, strategy.data, rate, sum(each.latency for each in group),
+                flops_per_second=flops,
+            )
+            for layer in layers
+        ]  # fmt: skip
+        try:
+            chosen = zip(layers, hybrid.choose(options, room), strict=True)
+        except UsageError:
+            return strategy
+        found = [(layer.name, option.choice) for layer, option in chosen]
+        return replace(
+            strategy, layers=tuple((name, choice) for name, choice in found if choice is not None)
+        )
+
+
+def _divided(strategy: Strategy) -> tuple[int, int, bool]:
+    return strategy.tensor, strategy.expert, strategy.sequence
+
+
+def _remembered(strategy: Strategy) -> Strategy:
+    """A strategy without what memory does not depend on."""
+    return replace(strategy, across=False, servers=0, codec="none")
+
+
+def _fullest(simulation: Simulation) -> set[int]:
+    """Ranks of a pipeline of which one is the fullest: the first one has most micro-batches in
+    flight, the last one has the loss, and another may have most parameters."""
+    numbers = [0] * simulation.ranks
+    for each in simulation.workload.parameters:
+        numbers[int(simulation.rank_of[each.ready])] += each.elements
+    heaviest = numbers.index(max(numbers))
+    return {0, simulation.ranks - 1} | ({heaviest} if numbers[heaviest] > 2 * numbers[0] else set())
+
+
+def _in_flight(strategy: Strategy, rank: int) -> int:
+    """Micro-batches whose activations a rank of a pipeline holds at once."""
+    after = strategy.pipeline - rank - 1
+    if strategy.virtual == 1:
+        return min(strategy.micro_batches, after + 1)
+    chunks = 2 * after + (strategy.virtual - 1) * strategy.pipeline + 1
+    return min(strategy.micro_batches, -(-chunks // strategy.virtual))

@@ -1,0 +1,94 @@
+"""Whether a model fits is said, and what the cheapest change is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("pydantic")
+
+from slipstream import forecast
+from slipstream.forecast.advice import advice
+from slipstream.forecast.display import losers
+from slipstream.forecast.plan import Loss
+from slipstream.forecast.report import forecast_page
+from slipstream.forecast.written import as_json
+
+
+def _asked(**more: Any) -> forecast.Result:
+    given = {"model": "gpt2-large", "batch": 16, "tokens": 1024, "precision": "fp16"}
+    return forecast.forecast(**{**given, **more})
+
+
+@pytest.fixture(name="tight", scope="module")
+def tight_fixture() -> forecast.Result:
+    """Replicas that do not fit as they are."""
+    return _asked(own="8xT4")
+
+
+def test_the_cheapest_change_is_the_fastest_that_fits(tight: forecast.Result):
+    fit = tight.fit
+    assert fit is not None
+    assert not fit.does
+    device = fit.machine.cluster.device.memory_gib * 2**30
+    assert fit.num_bytes > device
+    assert fit.remedies
+    assert all(each.num_bytes <= device for each in fit.remedies)
+    seconds = [each.seconds for each in fit.remedies]
+    assert seconds == sorted(seconds)
+    for each in fit.remedies:
+        assert each.strategy.global_batch == 16
+        assert each.strategy.ranks == 8
+    # The search looked at these too.
+    assert tight.plans[0].step.seconds <= 1.02 * seconds[0]
+
+
+def test_a_change_is_said_in_words_json_and_html(tight: forecast.Result):
+    assert tight.fit is not None
+    words = tight.fit.remedies[0].words
+    first = advice(tight.fit)[0]
+    assert "it does not fit; the cheapest change: " + words in first
+    written = as_json(tight)["fit"]
+    assert written["fits"] is False
+    assert written["changes"][0]["words"] == words
+    assert written["changes"][0]["memory_bytes"] <= written["device_bytes"]
+    page = forecast_page(tight, {"model": "gpt2-large"})
+    assert "Does the whole model fit on each device" in page
+    assert words in page
+
+
+def test_what_fits_needs_no_change():
+    found = _asked(own="1xH100").fit
+    assert found is not None
+    assert found.does
+    assert found.remedies == ()
+    (line,) = advice(found)
+    assert line.startswith("one device, micro-batch 16")
+    assert line.endswith("it fits")
+
+
+def test_where_nothing_fits_it_says_how_many_hosts_would_do():
+    asked: dict[str, Any] = {"model": "gpt2-xl", "own": "1xT4", "precision": "fp32", "batch": 64}
+    found = _asked(**asked)
+    assert not found.plans
+    (loss,) = found.losses
+    assert loss.change.endswith("of these hosts would do")
+    enough = int(loss.change.split()[0])
+    more = _asked(**asked, hosts=enough, network="25g")
+    assert max(plan.hosts for plan in more.plans) == enough
+
+
+def test_too_few_hosts_name_the_cheapest_that_do():
+    found = _asked(model="gpt2-xl", gpus=("T4",), clouds=("aws",), most_devices=16, batch=64)
+    short = [loss for loss in found.losses if "does not fit" in loss.why]
+    cheapest = min(
+        found.plans, key=lambda plan: plan.hosts * (plan.machine.dollars_per_hour or 0.0)
+    )
+    assert short
+    for loss in short:
+        assert loss.change.startswith(f"{cheapest.hosts} x {cheapest.machine.name} would do for $")
+    assert isinstance(short[0], Loss)
+    shown = losers(found).renderables
+    assert any(short[0].change in str(line) for line in shown)
