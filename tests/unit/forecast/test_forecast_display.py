@@ -184,7 +184,7 @@ def test_json_has_everything() -> None:
     assert found["memory"] == {"value": 30 << 30, "low": 27 << 30, "high": 33 << 30}
     assert found["efficiency"] == {"value": 0.934, "low": 0.81, "high": 0.99}
     assert found["limit"] == "memory bandwidth"
-    assert content["losses"] == [{"what": "a", "why": "b"}]
+    assert content["losses"] == [{"what": "a", "why": "b", "change": ""}]
     own = as_json(Result((_plan(_own(), 0.1),), ()))["plans"][0]
     assert own["network"] is None
     assert own["offer"] is None

@@ -16,7 +16,8 @@ from slipstream.forecast.memory.checkpoint import checkpointed
 from slipstream.forecast.memory.gathers import Gathers
 from slipstream.forecast.memory.gradients import Gradients
 from slipstream.forecast.memory.ledger import Holding, Ledger, Use
-from slipstream.forecast.memory.sharing import Sizes, buckets, sizes, with_shared_loss
+from slipstream.forecast.memory.loss import with_compiled_loss, with_shared_loss
+from slipstream.forecast.memory.sharing import Sizes, buckets, sizes
 from slipstream.forecast.memory.units import num_forward, readers_of, units
 from slipstream.forecast.strategy import Exchange, Optimizer, Strategy
 from slipstream.forecast.workload import Workload
@@ -66,6 +67,7 @@ def replay(
     device_bytes: int | None = None,
     selective: bool = False,
     compiled: bool = False,
+    compiled_loss: bool = False,
     expandable: bool = False,
 ) -> Peak:
     """Returns the memory that a rank needs. Blocks for some microseconds per operator.
@@ -88,8 +90,11 @@ def replay(
             more than that says what would be needed.
         selective: checkpoints keep results of attention and half of those of products.
         compiled: modules that repeat are compiled; what no backward pass reads is not kept.
+        compiled_loss: the loss is compiled too.
         expandable: the allocator's segments grow (`expandable_segments:True`).
     """
+    if compiled_loss:
+        workload = with_compiled_loss(workload)
     if strategy.checkpoint or selective:
         workload = checkpointed(workload, selective=selective, lazy=compiled)
     limit = None if device_bytes is None else device_bytes - context_bytes

@@ -7,11 +7,11 @@ Source: Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054; Zhao et al. 2023, "Py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from slipstream.forecast.memory.units import Unit, num_forward
 from slipstream.forecast.strategy import Exchange, Strategy
-from slipstream.forecast.workload import Value, Workload
+from slipstream.forecast.workload import Workload
 
 # DDP's first bucket is small, so that it starts early.
 _FIRST_BUCKET_BYTES = 1 << 20
@@ -116,24 +116,6 @@ def buckets(workload: Workload, strategy: Strategy, found: Sequence[Unit]) -> li
         result[-1].append(index)
         size += workload.parameters[index].num_bytes
     return result
-
-
-def with_shared_loss(workload: Workload) -> Workload:
-    """Returns a workload with what the gradient of a loss over shared classes needs besides: the
-    shares of probabilities are a tensor of their own.
-
-    Source: torch.distributed.tensor.parallel.loss_parallel.
-
-    Args:
-        workload: as one rank of a tensor dimension runs it.
-    """
-    values, operators = list(workload.values), list(workload.operators)
-    for index, operator in enumerate(operators):
-        if operator.name == "_log_softmax_backward_data":
-            size = values[operator.writes[0]].num_bytes
-            operators[index] = replace(operator, writes=(*operator.writes, len(values)))
-            values.append(Value(size, index, index + 1))
-    return replace(workload, operators=tuple(operators), values=tuple(values))
 
 
 def has_buckets(strategy: Strategy) -> bool:

@@ -6,6 +6,7 @@ what the device has in use, with the context of the framework.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -94,6 +95,7 @@ def footprint(case: Case, predictor: Predictor) -> Footprint:
             fused=True,
             selective=_is_torchtitan(case) and not strategy.checkpoint,
             compiled=case.runtime == "fsdp-compile",
+            compiled_loss=case.runtime == "fsdp-compile" and _compiles_loss(case),
             expandable=habits.expandable,
         )
         for part, in_flight in _ends(workload, strategy)
@@ -118,12 +120,18 @@ def _planned(workload: Workload, case: Case, habits: Habits) -> float:
 
 def _habits(case: Case) -> Habits:
     if _is_torchtitan(case):
-        return _TORCHTITAN
+        default = "default allocator" in case.framework.lower()
+        return replace(_TORCHTITAN, expandable=not default)
     return _ONEFLOW if case.runtime == "oneflow" else _USUAL
 
 
 def _is_torchtitan(case: Case) -> bool:
     return "torchtitan" in f"{case.source} {case.framework}".lower()
+
+
+def _compiles_loss(case: Case) -> bool:
+    """torchtitan's loss is compiled with the model since 2025."""
+    return re.search("torchtitan 20(2[5-9]|[3-9])", case.framework.lower()) is not None
 
 
 def _context(habits: Habits, case: Case) -> float:

@@ -1,0 +1,31 @@
+"""What a forecast of a large model takes of this machine's memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+CODE = """
+import resource
+from functools import partial
+from slipstream.forecast.resize import resizable
+from slipstream.forecast.trace.sources import source
+
+found = source("llama3-70b", shape=None, tokens=8192)
+model = resizable(partial(found.trace, precision="bf16", whole=True))
+numbers = sum(each.elements for each in model.at(1).parameters)
+print(numbers, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_70_billion_parameters_are_traced_without_memory_for_them():
+    ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    numbers, kib = map(int, ran.stdout.split())
+    assert numbers == pytest.approx(70.55e9, rel=0.001)
+    # A hundredth of what the parameters would take in 16 bits.
+    assert kib << 10 < 1.4e9
