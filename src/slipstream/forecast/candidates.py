@@ -148,15 +148,15 @@ def _turns(strategy: Strategy, shape: Shape) -> list[Strategy]:
 
 
 def micro_batches(own: int) -> list[int]:
-    """Returns micro-batches that a replica's samples can be cut into, the largest first: those
-    nearest to powers of two.
+    """Returns micro-batches that a replica's samples can be cut into, the largest first: all of
+    them, and those nearest to powers of two.
 
     Args:
         own: samples of a replica.
     """
     divisors: Sequence[int] = [parts for parts in range(1, own + 1) if own % parts == 0]
     near = {min(divisors, key=lambda each: (abs(each - power), each)) for power in powers(own)}
-    return sorted(near, reverse=True)
+    return sorted({own, *near}, reverse=True)
 
 
 def powers(most: int) -> Iterator[int]:

@@ -69,11 +69,11 @@ def share(workload: Workload, ranks: int) -> Experts:
         for op in workload.operators
         if op.phase is Phase.FORWARD and _multiplies(op, weights)
     }
-    mine = [i for i, op in enumerate(workload.operators) if _is_expert(op, rows)]
-    shares = _shares(workload, mine, weights)
+    mine = _modules(workload, rows)
+    shares = _shares(workload, list(mine), weights)
     operators = list(workload.operators)
-    for index in mine:
-        operators[index] = _share(workload, operators[index], rows, shares, ranks)
+    for index, module in mine.items():
+        operators[index] = _share(workload, operators[index], rows[module], shares, ranks)
     values = tuple(
         replace(value, num_bytes=value.num_bytes // ranks) if index in shares else value
         for index, value in enumerate(workload.values)
@@ -96,10 +96,22 @@ def _multiplies(operator: Operator, weights: dict[int, int]) -> bool:
     return operator.products[0].batch > 1 and any(v in weights for v in operator.reads)
 
 
-def _is_expert(operator: Operator, rows: dict[str, Product]) -> bool:
-    if operator.module not in rows or operator.kind is not Kind.PRODUCT:
-        return False
-    return operator.products[0].batch == rows[operator.module].batch
+def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
+    """The sparse layer of each product of experts, by index. In the backward pass it is that of
+    what the product reads: autograd does not say whose backward pass it is."""
+    found: dict[int, str] = {}
+    owner: dict[int, str] = {}
+    for index, operator in enumerate(workload.operators):
+        if operator.kind is not Kind.PRODUCT:
+            continue
+        module: str | None = operator.module
+        if operator.phase is Phase.BACKWARD:
+            module = next((owner[v] for v in operator.reads if v in owner), None)
+        if module in rows and operator.products[0].batch == rows[module].batch:
+            found[index] = module
+            if operator.phase is Phase.FORWARD:
+                owner.update(dict.fromkeys(operator.reads, module))
+    return found
 
 
 def _shares(workload: Workload, mine: Sequence[int], weights: dict[int, int]) -> set[int]:
@@ -121,14 +133,14 @@ def _shares(workload: Workload, mine: Sequence[int], weights: dict[int, int]) ->
 def _share(
     workload: Workload,
     operator: Operator,
-    rows: dict[str, Product],
+    rows: Product,
     shares: set[int],
     ranks: int,
 ) -> Operator:
     """An expert's product: fewer experts with as many times the rows."""
 
     def of(product: Product) -> Product:
-        is_sum = product.m != rows[operator.module].m
+        is_sum = product.m != rows.m
         name = "k" if is_sum else "m"
         sizes = {"batch": product.batch // ranks, name: getattr(product, name) * ranks}
         return replace(product, **sizes)
@@ -142,11 +154,11 @@ def _share(
     return replace(operator, products=tuple(map(of, operator.products)), bytes_moved=moved)
 
 
-def _moves(workload: Workload, mine: Sequence[int], shares: set[int]) -> dict[int, float]:
+def _moves(workload: Workload, mine: dict[int, str], shares: set[int]) -> dict[int, float]:
     """Tokens go out before the first product of a layer in each pass, and back after the last."""
     ends: dict[tuple[str, Phase], tuple[int, int]] = {}
-    for index in mine:
-        key = workload.operators[index].module, workload.operators[index].phase
+    for index, module in mine.items():
+        key = module, workload.operators[index].phase
         ends[key] = ends.get(key, (index, index))[0], index
     found: dict[int, float] = {}
     for first, last in ends.values():

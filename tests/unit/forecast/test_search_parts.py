@@ -1,0 +1,135 @@
+"""Parts of the search against trying everything: cuts, layers' strategies, and what cannot fit."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from itertools import combinations, product
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("pydantic")
+
+from slipstream.errors import UsageError
+from slipstream.forecast import experts, parameters
+from slipstream.forecast.candidates import Allowed, Shape, micro_batches, strategies
+from slipstream.forecast.hybrid import Option, choose
+from slipstream.forecast.resize import resizable
+from slipstream.forecast.stages import cuts
+from slipstream.forecast.strategy import Agreement, Optimizer
+from slipstream.forecast.trace.architectures.causal import CausalDecoder, CausalSize
+from slipstream.forecast.trace.module import trace
+from slipstream.forecast.trace.precision import traced
+from slipstream.forecast.trials import Trials
+from slipstream.forecast.workload import Workload
+
+
+def _slowest(seconds: list[float], places: list[int]) -> float:
+    return max(
+        sum(each for each, place in zip(seconds, places, strict=True) if place == stage)
+        for stage in set(places)
+    )
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 5, 9])
+def test_cuts_make_the_slowest_stage_as_fast_as_can_be(stages: int):
+    draw = random.Random(stages)
+    for _ in range(20):
+        seconds = [draw.random() ** 2 for _ in range(9)]
+        places = cuts(seconds, stages)
+        assert places == sorted(places)
+        assert set(places) == set(range(stages))
+        best = min(
+            _slowest(seconds, [sum(at >= end for end in ends) for at in range(9)])
+            for ends in combinations(range(1, 9), stages - 1)
+        )
+        assert _slowest(seconds, places) == pytest.approx(best)
+
+
+def test_layers_get_the_best_options_that_fit_together():
+    draw = random.Random(5)
+    kinds = (None, Agreement.FACTORS, Agreement.SHARD)
+    for _ in range(20):
+        layers = [
+            [Option(kind, draw.random(), 1 + draw.random() * 4) for kind in kinds] for _ in range(5)
+        ]
+        room = draw.uniform(9, 20)
+        fitting = [
+            sum(each.seconds for each in some)
+            for some in product(*layers)
+            if sum(each.num_bytes for each in some) <= room
+        ]
+        if not fitting:
+            with pytest.raises(UsageError, match="layers need at least"):
+                choose(layers, room)
+            continue
+        found = choose(layers, room)
+        assert sum(each.num_bytes for each in found) <= room * (1 + 1e-6)
+        assert sum(each.seconds for each in found) == pytest.approx(min(fitting))
+
+
+def test_micro_batches_divide_and_are_near_powers_of_two():
+    assert micro_batches(24) == [24, 12, 8, 4, 2, 1]
+    for own in (1, 7, 24, 96, 1000):
+        found = micro_batches(own)
+        assert found == sorted(found, reverse=True)
+        assert all(own % each == 0 for each in found)
+        assert {1, own} <= set(found)
+
+
+def _sparse(samples: int) -> Workload:
+    import torch
+
+    size = CausalSize(
+        hidden=64, layers=2, heads=4, key_value_heads=4, head=16, inner=128, vocabulary=128,
+        experts=8, active=2, gated=True,
+    )  # fmt: skip
+    tokens = partial(torch.zeros, samples, 16, dtype=torch.int64)
+    return trace(lambda: CausalDecoder(size), lambda: (tokens(),), name="sparse", samples=samples)
+
+
+def test_experts_that_are_shared_out_compute_as_much_in_all():
+    whole = _sparse(4)
+    assert experts.count(whole) == 8
+    shared = experts.share(whole, 4)
+    before = sum(op.flops for op in whole.operators)
+    assert sum(op.flops for op in shared.workload.operators) == pytest.approx(before, rel=0.01)
+    numbers = {each.name: each.elements for each in whole.parameters}
+    for each in shared.workload.parameters:
+        times = 4 if each.name in shared.names else 1
+        assert each.elements * times == numbers[each.name]
+    assert shared.names
+    # Tokens go out and come back, in both passes of both layers.
+    assert len(shared.moves) == 8
+    # Gradients of experts are shares too.
+    sizes = [each.num_bytes for each in whole.parameters if each.name in shared.names]
+    assert sum(
+        value.num_bytes in sizes and value.dies < 0 for value in shared.workload.values
+    ) < sum(value.num_bytes in sizes and value.dies < 0 for value in whole.values)
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer.ADAM, Optimizer.SGD])
+def test_what_cannot_fit_is_never_more_than_what_is_replayed(optimizer: Optimizer):
+    sizes = {"hidden": 256, "heads": 4, "layers": 8}
+    model = resizable(partial(traced, "gpt2", sizes=sizes, inputs={"length": 256}))
+    trials = Trials(
+        model, parameters.load(), precision="fp32", optimizer=optimizer, runtime="pytorch2",
+        master=False,
+    )  # fmt: skip
+    candidates = list(strategies(trials.shape, 8, 8, 64, Allowed()))
+    assert len(candidates) > 100
+    for each in random.Random(1).sample(candidates, 40):
+        assert trials.least(each) <= trials.peak(each).reserved, each
+
+
+def test_all_degrees_multiply_to_all_ranks():
+    shape = Shape(blocks=12, divides=lambda tensor: 12 % tensor == 0, experts=8, tokens=32768)
+    found = list(strategies(shape, 16, 4, 32, Allowed()))
+    assert {each.ranks for each in found} == {16}
+    assert {each.global_batch for each in found} == {32}
+    for name, values in {
+        "tensor": {1, 2, 4}, "context": {1, 2, 4, 8, 16}, "pipeline": {1, 2, 4, 8},
+        "expert": {1, 2, 4, 8}, "zero": {0, 1, 2, 3}, "checkpoint": {False, True},
+    }.items():  # fmt: skip
+        assert {getattr(each, name) for each in found} == values, name
