@@ -63,6 +63,12 @@ def test_an_architecture_is_ranked_on_clouds(forecast: Forecast, tmp_path: Path)
     dollars = [plan["dollars"]["value"] for plan in content["plans"]]
     assert dollars == sorted(dollars)
     assert any(plan["device"] == "T4" for plan in content["plans"])
+    for plan in content["plans"]:
+        for name in ("seconds_per_step", "seconds_per_epoch", "seconds", "dollars", "memory"):
+            assert plan[name]["low"] < plan[name]["value"] < plan[name]["high"], name
+        assert plan["efficiency"]["low"] <= plan["efficiency"]["value"] <= 1.05
+    assert content["fit"]["fits"] is True
+    assert "does the whole model fit on each device" in ran.stdout
 
 
 def test_sequences_on_hosts_of_ones_own_as_json(forecast: Forecast) -> None:
@@ -112,7 +118,17 @@ def test_where_nothing_fits_it_says_what_is_needed(forecast: Forecast) -> None:
     ran = forecast("my_models.py:large", "--shape", "32768", "--batch", "1", "--own", "1xT4")
     assert ran.returncode == 1, ran.stderr
     assert "nothing that is allowed does it" in ran.stdout
-    assert "GiB on each device at the least, of 16" in ran.stdout.replace("\n", "")
+    said = " ".join(ran.stdout.split())
+    assert "GiB on each device at the least, of 16" in said
+
+
+def test_a_model_that_does_not_fit_says_the_cheapest_change(forecast: Forecast) -> None:
+    ran = forecast(
+        "gpt2-large", "--tokens", "1024", "--batch", "16", "--own", "8xT4", "--precision", "fp16"
+    )
+    assert ran.returncode == 0, ran.stderr
+    said = " ".join(ran.stdout.split())
+    assert "it does not fit; the cheapest change: ZeRO" in said
 
 
 @pytest.mark.parametrize(

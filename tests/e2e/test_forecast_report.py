@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,19 @@ def test_a_page_draws_its_charts_offline(
     page.screenshot(path=picture, full_page=True)
     assert picture.stat().st_size > 20_000
     context.close()
+
+
+def test_plans_have_their_intervals_and_say_whether_the_model_fits(
+    folder: Path, chromium: Any
+) -> None:
+    page = chromium.new_page()
+    page.goto((folder / "plans.html").as_uri())
+    plans = page.locator("#plans table")
+    row = plans.locator("tbody tr").last.inner_text()
+    assert re.search(r"\d GiB\s+[\d.]+-[\d.]+ of \d+", row)
+    assert re.search(r"\d%\s+\d+-\d+%", row)
+    assert "it fits" in page.locator("#fit table").inner_text()
+    page.close()
 
 
 def test_the_keyboard_reaches_everything(folder: Path, chromium: Any) -> None:

@@ -10,13 +10,15 @@ from slipstream.forecast.machines import Machine
 from slipstream.forecast.memory import Peak
 from slipstream.forecast.plan import Other, limit_of
 from slipstream.forecast.step import Step
-from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.strategy import Exchange, Strategy
 from slipstream.forecast.trials import Trials
 
 # Strategies that are refined: the fastest ones that fit.
 _REFINED = 2
 # A strategy that is harder to run must be so much faster.
 _GAIN = 0.99
+# Servers are processes of their own.
+_SERVER_GAIN = 0.97
 # Share of a step that the exchange of gradients takes, from which layers get their own strategy.
 _BOUND = 0.05
 # Shares of memory that layers may have, beside activations and buffers.
@@ -200,7 +202,8 @@ class Finder:
         if other == strategy:
             return step, strategy
         tried = self._trials.step(other, machine)
-        if tried.seconds < _GAIN * step.seconds and self._trials.peak(other).reserved <= limit:
+        gain = _GAIN if other.exchange is not Exchange.PARAMETER_SERVER else _SERVER_GAIN
+        if tried.seconds < gain * step.seconds and self._trials.peak(other).reserved <= limit:
             return tried, other
         return step, strategy
 
