@@ -213,6 +213,7 @@ def _cost(pair: tuple[Step, Strategy]) -> float:
     step, strategy = pair
     degrees = (strategy.tensor, strategy.context, strategy.pipeline, strategy.expert)
     harder = sum(degree > 1 for degree in degrees) + bool(strategy.zero) + strategy.checkpoint
+    harder += bool(strategy.layers)
     return step.seconds * (2 - _GAIN) ** harder
 
 

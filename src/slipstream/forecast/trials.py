@@ -10,7 +10,7 @@ from slipstream.forecast.candidates import Shape
 from slipstream.forecast.compute import peak as peak_flops
 from slipstream.forecast.experts import count as count_experts
 from slipstream.forecast.gradients import replicas
-from slipstream.forecast.holding import least
+from slipstream.forecast.holding import Floor, floor, least
 from slipstream.forecast.job import Job, Precision
 from slipstream.forecast.machines import Machine
 from slipstream.forecast.memory import Peak, replay
@@ -57,6 +57,7 @@ class Trials:
         self._master = master
         self._simulations: dict[object, Simulation] = {}
         self._workloads: dict[object, Resizable] = {}
+        self._floors: dict[object, Floor] = {}
         self._peaks: dict[Strategy, Peak] = {}
         self.shape = self._shape_of(model.at(1))
 
@@ -74,7 +75,13 @@ class Trials:
 
     def least(self, strategy: Strategy) -> float:
         """Returns bytes that a device needs at the least."""
-        return least(self.simulation(strategy), strategy, self._optimizer, master=self._master)
+        key = _divided(strategy)
+        if key not in self._floors:
+            self._floors[key] = floor(self._whole(strategy, 0))
+        return least(
+            self.simulation(strategy), strategy, self._optimizer, self._floors[key],
+            master=self._master,
+        )  # fmt: skip
 
     def simulation(self, strategy: Strategy) -> Simulation:
         """Returns the simulation of a strategy: of the two traced micro-batches, divided, then cut

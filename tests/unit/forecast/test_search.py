@@ -127,11 +127,25 @@ def test_70_billion_parameters_need_tensor_ranks_stages_or_zero_3():
     assert found.tensor * found.pipeline == 8 or found.zero == 3
 
 
+@pytest.mark.slow
 def test_a_model_that_is_larger_than_a_device_is_shared_out_by_fsdp():
     found = _largest(
-        model="gpt2-xl", tokens=1024, batch=64, own="8xA10", precision="bf16",
+        model="llama2-7b", tokens=2048, batch=64, own="1xA10", hosts=16, network="400g",
+        precision="bf16",
     )  # fmt: skip
-    assert found.zero >= 1 or found.pipeline > 1
+    assert found.zero == 3
+
+
+def test_states_that_do_not_fit_are_shared_out():
+    found = _largest(model="gpt2-xl", tokens=1024, batch=64, own="8xV100", precision="fp16")
+    assert found.data == 8
+    assert found.zero in (1, 2)
+
+
+def test_servers_are_for_many_hosts_and_small_gradients():
+    found = _largest(model="resnet18", batch=1024, own="1xV100", hosts=64, network="25g")
+    assert found.exchange is Exchange.PARAMETER_SERVER
+    assert found.servers > 1
 
 
 def test_stages_are_for_hosts_on_a_slow_network():
