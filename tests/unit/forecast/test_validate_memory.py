@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.forecast.validate import folds
-from slipstream.forecast.validate.memory import Footprint, footprint
+from slipstream.forecast.validate.memory import Footprint, footprint, ratios
 from slipstream.forecast.validate.predict import Predictor
 from slipstream.forecast.validate.table import COLUMNS, read
 
@@ -20,6 +20,17 @@ TITAN = (
     (8192, "selective", "torchtitan", 2, 128, 67.0),
     (8192, "selective", "torchtitan + torch.compile", 2, 128, 62.0),
 )
+
+
+def test_measured_over_forecast_is_by_source(tmp_path: Path):
+    with TABLE.open(newline="") as source, (tmp_path / "table.csv").open("w", newline="") as target:
+        rows = [row for row in csv.reader(source) if row[1] == "model" or "mem_MB" in row[1]]
+        csv.writer(target).writerows(rows[:4])
+    cases, _ = read(tmp_path / "table.csv")
+    ((name, found),) = ratios(cases, Predictor(folds.load().guess)).items()
+    assert name == cases[0].source
+    judged = _judged(tmp_path / "table.csv")
+    assert found == pytest.approx([each.measured / each.forecast for each in judged])
 
 
 def _judged(path: Path) -> list[Footprint]:

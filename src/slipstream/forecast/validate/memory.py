@@ -103,6 +103,21 @@ def footprint(case: Case, predictor: Predictor) -> Footprint:
     return Footprint(case, _context(habits, case) + max(peak.reserved for peak in peaks) / MIB)
 
 
+def ratios(cases: Sequence[Case], predictor: Predictor) -> dict[str, list[float]]:
+    """Returns measured over forecast of the cases that state their peak, by source.
+
+    Args:
+        cases: of a table.
+        predictor: with models that were traced.
+    """
+    found: dict[str, list[float]] = {}
+    for case in cases:
+        if case.memory_mb is not None:
+            peak = footprint(case, predictor)
+            found.setdefault(case.source, []).append(peak.measured / peak.forecast)
+    return found
+
+
 def _planned(workload: Workload, case: Case, habits: Habits) -> float:
     """Bytes where memory is laid out before the first step: gradients have their own, what lives
     for a part of the step shares."""
