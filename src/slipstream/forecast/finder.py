@@ -19,6 +19,8 @@ _REFINED = 2
 _GAIN = 0.99
 # Servers are processes of their own.
 _SERVER_GAIN = 0.97
+# From so many times on, a step is said to take times as long.
+_MANY = 4
 # Share of a step that the exchange of gradients takes, from which layers get their own strategy.
 _BOUND = 0.05
 # Shares of memory that layers may have, beside activations and buffers.
@@ -168,8 +170,7 @@ class Finder:
             if peak is not None and peak.reserved > limit:
                 best.setdefault(_kind(strategy), Other(strategy, _too_large(peak.reserved, limit)))
             else:
-                slower = step.seconds / taken[0].seconds - 1
-                why = f"{slower:.0%} slower; {limit_of(step)} limits it"
+                why = f"{_slower(step, taken[0])}; {limit_of(step)} limits it"
                 best.setdefault(_kind(strategy), Other(strategy, why))
         for strategy in sorted(held, key=lambda each: held[each]):
             best.setdefault(_kind(strategy), Other(strategy, _too_large(held[strategy], limit)))
@@ -215,6 +216,11 @@ def _cost(pair: tuple[Step, Strategy]) -> float:
     harder = sum(degree > 1 for degree in degrees) + bool(strategy.zero) + strategy.checkpoint
     harder += bool(strategy.layers)
     return step.seconds * (2 - _GAIN) ** harder
+
+
+def _slower(step: Step, best: Step) -> str:
+    times = step.seconds / best.seconds
+    return f"{times - 1:.0%} slower" if times < _MANY else f"takes {times:.0f} times as long"
 
 
 def _too_large(num_bytes: float, limit: float) -> str:

@@ -235,3 +235,12 @@ def test_what_is_found_is_nearly_the_best_of_all(
     assert isinstance(found, Found)
     best = _best(trials, machine, 2, batch, allowed)
     assert found.step.seconds <= 1.05 * best
+
+
+def test_others_say_how_much_slower_they_are():
+    found = forecast.forecast(
+        "vgg16", batch=128, own="1xV100", hosts=4, network="1g", precision="fp16"
+    )
+    reasons = [other.why for plan in found.plans for other in plan.others]
+    assert any("times as long; network limits it" in why for why in reasons)
+    assert all("slower" in why or "times as long" in why or "fit" in why for why in reasons)
