@@ -29,7 +29,7 @@ from slipstream.forecast.validate.fit import Fit
 from slipstream.forecast.validate.folds import Folds, fold_of
 from slipstream.forecast.validate.folds import load as load_folds
 from slipstream.forecast.validate.folds import save as save_folds
-from slipstream.forecast.validate.memory import footprint
+from slipstream.forecast.validate.memory import ratios
 from slipstream.forecast.validate.predict import Predictor
 from slipstream.forecast.validate.score import Judged, Report, group_of
 from slipstream.forecast.validate.table import read
@@ -136,8 +136,7 @@ def _efficiency(judged: Sequence[Judged]) -> Bounds:
 
 def _memory(cases: Sequence[Case], predictor: Predictor) -> Bounds:
     """Those of rows that state a peak, and no less than PyTorch's own trackers are off."""
-    known = [footprint(case, predictor) for case in cases if case.memory_mb is not None]
-    low, high = quantiles([each.measured / each.forecast for each in known])
+    low, high = quantiles([each for found in ratios(cases, predictor).values() for each in found])
     return Bounds(min(low, 1 - TRACKED), max(high, 1 + TRACKED))
 
 

@@ -190,20 +190,21 @@ class Work:
             moved *= self.composed
         vector = device.tflops["float32"] * 1e12 * rates.vector
         products = self.depthwise / (vector * rates.depthwise)
-        np.add.at(products, self.owner, self._products(device, rates, precision))
+        peaks, vector = _peaks(self.dtypes, device, rates, precision)
+        np.add.at(products, self.owner, self._products(device, rates, peaks, vector))
         limited = moved >= products
         factor = np.where(limited, runtime.memory, runtime.compute)
         seconds = np.maximum(products, moved) * factor + rates.gap_us * 1e-6
         if channels_first:
-            _, vector = _peaks(self.dtypes, device, rates, precision)
             copied = np.zeros(len(self.bytes))
             copied[self.owner[~vector]] = self.copied[self.owner[~vector]]
             seconds += copied / (device.memory_gb_per_s * 1e9 * rates.memory)
         return seconds, limited
 
-    def _products(self, device: Device, rates: Rates, precision: str) -> Seconds:
+    def _products(
+        self, device: Device, rates: Rates, peaks: Seconds, vector: npt.NDArray[np.bool_]
+    ) -> Seconds:
         flops = 2 * self.batch * self.m * self.n * self.k * self.fill
-        peaks, vector = _peaks(self.dtypes, device, rates, precision)
         windows = np.where(vector, rates.vector_windows, rates.matrix_windows)
         peaks = np.where(self.windows, peaks * windows, peaks)
         flops = np.where(np.isin(self.window, _WINOGRAD) & vector, flops / rates.winograd, flops)

@@ -43,7 +43,7 @@ _EXAMPLES = (
 )
 # DeepLearningExamples pre-trains BERT-Large with batches of 65536 sequences of 128 tokens or 32768
 # of 512, that accumulate on each GPU (READMEs of PyTorch, "Accumulation steps", and of TensorFlow,
-# "Gradient Accumulation").
+# "Gradient Accumulation"; the latter as remembered, not looked up).
 _BERT_GLOBAL = {128: 65536, 512: 32768}
 # Sequences of 128 and of 512 tokens that run at once in 16 bits, by the memory of the GPU in GiB;
 # half of them in 32 bits.
@@ -55,7 +55,7 @@ _BERT_BINNED = {512: (320, 48)}
 
 # Images whose channels come first. DLPerf does not say so; MXNet and NVIDIA's PyTorch of 2020 had
 # them first where nothing else was asked for. DeepLearningExamples asks for channels last in 16
-# bits alone (PyTorch/Classification/ConvNets/configs.yml, MxNet/Classification/RN50v1.5/README.md).
+# bits alone (PyTorch/Classification/ConvNets, MxNet/Classification/RN50v1.5; as remembered).
 # NVIDIA's BERT for PyTorch of 2020, which DLPerf ran, scored all tokens and not the masked ones.
 _CHANNELS_FIRST = (
     ("dlperf", "fp16", ("mxnet", "ngc-pytorch")),
