@@ -31,6 +31,8 @@ SHORTER = {
     "slipstream bench train": TRAIN,
     "slipstream bench train --model large --flow-rate 250mbit --codec none,fp16": TRAIN,
     "slipstream bench replay resnet50 vgg16 --limits": "",
+    "slipstream bench forecast resnet50 --hosts 4 --rates 1gbit": "--hosts 2 --steps 1",
+    "slipstream bench forecast --published": "",
     "slipstream bench infer mobilenetv3_large --cache build/infer": (
         "--peer ort --rounds 1 --seconds 0.05 --search 5"
     ),

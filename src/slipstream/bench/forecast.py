@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.bench.forecast_lab import BACKENDS, LabNumbers, OnNote, calibrate
+from slipstream.bench.forecast_lab import LabNumbers, OnNote, calibrate
 from slipstream.bench.forecast_step import forecast_step
 from slipstream.bench.models import Model, model
 from slipstream.bench.replay import PEERS, START_LIMIT_SECONDS, STEP_LIMIT_SECONDS
@@ -24,6 +24,7 @@ from slipstream.bench.replay_job import Job, Measured
 from slipstream.bench.replay_presets import preset
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabSpec
+from slipstream.lab.compare import BACKENDS
 from slipstream.lab.rates import parse_rate
 
 # Compute is that of this setting, slowed by one factor whatever the links; so they hide little,
@@ -43,7 +44,7 @@ class ForecastSpec:
             into ranks of a host and hosts.
         slower: times that compute is slower than published; 30 makes the network that of the
             published setting where four hosts have 1 Gbit/s.
-        backends: of DDP, names of `forecast_lab.BACKENDS`.
+        backends: of DDP, names of `lab.compare.BACKENDS`.
         steps: measured in each round, at least 1.
         warmup: steps before these in each round, at least 3: DDP makes new buckets in the second.
         rounds: in each of which every backend has its turn, at least 1.

@@ -21,11 +21,11 @@ from slipstream.bench.limits import GOODPUT
 from slipstream.forecast.calibrate.line import Line, Sample, fit
 from slipstream.forecast.hardware import Link
 from slipstream.lab import Lab, LabSpec
+from slipstream.lab.compare import BACKENDS
 
 HOSTS = 4
 SLOW, FAST = "1gbit", "40gbit"
 SIZES = (250_000, 1_000_000, 4_000_000, 16_000_000, 48_000_000)
-BACKENDS = ("gloo", "slipstream")
 LIMIT_SECONDS = 120.0
 
 OnNote = Callable[[str], None]

@@ -6,15 +6,10 @@ from typing import Annotated
 
 import typer
 
-from slipstream.bench.forecast import ForecastSpec, judge
-from slipstream.bench.forecast_lab import BACKENDS
-from slipstream.bench.forecast_published import published as published_scalings
-from slipstream.bench.forecast_published_table import as_json as published_json
-from slipstream.bench.forecast_published_table import table as published_table
-from slipstream.bench.forecast_table import as_json, table
 from slipstream.bench.models import MODELS
 from slipstream.cli.bench_show import telling, write
 from slipstream.errors import UsageError
+from slipstream.lab.compare import BACKENDS
 from slipstream.lab.display import make_console
 
 EXAMPLES = f"""\b
@@ -63,10 +58,12 @@ def forecast_steps(
     Links and processors are measured first, once. Needs root for the lab, PyTorch, and a machine
     on which nothing else runs.
     """
+    # Imported here: the simulator and its solver take half a second, which no other command needs.
+    from slipstream.bench.forecast import ForecastSpec, judge
+    from slipstream.bench.forecast_table import as_json, table
+
     if published:
-        rows = list(published_scalings())
-        make_console(sys.stdout).print(published_table(rows))
-        write(json_file, published_json(rows))
+        _show_published(json_file)
         return
     spec = ForecastSpec(
         models=tuple(models or ForecastSpec().models),
@@ -82,6 +79,15 @@ def forecast_steps(
         report = judge(spec, tell)
     make_console(sys.stdout).print(table(report))
     write(json_file, as_json(report))
+
+
+def _show_published(json_file: Path | None) -> None:
+    from slipstream.bench.forecast_published import published
+    from slipstream.bench.forecast_published_table import as_json, table
+
+    rows = list(published())
+    make_console(sys.stdout).print(table(rows))
+    write(json_file, as_json(rows))
 
 
 def _whole(text: str) -> int:
