@@ -14,7 +14,7 @@ import argparse
 import pickle
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,8 @@ from slipstream.forecast.validate.folds import load as load_folds
 from slipstream.forecast.validate.folds import save as save_folds
 from slipstream.forecast.validate.memory import ratios
 from slipstream.forecast.validate.predict import Predictor
-from slipstream.forecast.validate.score import Judged, Report, group_of
+from slipstream.forecast.validate.scaling import Singles
+from slipstream.forecast.validate.score import group_of
 from slipstream.forecast.validate.table import read
 
 DATA = Path(__file__).parents[1] / "src" / "slipstream" / "forecast" / "data"
@@ -116,22 +117,20 @@ def intervals_of(cases: Sequence[Case], folds: Folds, predictor: Predictor) -> I
             for ratio in ratios * max(1, round((most / len(ratios)) ** 0.5))
         ]
         low[group], high[group] = quantiles(weighted)
-    judged = [
-        _judged(case, predictor, parameters.get(fold_of(case, "source"), parameters[""]))
+    return Intervals(
+        low, high, _efficiency(cases, parameters, predictor), _memory(cases, predictor)
+    )
+
+
+def _efficiency(
+    cases: Sequence[Case], parameters: Mapping[str, Parameters], predictor: Predictor
+) -> Bounds:
+    singles = Singles(cases)
+    found = [
+        singles.efficiency(case, predictor, parameters.get(case.source, parameters[""]))
         for case in cases
-        if case.measures != "to-target"
     ]
-    return Intervals(low, high, _efficiency(judged), _memory(cases, predictor))
-
-
-def _judged(case: Case, predictor: Predictor, judge: Parameters) -> Judged:
-    alone = predictor.alone(case, judge).seconds if case.devices > 1 else None
-    return Judged(case, predictor.forecast(case, judge), alone)
-
-
-def _efficiency(judged: Sequence[Judged]) -> Bounds:
-    report = Report(judged=tuple(judged), unread=(), leave="source")
-    return Bounds(*quantiles([real / found for _, found, real in report.efficiencies()]))
+    return Bounds(*quantiles([each.measured / each.forecast for each in found if each]))
 
 
 def _memory(cases: Sequence[Case], predictor: Predictor) -> Bounds:
@@ -164,7 +163,9 @@ def main() -> None:
 def _fitted(cases: Sequence[Case], predictor: Predictor, start: Parameters) -> Folds:
     """Fits, and writes parameters and folds."""
     taken = chosen(cases)
-    fit = Fit(taken, predictor.forecast, start, lambda done, of: print("round", done, "of", of))
+    fit = Fit(
+        taken, predictor, Singles(cases), start, lambda done, of: print("round", done, "of", of)
+    )
     point = fit.all()
     folds = Folds(
         guess=start,

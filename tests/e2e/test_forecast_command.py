@@ -122,6 +122,18 @@ def test_where_nothing_fits_it_says_what_is_needed(forecast: Forecast) -> None:
     assert "GiB on each device at the least, of 16" in said
 
 
+def test_what_was_measured_on_one_device_is_taken(forecast: Forecast) -> None:
+    ran = forecast(
+        "resnet18", "--batch", "64", "--own", "1xT4", "--alone", "100@64", "--input-rate", "110",
+        "--json", "-",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout)
+    assert said["plans"][0]["seconds_per_step"]["value"] == pytest.approx(0.64, rel=1e-3)
+    assert said["plans"][0]["step"]["input"] == 0
+    assert said["asked"]["alone"] == [100.0, 64]
+
+
 def test_a_model_that_does_not_fit_says_the_cheapest_change(forecast: Forecast) -> None:
     ran = forecast(
         "gpt2-large", "--tokens", "1024", "--batch", "16", "--own", "8xT4", "--precision", "fp16"
@@ -140,6 +152,7 @@ def test_a_model_that_does_not_fit_says_the_cheapest_change(forecast: Forecast) 
         (["resnet18", "--batch", "8", "--gpus", "A1000"], "no device is called 'A1000'"),
         (["resnet18", "--batch", "8", "--deadline", "soon"], "allowed: 90m, 36h, 5d"),
         (["resnet18", "--batch", "8", "--budget", "much"], "dollars such as 500"),
+        (["resnet18", "--batch", "8", "--own", "1xT4", "--alone", "410"], "such as 410@64"),
         (["resnet18", "--batch", "8", "--shape", "big"], "sizes such as 3,224,224"),
         (
             ["no-such-net", "--batch", "8", "--own", "1xT4"],

@@ -30,6 +30,7 @@ EXAMPLES = """\b
   slipstream forecast gpt2 --batch 512 --tokens 1024 --gpus A100,H100 --precision bf16
   slipstream forecast llama3-8b --batch 64 --own 8xH100 --hosts 4 --network 400g
   slipstream forecast models.py:make --batch 128 --shape 3,224,224 --clouds aws --spot
+  slipstream forecast vit-base-16 --batch 1024 --own 8xA100 --network 100g --alone 410@64
   slipstream forecast model.onnx --batch 64 --most 16 --json plans.json --html plans.html
   slipstream forecast calibrate --out here.toml
   slipstream forecast validate table.csv
@@ -142,6 +143,13 @@ def plan(
     local_steps: Annotated[
         int, typer.Option(min=1, help="Between exchanges of local SGD, which is tried too.")
     ] = 1,
+    alone: Annotated[
+        str | None,
+        typer.Option(help="Samples/s that one GPU of --own was measured to train: 410@64."),
+    ] = None,
+    input_rate: Annotated[
+        float | None, typer.Option(help="Samples/s that a host reads and decodes.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 10,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for everything; - for standard output.")
@@ -169,7 +177,10 @@ def plan(
 
 def _asked(said: Mapping[str, Any]) -> dict[str, Any]:
     """What `slipstream.forecast.forecast` is asked, from what was said on the command line."""
-    alike = ("batch", "tokens", "own", "hosts", "price", "network", "samples", "epochs", "runtime")
+    alike = (
+        "batch", "tokens", "own", "hosts", "price", "network", "samples", "epochs", "runtime",
+        "local_steps", "input_rate",
+    )  # fmt: skip
     shape, deadline, budget = (said[name] for name in ("shape", "deadline", "budget"))
     return {
         **{name: said[name] for name in alike},
@@ -182,7 +193,7 @@ def _asked(said: Mapping[str, Any]) -> dict[str, Any]:
         "most_devices": said["most"],
         "deadline": None if deadline is None else parse_time(deadline),
         "budget": None if budget is None else parse_dollars(budget),
-        "local_steps": said["local_steps"],
+        "alone": None if said["alone"] is None else parse_alone(said["alone"]),
     }
 
 
@@ -192,6 +203,16 @@ def parse_shape(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(f"the shape is {text!r}; allowed: sizes such as 3,224,224") from error
+
+
+def parse_alone(text: str) -> tuple[float, int]:
+    """`410@64` as samples per second and samples at once; UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+)", text.strip())
+    if found is None:
+        raise UsageError(
+            f"alone is {text!r}; allowed: samples per second at samples at once, such as 410@64"
+        )
+    return float(found[1]), int(found[2])
 
 
 def parse_time(text: str) -> float:

@@ -21,7 +21,7 @@ from slipstream.forecast import intervals, machines, parameters
 from slipstream.forecast.candidates import ANY, Allowed
 from slipstream.forecast.hardware import Hardware, Link
 from slipstream.forecast.hardware import load as load_hardware
-from slipstream.forecast.job import Precision
+from slipstream.forecast.job import Alone, Precision
 from slipstream.forecast.machines import Machine
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.plan import Loss
@@ -68,6 +68,8 @@ def forecast(
     runtime: str = "pytorch2",
     codec: str = "none",
     local_steps: int = 1,
+    alone: tuple[float, int] | None = None,
+    input_rate: float | None = None,
     progress: Progress = _silent,
 ) -> Result:
     """Returns ways to train a model, ranked, and why others are not among them.
@@ -101,6 +103,9 @@ def forecast(
         runtime: name of a framework whose parameters were fitted, as "pytorch2".
         codec: of gradients between hosts: "none", "fp16", "bf16", "int8", or "any", the fastest.
         local_steps: between exchanges of local SGD, which is tried too if that is more than 1.
+        alone: samples per second that one device of `own` was measured to train, and how many ran
+            at once; narrows all intervals. None: it was not measured.
+        input_rate: samples per second that a host reads and decodes; None: as many as are needed.
         progress: told what is done, how many steps of the search are and how many there are; 0 of 0
             while the model is traced.
 
@@ -109,10 +114,14 @@ def forecast(
         UnsupportedError: a package is missing.
     """
     _check_numbers(
-        batch, most_devices, samples, epochs, deadline, budget, price, hosts, local_steps
-    )
+        {"batch": batch, "most_devices": most_devices, "samples": samples, "hosts": hosts,
+         "local_steps": local_steps, "alone": alone and alone[1]},
+        {"epochs": epochs, "deadline": deadline, "budget": budget, "price": price,
+         "alone": alone and alone[0], "input_rate": input_rate},
+    )  # fmt: skip
+    _check_alone(alone, input_rate)
     _check_target(samples, epochs, deadline, budget)
-    _check_own(own, hosts, price, gpus, clouds, network)
+    _check_own(own, hosts, price, alone and alone[0], gpus, clouds, network)
     fitted = parameters.load(over=None if hardware is None else Path(hardware))
     _check_names(precision, optimizer, runtime, codec, markets, fitted)
     known = load_hardware(*([] if hardware is None else [hardware]))
@@ -149,6 +158,8 @@ def forecast(
         master=whole,
         group=intervals.group_of(resizable.at(2)),
         allowed=Allowed(codec=codec, period=local_steps),
+        alone=None if alone is None else Alone(*alone),
+        input_rate=input_rate,
     )
     result = search(request, fitted, intervals.load(), progress)
     return replace(result, losses=(*result.losses, *lost))
@@ -210,25 +221,10 @@ def _own(hardware: Hardware, text: str, link: Link | None, price: float | None) 
     return machines.own(hardware, found[2], int(found[1]), link, price)
 
 
-def _check_numbers(
-    batch: int,
-    most_devices: int,
-    samples: int | None,
-    epochs: float | None,
-    deadline: float | None,
-    budget: float | None,
-    price: float | None,
-    hosts: int | None,
-    local_steps: int,
-) -> None:
-    counts = {
-        "batch": batch, "most_devices": most_devices, "samples": samples, "hosts": hosts,
-        "local_steps": local_steps,
-    }  # fmt: skip
+def _check_numbers(counts: Mapping[str, int | None], amounts: Mapping[str, float | None]) -> None:
     for name, count in counts.items():
         if count is not None and count < 1:
             raise UsageError(f"{name} is {count}; at least 1 is needed")
-    amounts = {"epochs": epochs, "deadline": deadline, "budget": budget, "price": price}
     for name, amount in amounts.items():
         if amount is not None and not 0 < amount < float("inf"):
             raise UsageError(f"{name} is {amount:g}; more than 0 is needed")
@@ -244,16 +240,25 @@ def _check_target(
             raise UsageError(f"a {name} needs a target: say samples and epochs too")
 
 
+def _check_alone(alone: tuple[float, int] | None, input_rate: float | None) -> None:
+    if alone is not None and input_rate is not None and alone[0] > input_rate:
+        raise UsageError(
+            f"alone is {alone[0]:g} samples per second and input_rate {input_rate:g}: a host reads"
+            " at least what one device was measured to train"
+        )
+
+
 def _check_own(
     own: str | None,
     hosts: int | None,
     price: float | None,
+    alone: float | None,
     gpus: Sequence[str],
     clouds: Sequence[str],
     network: str | None,
 ) -> None:
     if own is None:
-        for name, value in (("hosts", hosts), ("price", price)):
+        for name, value in (("hosts", hosts), ("price", price), ("alone", alone)):
             if value is not None:
                 raise UsageError(
                     f"{name} is {value:g}, of hosts of your own: say which, own=8xA100"

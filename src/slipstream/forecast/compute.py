@@ -90,8 +90,8 @@ class Runtime:
         flash: attention is one kernel that keeps no scores.
         overlap: share of communication that runs beside the backward pass, 0 to 1.
         composed: functions such as GELU are several kernels, one for each sum and product.
-        spread: of a rank's seconds from step to step, as a share of their mean; each step waits for
-            the last of all ranks.
+        spread: of a rank's seconds from one micro-batch to the next, as a share of their mean; who
+            waits for others waits for the last.
     """
 
     name: str = "pytorch"
@@ -106,15 +106,17 @@ class Runtime:
     composed: bool = False
     spread: float = 0.02
 
-    def slowest(self, ranks: int) -> float:
+    def slowest(self, ranks: int, apart: int = 1) -> float:
         """Returns how much longer the last of some ranks takes than one alone, as a factor.
 
-        The largest of n normal numbers is about sqrt(2 ln n) standard deviations above their mean.
+        The largest of n normal numbers is about sqrt(2 ln n) standard deviations above their mean;
+        the mean of m numbers has a sqrt(m)-th of the deviation of one.
 
         Args:
             ranks: that wait for each other.
+            apart: micro-batches that each runs before it waits.
         """
-        return 1 + self.spread * math.sqrt(2 * math.log(ranks))
+        return 1 + self.spread * math.sqrt(2 * math.log(ranks) / apart)
 
 
 class Work:

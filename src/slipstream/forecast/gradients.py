@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from slipstream.forecast.coding import coding_seconds, wire_bytes
 from slipstream.forecast.compute import Seconds
 from slipstream.forecast.job import Job
 from slipstream.forecast.network import Dimension, all_reduce, dimensions, reduce_scatter
 from slipstream.forecast.queues import Queues
-from slipstream.forecast.strategy import WIRE_SHARE, Agreement, Exchange
+from slipstream.forecast.strategy import Agreement, Exchange
 from slipstream.forecast.workload import Parameter, Phase, Workload
 
 # Bytes that the processors of a host add per second for other hosts.
@@ -194,10 +195,12 @@ def bucket_seconds(job: Job, bucket: Bucket) -> float:
     num_bytes = bucket.numbers * wire_bytes(job)
     group = replicas(job, shared=bucket.shared)
     if strategy.exchange is Exchange.PARAMETER_SERVER:
-        return served(num_bytes, job)
-    if strategy.zero:
-        return reduce_scatter(num_bytes, group, job.wire)
-    return all_reduce(num_bytes, group, job.wire)
+        sent = served(num_bytes, job)
+    elif strategy.zero:
+        sent = reduce_scatter(num_bytes, group, job.wire)
+    else:
+        sent = all_reduce(num_bytes, group, job.wire)
+    return max(sent, coding_seconds(bucket.numbers, job))
 
 
 def gathered(job: Job, numbers: float) -> float:
@@ -249,17 +252,6 @@ def served(num_bytes: float, job: Job) -> float:
         seconds += max(sent / rate, num_bytes * hosts / servers / _SUM_RATE)
         seconds += 2 * cluster.between.latency_us * 1e-6
     return seconds
-
-
-def wire_bytes(job: Job) -> float:
-    """Returns bytes of a number of a gradient on the wire; codecs are for the way between hosts.
-
-    Args:
-        job: with its strategy and cluster.
-    """
-    whole = job.gradient_bytes
-    one_host = job.strategy.ranks <= job.cluster.per_host
-    return whole if one_host else min(whole, 4 * WIRE_SHARE[job.strategy.codec])
 
 
 def is_apart(job: Job, name: str) -> bool:

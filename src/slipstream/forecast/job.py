@@ -13,6 +13,19 @@ from slipstream.forecast.workload import Workload
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What one device was measured to do.
+
+    Args:
+        rate: samples per second that it trains.
+        micro_batch: samples that ran at once.
+    """
+
+    rate: float
+    micro_batch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One way to train a model, complete.
@@ -28,6 +41,9 @@ class Job:
         wire: what communication reaches.
         gradient_bytes: of a number of a gradient that replicas exchange.
         channels_first: images are laid out so, which matrix units do not want.
+        pace: seconds of one device alone as measured, over those that are forecast.
+        input_rate: samples per second that a host reads and decodes for its devices; None: they
+            never wait for those.
     """
 
     workload: Workload
@@ -40,3 +56,13 @@ class Job:
     wire: Wire = field(default_factory=Wire)
     gradient_bytes: int = 4
     channels_first: bool = False
+    pace: float = 1.0
+    input_rate: float | None = None
+
+    @property
+    def input_seconds(self) -> float:
+        """Seconds in which a host reads and decodes its samples of a step."""
+        if self.input_rate is None:
+            return 0.0
+        hosts = -(-self.strategy.ranks // self.cluster.per_host)
+        return self.strategy.global_batch / hosts / self.input_rate

@@ -78,7 +78,8 @@ def dimensions(cluster: Cluster, wire: Wire, size: int, stride: int = 1) -> tupl
     hosts = math.ceil(size / inside)
     found: list[Dimension] = []
     if inside > 1:
-        rate = cluster.inside.gbyte_per_s * 1e9 * wire.inside
+        among = cluster.inside.share(min(cluster.per_host, inside * stride), cluster.per_host)
+        rate = cluster.inside.gbyte_per_s * 1e9 * wire.inside * among
         found.append(Dimension(inside, rate, cluster.inside.latency_us * 1e-6))
     if hosts > 1:
         if cluster.between is None:

@@ -40,7 +40,7 @@ class Other:
 
 def limit_of(step: Step) -> str:
     """Returns what most of a step goes to: "compute", "memory bandwidth", "network", "pipeline
-    bubble" or "host".
+    bubble", "host" or "input".
 
     Args:
         step: simulated.
@@ -50,6 +50,7 @@ def limit_of(step: Step) -> str:
         "network": step.tensor + step.exchange,
         "pipeline bubble": step.bubble,
         "host": step.host,
+        "input": step.input,
     }
     largest = max(parts, key=lambda name: parts[name])
     if largest == "compute" and step.moved > step.compute / 2:
@@ -75,7 +76,7 @@ class Plan:
         efficiency: throughput per device, as a share of one device's own.
         others: the best strategy of each other kind on the same hosts, with why it lost.
         limit: what most of the step goes to: "compute", "memory bandwidth", "network",
-            "pipeline bubble" or "host".
+            "pipeline bubble", "host" or "input".
     """
 
     machine: Machine

@@ -11,7 +11,7 @@ from slipstream.forecast.candidates import Allowed, powers
 from slipstream.forecast.finder import Finder, Found, Refused
 from slipstream.forecast.fitting import enough, fit
 from slipstream.forecast.intervals import Intervals
-from slipstream.forecast.job import Precision
+from slipstream.forecast.job import Alone, Precision
 from slipstream.forecast.machines import Machine
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.plan import Fit, Interval, Loss, Plan, limit_of
@@ -43,6 +43,8 @@ class Request:
         group: kind of model, as intervals know it; "": of no kind.
         master: parameters are in 16 bits, with copies in fp32 for the optimizer.
         allowed: strategies that change the numbers of training.
+        alone: what one device of the first machine was measured to do; None: it was not.
+        input_rate: samples per second that a host reads and decodes; None: devices never wait.
     """
 
     model: Resizable
@@ -59,6 +61,8 @@ class Request:
     group: str = ""
     master: bool = False
     allowed: Allowed = field(default_factory=Allowed)
+    alone: Alone | None = None
+    input_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +103,10 @@ def search(
         raise UsageError("no machine is allowed; name some with --gpus or --clouds")
     trials = Trials(
         request.model, parameters, precision=request.precision, optimizer=request.optimizer,
-        runtime=request.runtime, master=request.master,
+        runtime=request.runtime, master=request.master, input_rate=request.input_rate,
     )  # fmt: skip
+    if request.alone is not None:
+        trials.keep_pace(request.alone, request.machines[0])
     finder = Finder(trials, request.global_batch, request.allowed)
     plans: list[Plan] = []
     losses: list[Loss] = []
@@ -212,17 +218,24 @@ def _plan(request: Request, intervals: Intervals, found: Found) -> Plan:
     steps = None
     if request.samples_per_epoch is not None:
         steps = math.ceil(request.samples_per_epoch / request.global_batch)
-    per_step = intervals.around(step.seconds, request.group)
+    devices = found.strategy.ranks
+    share = request.global_batch / step.seconds / devices / found.alone
+    efficiency = intervals.of_efficiency(share, devices)
+    if request.alone is None:
+        per_step = intervals.around(step.seconds, request.group)
+    else:
+        # One device was measured; what is left to go wrong is the efficiency.
+        alone = step.seconds * share
+        per_step = Interval(step.seconds, alone / efficiency.high, alone / efficiency.low)
     epoch = _times(per_step, steps)
     total = _times(epoch, request.epochs)
     price = machine.dollars_per_hour
     dollars = _times(total, None if price is None else price * hosts / _HOUR)
-    efficiency = request.global_batch / step.seconds / found.strategy.ranks / found.alone
     return Plan(
         machine=machine, hosts=hosts, strategy=found.strategy, step=step, peak=found.peak,
         seconds_per_step=per_step, seconds_per_epoch=epoch, seconds=total, dollars=dollars,
         memory=intervals.memory.around(found.peak.reserved),
-        efficiency=intervals.of_efficiency(efficiency, found.strategy.ranks),
+        efficiency=efficiency,
         limit=limit_of(step), others=found.others,
     )  # fmt: skip
 

@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from slipstream.forecast.attention import unfused
 from slipstream.forecast.blocks import blocks
+from slipstream.forecast.coding import coding_seconds, wire_bytes
 from slipstream.forecast.compute import Seconds, Work, blend, elapsed
 from slipstream.forecast.division import Division, divide
 from slipstream.forecast.experts import share
-from slipstream.forecast.gradients import Gradients, Rank, gathered, is_apart, replicas, wire_bytes
+from slipstream.forecast.gradients import Gradients, Rank, gathered, is_apart, replicas
 from slipstream.forecast.job import Job
 from slipstream.forecast.network import reduce_scatter, send
 from slipstream.forecast.passing import Passing
@@ -46,6 +47,7 @@ class Step:
         exchange: of gradients that nothing hides.
         optimizer: of the update.
         host: in which the device waits for the host.
+        input: in which it waits for samples.
         spans: what each queue did.
     """
 
@@ -57,6 +59,7 @@ class Step:
     exchange: float
     optimizer: float
     host: float
+    input: float
     spans: tuple[Span, ...]
 
 
@@ -187,8 +190,10 @@ class Simulation:
             cluster.device, job.rates, job.runtime, job.precision,
             channels_first=job.channels_first,
         )  # fmt: skip
+        device = device * job.pace
         moved = float(device[limited].sum()) / self.ranks * strategy.micro_batches
-        device = self.passing.repeated(job, device) * job.runtime.slowest(strategy.ranks)
+        slowest = job.runtime.slowest(strategy.ranks, strategy.apart)
+        device = self.passing.repeated(job, device) * slowest
         if strategy.checkpoint:
             # The forward pass of a block runs once more before its backward pass.
             device, again = device.copy(), self._again(device)
@@ -200,12 +205,13 @@ class Simulation:
         else:
             end, exchange, passes = self._replicated(job, device + passed, queues, whole=whole)
         update = self._update(job)
-        script = job.runtime.step_ms * 1e-3
+        script = job.runtime.step_ms * 1e-3 * job.pace
         computed = float(device.sum()) / self.ranks * strategy.micro_batches
         sent = float(passed.sum()) / self.ranks * strategy.micro_batches
         after = gathered(job, self._own_numbers(job))
+        seconds = max(end, exchange) + update + after + script
         return Step(
-            seconds=max(end, exchange) + update + after + script,
+            seconds=max(seconds, job.input_seconds),
             compute=computed,
             moved=moved,
             tensor=sent,
@@ -213,6 +219,7 @@ class Simulation:
             exchange=max(0.0, exchange - end) + after,
             optimizer=update,
             host=max(0.0, passes - computed - sent) + script,
+            input=max(0.0, job.input_seconds - seconds),
             spans=tuple(queues.spans),
         )
 
@@ -261,7 +268,8 @@ class Simulation:
                 if count:
                     group = replicas(job, shared=shared)
                     gather += reduce_scatter(count * job.gradient_bytes, group, job.wire)
-                    scatter += reduce_scatter(count * wire_bytes(job), group, job.wire)
+                    sent = reduce_scatter(count * wire_bytes(job), group, job.wire)
+                    scatter += max(sent, coding_seconds(count, job))
             forward = float(durations[mine & ~self.work.backward].sum())
             backward = float(durations[mine & self.work.backward].sum())
             parts.append(Block(forward, backward, gather, scatter))
@@ -281,7 +289,9 @@ class Simulation:
         """Seconds in which the host issues each operator."""
         runtime = job.runtime
         micros = np.where(self.work.backward, runtime.backward_us, runtime.forward_us)
-        return (micros + np.where(self.passing.sums > 0, runtime.collective_us, 0.0)) * 1e-6
+        return (
+            (micros + np.where(self.passing.sums > 0, runtime.collective_us, 0.0)) * 1e-6 * job.pace
+        )
 
     def _send(self, stage: int, job: Job) -> float:
         if stage + 1 >= self.stages:
@@ -311,4 +321,4 @@ class Simulation:
         numbers += self._apart(job) / job.strategy.data
         passes = 3 + 2 * job.optimizer.value
         rate = job.cluster.device.memory_gb_per_s * 1e9 * job.rates.memory
-        return numbers * 4 * passes / rate * job.runtime.memory
+        return numbers * 4 * passes / rate * job.runtime.memory * job.pace

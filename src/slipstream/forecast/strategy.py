@@ -105,6 +105,14 @@ class Strategy:
         """Samples per step."""
         return self.data * self.micro_batch * self.micro_batches
 
+    @property
+    def apart(self) -> int:
+        """Micro-batches that a rank runs before it waits for others."""
+        together = self.tensor * self.context * self.expert * self.pipeline
+        if together > 1 or self.zero > 1:
+            return 1
+        return self.micro_batches * (self.period if self.exchange is Exchange.LOCAL else 1)
+
 
 _DEGREES = (
     "data", "tensor", "context", "expert", "pipeline", "virtual", "micro_batch", "micro_batches",

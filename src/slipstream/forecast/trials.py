@@ -11,7 +11,7 @@ from slipstream.forecast.compute import peak as peak_flops
 from slipstream.forecast.experts import count as count_experts
 from slipstream.forecast.gradients import replicas
 from slipstream.forecast.holding import Floor, floor, least
-from slipstream.forecast.job import Job, Precision
+from slipstream.forecast.job import Alone, Job, Precision
 from slipstream.forecast.machines import Machine
 from slipstream.forecast.memory import Peak, replay
 from slipstream.forecast.network import reduce_scatter
@@ -37,6 +37,7 @@ class Trials:
         optimizer: of parameters.
         runtime: name of the framework's.
         master: parameters are in 16 bits, with copies in fp32.
+        input_rate: as of `Job`.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Trials:
         optimizer: Optimizer,
         runtime: str,
         master: bool,
+        input_rate: float | None = None,
     ) -> None:
         self._model = model
         self._parameters = parameters
@@ -55,6 +57,8 @@ class Trials:
         self._optimizer = optimizer
         self._runtime = parameters.runtime(runtime)
         self._master = master
+        self._input_rate = input_rate
+        self._pace = 1.0
         self._simulations: dict[object, Simulation] = {}
         self._workloads: dict[object, Resizable] = {}
         self._floors: dict[object, Floor] = {}
@@ -160,6 +164,17 @@ class Trials:
         own = Strategy(micro_batch=strategy.micro_batch, micro_batches=strategy.micro_batches)
         return own.global_batch / self.step(own, machine).seconds
 
+    def keep_pace(self, measured: Alone, machine: Machine) -> None:
+        """Takes devices to be as fast as one was measured to be.
+
+        Args:
+            measured: on one device.
+            machine: that has it.
+        """
+        own = Strategy(micro_batch=measured.micro_batch)
+        job = replace(self.job(own, machine), input_rate=None)
+        self._pace *= own.micro_batch / measured.rate / self.simulation(own).run(job).seconds
+
     def job(self, strategy: Strategy, machine: Machine) -> Job:
         """Returns what `Simulation.run` needs."""
         return Job(
@@ -172,6 +187,8 @@ class Trials:
             rates=self._parameters.rates,
             wire=self._parameters.wire,
             gradient_bytes=2 if self._master else 4,
+            pace=self._pace,
+            input_rate=self._input_rate,
         )
 
     def layered(self, strategy: Strategy, machine: Machine, room: float) -> Strategy:

@@ -52,7 +52,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
         "step": {
             name: getattr(step, name)
             for name in (
-                "seconds", "compute", "moved", "tensor", "bubble", "exchange", "optimizer", "host"
+                "seconds", "compute", "moved", "tensor", "bubble", "exchange", "optimizer", "host",
+                "input",
             )
         },
         "memory": asdict(plan.memory),

@@ -162,6 +162,16 @@ def test_partial_fc_multiplies_a_share_of_the_centres() -> None:
     assert whole - tenth == 2 * 2 * 128 * 90_000
 
 
+def test_ranks_compare_their_centres_to_all_faces_by_hand() -> None:
+    found = traced("y1", 2, classes=80_000, ranks=8)
+    scores = 2 * 8 * 10_000
+    assert found.flops(Phase.FORWARD) == traced("y1", 2, classes=80_000).flops(Phase.FORWARD)
+    # Scores, what two functions in place keep of them, shares, ones and six temporaries.
+    alive = [v for v in found.values if v.num_bytes == 4 * scores]
+    most = max(sum(v.born <= i < v.dies for v in alive) for i in range(len(found.operators)))
+    assert most == 11
+
+
 def test_wide_squeeze_has_more_parameters_and_hardly_more_flops() -> None:
     plain, wide = traced("efficientnet-b0", 2), traced("efficientnet-widese-b0", 2)
     assert wide.num_parameters > 1.4 * plain.num_parameters

@@ -100,6 +100,46 @@ def test_a_faster_network_is_never_slower() -> None:
     assert best("100g") <= best("25g") <= best("10g")
 
 
+def test_a_measured_device_sets_the_pace_and_narrows_intervals() -> None:
+    asked: dict[str, Any] = {"batch": 512, "own": "4xV100", "hosts": 2, "network": "25g"}
+    plain, paced = (
+        forecast.forecast("resnet18", **asked, alone=alone).plans[-1]
+        for alone in (None, (200, 128))
+    )
+    assert (paced.devices, paced.strategy.micro_batch) == (4, 128)
+    # No plan is faster than so many of the device that was measured.
+    assert 512 / 4 / 200 <= 1.0001 * paced.seconds_per_step.low <= paced.seconds_per_step.value
+    assert paced.seconds_per_step.value > plain.seconds_per_step.value
+    wide, narrow = (
+        plan.seconds_per_step.high / plan.seconds_per_step.low for plan in (plain, paced)
+    )
+    assert narrow < wide
+    # The same exchange hides behind more compute.
+    assert paced.efficiency.value >= plain.efficiency.value
+
+
+def test_a_pace_as_forecast_changes_nothing() -> None:
+    asked: dict[str, Any] = {"batch": 64, "own": "1xV100", "codec": "none"}
+    (plain,) = forecast.forecast("resnet18", **asked).plans
+    rate = 64 / plain.seconds_per_step.value
+    (paced,) = forecast.forecast("resnet18", **asked, alone=(rate, 64)).plans
+    assert paced.step.seconds == pytest.approx(plain.step.seconds)
+    assert paced.seconds_per_step.low == pytest.approx(plain.step.seconds)
+    assert paced.seconds_per_step.high == pytest.approx(plain.step.seconds)
+
+
+def test_hosts_that_read_slowly_limit_a_step() -> None:
+    asked: dict[str, Any] = {"batch": 512, "own": "4xV100", "hosts": 2, "network": "25g"}
+    (two, one) = forecast.forecast("resnet18", **asked, input_rate=100.0).plans
+    assert (one.limit, two.limit) == ("input", "input")
+    assert one.step.seconds == pytest.approx(512 / 100)
+    assert two.step.seconds == pytest.approx(512 / 2 / 100)
+    assert 0 < one.step.input < one.step.seconds
+    plenty = forecast.forecast("resnet18", **asked, input_rate=1e6).plans[0]
+    assert plenty.step.input == 0
+    assert plenty.step == forecast.forecast("resnet18", **asked).plans[0].step
+
+
 def test_deadline_and_budget_leave_out_what_misses_them(ranked: forecast.Result) -> None:
     times = sorted(plan.seconds.value for plan in ranked.plans if plan.seconds)
     deadline = times[len(times) // 2]
@@ -168,6 +208,11 @@ def test_progress_is_told(small: Callable[[str], str]) -> None:
         ({"own": "8xA100", "most_devices": 4}, "has 8: allow as many"),
         ({"hosts": 2}, "say which, own=8xA100"),
         ({"price": 2.0}, "say which, own=8xA100"),
+        ({"alone": (100.0, 8)}, "say which, own=8xA100"),
+        ({"own": "8xA100", "alone": (0.0, 8)}, "alone is 0; more than 0"),
+        ({"own": "8xA100", "alone": (10.0, 0)}, "alone is 0; at least 1"),
+        ({"own": "8xA100", "alone": (10.0, 8), "input_rate": 9.0}, "a host reads at least"),
+        ({"input_rate": -1.0}, "input_rate is -1; more than 0"),
         ({"network": "fast"}, "no link is called 'fast'"),
         ({"epochs": 3}, "say the samples of an epoch"),
         ({"deadline": 60.0}, "a deadline needs a target"),

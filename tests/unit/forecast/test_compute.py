@@ -1,9 +1,12 @@
 """Seconds of single operators: what layouts, formats and frameworks add to a roofline."""
 
+import math
+
 import pytest
 
 from slipstream.forecast.compute import Rates, Runtime, Work
 from slipstream.forecast.hardware import load
+from slipstream.forecast.strategy import Exchange, Strategy
 from slipstream.forecast.workload import Kind, Operator, Phase, Product
 
 RATES = Rates(memory=1.0, gap_us=0.0, half_sum=0.0, matrix_windows=1.0)
@@ -82,3 +85,26 @@ def test_half_of_a_peak_is_reached_where_a_sum_is_as_long_as_said() -> None:
     operator = _operator(Kind.PRODUCT, dtype="float16", product=product)
     peak = load().device("A100").tflops["float16"] * 1e12
     assert _seconds(operator, "A100", rates=rates) == pytest.approx(2 * product.flops / peak)
+
+
+def test_the_last_of_some_ranks_is_nearer_to_the_mean_the_more_micro_batches_it_runs() -> None:
+    runtime = Runtime(spread=0.1)
+    assert runtime.slowest(1) == runtime.slowest(1, apart=8) == 1
+    assert runtime.slowest(64) == pytest.approx(1 + 0.1 * math.sqrt(2 * math.log(64)))
+    assert runtime.slowest(64, apart=16) - 1 == pytest.approx((runtime.slowest(64) - 1) / 4)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "apart"),
+    [
+        (Strategy(data=4, micro_batches=8), 8),
+        (Strategy(data=4, micro_batches=8, zero=1), 8),
+        (Strategy(data=4, micro_batches=8, zero=2), 1),
+        (Strategy(data=4, micro_batches=8, zero=3), 1),
+        (Strategy(data=4, micro_batches=8, tensor=2), 1),
+        (Strategy(data=4, micro_batches=8, pipeline=2), 1),
+        (Strategy(data=4, micro_batches=2, exchange=Exchange.LOCAL, period=16), 32),
+    ],
+)
+def test_ranks_wait_where_they_exchange(strategy: Strategy, apart: int) -> None:
+    assert strategy.apart == apart

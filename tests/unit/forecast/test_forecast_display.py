@@ -32,7 +32,7 @@ from slipstream.forecast.written import as_json
 HARDWARE = load()
 STEP = Step(
     seconds=0.123, compute=0.1, moved=0.06, tensor=0.0, bubble=0.0, exchange=0.02,
-    optimizer=0.002, host=0.001, spans=(),
+    optimizer=0.002, host=0.001, input=0.0, spans=(),
 )  # fmt: skip
 PEAK = Peak(
     reserved=30 << 30, allocated=29 << 30, parameters=4 << 30, gradients=4 << 30, states=8 << 30,

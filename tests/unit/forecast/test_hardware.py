@@ -115,3 +115,21 @@ def test_an_unknown_device_is_named_with_those_near():
 def test_a_folder_without_tables_is_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"has no \.toml files"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("link", "devices", "per_host", "share"),
+    [
+        ("nvlink2", 2, 8, 1 / 6),
+        ("nvlink2", 3, 8, 4 / 6),
+        ("nvlink2", 8, 8, 1.0),
+        ("nvlink2", 2, 16, 1.0),
+        ("nvlink1", 4, 8, 3 / 4),
+        ("nvlink3", 2, 8, 1.0),
+    ],
+)
+def test_links_of_a_mesh_lead_to_others_too(
+    link: str, devices: int, per_host: int, share: float
+) -> None:
+    found = load().link(link).share(devices, per_host)
+    assert found == pytest.approx(share, abs=1e-3)

@@ -27,6 +27,7 @@ from slipstream.forecast.report import forecast_page, judged, rows, spans, valid
 from slipstream.forecast.search import Result
 from slipstream.forecast.step import Step
 from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.validate.scaling import Efficiency
 from slipstream.forecast.validate.score import Judged, Report
 from slipstream.forecast.validate.table import read
 
@@ -43,7 +44,7 @@ SIZES = [(1, 0.4, 1.0), (2, 0.21, 0.95), (4, 0.15, 0.66), (8, 0.16, 0.31)]
 def _step(seconds: float, queues: Queues | None = None) -> Step:
     spent = {"compute": 0.7, "tensor": 0.05, "bubble": 0.1, "exchange": 0.08, "optimizer": 0.04}
     return Step(
-        seconds=seconds, moved=0.2 * seconds, host=0.03 * seconds,
+        seconds=seconds, moved=0.2 * seconds, host=0.03 * seconds, input=0.0,
         spans=tuple(queues.spans) if queues else (Span("device 0", "forward 0", 0, seconds),),
         **{name: share * seconds for name, share in spent.items()},
     )  # fmt: skip
@@ -221,7 +222,7 @@ def report_fixture() -> Report:
     thin = cases[::20] + [case for case in cases if case.measures == "speedup"]
     return Report(
         judged=tuple(
-            Judged(case, 1.15 * case.measured, case.measured if case.devices > 1 else None)
+            Judged(case, 1.15 * case.measured, Efficiency(0.9, 0.8) if case.devices > 1 else None)
             for case in thin
         ),
         unread=tuple(unread),

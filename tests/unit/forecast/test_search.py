@@ -86,6 +86,12 @@ def test_any_codec_is_small_between_hosts_on_a_slow_network(own: str, hosts: int
     assert (found.data, found.codec) == (4, codec)
 
 
+def test_no_codec_is_best_where_the_wire_is_faster_than_a_core_codes():
+    asked: dict[str, Any] = {"model": "vgg16", "batch": 16, "own": "1xA100", "hosts": 4}
+    assert _largest(**asked, network="400g", codec="any").codec == "none"
+    assert _largest(**asked, network="25g", codec="any").codec != "none"
+
+
 @pytest.mark.parametrize("codec", ["fp16", "int8"])
 def test_a_codec_that_was_asked_for_is_used(codec: str):
     found = _largest(model="resnet18", batch=128, own="1xT4", hosts=2, network="10g", codec=codec)

@@ -173,6 +173,23 @@ def test_where_channels_come_first(
     assert _case(tmp_path, row).channels_first == first
 
 
+@pytest.mark.parametrize(
+    ("model", "framework", "rate"),
+    [
+        ("Face Emore & Y1 & / Data Parallelism", "MXNet FP32", 1100),
+        ("Face Emore & R100 & / Partial FC, sample_ratio = 0.1", "MXNet FP32", None),
+        ("Face Emore & Y1 & / Data Parallelism", "OneFlow FP32", None),
+        ("ResNet-50 v1.5 AMP", "MXNet", 4128),
+        ("ResNet-50 v1.5 AMP", "NGC MXNet", None),
+    ],
+)
+def test_loaders_that_hosts_wait_for(
+    tmp_path: Path, model: str, framework: str, rate: float | None
+):
+    row = _changed(DLPERF, {"model": model, "framework": framework})
+    assert _case(tmp_path, row).input_rate == rate
+
+
 def test_bert_of_2020_guesses_all_tokens(tmp_path: Path):
     dlperf = _changed(BERT, {"source": "DLPerf v1.0 (2020-10)", "framework": "NGC PyTorch"})
     case = _case(tmp_path, dlperf, model="BERT-Base pretrain (seq128) FP32")

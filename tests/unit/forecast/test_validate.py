@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ from slipstream.cli import app
 from slipstream.errors import ConfigError
 from slipstream.forecast import intervals
 from slipstream.forecast.validate import display, folds
+from slipstream.forecast.validate.fit import Fit
+from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.scaling import Singles
 from slipstream.forecast.validate.score import Report, validate
+from slipstream.forecast.validate.table import read
 
 TABLE = Path(__file__).parents[3] / "benchmarks" / "forecast" / "measurements.csv"
 MODELS = (
@@ -95,6 +100,28 @@ def test_efficiency_is_that_of_the_published_single_device(report: Report) -> No
         assert 0 < theirs < 1.5
 
 
+def test_a_published_device_sets_the_pace(thin: Thin) -> None:
+    cases, _ = read(thin(["ResNet-50 v1.5 FP32"]))
+    folds_all = folds.load()
+    predictor, parameters = Predictor(folds_all.guess), folds_all.parameters()[""]
+    several = next(case for case in cases if case.devices == 8 and case.source.startswith("DLPerf"))
+    singles = Singles(cases)
+    one = singles.seconds(several)
+    assert one is not None
+    found = singles.efficiency(several, predictor, parameters)
+    assert found is not None
+    assert found.measured == pytest.approx(one / several.measured)
+    # What is published twice as slow is twice as slow; what goes over the wire is not.
+    slow = Singles([replace(each, measured=2 * each.measured) for each in cases])
+    assert slow.seconds(several) == pytest.approx(2 * one)
+    once, twice = (each.step(several, predictor, parameters) for each in (singles, slow))
+    assert once is not None
+    assert twice is not None
+    assert once < twice <= 2 * once
+    assert Singles([]).efficiency(several, predictor, parameters) is None
+    assert singles.seconds(replace(several, devices=1)) is None
+
+
 def test_most_rows_lie_in_their_intervals(report: Report) -> None:
     assert 0.5 < display.coverage(report, intervals.load()) <= 1
 
@@ -152,3 +179,20 @@ def test_peaks_of_memory_have_a_table_of_their_own(thin: Thin) -> None:
     assert 0 < memory["mape"] <= memory["p90"] < 0.1
     result = CliRunner().invoke(app, ["forecast", "validate", table])
     assert "Peaks of memory" in result.stdout
+
+
+def test_a_fit_finds_the_parameters_that_made_the_measurements(thin: Thin) -> None:
+    known = folds.load()
+    predictor, guess = Predictor(known.guess), known.guess
+    truth = replace(guess, rates=replace(guess.rates, memory=0.7, vector=0.65))
+    cases = [
+        replace(case, measured=predictor.forecast(case, truth))
+        for case in read(thin(["ResNet-50 v1.5 FP32", "VGG16,"]))[0]
+        if case.measures == "step"
+    ]
+    fit = Fit(cases, predictor, Singles(cases), guess)
+    found = fit.space.parameters(fit.all(rounds=3).tolist())
+    # Runtimes may take some of what rates do; all together explains what was measured.
+    errors = [predictor.forecast(case, found) / case.measured - 1 for case in cases]
+    before = [predictor.forecast(case, guess) / case.measured - 1 for case in cases]
+    assert max(map(abs, errors)) < 0.03 < max(map(abs, before))

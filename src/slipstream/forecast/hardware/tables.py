@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from slipstream.errors import ConfigError, UsageError
 
 Rate = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
 TABLES = ("device", "link", "flow_cap", "offer")
 
 
@@ -50,13 +51,29 @@ class Device(_Row):
 
 
 class Link(_Row):
-    """What joins devices of a host, a device and its host, or hosts: payload in one direction."""
+    """What joins devices of a host, a device and its host, or hosts: payload in one direction.
+
+    `among` has, where each device is wired to some others, the share of its rate that goes to those
+    of the first few of a host, by their number; the largest is of hosts without a switch.
+    """
 
     name: str
     kind: Literal["device", "host", "network"]
     gbyte_per_s: Rate
+    among: dict[int, Share] = {}
     latency_us: Rate
     source: str
+
+    def share(self, devices: int, per_host: int) -> float:
+        """Returns the share of the rate that the first devices of a host have among them.
+
+        Args:
+            devices: that talk to each other, 2 at least.
+            per_host: devices of the host.
+        """
+        if per_host > max(self.among, default=0):
+            return 1.0
+        return next(self.among[size] for size in sorted(self.among) if size >= devices)
 
 
 class FlowCap(_Row):

@@ -16,7 +16,7 @@ STEPS = 1000
 # What a step's seconds are made of, in the order in which bars are stacked.
 PARTS = (
     "arithmetic", "memory bandwidth", "tensor exchange", "pipeline bubble", "gradient exchange",
-    "optimizer", "host",
+    "optimizer", "host", "input",
 )  # fmt: skip
 # What a device's memory is used for, in the order in which bars are stacked.
 USES = (
@@ -144,7 +144,7 @@ def parts(plans: Sequence[Plan]) -> list[Row]:
         step = plan.step
         seconds = (
             step.compute - step.moved, step.moved, step.tensor, step.bubble, step.exchange,
-            step.optimizer, step.host,
+            step.optimizer, step.host, step.input,
         )  # fmt: skip
         for order, (name, each) in enumerate(zip(PARTS, seconds, strict=True)):
             rows.append(

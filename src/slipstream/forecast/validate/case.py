@@ -42,6 +42,7 @@ class Case:
         measures: "step"; "speedup": over one device; "to-target": seconds per step are those of a
             whole training over its steps, with evaluation and all else between.
         channels_first: images are laid out so.
+        input_rate: samples per second that a host reads; None: as many as are needed.
         memory_mb: peak of a device in MiB; None: not stated.
         group: equal for rows that differ in their strategy only.
         assumed: fields, and other numbers by name, that the row does not state.
@@ -71,6 +72,7 @@ class Case:
     measured: float
     measures: Literal["step", "speedup", "to-target"]
     channels_first: bool
+    input_rate: float | None
     memory_mb: float | None
     group: str
     assumed: tuple[str, ...]

@@ -42,8 +42,9 @@ _EXAMPLES = (
     ("efficientnet-b4", "", "", 32, 16),
 )
 # DeepLearningExamples pre-trains BERT-Large with batches of 65536 sequences of 128 tokens or 32768
-# of 512, that accumulate on each GPU (READMEs of PyTorch, "Accumulation steps", and of TensorFlow,
-# "Gradient Accumulation"; the latter as remembered, not looked up).
+# of 512, that accumulate on each GPU (NVIDIA/DeepLearningExamples, READMEs of
+# PyTorch/LanguageModeling/BERT, "Accumulation steps", and TensorFlow/LanguageModeling/BERT,
+# "Gradient Accumulation"; TensorFlow2's departs: 61440 and 30720, on A100 of 80 GiB up to 90112).
 _BERT_GLOBAL = {128: 65536, 512: 32768}
 # Sequences of 128 and of 512 tokens that run at once in 16 bits, by the memory of the GPU in GiB;
 # half of them in 32 bits.
@@ -53,14 +54,26 @@ _BERT_MOST_TOKENS = 1 << 16
 # padded to less: 320 is the mean at which both phases reach the same FLOP/s on A100 in TF32.
 _BERT_BINNED = {512: (320, 48)}
 
-# Images whose channels come first. DLPerf does not say so; MXNet and NVIDIA's PyTorch of 2020 had
-# them first where nothing else was asked for. DeepLearningExamples asks for channels last in 16
-# bits alone (PyTorch/Classification/ConvNets, MxNet/Classification/RN50v1.5; as remembered).
-# NVIDIA's BERT for PyTorch of 2020, which DLPerf ran, scored all tokens and not the masked ones.
+# Images whose channels come first. DLPerf asks for another layout with NVIDIA's MXNet in 16 bits
+# alone; MXNet and NVIDIA's PyTorch of 2020 had them first where nothing else was asked for
+# (Oneflow-Inc/DLPerf, README of NVIDIADeepLearningExamples/PyTorch/resnet50v1.5, log; main.py and
+# data.py of the folders below). DeepLearningExamples asks for channels last in 16 bits alone
+# (PyTorch/Classification/ConvNets/configs.yml, MxNet/Classification/RN50v1.5/runner).
+# NVIDIA's BERT for PyTorch of 2020, which DLPerf ran, scored all tokens and not the masked ones
+# (PyTorch/LanguageModeling/BERT, modeling.py and run_pretraining.py).
 _CHANNELS_FIRST = (
     ("dlperf", "fp16", ("mxnet", "ngc-pytorch")),
     ("deeplearningexamples", "tf32", ("ngc-mxnet", "ngc-paddle", "ngc-pytorch")),
 )
+
+# InsightFace for MXNet reads faces in one Python process for all GPUs, unless each has its own
+# ("Partial FC"; Oneflow-Inc/DLPerf, MxNet/InsightFace). Such a process gives 1,080 to 1,117 a
+# second (deepinsight/insightface, issue 517).
+_FACES_PER_SECOND = 1100.0
+
+# MXNet's ResNet-50 in DLPerf decodes and jitters pictures on the host's 24 cores (gluon-cv,
+# train_horovod.py); a core of an AMD EPYC 9004 does 172 a second by MXNet's transforms.
+_PICTURES_PER_SECOND = 24 * 172.0
 
 # MLPerf: epochs of ResNet-50 to 75.9 % by global batch (mlcommons/logging, rcps_resnet.json), and
 # batches per GPU that keep the global batch below what converges.
@@ -161,6 +174,22 @@ def channels_first(row: Row, model: Model, software: Software) -> bool:
         and software.runtime in runtimes
         for source, precision, runtimes in _CHANNELS_FIRST
     )
+
+
+def input_rate(row: Row, model: Model, software: Software) -> float | None:
+    """Returns samples per second that a host reads; None: as many as its devices want.
+
+    Args:
+        row: of the table.
+        model: that it trains.
+        software: that trains it.
+    """
+    if software.runtime != "mxnet":
+        return None
+    if model.architecture.startswith("face") and "partial fc" not in row.words:
+        return _FACES_PER_SECOND
+    is_dlperf = "dlperf" in row.source.lower()
+    return _PICTURES_PER_SECOND if is_dlperf and model.architecture == "resnet50" else None
 
 
 def read_sequences(row: Row, model: Model, software: Software) -> Model:

@@ -22,6 +22,8 @@ KEYS: Mapping[str, Callable[[Case], str]] = {
     "runtime": lambda case: case.runtime,
 }
 _MOST_REASONS = 8
+# More than all of what a device does alone: its rate was measured otherwise.
+_BEYOND = 1.1
 
 
 def score_table(report: Report, key: str) -> Table:
@@ -95,6 +97,9 @@ def notes(report: Report, intervals: Intervals) -> list[str]:
             f"Scaling efficiency: off by {100 * points:.1f} points in the mean of"
             f" {len(efficiencies)} rows whose single device was measured too."
         )
+        beyond = sum(theirs > _BEYOND for _, _, theirs in efficiencies)
+        if beyond:
+            lines.append(f"{beyond} of these were published as more than {_BEYOND:g}.")
     hits, groups = report.ranks()
     if groups:
         lines.append(

@@ -2,9 +2,10 @@
 
 Each parameter is a factor on a first guess; its logarithm has a normal prior. Those of a runtime
 are the usual runtime's times the runtime's own, so that one without measurements gets what is
-usual. Residuals are logarithms of forecast over measured, and outliers count less (Cauchy's loss).
-Slopes are taken once, where all rows fit best; what leaves rows out solves with them and with its
-own residuals.
+usual. Rows on several devices whose rate on one was published are forecast with that as given: they
+say what communication takes, and the row on one device what the device does. Residuals are
+logarithms of forecast over measured, and outliers count less (Cauchy's loss). Slopes are taken
+once, where all rows fit best; what leaves rows out solves with them and with its own residuals.
 """
 
 # NumPy's arrays lose their types in sums and copies.
@@ -22,14 +23,17 @@ import numpy.typing as npt
 
 from slipstream.forecast.parameters import USUAL, Parameters
 from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.scaling import Singles
 from slipstream.forecast.validate.space import Knob, Space
 
 Vector = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.bool_]
-Forecast = Callable[[Case, Parameters], float]
 
 # Errors of a tenth are usual.
 _RESIDUAL = 0.1
+# Where one device's rate is given, errors are half as large.
+_SURER = 2.0
 # Errors of more than three of those are outliers.
 _OUTLIER = 3.0
 _STEP = 1e-3
@@ -40,7 +44,8 @@ class Fit:
 
     Args:
         cases: with what was measured.
-        forecast: seconds, or a speed-up, of a case under parameters.
+        predictor: that simulates them.
+        singles: what one device was measured to do.
         guess: where it starts; its runtimes are those that are known.
         progress: told how many of how many evaluations are done.
     """
@@ -48,12 +53,13 @@ class Fit:
     def __init__(
         self,
         cases: Sequence[Case],
-        forecast: Forecast,
+        predictor: Predictor,
+        singles: Singles,
         guess: Parameters,
         progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
         self._cases = cases
-        self._forecast = forecast
+        self._predictor, self._singles = predictor, singles
         self._progress = progress
         met = {case.runtime for case in cases} & set(guess.runtimes)
         self.space = Space(guess, sorted(met - {USUAL}))
@@ -61,6 +67,8 @@ class Fit:
         # A source with many rows counts more than one with few, though not in proportion.
         self._weights = np.array([counts[case.source] ** -0.5 for case in cases])
         self._weights /= self._weights.mean()
+        given = np.array([self._singles.seconds(case) is not None for case in cases])
+        self._weights[given] *= _SURER
         self._widths = np.array([knob.width for knob in self.space.knobs])
         self._slopes: Vector | None = None
 
@@ -119,7 +127,9 @@ class Fit:
         return np.array(errors) / _RESIDUAL * self._weights[kept]
 
     def _error(self, case: Case, parameters: Parameters) -> float:
-        return math.log(self._forecast(case, parameters) / case.measured)
+        paced = self._singles.step(case, self._predictor, parameters)
+        forecast = paced or self._predictor.forecast(case, parameters)
+        return math.log(forecast / case.measured)
 
     def _differences(self, point: Vector) -> Vector:
         """Slopes of all errors; a runtime's knobs touch its own rows only."""

@@ -7,7 +7,7 @@ what the device has in use, with the context of the framework.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from slipstream.forecast.blocks import blocks
@@ -15,7 +15,7 @@ from slipstream.forecast.division import divide
 from slipstream.forecast.memory import replay
 from slipstream.forecast.memory.sharing import gradient_owners
 from slipstream.forecast.stages import stage
-from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.strategy import Optimizer, Strategy
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.validate.predict import Predictor, optimizer_of
 from slipstream.forecast.workload import Kind, Phase, Value, Workload
@@ -57,6 +57,8 @@ class Habits:
         master: parameters in 16 bits have fp32 copies.
         expandable: as in `replay`.
         planned: memory is laid out before the first step, without an allocator and buckets.
+        zeroed: gradients are set to zero, not freed.
+        aside: the last layer is made ready on a stream of its own.
     """
 
     context_mb: int = 0
@@ -64,6 +66,8 @@ class Habits:
     master: bool = False
     expandable: bool = False
     planned: bool = False
+    zeroed: bool = False
+    aside: bool = False
 
 
 _TORCHTITAN = Habits(master=True, expandable=True)
@@ -71,6 +75,8 @@ _TORCHTITAN = Habits(master=True, expandable=True)
 _ONEFLOW = Habits(context_mb=900, peer_mb=127, planned=True)
 # Of PyTorch with cuBLAS and cuDNN.
 _USUAL = Habits(context_mb=600)
+# insightface, recognition/arcface_torch in 2021; PyTorch's `zero_grad` frees since 2.0.
+_ARCFACE = replace(_USUAL, zeroed=True, aside=True)
 
 
 def footprint(case: Case, predictor: Predictor) -> Footprint:
@@ -85,6 +91,12 @@ def footprint(case: Case, predictor: Predictor) -> Footprint:
     strategy = case.strategy
     if habits.planned:
         return Footprint(case, _planned(workload, case, habits) / MIB)
+    apart = 0
+    if habits.zeroed:
+        workload = _with_kept_gradients(workload)
+    if habits.aside:
+        workload, beside = _split(workload, optimizer_of(case))
+        apart = replay(beside, replace(strategy, data=1), optimizer=optimizer_of(case)).reserved
     peaks = [
         replay(
             part,
@@ -100,7 +112,8 @@ def footprint(case: Case, predictor: Predictor) -> Footprint:
         )
         for part, in_flight in _ends(workload, strategy)
     ]
-    return Footprint(case, _context(habits, case) + max(peak.reserved for peak in peaks) / MIB)
+    most = apart + max(peak.reserved for peak in peaks)
+    return Footprint(case, _context(habits, case) + most / MIB)
 
 
 def ratios(cases: Sequence[Case], predictor: Predictor) -> dict[str, list[float]]:
@@ -122,21 +135,67 @@ def _planned(workload: Workload, case: Case, habits: Habits) -> float:
     """Bytes where memory is laid out before the first step: gradients have their own, what lives
     for a part of the step shares."""
     gradients = gradient_owners(workload)
-    values = tuple(
-        replace(value, num_bytes=0) if index in gradients else value
-        for index, value in enumerate(workload.values)
-    )
     own = sum(workload.values[index].num_bytes for index in gradients)
     alone = replace(case.strategy, data=1)
-    rest = replace(workload, values=values)
+    rest = _only(workload, lambda index: index not in gradients)
     peak = replay(rest, alone, optimizer=optimizer_of(case), fused=True)
     return peak.allocated + own + _context(habits, case) * MIB
+
+
+def _with_kept_gradients(workload: Workload) -> Workload:
+    """A workload whose gradients are there before the step, and are added to in it."""
+    ready = {value: workload.values[value].born + 1 for value in gradient_owners(workload)}
+    fresh = tuple(
+        replace(value, dies=ready.get(index, value.dies))
+        for index, value in enumerate(workload.values)
+    )
+    kept = tuple(Value(workload.values[value].num_bytes, -1, -1) for value in ready)
+    return replace(workload, values=fresh + kept)
+
+
+def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload]:
+    """What the main stream and the one beside it allocate, which get nothing from one another.
+
+    The one beside makes centres of length 1, and in the backward pass the gradient of that. The
+    last layer is no part of what replicas exchange; its states are there from the start.
+    """
+    head = _head(workload)
+    size = workload.values[head].num_bytes
+    products = {v for op in workload.operators if op.kind is Kind.PRODUCT for v in op.writes}
+    beside = {
+        index
+        for index, value in enumerate(workload.values)
+        if value.num_bytes == size and value.born >= 0 and index not in products
+    }
+    states = (Value(size, -1, -1),) * optimizer.value
+    parameters = tuple(each for each in workload.parameters if each.value != head)
+    main = _only(workload, lambda index: index not in beside)
+    return (
+        replace(main, values=main.values + states, parameters=parameters),
+        replace(_only(workload, beside.__contains__), parameters=()),
+    )
+
+
+def _only(workload: Workload, is_kept: Callable[[int], bool]) -> Workload:
+    """A workload of which other values take no memory."""
+    values = enumerate(workload.values)
+    return replace(
+        workload,
+        values=tuple(v if is_kept(index) else replace(v, num_bytes=0) for index, v in values),
+    )
+
+
+def _head(workload: Workload) -> int:
+    """The weight of the last layer, where that is the largest."""
+    return max(workload.parameters, key=lambda each: each.elements).value
 
 
 def _habits(case: Case) -> Habits:
     if _is_torchtitan(case):
         default = "default allocator" in case.framework.lower()
         return replace(_TORCHTITAN, expandable=not default)
+    if "ranks" in case.sizes:
+        return _ARCFACE
     return _ONEFLOW if case.runtime == "oneflow" else _USUAL
 
 
@@ -180,7 +239,7 @@ def _shared_out(workload: Workload, case: Case) -> Workload:
     if case.sharded == "none" or case.devices == 1:
         return workload
     if case.sharded == "head":
-        return _shrunk(workload, [max(workload.parameters, key=lambda p: p.elements).value], case)
+        return _shrunk(workload, [_head(workload)], case)
     looked_up = [op for op in workload.operators if op.kind is Kind.GATHER]
     tables = {op.reads[0] for op in looked_up if op.phase is Phase.FORWARD}
     found = _shrunk(workload, tables, case)

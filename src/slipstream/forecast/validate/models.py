@@ -204,6 +204,8 @@ def _face(found: re.Match[str], row: Row) -> Model:
         sizes["sampled"] = _PARTIAL_FC
         guessed += ("sampled",)
     is_sharded = partial or re.search("model.parallel|sharded", row.words)
+    if is_sharded and "torch" in row.framework.lower():
+        sizes["ranks"] = whole(row.num_gpus, "num_gpus")
     return Model(
         architecture=f"face-{network}", sizes=sizes, sharded="head" if is_sharded else "none",
         assumed=guessed,

@@ -64,8 +64,14 @@ class Predictor:
         strategy = replace(case.strategy, data=1, tensor=1, pipeline=1, zero=0)
         return self.step(replace(case, strategy=strategy, devices=1), parameters)
 
-    def step(self, case: Case, parameters: Parameters) -> Step:
-        """Returns the simulated step of a case."""
+    def step(self, case: Case, parameters: Parameters, pace: float = 1.0) -> Step:
+        """Returns the simulated step of a case.
+
+        Args:
+            case: of the table.
+            parameters: that are tried.
+            pace: as of `Job`.
+        """
         simulation = self.simulation(case)
         runtime = parameters.runtime(case.runtime)
         return simulation.run(
@@ -80,6 +86,8 @@ class Predictor:
                 wire=parameters.wire,
                 gradient_bytes=2 if case.precision in ("fp16", "bf16") else 4,
                 channels_first=case.channels_first,
+                pace=pace,
+                input_rate=case.input_rate,
             )
         )
 

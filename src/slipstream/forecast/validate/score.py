@@ -12,9 +12,10 @@ import numpy as np
 from slipstream.errors import SlipstreamError
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.validate.case import Case, Unread
-from slipstream.forecast.validate.folds import Folds, Leave, fold_of, model_of
+from slipstream.forecast.validate.folds import Folds, Leave, fold_of
 from slipstream.forecast.validate.memory import Footprint, footprint
 from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.scaling import Efficiency, Singles
 from slipstream.forecast.validate.table import read
 
 WORST = 10
@@ -27,12 +28,12 @@ class Judged:
     Args:
         case: with what was measured.
         forecast: by parameters that were fitted without it.
-        alone: the forecast on one device; None: it has one.
+        efficiency: None: the rate of one device was not published.
     """
 
     case: Case
     forecast: float
-    alone: float | None
+    efficiency: Efficiency | None
 
     @property
     def error(self) -> float:
@@ -110,21 +111,11 @@ class Report:
     def efficiencies(self) -> list[tuple[Judged, float, float]]:
         """Returns rows on several devices with what is forecast and measured of their throughput,
         as shares of so many times the published throughput of one device."""
-        single: dict[tuple[object, ...], float] = {}
-        for each in self.judged:
-            if each.case.devices == 1 and each.case.measures == "step":
-                single[_alike(each.case)] = each.case.step_samples / each.case.measured
-        found: list[tuple[Judged, float, float]] = []
-        for each in self.judged:
-            case = each.case
-            if each.alone is None or case.measures == "to-target" or case.devices == 1:
-                continue
-            if case.measures == "speedup":
-                found.append((each, each.forecast / case.devices, case.measured / case.devices))
-            elif (one := single.get(_alike(case))) is not None:
-                rate = case.step_samples / case.measured / case.devices
-                found.append((each, each.alone / each.forecast, rate / one))
-        return found
+        return [
+            (each, each.efficiency.forecast, each.efficiency.measured)
+            for each in self.judged
+            if each.efficiency is not None
+        ]
 
     def ranks(self) -> tuple[int, int]:
         """Returns in how many groups of rows that differ in strategy only the best measured one is
@@ -150,15 +141,6 @@ def group_of(case: Case) -> str:
     if case.architecture.startswith(("gpt", "mpt", "llama")):
         return "language"
     return "encoder" if case.architecture.startswith(("bert", "transformer")) else "image"
-
-
-def _alike(case: Case) -> tuple[object, ...]:
-    """Rows on one and on several devices that are the same otherwise."""
-    strategy = case.strategy
-    return (
-        case.source, model_of(case), tuple(case.inputs.items()), case.gpu, case.framework,
-        case.precision, strategy.micro_batch, case.sharded,
-    )  # fmt: skip
 
 
 def _score(ratios: Sequence[float], missed: int) -> Score:
@@ -195,13 +177,15 @@ def validate(
     """
     cases, unread = read(path)
     parameters = folds.parameters()
-    predictor = Predictor(folds.guess)
+    predictor, singles = Predictor(folds.guess), Singles(cases)
     judged: list[Judged] = []
     footprints: list[Footprint] = []
     for done, case in enumerate(cases):
         progress(done, len(cases))
         try:
-            judged.append(_judge(case, predictor, _chosen(parameters, fold_of(case, leave))))
+            judged.append(
+                judge(case, singles, predictor, _chosen(parameters, fold_of(case, leave)))
+            )
             if case.memory_mb is not None:
                 footprints.append(footprint(case, predictor))
         except SlipstreamError as error:
@@ -220,6 +204,14 @@ def _chosen(parameters: Mapping[str, Parameters], fold: str) -> Parameters:
     return parameters.get(fold) or parameters[""]
 
 
-def _judge(case: Case, predictor: Predictor, parameters: Parameters) -> Judged:
-    alone = predictor.alone(case, parameters).seconds if case.devices > 1 else None
-    return Judged(case, predictor.forecast(case, parameters), alone)
+def judge(case: Case, singles: Singles, predictor: Predictor, parameters: Parameters) -> Judged:
+    """Returns a case with its forecast.
+
+    Args:
+        case: of a table.
+        singles: of that table.
+        predictor: that simulates it.
+        parameters: that had not seen it.
+    """
+    forecast = predictor.forecast(case, parameters)
+    return Judged(case, forecast, singles.efficiency(case, predictor, parameters))

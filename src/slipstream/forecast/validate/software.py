@@ -90,8 +90,9 @@ def software(row: Row, device: Device, *, to_target: bool) -> Software:
 
 def _runtime(row: Row) -> tuple[str, tuple[str, ...]]:
     text = row.framework.lower()
-    # NVIDIA's scripts of BERT for TensorFlow compile where nothing else is said (use_xla;
-    # as remembered, not looked up).
+    # NVIDIA's scripts of BERT for TensorFlow compile where nothing else is said (use_xla in
+    # NVIDIA/DeepLearningExamples, {TensorFlow,TensorFlow2}/LanguageModeling/BERT/scripts,
+    # run_squad.sh and configs).
     compiled = "deeplearningexamples" in row.source.lower() and re.search(
         r"bert.*\btf[12]\b|bert.*tensorflow", f"{row.model} {text}".lower()
     )

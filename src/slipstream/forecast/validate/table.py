@@ -125,6 +125,7 @@ def _case(row: Row, hardware: Hardware) -> Case:
         strategy=parts.strategy, sharded=parts.model.sharded, runtime=parts.software.runtime,
         step_samples=samples, measured=seconds, measures=kinds.get(parts.unit.kind, "step"),
         channels_first=defaults.channels_first(row, parts.model, parts.software),
+        input_rate=defaults.input_rate(row, parts.model, parts.software),
         memory_mb=memory_mb(row), group=_group(row, parts), assumed=tuple(dict.fromkeys(assumed)),
     )  # fmt: skip
 

@@ -1,10 +1,14 @@
 """Recognition of faces: IResNet, MobileFaceNet and the softmax with a margin above them."""
 
+# PyTorch's functions with gradients and hooks are not typed.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -121,6 +125,133 @@ class MarginSoftmax(nn.Module):
         return functional.cross_entropy(scores * self.scale, labels)
 
 
+class PartialFc(nn.Module):
+    """`MarginSoftmax` as its authors run it: in fp32, one operator after the other, and the centres
+    are shared out among ranks, each of which compares its own to the faces of all.
+
+    All faces have centres of this rank: so they are on one rank of their benchmark, whose data have
+    one label.
+
+    Source: insightface, recognition/arcface_torch in 2021: partial_fc.py, losses.py, dataset.py.
+
+    Args:
+        embedding: numbers that describe a face.
+        classes: people.
+        ranks: that share out the centres, at least 1.
+        sampled: share of the centres that a step multiplies.
+        margin: added to the angle to the own centre, radians.
+        scale: of cosines.
+    """
+
+    def __init__(
+        self,
+        embedding: int,
+        classes: int,
+        *,
+        ranks: int,
+        sampled: float = 1.0,
+        margin: float = 0.5,
+        scale: float = 64.0,
+    ) -> None:
+        super().__init__()
+        # Whole, as names and sizes of parameters are those of all ranks together.
+        self.weight = nn.Parameter(torch.zeros(classes, embedding))
+        self.ranks = ranks
+        self.own = math.ceil(classes / ranks)
+        self.kept = math.ceil(self.own * sampled)
+        self.margin, self.scale = margin, scale
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Returns the mean loss.
+
+        Args:
+            embeddings: (batch, embedding), of this rank.
+            labels: int64 (batch); below the number of centres that a step multiplies.
+        """
+        own = labels.repeat(self.ranks).unsqueeze(1)
+        # Autocast would multiply in 16 bits.
+        with torch.autocast("cpu", enabled=False):
+            faces = functional.normalize(embeddings.float()).repeat(self.ranks, 1)
+            cosines: Tensor = _apply(_Cosines, faces, self._centres())
+            scores = self._with_margin(cosines, own)
+            softmax: tuple[Tensor, ...] = _apply(_SharedSoftmax, scores, own)
+        # Variables of the authors' function live until the backward pass of all this has run.
+        held = [scores, *softmax[1:]]
+
+        def end(_: Tensor) -> None:
+            held.clear()
+
+        faces.register_hook(end)
+        return softmax[0]
+
+    def _centres(self) -> Tensor:
+        centres: Tensor = _apply(_Own, self.weight, self.own, self.kept)
+        return functional.normalize(centres)
+
+    def _with_margin(self, cosines: Tensor, own: Tensor) -> Tensor:
+        """Scores (faces, centres) in the memory of their cosines; own: int64 (faces, 1)."""
+        margins = torch.zeros_like(cosines).scatter_(1, own, self.margin)
+        rows = torch.arange(len(own))
+        cosines.acos_()
+        cosines[rows] += margins
+        return cosines.cos_().mul_(self.scale)
+
+
+def _apply(function: Any, *arguments: Any) -> Any:
+    return function.apply(*arguments)
+
+
+class _Own(torch.autograd.Function):
+    """Rows of a rank, or a sample of them; of the rest there is no gradient to write."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, rows: int, kept: int) -> Tensor:
+        ctx.save_for_backward(weight)
+        own = weight[:rows]
+        return own if kept == rows else own.index_select(0, torch.randperm(rows)[:kept])
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor, None, None]:
+        return torch.empty_like(ctx.saved_tensors[0]), None, None
+
+
+class _Cosines(torch.autograd.Function):
+    """A product whose gradients are in fp32 too: a trace's backward pass is under autocast."""
+
+    @staticmethod
+    def forward(ctx: Any, faces: Tensor, centres: Tensor) -> Tensor:
+        ctx.save_for_backward(faces, centres)
+        return functional.linear(faces, centres)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        faces, centres = ctx.saved_tensors
+        with torch.autocast("cpu", enabled=False):
+            return gradients[0] @ centres, gradients[0].t() @ faces
+
+
+class _SharedSoftmax(torch.autograd.Function):
+    """Mean cross-entropy, with its gradient and what was made on the way to it."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        rows = torch.arange(len(own))
+        shares = torch.exp(scores - scores.max(dim=1, keepdim=True)[0])
+        shares.div_(shares.sum(dim=1, keepdim=True))
+        ones = torch.zeros_like(scores).scatter_(1, own, 1)
+        loss = -shares[rows].gather(1, own).clamp_min_(1e-30).log_().mean()
+        shares[rows] -= ones
+        shares.div_(len(own))
+        ctx.save_for_backward(shares)
+        ctx.mark_non_differentiable(shares, ones)
+        ctx.set_materialize_grads(False)
+        return loss, shares, ones
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor | None) -> tuple[Tensor, None]:
+        return ctx.saved_tensors[0], None
+
+
 class FaceTraining(nn.Module):
     """What recognition of faces trains: a network and the centres of its classes.
 
@@ -129,7 +260,7 @@ class FaceTraining(nn.Module):
         head: compares them to centres.
     """
 
-    def __init__(self, network: nn.Module, head: MarginSoftmax) -> None:
+    def __init__(self, network: nn.Module, head: MarginSoftmax | PartialFc) -> None:
         super().__init__()
         self.network, self.head = network, head
 
@@ -149,6 +280,7 @@ def face_training(
     embedding: int,
     classes: int = 85742,
     sampled: float = 1.0,
+    ranks: int | None = None,
 ) -> FaceTraining:
     """Returns a network with its head.
 
@@ -157,8 +289,13 @@ def face_training(
         embedding: numbers that describe a face.
         classes: people; MS1M-ArcFace ("emore") has 85742, Glint360k 360232.
         sampled: share of the centres that a step multiplies.
+        ranks: that share out the centres, by `PartialFc`; None: `MarginSoftmax`.
     """
-    return FaceTraining(network(embedding), MarginSoftmax(embedding, classes, sampled=sampled))
+    if ranks is None:
+        head = MarginSoftmax(embedding, classes, sampled=sampled)
+    else:
+        head = PartialFc(embedding, classes, ranks=int(ranks), sampled=sampled)
+    return FaceTraining(network(embedding), head)
 
 
 class _Added(nn.Module):
