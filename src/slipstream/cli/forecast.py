@@ -41,7 +41,7 @@ an ONNX file; a config.json of Hugging Face; or an architecture: resnet50, vgg16
 vit-base-16, bert-large, llama3-8b, dlrm-small, ... (a wrong name lists those near it).
 Without --own it looks at what clouds rent out, and what costs least comes first; without
 prices, what takes least time. Under a number is the interval in which eight in ten
-measurements lie, under the efficiency what limits it.
+measurements lie, under the efficiency what limits it; tight: memory may not suffice.
 [bold]Sub-commands[/bold]: validate, forecasts beside published measurements; calibrate, numbers
 of this machine; see their --help.
 [bold]Exit code[/bold]: 1 where no plan fits, 2 for wrong usage.

@@ -219,7 +219,8 @@ def _dollars(plan: Plan) -> Sequence[str]:
 
 def _memory(plan: Plan) -> list[str]:
     value, bounds = gib(plan.memory)
-    return [value, bounds, f"of {plan.machine.cluster.device.memory_gib:.0f}"]
+    whole = f"of {plan.machine.cluster.device.memory_gib:.0f}"
+    return [value, bounds, f"{whole}, tight" if plan.is_tight else whole]
 
 
 def _efficiency(plan: Plan) -> list[str]:

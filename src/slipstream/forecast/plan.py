@@ -98,6 +98,11 @@ class Plan:
         """Devices that work."""
         return self.strategy.ranks
 
+    @property
+    def is_tight(self) -> bool:
+        """It may take more memory than a device has, as its interval says."""
+        return self.memory.high > self.machine.cluster.device.memory_gib * 2**30
+
 
 @dataclass(frozen=True, slots=True)
 class Remedy:

@@ -104,6 +104,13 @@ def test_durations_have_units_that_suit_them(seconds: float, shown: str) -> None
     assert float(value.split()[0]) == pytest.approx(float(shown.split()[0]), rel=0.05)
 
 
+@pytest.mark.parametrize(("high", "tight"), [(39 << 30, False), (41 << 30, True)])
+def test_plans_that_may_not_fit_say_so(high: int, *, tight: bool) -> None:
+    memory = Interval(37 << 30, 33 << 30, high)
+    result = Result(plans=(_plan(_rented("A100-40GB"), 0.1, memory=memory),), losses=())
+    assert ("of 40, tight" in _shown(table(result, 5))) == tight
+
+
 def test_strategies_are_words() -> None:
     words = ["data 8 x tensor 4 x pipeline 2", "ZeRO 1", "checkpoints", "codec fp16"]
     assert strategy_words(HYBRID) == words

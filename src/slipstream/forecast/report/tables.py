@@ -166,7 +166,8 @@ def _dollars(plan: Plan) -> Cell:
 
 def _memory(plan: Plan) -> Cell:
     value, bounds = gib(plan.memory)
-    return Cell(value, f"{bounds} of {plan.machine.cluster.device.memory_gib:.0f}")
+    whole = f"{bounds} of {plan.machine.cluster.device.memory_gib:.0f}"
+    return Cell(value, f"{whole}, tight" if plan.is_tight else whole)
 
 
 _COLUMNS: tuple[tuple[Column, _Cells], ...] = (
