@@ -23,7 +23,14 @@ from slipstream.forecast.memory import Peak
 from slipstream.forecast.pipeline import Stage, schedule
 from slipstream.forecast.plan import Interval, Loss, Plan
 from slipstream.forecast.queues import Queues, Span
-from slipstream.forecast.report import forecast_page, judged, rows, spans, validation_page
+from slipstream.forecast.report import (
+    colours,
+    forecast_page,
+    judged,
+    rows,
+    spans,
+    validation_page,
+)
 from slipstream.forecast.search import Result
 from slipstream.forecast.step import Step
 from slipstream.forecast.strategy import Strategy
@@ -258,3 +265,8 @@ def test_a_validation_page_is_whole_and_loads_nothing(report: Report) -> None:
         assert f"Errors by {key}" in text
     assert f"{len(report.unread)} rows that could not be read" in text
     assert len(text) < 6_000_000
+
+
+def test_each_part_and_each_use_has_a_colour_of_its_own() -> None:
+    for names, chosen in ((rows.PARTS, colours.PARTS), (rows.USES, colours.USES)):
+        assert len(names) == len(chosen) == len(set(chosen))
