@@ -270,3 +270,9 @@ def test_a_validation_page_is_whole_and_loads_nothing(report: Report) -> None:
 def test_each_part_and_each_use_has_a_colour_of_its_own() -> None:
     for names, chosen in ((rows.PARTS, colours.PARTS), (rows.USES, colours.USES)):
         assert len(names) == len(chosen) == len(set(chosen))
+
+
+def test_a_network_is_named_once(plans: list[Plan]) -> None:
+    page = forecast_page(Result(tuple(plans), ()), {}, 8)
+    assert "100 Gbit/s" in page
+    assert "100 Gbit/s, 100 Gbit/s" not in page

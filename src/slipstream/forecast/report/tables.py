@@ -132,8 +132,11 @@ def _of(row: Row, name: str) -> Cell:
 
 def _hardware(plan: Plan) -> Cell:
     cluster = plan.machine.cluster
-    network = f", {cluster.between.name}" if plan.hosts > 1 and cluster.between is not None else ""
-    return Cell(f"{plan.devices} {cluster.device.name}", hardware(plan) + network)
+    where, between = hardware(plan), cluster.between
+    # Hosts of one's own have their network in their name.
+    if plan.hosts > 1 and between is not None and not where.endswith(between.name):
+        where = f"{where}, {between.name}"
+    return Cell(f"{plan.devices} {cluster.device.name}", where)
 
 
 def _strategy(plan: Plan) -> Cell:
