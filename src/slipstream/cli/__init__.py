@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from slipstream.cli import bench, doctor, lab, run
+from slipstream.cli import bench, doctor, lab, run, serve
 from slipstream.cli import compile as compile_command
 from slipstream.cli import forecast as forecast_command
 from slipstream.errors import ConfigError, SlipstreamError, UsageError
@@ -26,6 +26,7 @@ lab.add_to(app)
 bench.add_to(app)
 compile_command.add_to(app)
 forecast_command.add_to(app)
+serve.add_to(app)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -211,6 +212,21 @@ class Model:
             raise UsageError("the model is closed; load it again")
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A package that was read and checked on this machine.
+
+    Args:
+        package: as it was read.
+        executable: of it, whose calls use `threads`.
+        threads: that one call uses.
+    """
+
+    package: Package
+    executable: Executable
+    threads: int
+
+
 def load(path: str | Path, threads: int | None = None, *, check: bool = True) -> Model:
     """Load a compiled model.
 
@@ -223,6 +239,12 @@ def load(path: str | Path, threads: int | None = None, *, check: bool = True) ->
     Raises UsageError for a file that is no such package, or damaged; UnsupportedError where its
     engine is not there, and where its results are different on this machine. Blocks.
     """
+    loaded = load_executable(path, threads, check=check)
+    return Model(loaded.package, loaded.executable, loaded.threads)
+
+
+def load_executable(path: str | Path, threads: int | None = None, *, check: bool = True) -> Loaded:
+    """As `load`, without what makes calls of Python's values."""
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; allowed: 1 and more")
     package = read(Path(path))
@@ -235,7 +257,7 @@ def load(path: str | Path, threads: int | None = None, *, check: bool = True) ->
     executable = prepared(package, count, manifest.recipe.streams)
     if check:
         _hold(path, package.check, executable)
-    return Model(package, executable, count)
+    return Loaded(package, executable, count)
 
 
 def prepared(package: Package, threads: int, streams: int) -> Executable:

@@ -1,0 +1,80 @@
+"""`slipstream serve`: compiled models behind an endpoint."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.lab.display import make_console
+
+EXAMPLES = """\b
+[bold]Examples[/bold]
+  slipstream serve model.slip
+  slipstream serve resnet=resnet50.slip detector.slip --port 9000
+  slipstream serve resnet=old.slip resnet=new.slip@10%     a canary: version 2 gets a tenth
+
+\b
+Clients of the Open Inference Protocol, version 2, as tritonclient, talk to it: REST on --port, gRPC
+on --grpc-port.
+[bold]Exit code[/bold]: 1 where a model cannot be served, 2 for wrong usage.
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a sub-command of `app`."""
+    app.command("serve", epilog=EXAMPLES)(serve)
+
+
+def serve(
+    models: Annotated[
+        list[str], typer.Argument(help="file.slip, name=file.slip, or name=file.slip@10%.")
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of REST; 0: a free one.")] = 8000,
+    grpc_port: Annotated[
+        int, typer.Option(min=-1, max=65535, help="Of gRPC; 0: a free one, -1: none.")
+    ] = 8001,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds of a request that does not say less.")
+    ] = 10.0,
+    delay: Annotated[
+        float, typer.Option(min=0.0, help="Milliseconds that a request waits to share a run.")
+    ] = 2.0,
+) -> None:
+    """Serve MODELS until SIGTERM or Ctrl-C; requests that are there are answered first."""
+    try:
+        import uvloop
+
+        from slipstream.infer.serving.repository import specs_of
+        from slipstream.infer.serving.server import Bound, Server, ServeSpec
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("slipstream"):
+            raise
+        raise UnsupportedError(
+            f"serving needs the package {error.name}; pip install 'slipstream[serve]'"
+        ) from error
+    console = make_console(sys.stdout)
+
+    def told(bound: Bound) -> None:
+        console.print(f"REST   http://{bound.rest}/v2", highlight=False)
+        if bound.grpc is not None:
+            console.print(f"gRPC   {bound.grpc}", highlight=False)
+        for each in spec.models:
+            console.print(f"model  {each.name}, version {each.version}", highlight=False)
+        console.file.flush()
+
+    spec = ServeSpec(
+        models=specs_of(models),
+        host=host,
+        port=port,
+        grpc_port=None if grpc_port < 0 else grpc_port,
+        seconds=timeout,
+        delay=delay * 1e-3,
+    )
+    try:
+        uvloop.run(Server(spec, told).run())
+    except OSError as error:
+        raise UsageError(f"{host}:{port} cannot be listened on: {error}") from error

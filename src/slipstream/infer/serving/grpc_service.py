@@ -1,0 +1,197 @@
+"""gRPC: the Open Inference Protocol, version 2."""
+
+# The classes of messages are made while the program runs, and grpcio has few types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+import numpy as np
+
+from slipstream.infer.graph import Array
+from slipstream.infer.package import Tensor
+from slipstream.infer.serving.datatypes import BYTES, array_of_numbers, datatype_of, number_of
+from slipstream.infer.serving.grpc_messages import SERVICE, message
+from slipstream.infer.serving.messages import Call, of_raw
+from slipstream.infer.serving.refusals import Reason, RefusedError, invalid
+from slipstream.infer.serving.repository import Repository
+from slipstream.infer.serving.requests import answer
+from slipstream.infer.serving.signature import Given, Signature
+
+# Where contents of a datatype are, if they are not raw.
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
+    "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
+    "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents",
+}  # fmt: skip
+
+Answer = Callable[[Any, Any], Awaitable[Any]]
+
+
+class Service:
+    """Answers calls.
+
+    Args:
+        repository: with the models.
+        seconds: that a request may take, if it does not say less.
+        version: of the server.
+    """
+
+    def __init__(self, repository: Repository, seconds: float, version: str) -> None:
+        self._repository, self._seconds, self._version = repository, seconds, version
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Returns what a server of gRPC needs."""
+        methods = {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server,
+            "ModelMetadata": self._model,
+            "ModelInfer": self._infer,
+        }
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(
+                _told(answer),
+                request_deserializer=message(f"{name}Request").FromString,
+                response_serializer=message(f"{name}Response").SerializeToString,
+            )
+            for name, answer in methods.items()
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def _live(self, _: Any, __: Any) -> Any:
+        return message("ServerLiveResponse")(live=True)
+
+    async def _ready(self, _: Any, __: Any) -> Any:
+        return message("ServerReadyResponse")(ready=self._repository.is_ready)
+
+    async def _model_ready(self, asked: Any, _: Any) -> Any:
+        found = self._repository.get(asked.name, asked.version)
+        return message("ModelReadyResponse")(ready=found is not None)
+
+    async def _server(self, _: Any, __: Any) -> Any:
+        return message("ServerMetadataResponse")(name="slipstream", version=self._version)
+
+    async def _model(self, asked: Any, _: Any) -> Any:
+        served = self._repository.find(asked.name, asked.version)
+        response = message("ModelMetadataResponse")(
+            name=served.spec.name,
+            versions=self._repository.versions(served.spec.name),
+            platform="slipstream",
+        )
+        for tensors, into in (
+            (served.signature.inputs, response.inputs),
+            (served.signature.outputs, response.outputs),
+        ):
+            for each in tensors:
+                into.add(**_described(served.signature, each))
+        return response
+
+    async def _infer(self, asked: Any, context: Any) -> Any:
+        begin = time.monotonic()
+        call = _call_of(asked, context.time_remaining())
+        with self._repository.find(asked.model_name, asked.model_version).used() as served:
+            done = await answer(served, call, begin, self._seconds)
+            return _response_of(asked, call, served.spec.name, served.spec.version, done.outputs)
+
+
+def _told(answer: Answer) -> Answer:
+    """Says refusals as gRPC does."""
+
+    async def told(asked: Any, context: Any) -> Any:
+        try:
+            return await answer(asked, context)
+        except RefusedError as error:
+            if error.retry_after is not None:
+                seconds = str(max(1, math.ceil(error.retry_after)))
+                context.set_trailing_metadata((("retry-after", seconds),))
+            await context.abort(grpc.StatusCode[error.reason.grpc], str(error))
+
+    return told
+
+
+def _described(signature: Signature, tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "datatype": datatype_of(tensor.dtype),
+        "shape": signature.shape_of(tensor),
+    }
+
+
+def _call_of(asked: Any, remaining: float | None) -> Call:
+    raw = asked.raw_input_contents
+    if raw and len(raw) != len(asked.inputs):
+        raise invalid(f"there are {len(raw)} raw contents, and {len(asked.inputs)} inputs")
+    given: dict[str, Given] = {}
+    for number, each in enumerate(asked.inputs):
+        if each.name in given:
+            raise invalid(f"the input {each.name[:64]!r} is given twice")
+        if any(size < 0 for size in each.shape):
+            raise invalid(f"input {each.name[:64]!r} has the shape {list(each.shape)[:16]}")
+        if raw:
+            view = memoryview(raw[number])
+            given[each.name] = of_raw(view, each.datatype, list(each.shape), each.name[:64])
+        else:
+            given[each.name] = _of_contents(each)
+    timeout = _timeout(asked.parameters)
+    seconds = min(remaining or math.inf, timeout or math.inf)
+    return Call(
+        given=given,
+        id=asked.id,
+        outputs={each.name: True for each in asked.outputs},
+        seconds=None if seconds == math.inf else seconds,
+    )
+
+
+def _timeout(parameters: Mapping[str, Any]) -> float | None:
+    if "timeout" not in parameters:
+        return None
+    micros = parameters["timeout"].int64_param or parameters["timeout"].uint64_param
+    if micros <= 0:
+        raise invalid("timeout has to be an integer: microseconds, 1 and more")
+    return micros * 1e-6
+
+
+def _of_contents(given: Any) -> Given:
+    shape, name = list(given.shape), given.name[:64]
+    if given.datatype == BYTES:
+        files = [memoryview(each) for each in given.contents.bytes_contents]
+        if len(files) != number_of(shape):
+            raise invalid(f"input {name!r} has {len(files)} elements; its shape is {shape[:16]}")
+        return files
+    if given.datatype not in _CONTENTS:
+        raise invalid(
+            f"input {name!r} is {given.datatype[:32]!r}; in contents are {', '.join(_CONTENTS)};"
+            " others are raw"
+        )
+    return array_of_numbers(
+        np.array(getattr(given.contents, _CONTENTS[given.datatype])), given.datatype, shape, name
+    )
+
+
+def _response_of(
+    asked: Any, call: Call, name: str, version: str, outputs: Mapping[str, Array]
+) -> Any:
+    wanted = call.outputs or dict.fromkeys(outputs)
+    strange = [each for each in wanted if each not in outputs]
+    if strange:
+        raise RefusedError(
+            Reason.INVALID,
+            f"there is no output {strange[0][:64]!r}; the model has {', '.join(outputs)}",
+        )
+    response = message("ModelInferResponse")(model_name=name, model_version=version, id=asked.id)
+    for each in wanted:
+        array = np.ascontiguousarray(outputs[each])
+        response.outputs.add(
+            name=each, datatype=datatype_of(str(array.dtype)), shape=list(array.shape)
+        )
+        response.raw_output_contents.append(array.tobytes())
+    return response

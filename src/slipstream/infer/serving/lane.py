@@ -1,0 +1,211 @@
+"""Requests of one version of a model on their way to replicas: admitted, put together, run.
+
+A request is admitted if it will be done by its deadline, as runs take what they took before; so
+what is admitted is done in time, and the rest knows at once. It waits for others to share its run
+at most `delay` seconds, and not at all where a run is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from slipstream.infer.serving.refusals import Reason, RefusedError
+from slipstream.infer.serving.signature import Arrays, Signature, Taken
+
+# Of a run's seconds, what the newest measurement counts for.
+_NEWEST = 0.1
+# Runs are taken to need so many times their mean, where deadlines are held against them.
+_CAUTION = 1.5
+
+Run = Callable[[Arrays], Awaitable[Arrays]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneLimits:
+    """What a lane may hold.
+
+    Args:
+        runs: at a time.
+        waiting: requests that have not begun.
+        delay: seconds that a request may wait for others to share its run.
+    """
+
+    runs: int
+    waiting: int = 1024
+    delay: float = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a request.
+
+    Args:
+        outputs: of its rows.
+        queued: seconds before its run began.
+        ran: seconds of the run.
+        shared: rows of all requests of the run.
+    """
+
+    outputs: Arrays
+    queued: float
+    ran: float
+    shared: int
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    taken: Taken
+    until: float
+    result: asyncio.Future[Done]
+    since: float = field(default_factory=time.monotonic)
+
+
+class Lane:
+    """Requests of one version of a model. Its methods are for one event loop.
+
+    Args:
+        signature: of the model.
+        run: runs it once on a replica.
+        limits: what it may hold.
+        seconds: of a run, as measured when it was loaded.
+    """
+
+    def __init__(self, signature: Signature, run: Run, limits: LaneLimits, seconds: float) -> None:
+        self._signature, self._run, self._limits = signature, run, limits
+        self._seconds = seconds
+        self._queue: deque[_Waiting] = deque()
+        self._rows = 0  # that wait
+        self._running = 0  # runs
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun."""
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        """Runs that are under way."""
+        return self._running
+
+    async def ask(self, taken: Taken, until: float) -> Done:
+        """Returns the outputs of a request. Cancelling it takes it out of the queue.
+
+        Args:
+            taken: its inputs.
+            until: its deadline, as `time.monotonic` counts.
+
+        Raises RefusedError if it cannot be done in time, or what a replica raises.
+        """
+        self._admit(taken, until)
+        waiting = _Waiting(taken, until, asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        self._rows += taken.rows
+        self._idle.clear()
+        self._pump()
+        return await waiting.result
+
+    async def drained(self) -> None:
+        """Returns when nothing waits or runs."""
+        await self._idle.wait()
+
+    def _admit(self, taken: Taken, until: float) -> None:
+        ahead = self._seconds_until(taken.rows)
+        if len(self._queue) >= self._limits.waiting:
+            raise RefusedError(
+                Reason.BUSY, f"{len(self._queue)} requests wait; at most as many may", ahead
+            )
+        left = until - time.monotonic()
+        if ahead * _CAUTION > left:
+            raise RefusedError(
+                Reason.BUSY,
+                f"it would take about {ahead:.3f} s, and has {max(left, 0):.3f} s; ask again later,"
+                " or allow more",
+                max(0.0, ahead * _CAUTION - left),
+            )
+
+    def _seconds_until(self, rows: int) -> float:
+        """Seconds until so many more rows are done."""
+        per_run = self._signature.rows or 1
+        runs = math.ceil((self._rows + rows) / per_run) + 0.5 * self._running
+        return math.ceil(runs / self._limits.runs) * self._seconds
+
+    def _pump(self) -> None:
+        """Begins what can begin."""
+        while self._queue and self._running < self._limits.runs:
+            wait = self._worth_waiting()
+            if wait > 0:
+                self._wake_in(wait)
+                return
+            together = self._together()
+            if together:
+                self._running += 1
+                task = asyncio.get_running_loop().create_task(self._do(together))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        if not self._queue and not self._running:
+            self._idle.set()
+
+    def _worth_waiting(self) -> float:
+        """Seconds for which the next run waits for more rows; 0: it begins."""
+        if self._rows >= (self._signature.rows or 1):
+            return 0.0
+        return self._queue[0].since + self._limits.delay - time.monotonic()
+
+    def _wake_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._pump)
+
+    def _together(self) -> list[_Waiting]:
+        """The next requests that share a run; those that gave up or are too late are let go."""
+        most, rows = self._signature.rows or 1, 0
+        found: list[_Waiting] = []
+        now = time.monotonic()
+        while self._queue and (not found or rows + self._queue[0].taken.rows <= most):
+            waiting = self._queue.popleft()
+            self._rows -= waiting.taken.rows
+            if waiting.result.done():
+                continue
+            if now > waiting.until:
+                waiting.result.set_exception(
+                    RefusedError(
+                        Reason.LATE, f"its deadline passed after {now - waiting.since:.3f} s"
+                    )
+                )
+                continue
+            found.append(waiting)
+            rows += waiting.taken.rows
+        return found
+
+    async def _do(self, together: Sequence[_Waiting]) -> None:
+        begin = time.monotonic()
+        taken = [each.taken for each in together]
+        try:
+            runs = [await self._run(inputs) for inputs in self._signature.runs(taken)]
+        except Exception as error:  # noqa: BLE001  # of engines: it is each request's own answer
+            for each in together:
+                if not each.result.done():
+                    each.result.set_exception(error)
+        else:
+            self._finish(together, runs, begin)
+        finally:
+            self._running -= 1
+            self._pump()
+
+    def _finish(self, together: Sequence[_Waiting], runs: Sequence[Arrays], begin: float) -> None:
+        taken = [each.taken for each in together]
+        ran = time.monotonic() - begin
+        self._seconds += _NEWEST * (ran / len(runs) - self._seconds)
+        rows = sum(each.rows for each in taken)
+        for each, outputs in zip(together, self._signature.parted(runs, taken), strict=True):
+            if not each.result.done():
+                each.result.set_result(Done(outputs, begin - each.since, ran, rows))

@@ -1,0 +1,163 @@
+"""REST: the Open Inference Protocol, version 2, as an ASGI application."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from slipstream.infer.package import Tensor
+from slipstream.infer.serving.datatypes import datatype_of
+from slipstream.infer.serving.messages import JSON_LENGTH, call_of, response_of
+from slipstream.infer.serving.refusals import Reason, RefusedError
+from slipstream.infer.serving.repository import Repository, Served
+from slipstream.infer.serving.requests import answer
+from slipstream.infer.serving.signature import Signature
+
+_PLATFORM = "slipstream"
+_EXTENSIONS = ["binary_tensor_data"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestLimits:
+    """What a request may be.
+
+    Args:
+        body: bytes of it.
+        bodies: bytes of all that are held at a time.
+        seconds: that it may take, if it does not say less.
+    """
+
+    body: int = 64 << 20
+    bodies: int = 512 << 20
+    seconds: float = 10.0
+
+
+class Rest:
+    """Answers requests.
+
+    Args:
+        repository: with the models.
+        limits: of requests.
+        version: of the server.
+    """
+
+    def __init__(self, repository: Repository, limits: RestLimits, version: str) -> None:
+        self._repository, self._limits, self._version = repository, limits, version
+        self._held = 0
+
+    def application(self) -> Starlette:
+        """Returns the ASGI application."""
+        model = "/v2/models/{model}"
+        versions = "/v2/models/{model}/versions/{version}"
+        routes = [
+            *(Route(f"{each}/infer", self._infer, methods=["POST"]) for each in (model, versions)),
+            *(Route(f"{each}/ready", self._model_ready) for each in (model, versions)),
+            *(Route(each, self._model) for each in (model, versions)),
+            Route("/v2/health/live", self._live),
+            Route("/v2/health/ready", self._ready),
+            Route("/v2", self._server),
+        ]
+        return Starlette(routes=routes, exception_handlers={RefusedError: _refused})
+
+    async def _infer(self, request: Request) -> Response:
+        begin = time.monotonic()
+        name, version = request.path_params["model"], request.path_params.get("version", "")
+        with self._repository.find(name, version).used() as served:
+            body, size = await self._body(request)
+            try:
+                return await self._answer(served, body, request.headers.get(JSON_LENGTH), begin)
+            finally:
+                self._held -= size
+
+    async def _answer(
+        self, served: Served, body: memoryview, json_length: str | None, begin: float
+    ) -> Response:
+        call = call_of(body, json_length)
+        done = await answer(served, call, begin, self._limits.seconds)
+        pieces, length = response_of(call, served.spec.name, served.spec.version, done.outputs)
+        if length is None:
+            return Response(pieces[0], media_type="application/json")
+        headers = {JSON_LENGTH: str(length)}
+        return Response(b"".join(pieces), headers=headers, media_type="application/octet-stream")
+
+    async def _body(self, request: Request) -> tuple[memoryview, int]:
+        """The body, and the bytes that are held for it: as many as it says it has, or has."""
+        said = request.headers.get("content-length", "")
+        size = int(said) if said.isascii() and said.isdecimal() else 0
+        self._hold(size, 0)
+        pieces: list[bytes] = []
+        have = 0
+        try:
+            async for piece in request.stream():
+                have += len(piece)
+                if have > size:
+                    self._hold(have - size, size)
+                    size = have
+                pieces.append(piece)
+        except BaseException:
+            self._held -= size
+            raise
+        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)), size
+
+    def _hold(self, more: int, before: int) -> None:
+        """Counts bytes before they are there; raises RefusedError if they are too many."""
+        if before + more > self._limits.body:
+            raise RefusedError(
+                Reason.TOO_LARGE, f"the body has {before + more} bytes; {self._limits.body} may be"
+            )
+        if self._held + more > self._limits.bodies:
+            raise RefusedError(Reason.BUSY, f"{self._held} bytes of requests are held already", 1.0)
+        self._held += more
+
+    async def _model(self, request: Request) -> Response:
+        served = self._repository.find(
+            request.path_params["model"], request.path_params.get("version", "")
+        )
+        signature = served.signature
+        return JSONResponse(
+            {
+                "name": served.spec.name,
+                "versions": self._repository.versions(served.spec.name),
+                "platform": _PLATFORM,
+                "inputs": [_tensor(signature, each) for each in signature.inputs],
+                "outputs": [_tensor(signature, each) for each in signature.outputs],
+            }
+        )
+
+    async def _model_ready(self, request: Request) -> Response:
+        self._repository.find(request.path_params["model"], request.path_params.get("version", ""))
+        return Response()
+
+    async def _live(self, _: Request) -> Response:
+        return Response()
+
+    async def _ready(self, _: Request) -> Response:
+        return Response(status_code=200 if self._repository.is_ready else 503)
+
+    async def _server(self, _: Request) -> Response:
+        return JSONResponse(
+            {"name": "slipstream", "version": self._version, "extensions": _EXTENSIONS}
+        )
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    headers: dict[str, str] = {}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    return JSONResponse({"error": str(error)}, status_code=error.reason.status, headers=headers)
+
+
+def _tensor(signature: Signature, tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "datatype": datatype_of(tensor.dtype),
+        "shape": signature.shape_of(tensor),
+    }

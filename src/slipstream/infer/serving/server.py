@@ -1,0 +1,181 @@
+"""Serves models over REST and gRPC until it is told to end, and then answers what it has."""
+
+# grpcio has few types.
+# pyright: reportUnknownMemberType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import grpc
+import uvicorn
+
+from slipstream.infer.serving.grpc_service import Service
+from slipstream.infer.serving.lane import LaneLimits
+from slipstream.infer.serving.repository import Repository, Spec
+from slipstream.infer.serving.rest import Rest, RestLimits
+from slipstream.infer.serving.watch import Watch
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSpec:
+    """What is served, and how.
+
+    Args:
+        models: and their versions.
+        host: address to listen on; others than this machine reach all but the default.
+        port: of REST; 0: any that is free.
+        grpc_port: of gRPC; 0: any that is free; None: none.
+        seconds: that a request may take, if it does not say less.
+        delay: seconds that a request may wait for others to share its run.
+        waiting: requests of a model that may wait.
+        most_rows: of a request.
+        body: bytes of a request.
+        bodies: bytes of all requests that are held at a time.
+        watch: seconds between looks at the files of models, which are loaded again if they have
+            changed; None: never.
+        drain: seconds that requests have when the server is told to end.
+    """
+
+    models: Sequence[Spec]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    grpc_port: int | None = 8001
+    seconds: float = 10.0
+    delay: float = 0.002
+    waiting: int = 1024
+    most_rows: int = 64
+    body: int = 64 << 20
+    bodies: int = 512 << 20
+    watch: float | None = 1.0
+    drain: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a server listens.
+
+    Args:
+        rest: "host:port".
+        grpc: "host:port"; None: there is none.
+    """
+
+    rest: str
+    grpc: str | None
+
+
+@dataclass(slots=True)
+class Server:
+    """Models behind an endpoint.
+
+    Args:
+        spec: what is served.
+        told: told where it listens, once all models are ready.
+    """
+
+    spec: ServeSpec
+    told: Callable[[Bound], None] = lambda _: None
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Serves until SIGTERM or SIGINT, or `end`. Requests that it has are answered first.
+
+        Raises UsageError or UnsupportedError for a model that cannot be served, and OSError for an
+        address that cannot be listened on.
+        """
+        spec = self.spec
+        repository = Repository(
+            spec.models, LaneLimits(runs=1, waiting=spec.waiting, delay=spec.delay), spec.most_rows
+        )
+        loop = asyncio.get_running_loop()
+        for each in _SIGNALS:
+            loop.add_signal_handler(each, self.end)
+        try:
+            await asyncio.gather(
+                *(repository.load(each.name, each.version) for each in spec.models)
+            )
+            await self._serve(repository)
+        finally:
+            for each in _SIGNALS:
+                loop.remove_signal_handler(each)
+            await repository.close()
+
+    def end(self) -> None:
+        """Ends it, from its own event loop."""
+        self._ended.set()
+
+    async def _serve(self, repository: Repository) -> None:
+        if self.spec.watch is None:
+            await self._listen(repository)
+            return
+        watch = asyncio.create_task(Watch(repository, self.spec.watch).run())
+        try:
+            await self._listen(repository)
+        finally:
+            watch.cancel()
+
+    async def _listen(self, repository: Repository) -> None:
+        spec, own = self.spec, version("slipstream")
+        limits = RestLimits(body=spec.body, bodies=spec.bodies, seconds=spec.seconds)
+        config = uvicorn.Config(
+            Rest(repository, limits, own).application(), host=spec.host, port=spec.port,
+            log_config=None, access_log=False, timeout_graceful_shutdown=int(spec.drain),
+            server_header=False,
+        )  # fmt: skip
+        web = _Uvicorn(config)
+        sockets = [_listening(spec.host, spec.port)]
+        serving = asyncio.create_task(web.serve(sockets))
+        remote = await self._grpc(Service(repository, spec.seconds, own))
+        try:
+            host, port = sockets[0].getsockname()[:2]
+            self.told(Bound(f"{host}:{port}", None if remote is None else f"{host}:{remote[1]}"))
+            await self._ended.wait()
+        finally:
+            web.should_exit = True
+            if remote is not None:
+                await remote[0].stop(spec.drain)
+            await serving
+
+    async def _grpc(self, service: Service) -> tuple[grpc.aio.Server, int] | None:
+        spec = self.spec
+        if spec.grpc_port is None:
+            return None
+        options = [("grpc.max_receive_message_length", spec.body), ("grpc.so_reuseport", 0)]
+        server = grpc.aio.server(options=options)
+        server.add_generic_rpc_handlers((service.handler(),))
+        port = server.add_insecure_port(f"{spec.host}:{spec.grpc_port}")
+        await server.start()
+        return server, port
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that is known to be TCP: else asyncio leaves Nagle's algorithm on, and a response
+    of two pieces waits 40 ms for the client to acknowledge the first."""
+    family, kind, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    found = socket.socket(family, kind, socket.IPPROTO_TCP)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind(address)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn, without signal handlers of its own."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Does nothing: the server above has them."""
+        yield

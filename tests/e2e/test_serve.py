@@ -1,0 +1,256 @@
+"""`slipstream serve` as users have it: a process, and the usual clients."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+
+import grpc
+import onnx
+import tritonclient.grpc
+import tritonclient.http
+from onnx import TensorProto, helper
+from tritonclient.utils import InferenceServerException
+
+from slipstream import infer
+
+pytestmark = pytest.mark.multiprocess
+
+SIZE = 4
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that runs."""
+
+    process: subprocess.Popen[str]
+    rest: str
+    grpc: str
+
+    def http(self) -> Any:
+        return tritonclient.http.InferenceServerClient(self.rest, concurrency=8)
+
+    def rpc(self) -> Any:
+        return tritonclient.grpc.InferenceServerClient(self.grpc)
+
+
+def package(path: Path, factor: float, rows: int = 1) -> Path:
+    """A model of `factor` times its input, float32 (rows, 4)."""
+    shape = [rows, SIZE]
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "factor"], ["y"])],
+        "times",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model)
+    infer.compile(model.SerializeToString(), path, seconds=0.5, threads=1, engines=("onnxruntime",))
+    return path
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("packages")
+    return {
+        "double": package(folder / "double.slip", 2.0),
+        "triple": package(folder / "triple.slip", 3.0),
+        "rows": package(folder / "rows.slip", 5.0, rows=4),
+    }
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Callable[..., Served]]:
+    """Starts servers, and ends those that still run."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> Served:
+        process = subprocess.Popen(
+            [str(Path(sys.executable).with_name("slipstream")), "serve", *arguments,
+             "--port", "0", "--grpc-port", "0"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout is not None
+        said = ""
+        while "gRPC" not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        rest, rpc = re.findall(r"127\.0\.0\.1:\d+", said)
+        return Served(process, rest, rpc)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def served(serve: Callable[..., Served], packages: dict[str, Path]) -> Served:
+    return serve(str(packages["double"]), str(packages["rows"]))
+
+
+def ask(client: Any, model: str, array: np.ndarray[Any, Any], **more: Any) -> np.ndarray[Any, Any]:
+    kind = sys.modules[type(client).__module__.rpartition(".")[0]]
+    given = kind.InferInput("x", array.shape, "FP32")
+    given.set_data_from_numpy(array)
+    return client.infer(model, [given], **more).as_numpy("y")
+
+
+@pytest.mark.parametrize("kind", ["http", "rpc"])
+def test_the_usual_clients_get_results(served: Served, kind: str) -> None:
+    client = getattr(served, kind)()
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("double")
+    assert not client.is_model_ready("other")
+    random = np.random.default_rng(1)
+    for rows in (1, 3, 9):
+        array = random.random((rows, SIZE), np.float32)
+        np.testing.assert_array_equal(ask(client, "double", array), 2 * array)
+        np.testing.assert_allclose(ask(client, "rows", array, model_version="1"), 5 * array)
+
+
+def test_metadata_are_the_same_over_both(served: Served) -> None:
+    rest, rpc = served.http(), served.rpc()
+    assert rest.get_model_metadata("rows") == rpc.get_model_metadata("rows", as_json=True) | {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, SIZE]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, SIZE]}],
+    }
+    assert rest.get_server_metadata()["name"] == rpc.get_server_metadata().name == "slipstream"
+
+
+@pytest.mark.parametrize("kind", ["http", "rpc"])
+@pytest.mark.parametrize(
+    ("model", "shape", "words"),
+    [
+        ("other", (1, SIZE), "no model 'other'; there are double, rows"),
+        ("double", (1, 5), r"has the shape \[1, 5\]; it has to be FP32 \[-1, 4\]"),
+        ("double", (65, SIZE), "with 1 to 64 rows"),
+    ],
+)
+def test_wrong_requests_say_what_is_right(
+    served: Served, kind: str, model: str, shape: tuple[int, ...], words: str
+) -> None:
+    with pytest.raises(InferenceServerException, match=words):
+        ask(getattr(served, kind)(), model, np.zeros(shape, np.float32))
+
+
+def test_requests_that_cannot_be_in_time_are_told_to_come_back(served: Served) -> None:
+    given = tritonclient.http.InferInput("x", [64, SIZE], "FP32")
+    given.set_data_from_numpy(np.zeros((64, SIZE), np.float32))
+    body, length = tritonclient.http.InferenceServerClient.generate_request_body([given], timeout=1)
+    import urllib.error
+    import urllib.request
+
+    request = urllib.request.Request(
+        f"http://{served.rest}/v2/models/double/infer",
+        data=body,
+        headers={"Inference-Header-Content-Length": str(length)},
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request)
+    with caught.value as error:
+        assert error.code == 429
+        assert int(error.headers["retry-after"]) >= 1
+        assert "ask again later" in json.loads(error.read())["error"]
+    with pytest.raises(InferenceServerException) as refused:
+        ask(served.rpc(), "double", np.zeros((64, SIZE), np.float32), timeout=1)
+    assert refused.value.status() == str(grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+
+def test_many_clients_get_their_own_results(served: Served) -> None:
+    def one(number: int) -> None:
+        client = served.rpc()
+        for step in range(30):
+            array = np.full((1 + step % 3, SIZE), number * 100 + step, np.float32)
+            np.testing.assert_array_equal(ask(client, "rows", array), 5 * array)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, range(8)))
+
+
+def test_a_new_file_takes_over_without_a_lost_or_wrong_answer(
+    serve: Callable[..., Served], packages: dict[str, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.slip"
+    shutil.copy(packages["double"], path)
+    running = serve(str(path))
+    ended = threading.Event()
+    factors: list[set[float]] = []
+
+    def load() -> None:
+        client, seen = running.http(), set[float]()
+        factors.append(seen)
+        array = np.ones((1, SIZE), np.float32)
+        while not ended.is_set():
+            (factor,) = {float(each) for each in ask(client, "model", array).reshape(-1)}
+            seen.add(factor)
+
+    with ThreadPoolExecutor(2) as pool:
+        clients = [pool.submit(load) for _ in range(2)]
+        for name in ("triple", "double"):
+            shutil.copy(packages[name], tmp_path / "new")
+            (tmp_path / "new").rename(path)
+            wanted = {"triple": 3.0, "double": 2.0}[name]
+            client = running.http()
+            _until(lambda: ask(client, "model", np.ones((1, SIZE), np.float32))[0, 0] == wanted)  # noqa: B023
+        path.write_bytes(b"no package")
+        time.sleep(3)
+        ended.set()
+        for each in clients:
+            each.result()
+    assert set.union(*factors) == {2.0, 3.0}
+    assert running.process.poll() is None
+
+
+def test_it_ends_when_told_and_answers_what_it_has(
+    serve: Callable[..., Served], packages: dict[str, Path]
+) -> None:
+    running = serve(f"a={packages['double']}", f"a={packages['triple']}@50%")
+    client = running.rpc()
+    found = {float(ask(client, "a", np.ones((1, SIZE), np.float32))[0, 0]) for _ in range(60)}
+    assert found == {2.0, 3.0}
+    for version, factor in (("1", 2.0), ("2", 3.0)):
+        array = ask(client, "a", np.ones((1, SIZE), np.float32), model_version=version)
+        assert array[0, 0] == factor
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(20) == 0
+
+
+def test_what_is_no_package_is_said(tmp_path: Path) -> None:
+    (tmp_path / "bad.slip").write_bytes(b"bad")
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("slipstream")), "serve", "bad.slip", "--port", "0"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "bad.slip" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)

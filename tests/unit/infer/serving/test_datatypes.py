@@ -1,0 +1,99 @@
+"""Tensors as bytes, numbers and strings, as the protocol has them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+
+from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
+
+from slipstream.infer.serving.datatypes import (
+    array_of,
+    array_of_numbers,
+    byte_strings,
+    datatype_of,
+)
+from slipstream.infer.serving.refusals import Reason, RefusedError
+
+DTYPES = (
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16",
+    "float32", "float64",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_names_and_bytes_are_those_of_the_usual_client(random, dtype):
+    array = (random.integers(0, 100, (2, 3)) > 50 if dtype == "bool" else
+             random.integers(0, 100, (2, 3))).astype(dtype)  # fmt: skip
+    assert datatype_of(dtype) == np_to_triton_dtype(np.dtype(dtype))
+    found = array_of(memoryview(array.tobytes()), datatype_of(dtype), [2, 3], "x")
+    np.testing.assert_array_equal(found, array)
+    assert found.dtype == array.dtype
+
+
+@pytest.mark.parametrize("dtype", [each for each in DTYPES if each != "float16"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_numbers_of_json_become_the_datatype(random, dtype, nested):
+    array = (random.integers(0, 100, (2, 3))).astype(dtype)
+    data = json.loads(json.dumps((array if nested else array.reshape(-1)).tolist()))
+    found = array_of_numbers(data, datatype_of(dtype), [2, 3], "x")
+    np.testing.assert_array_equal(found, array)
+    assert found.dtype == array.dtype
+
+
+def test_integers_are_numbers_of_fractions_too():
+    found = array_of_numbers([1, 2], "FP32", [2], "x")
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("data", "datatype", "shape", "words"),
+    [
+        ([1, 2, 3], "FP32", [2], "has 3 numbers; the shape \\[2\\] needs 2"),
+        ([1, "a"], "FP32", [2], "data are strings; FP32 is needed"),
+        ([[1], [1, 2]], "FP32", [3], "equal length"),
+        ([0.5], "INT32", [1], "data are fractions; INT32 is needed"),
+        ([300], "UINT8", [1], "beyond the range of UINT8"),
+        ([-1], "UINT8", [1], "beyond the range of UINT8"),
+        ([2**70], "INT64", [1], "data are objects"),
+        ([True], "FP32", [1], "data are booleans"),
+        ([1], "BOOL", [1], "BOOL is needed"),
+        ([None], "FP32", [1], "data are objects"),
+        ({"a": 1}, "FP32", [1], "data are objects"),
+        ([1], "FLOAT", [1], "allowed: BOOL, UINT8"),
+    ],
+)
+def test_other_data_are_refused(data, datatype, shape, words):
+    with pytest.raises(RefusedError, match=words) as caught:
+        array_of_numbers(data, datatype, shape, "x")
+    assert caught.value.reason is Reason.INVALID
+
+
+@pytest.mark.parametrize("length", [0, 7, 9])
+def test_bytes_have_to_be_as_many_as_the_shape_needs(length):
+    with pytest.raises(RefusedError, match=f"has {length} bytes; FP32 of the shape .1, 2. has 8"):
+        array_of(memoryview(bytes(length)), "FP32", [1, 2], "x")
+
+
+def test_strings_are_those_of_the_usual_client():
+    strings = [b"", b"one", b"\x00\xff" * 1000]
+    raw = serialize_byte_tensor(np.array(strings, dtype=object)).item()
+    found = byte_strings(memoryview(raw), [3], "x")
+    assert [bytes(each) for each in found] == strings
+
+
+def test_damaged_strings_are_refused_and_nothing_else(random):
+    whole = serialize_byte_tensor(np.array([b"one", b"three"], dtype=object)).item()
+    for _ in range(2000):
+        raw = bytearray(whole[: random.integers(len(whole) + 1)])
+        for place in random.integers(len(raw), size=2) if raw else ():
+            raw[place] = random.integers(256)
+        try:
+            found = byte_strings(memoryview(bytes(raw)), [2], "x")
+        except RefusedError:
+            continue
+        assert len(found) == 2
