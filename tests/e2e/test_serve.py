@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -160,9 +162,6 @@ def test_requests_that_cannot_be_in_time_are_told_to_come_back(served: Served) -
     given = tritonclient.http.InferInput("x", [64, SIZE], "FP32")
     given.set_data_from_numpy(np.zeros((64, SIZE), np.float32))
     body, length = tritonclient.http.InferenceServerClient.generate_request_body([given], timeout=1)
-    import urllib.error
-    import urllib.request
-
     request = urllib.request.Request(
         f"http://{served.rest}/v2/models/double/infer",
         data=body,
@@ -236,6 +235,41 @@ def test_it_ends_when_told_and_answers_what_it_has(
         assert array[0, 0] == factor
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(20) == 0
+
+
+def test_requests_are_counted_and_logged_with_their_trace(
+    serve: Callable[..., Served], packages: dict[str, Path], tmp_path: Path
+) -> None:
+    log = tmp_path / "access.log"
+    running = serve(str(packages["rows"]), "--access-log", str(log))
+    trace = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01", "tracestate": "vendor=1"}
+    array = np.ones((2, SIZE), np.float32)
+    given = tritonclient.http.InferInput("x", array.shape, "FP32").set_data_from_numpy(array)
+    found = running.http().infer("rows", [given], headers=dict(trace), request_id="7")
+    assert found.get_response()["id"] == "7"
+    ask(running.rpc(), "rows", array, headers=trace)
+    with pytest.raises(InferenceServerException):
+        ask(running.http(), "rows", np.ones((1, 5), np.float32))
+    with pytest.raises(InferenceServerException):
+        ask(running.http(), "../../etc/passwd", array)
+    with urllib.request.urlopen(f"http://{running.rest}/metrics") as response:
+        numbers = response.read().decode()
+    for line in (
+        'slipstream_requests_total{model="rows",outcome="ok",protocol="rest",version="1"} 1.0',
+        'slipstream_requests_total{model="rows",outcome="ok",protocol="grpc",version="1"} 1.0',
+        'slipstream_requests_total{model="rows",outcome="invalid",protocol="rest",version="1"} 1.0',
+        'slipstream_run_rows_bucket{le="2.0",model="rows",version="1"} 2.0',
+        'slipstream_waiting{model="rows",version="1"} 0.0',
+    ):
+        assert line in numbers.splitlines()
+    assert 'slipstream_request_seconds_count{model="rows",version="1"} 2.0' in numbers
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["outcome"] for line in lines][:3] == ["ok", "ok", "invalid"]
+    assert [line.get("trace_id") for line in lines][:3] == ["ab" * 16, "ab" * 16, None]
+    first, _, wrong = lines[:3]
+    assert (first["protocol"], first["id"], first["rows"], first["run_rows"]) == ("rest", "7", 2, 2)
+    assert first["ms"] >= first["run_ms"] > 0
+    assert "has the shape [1, 5]" in wrong["error"]
 
 
 def test_what_is_no_package_is_said(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 
@@ -43,6 +44,9 @@ def serve(
     delay: Annotated[
         float, typer.Option(min=0.0, help="Milliseconds that a request waits to share a run.")
     ] = 2.0,
+    access_log: Annotated[
+        str | None, typer.Option(help="File for a line of JSON for each request; - for stderr.")
+    ] = None,
 ) -> None:
     """Serve MODELS until SIGTERM or Ctrl-C; requests that are there are answered first."""
     try:
@@ -73,8 +77,18 @@ def serve(
         grpc_port=None if grpc_port < 0 else grpc_port,
         seconds=timeout,
         delay=delay * 1e-3,
+        access_log=_opened(access_log),
     )
     try:
         uvloop.run(Server(spec, told).run())
     except OSError as error:
         raise UsageError(f"{host}:{port} cannot be listened on: {error}") from error
+
+
+def _opened(path: str | None) -> TextIO | None:
+    if path is None or path == "-":
+        return sys.stderr if path else None
+    try:
+        return Path(path).open("a", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the access log {path} cannot be written: {error}") from error

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -20,8 +19,7 @@ from slipstream.infer.serving.datatypes import BYTES, array_of_numbers, datatype
 from slipstream.infer.serving.grpc_messages import SERVICE, message
 from slipstream.infer.serving.messages import Call, of_raw
 from slipstream.infer.serving.refusals import Reason, RefusedError, invalid
-from slipstream.infer.serving.repository import Repository
-from slipstream.infer.serving.requests import answer
+from slipstream.infer.serving.requests import Desk
 from slipstream.infer.serving.signature import Given, Signature
 
 # Where contents of a datatype are, if they are not raw.
@@ -39,13 +37,13 @@ class Service:
     """Answers calls.
 
     Args:
-        repository: with the models.
-        seconds: that a request may take, if it does not say less.
+        desk: where requests come in.
         version: of the server.
     """
 
-    def __init__(self, repository: Repository, seconds: float, version: str) -> None:
-        self._repository, self._seconds, self._version = repository, seconds, version
+    def __init__(self, desk: Desk, version: str) -> None:
+        self._desk, self._version = desk, version
+        self._repository = desk.repository
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Returns what a server of gRPC needs."""
@@ -96,11 +94,16 @@ class Service:
         return response
 
     async def _infer(self, asked: Any, context: Any) -> Any:
-        begin = time.monotonic()
-        call = _call_of(asked, context.time_remaining())
-        with self._repository.find(asked.model_name, asked.model_version).used() as served:
-            done = await answer(served, call, begin, self._seconds)
-            return _response_of(asked, call, served.spec.name, served.spec.version, done.outputs)
+        fields = {name: str(value) for name, value in context.invocation_metadata() or ()}
+        name, version = asked.model_name, asked.model_version
+        with self._desk.request("grpc", name, version, fields) as request:
+            record = request.record
+            record.num_bytes = asked.ByteSize()
+            if record.trace:
+                await context.send_initial_metadata(tuple(record.trace.items()))
+            call = _call_of(asked, context.time_remaining())
+            done = await request.answer(call)
+            return _response_of(asked, call, record.model, record.version, done.outputs)
 
 
 def _told(answer: Answer) -> Answer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,10 @@ from starlette.routing import Route
 from slipstream.infer.package import Tensor
 from slipstream.infer.serving.datatypes import datatype_of
 from slipstream.infer.serving.messages import JSON_LENGTH, call_of, response_of
+from slipstream.infer.serving.metrics import CONTENT_TYPE, Metrics
 from slipstream.infer.serving.refusals import Reason, RefusedError
-from slipstream.infer.serving.repository import Repository, Served
-from slipstream.infer.serving.requests import answer
+from slipstream.infer.serving.requests import Desk
+from slipstream.infer.serving.requests import Request as Asked
 from slipstream.infer.serving.signature import Signature
 
 _PLATFORM = "slipstream"
@@ -31,25 +31,25 @@ class RestLimits:
     Args:
         body: bytes of it.
         bodies: bytes of all that are held at a time.
-        seconds: that it may take, if it does not say less.
     """
 
     body: int = 64 << 20
     bodies: int = 512 << 20
-    seconds: float = 10.0
 
 
 class Rest:
     """Answers requests.
 
     Args:
-        repository: with the models.
+        desk: where requests come in.
         limits: of requests.
+        metrics: that it shows.
         version: of the server.
     """
 
-    def __init__(self, repository: Repository, limits: RestLimits, version: str) -> None:
-        self._repository, self._limits, self._version = repository, limits, version
+    def __init__(self, desk: Desk, limits: RestLimits, metrics: Metrics, version: str) -> None:
+        self._desk, self._limits, self._metrics, self._version = desk, limits, metrics, version
+        self._repository = desk.repository
         self._held = 0
 
     def application(self) -> Starlette:
@@ -63,28 +63,29 @@ class Rest:
             Route("/v2/health/live", self._live),
             Route("/v2/health/ready", self._ready),
             Route("/v2", self._server),
+            Route("/metrics", self._numbers),
         ]
         return Starlette(routes=routes, exception_handlers={RefusedError: _refused})
 
     async def _infer(self, request: Request) -> Response:
-        begin = time.monotonic()
-        name, version = request.path_params["model"], request.path_params.get("version", "")
-        with self._repository.find(name, version).used() as served:
+        model, version = request.path_params["model"], request.path_params.get("version", "")
+        with self._desk.request("rest", model, version, request.headers) as asked:
             body, size = await self._body(request)
             try:
-                return await self._answer(served, body, request.headers.get(JSON_LENGTH), begin)
+                return await self._answer(asked, body, request.headers.get(JSON_LENGTH))
             finally:
                 self._held -= size
 
-    async def _answer(
-        self, served: Served, body: memoryview, json_length: str | None, begin: float
-    ) -> Response:
+    async def _answer(self, asked: Asked, body: memoryview, json_length: str | None) -> Response:
+        record = asked.record
+        record.num_bytes = len(body)
         call = call_of(body, json_length)
-        done = await answer(served, call, begin, self._limits.seconds)
-        pieces, length = response_of(call, served.spec.name, served.spec.version, done.outputs)
+        done = await asked.answer(call)
+        pieces, length = response_of(call, record.model, record.version, done.outputs)
+        headers = dict(record.trace)
         if length is None:
-            return Response(pieces[0], media_type="application/json")
-        headers = {JSON_LENGTH: str(length)}
+            return Response(pieces[0], headers=headers, media_type="application/json")
+        headers[JSON_LENGTH] = str(length)
         return Response(b"".join(pieces), headers=headers, media_type="application/octet-stream")
 
     async def _body(self, request: Request) -> tuple[memoryview, int]:
@@ -140,6 +141,9 @@ class Rest:
 
     async def _ready(self, _: Request) -> Response:
         return Response(status_code=200 if self._repository.is_ready else 503)
+
+    async def _numbers(self, _: Request) -> Response:
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def _server(self, _: Request) -> Response:
         return JSONResponse(

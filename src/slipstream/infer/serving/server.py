@@ -12,13 +12,17 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import TextIO
 
 import grpc
 import uvicorn
 
 from slipstream.infer.serving.grpc_service import Service
 from slipstream.infer.serving.lane import LaneLimits
+from slipstream.infer.serving.metrics import Metrics
+from slipstream.infer.serving.record import log_to
 from slipstream.infer.serving.repository import Repository, Spec
+from slipstream.infer.serving.requests import Desk
 from slipstream.infer.serving.rest import Rest, RestLimits
 from slipstream.infer.serving.watch import Watch
 
@@ -42,6 +46,7 @@ class ServeSpec:
         bodies: bytes of all requests that are held at a time.
         watch: seconds between looks at the files of models, which are loaded again if they have
             changed; None: never.
+        access_log: where a line of JSON is written for each request; None: nowhere.
         drain: seconds that requests have when the server is told to end.
     """
 
@@ -56,6 +61,7 @@ class ServeSpec:
     body: int = 64 << 20
     bodies: int = 512 << 20
     watch: float | None = 1.0
+    access_log: TextIO | None = None
     drain: float = 30.0
 
 
@@ -124,16 +130,19 @@ class Server:
 
     async def _listen(self, repository: Repository) -> None:
         spec, own = self.spec, version("slipstream")
-        limits = RestLimits(body=spec.body, bodies=spec.bodies, seconds=spec.seconds)
+        metrics = Metrics(repository)
+        logs = [metrics.add] if spec.access_log is None else [metrics.add, log_to(spec.access_log)]
+        desk = Desk(repository, spec.seconds, logs)
+        limits = RestLimits(body=spec.body, bodies=spec.bodies)
         config = uvicorn.Config(
-            Rest(repository, limits, own).application(), host=spec.host, port=spec.port,
+            Rest(desk, limits, metrics, own).application(), host=spec.host, port=spec.port,
             log_config=None, access_log=False, timeout_graceful_shutdown=int(spec.drain),
             server_header=False,
         )  # fmt: skip
         web = _Uvicorn(config)
         sockets = [_listening(spec.host, spec.port)]
         serving = asyncio.create_task(web.serve(sockets))
-        remote = await self._grpc(Service(repository, spec.seconds, own))
+        remote = await self._grpc(Service(desk, own))
         try:
             host, port = sockets[0].getsockname()[:2]
             self.told(Bound(f"{host}:{port}", None if remote is None else f"{host}:{remote[1]}"))
