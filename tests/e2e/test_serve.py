@@ -25,6 +25,7 @@ pytest.importorskip("starlette")
 
 import grpc
 import onnx
+import psutil
 import tritonclient.grpc
 import tritonclient.http
 from onnx import TensorProto, helper
@@ -235,6 +236,51 @@ def test_it_ends_when_told_and_answers_what_it_has(
         assert array[0, 0] == factor
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(20) == 0
+
+
+def test_replicas_that_are_killed_are_not_noticed(
+    serve: Callable[..., Served], packages: dict[str, Path]
+) -> None:
+    running = serve(str(packages["rows"]), str(packages["double"]), "--replicas", "2")
+    ended = threading.Event()
+
+    def load(kind: str, model: str, factor: float) -> int:
+        client, count = getattr(running, kind)(), 0
+        while not ended.is_set():
+            array = np.full((1 + count % 3, SIZE), count, np.float32)
+            np.testing.assert_array_equal(ask(client, model, array), factor * array)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(3) as pool:
+        asked = [("rpc", "rows", 5.0), ("http", "double", 2.0), ("rpc", "double", 2.0)]
+        clients = [pool.submit(load, *each) for each in asked]
+        try:
+            for turn in range(4):
+                workers = _workers(running)
+                workers[turn % 2].kill()
+                _until(
+                    lambda: (
+                        len(_workers(running)) == 2 and workers[turn % 2] not in _workers(running)
+                    )
+                )  # noqa: B023
+                time.sleep(2.5)
+        finally:
+            ended.set()
+        assert min(each.result() for each in clients) > 10
+    workers = _workers(running)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(30) == 0
+    assert not any(each.is_running() for each in workers)
+
+
+def _are_replaced(running: Served, killed: psutil.Process) -> bool:
+    now = _workers(running)
+    return len(now) == 2 and killed not in now
+
+
+def _workers(running: Served) -> list[psutil.Process]:
+    return psutil.Process(running.process.pid).children()
 
 
 def test_requests_are_counted_and_logged_with_their_trace(

@@ -38,6 +38,12 @@ def serve(
     grpc_port: Annotated[
         int, typer.Option(min=-1, max=65535, help="Of gRPC; 0: a free one, -1: none.")
     ] = 8001,
+    replicas: Annotated[
+        int, typer.Option(min=1, help="Processes that run the models; one that dies is replaced.")
+    ] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of a run; default as the model was compiled.")
+    ] = None,
     timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds of a request that does not say less.")
     ] = 10.0,
@@ -75,6 +81,8 @@ def serve(
         host=host,
         port=port,
         grpc_port=None if grpc_port < 0 else grpc_port,
+        replicas=replicas,
+        threads=threads,
         seconds=timeout,
         delay=delay * 1e-3,
         access_log=_opened(access_log),

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import re
-import time
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from slipstream.errors import UsageError
 from slipstream.infer.package import Manifest
 from slipstream.infer.serving.lane import Lane, LaneLimits
 from slipstream.infer.serving.refusals import Reason, RefusedError
-from slipstream.infer.serving.replicas import Replica, Threads
+from slipstream.infer.serving.replicas import Ready, Replicas
 from slipstream.infer.serving.signature import Signature
-from slipstream.infer.session import Loaded, load_executable
 
 _SPEC = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?P<path>[^@]+?)(?:@(?P<share>\d+(?:\.\d+)?)%)?")
 
@@ -47,15 +47,20 @@ class Served:
         manifest: of its package.
         signature: of the model.
         lane: of its requests.
-        replica: that runs it.
+        unload: lets go of it.
     """
 
     def __init__(
-        self, spec: Spec, manifest: Manifest, signature: Signature, lane: Lane, replica: Replica
+        self,
+        spec: Spec,
+        manifest: Manifest,
+        signature: Signature,
+        lane: Lane,
+        unload: Callable[[], Awaitable[None]],
     ) -> None:
         self.spec, self.manifest = spec, manifest
         self.signature, self.lane = signature, lane
-        self._replica = replica
+        self._unload = unload
         self._users = 0
         self._free = asyncio.Event()
         self._free.set()
@@ -76,7 +81,7 @@ class Served:
         """Lets go of the model, once nobody uses it."""
         await self._free.wait()
         await self.lane.drained()
-        await self._replica.close()
+        await self._unload()
 
 
 class Repository:
@@ -84,11 +89,16 @@ class Repository:
 
     Args:
         specs: of all versions.
-        limits: of each lane; its runs are those of the package.
+        replicas: that run them.
+        limits: of each lane; its runs are those of the replicas.
         most_rows: of a request.
     """
 
-    def __init__(self, specs: Sequence[Spec], limits: LaneLimits, most_rows: int) -> None:
+    def __init__(
+        self, specs: Sequence[Spec], replicas: Replicas, limits: LaneLimits, most_rows: int
+    ) -> None:
+        self._replicas = replicas
+        self._numbers = itertools.count(1)
         self._specs = {(each.name, each.version): each for each in specs}
         self._limits, self._most_rows = limits, most_rows
         self._served: dict[tuple[str, str], Served] = {}
@@ -140,13 +150,12 @@ class Repository:
         before goes on.
         """
         spec = self._specs[name, version]
-        loop = asyncio.get_running_loop()
-        loaded = await loop.run_in_executor(None, load_executable, spec.path)
-        made = self._made(spec, loaded)
+        key = f"{name}/{version}/{next(self._numbers)}"
+        made = self._made(spec, key, await self._replicas.load(key, spec.path))
         before = self._served.get((name, version))
         self._served[name, version] = made
         if before is not None:
-            task = loop.create_task(before.close())
+            task = asyncio.get_running_loop().create_task(before.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
         return made
@@ -155,17 +164,14 @@ class Repository:
         """Lets go of all models, when the requests that they have are answered."""
         await asyncio.gather(*self._closing, *(each.close() for each in self._served.values()))
         self._served.clear()
+        await self._replicas.close()
 
-    def _made(self, spec: Spec, loaded: Loaded) -> Served:
-        manifest = loaded.package.manifest
+    def _made(self, spec: Spec, key: str, ready: Ready) -> Served:
+        manifest = ready.manifest
         signature = Signature(manifest.inputs, manifest.outputs, self._most_rows, manifest.pictures)
-        runs = manifest.recipe.streams
-        replica = Threads(loaded.executable, runs)
-        limits = LaneLimits(runs=runs, waiting=self._limits.waiting, delay=self._limits.delay)
-        begin = time.monotonic()
-        loaded.executable.run(loaded.package.check.inputs)
-        lane = Lane(signature, replica.run, limits, time.monotonic() - begin)
-        return Served(spec, manifest, signature, lane, replica)
+        limits = replace(self._limits, runs=ready.runs)
+        lane = Lane(signature, partial(self._replicas.run, key), limits, ready.seconds)
+        return Served(spec, manifest, signature, lane, partial(self._replicas.unload, key))
 
 
 def specs_of(texts: Sequence[str]) -> list[Spec]:

@@ -21,9 +21,11 @@ from slipstream.infer.serving.grpc_service import Service
 from slipstream.infer.serving.lane import LaneLimits
 from slipstream.infer.serving.metrics import Metrics
 from slipstream.infer.serving.record import log_to
+from slipstream.infer.serving.replicas import InProcess
 from slipstream.infer.serving.repository import Repository, Spec
 from slipstream.infer.serving.requests import Desk
 from slipstream.infer.serving.rest import Rest, RestLimits
+from slipstream.infer.serving.team import Team
 from slipstream.infer.serving.watch import Watch
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -38,6 +40,8 @@ class ServeSpec:
         host: address to listen on; others than this machine reach all but the default.
         port: of REST; 0: any that is free.
         grpc_port: of gRPC; 0: any that is free; None: none.
+        replicas: processes that run the models; 1: this one does.
+        threads: of a run; None: those that each model was compiled for.
         seconds: that a request may take, if it does not say less.
         delay: seconds that a request may wait for others to share its run.
         waiting: requests of a model that may wait.
@@ -54,6 +58,8 @@ class ServeSpec:
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = 8001
+    replicas: int = 1
+    threads: int | None = None
     seconds: float = 10.0
     delay: float = 0.002
     waiting: int = 1024
@@ -98,9 +104,10 @@ class Server:
         address that cannot be listened on.
         """
         spec = self.spec
-        repository = Repository(
-            spec.models, LaneLimits(runs=1, waiting=spec.waiting, delay=spec.delay), spec.most_rows
-        )
+        limits = LaneLimits(runs=1, waiting=spec.waiting, delay=spec.delay)
+        several = spec.replicas > 1
+        replicas = Team(spec.replicas, spec.threads) if several else InProcess(spec.threads)
+        repository = Repository(spec.models, replicas, limits, spec.most_rows)
         loop = asyncio.get_running_loop()
         for each in _SIGNALS:
             loop.add_signal_handler(each, self.end)
