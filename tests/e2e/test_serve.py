@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -259,11 +261,7 @@ def test_replicas_that_are_killed_are_not_noticed(
             for turn in range(4):
                 workers = _workers(running)
                 workers[turn % 2].kill()
-                _until(
-                    lambda: (
-                        len(_workers(running)) == 2 and workers[turn % 2] not in _workers(running)
-                    )
-                )  # noqa: B023
+                _until(partial(_are_replaced, running, workers[turn % 2]))
                 time.sleep(2.5)
         finally:
             ended.set()
@@ -316,6 +314,69 @@ def test_requests_are_counted_and_logged_with_their_trace(
     assert (first["protocol"], first["id"], first["rows"], first["run_rows"]) == ("rest", "7", 2, 2)
     assert first["ms"] >= first["run_ms"] > 0
     assert "has the shape [1, 5]" in wrong["error"]
+
+
+def test_tokens_and_tls_let_in_who_has_them(
+    serve: Callable[..., Served], packages: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "tokens").write_text("# of the tests\n0123456789abcdef\nanother-token-of-them\n")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    cert = tmp_path / "cert.pem"
+    running = serve(
+        str(packages["double"]), "--token-file", str(tmp_path / "tokens"),
+        "--tls-cert", str(cert), "--tls-key", str(tmp_path / "key.pem"),
+    )  # fmt: skip
+    rest = tritonclient.http.InferenceServerClient(
+        running.rest,
+        ssl=True,
+        ssl_options={"ca_certs": str(cert)},
+        ssl_context_factory=partial(ssl.create_default_context, cafile=str(cert)),
+    )
+    rpc = tritonclient.grpc.InferenceServerClient(
+        running.grpc, ssl=True, root_certificates=str(cert)
+    )
+    array = np.ones((1, SIZE), np.float32)
+    for client in (rest, rpc):
+        assert client.is_server_ready()
+        for token in (None, "Bearer 0123456789abcdeX", "Basic 0123456789abcdef"):
+            headers = {} if token is None else {"authorization": token}
+            with pytest.raises(InferenceServerException, match="a token is needed"):
+                ask(client, "double", array, headers=headers)
+        headers = {"authorization": "Bearer another-token-of-them"}
+        np.testing.assert_array_equal(ask(client, "double", array, headers=headers), 2 * array)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--host", "0.0.0.0"], "others reach 0.0.0.0: say --token-file"),
+        (["--tls-cert", "cert.pem"], "one of --tls-cert and --tls-key is missing"),
+        (["--token-file", "none"], "none cannot be read as tokens"),
+        (["--token-file", "short"], "has a token of less than 16 characters"),
+        (["--token-file", "empty"], "has no token"),
+        (["--access-log", "no/where"], "the access log no/where cannot be written"),
+        (["--host", "192.0.2.1", "--everybody"], "cannot be listened on"),
+        (["a=other.slip@120%"], "have 120% of its requests"),
+        (["@"], "the model is '@'; allowed: file.slip"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    packages: dict[str, Path], tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "short").write_text("secret\n")
+    (tmp_path / "empty").write_text("\n# nothing\n")
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("slipstream")), "serve", str(packages["double"]),
+         "--port", "0", "--grpc-port", "-1", *arguments],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_what_is_no_package_is_said(tmp_path: Path) -> None:

@@ -50,6 +50,14 @@ def serve(
     delay: Annotated[
         float, typer.Option(min=0.0, help="Milliseconds that a request waits to share a run.")
     ] = 2.0,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File of tokens, one a line, that let requests in.")
+    ] = None,
+    everybody: Annotated[
+        bool, typer.Option("--everybody", help="No token is needed, though others reach --host.")
+    ] = False,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate, in PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, in PEM.")] = None,
     access_log: Annotated[
         str | None, typer.Option(help="File for a line of JSON for each request; - for stderr.")
     ] = None,
@@ -58,6 +66,7 @@ def serve(
     try:
         import uvloop
 
+        from slipstream.infer.serving.access import Tls, Tokens, is_loopback, tokens_of
         from slipstream.infer.serving.repository import specs_of
         from slipstream.infer.serving.server import Bound, Server, ServeSpec
     except ModuleNotFoundError as error:
@@ -69,13 +78,20 @@ def serve(
     console = make_console(sys.stdout)
 
     def told(bound: Bound) -> None:
-        console.print(f"REST   http://{bound.rest}/v2", highlight=False)
+        scheme = "http" if spec.tls is None else "https"
+        console.print(f"REST   {scheme}://{bound.rest}/v2", highlight=False)
         if bound.grpc is not None:
             console.print(f"gRPC   {bound.grpc}", highlight=False)
         for each in spec.models:
             console.print(f"model  {each.name}, version {each.version}", highlight=False)
         console.file.flush()
 
+    if not (is_loopback(host) or token_file or everybody):
+        raise UsageError(
+            f"others reach {host}: say --token-file, whose tokens let them in, or --everybody"
+        )
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("one of --tls-cert and --tls-key is missing")
     spec = ServeSpec(
         models=specs_of(models),
         host=host,
@@ -85,6 +101,8 @@ def serve(
         threads=threads,
         seconds=timeout,
         delay=delay * 1e-3,
+        tokens=Tokens() if token_file is None else tokens_of(token_file),
+        tls=None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key),
         access_log=_opened(access_log),
     )
     try:

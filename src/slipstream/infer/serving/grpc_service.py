@@ -15,6 +15,7 @@ import numpy as np
 
 from slipstream.infer.graph import Array
 from slipstream.infer.package import Tensor
+from slipstream.infer.serving.access import Tokens
 from slipstream.infer.serving.datatypes import BYTES, array_of_numbers, datatype_of, number_of
 from slipstream.infer.serving.grpc_messages import SERVICE, message
 from slipstream.infer.serving.messages import Call, of_raw
@@ -30,6 +31,8 @@ _CONTENTS = {
     "FP32": "fp32_contents", "FP64": "fp64_contents",
 }  # fmt: skip
 
+_OPEN = ("ServerLive", "ServerReady")
+
 Answer = Callable[[Any, Any], Awaitable[Any]]
 
 
@@ -38,11 +41,12 @@ class Service:
 
     Args:
         desk: where requests come in.
+        tokens: that let requests in; health is told to everybody.
         version: of the server.
     """
 
-    def __init__(self, desk: Desk, version: str) -> None:
-        self._desk, self._version = desk, version
+    def __init__(self, desk: Desk, tokens: Tokens, version: str) -> None:
+        self._desk, self._tokens, self._version = desk, tokens, version
         self._repository = desk.repository
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -57,7 +61,7 @@ class Service:
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                _told(answer),
+                _told(answer, Tokens() if name in _OPEN else self._tokens),
                 request_deserializer=message(f"{name}Request").FromString,
                 response_serializer=message(f"{name}Response").SerializeToString,
             )
@@ -106,11 +110,14 @@ class Service:
             return _response_of(asked, call, record.model, record.version, done.outputs)
 
 
-def _told(answer: Answer) -> Answer:
-    """Says refusals as gRPC does."""
+def _told(answer: Answer, tokens: Tokens) -> Answer:
+    """Says refusals as gRPC does, that of a call without token among them."""
 
     async def told(asked: Any, context: Any) -> Any:
         try:
+            if tokens.allowed:
+                fields = dict(context.invocation_metadata() or ())
+                tokens.check(str(fields.get("authorization", "")))
             return await answer(asked, context)
         except RefusedError as error:
             if error.retry_after is not None:

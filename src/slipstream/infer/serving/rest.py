@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slipstream.infer.package import Tensor
+from slipstream.infer.serving.access import Tokens, field_of
 from slipstream.infer.serving.datatypes import datatype_of
 from slipstream.infer.serving.messages import JSON_LENGTH, call_of, response_of
 from slipstream.infer.serving.metrics import CONTENT_TYPE, Metrics
@@ -21,6 +24,7 @@ from slipstream.infer.serving.requests import Request as Asked
 from slipstream.infer.serving.signature import Signature
 
 _PLATFORM = "slipstream"
+_OPEN = "/v2/health/"
 _EXTENSIONS = ["binary_tensor_data"]
 
 
@@ -44,11 +48,15 @@ class Rest:
         desk: where requests come in.
         limits: of requests.
         metrics: that it shows.
+        tokens: that let requests in; health is told to everybody.
         version: of the server.
     """
 
-    def __init__(self, desk: Desk, limits: RestLimits, metrics: Metrics, version: str) -> None:
+    def __init__(
+        self, desk: Desk, limits: RestLimits, metrics: Metrics, tokens: Tokens, version: str
+    ) -> None:
         self._desk, self._limits, self._metrics, self._version = desk, limits, metrics, version
+        self._tokens = tokens
         self._repository = desk.repository
         self._held = 0
 
@@ -65,7 +73,11 @@ class Rest:
             Route("/v2", self._server),
             Route("/metrics", self._numbers),
         ]
-        return Starlette(routes=routes, exception_handlers={RefusedError: _refused})
+        return Starlette(
+            routes=routes,
+            exception_handlers={RefusedError: _refused},
+            middleware=[Middleware(_Guard, self._tokens)],
+        )
 
     async def _infer(self, request: Request) -> Response:
         model, version = request.path_params["model"], request.path_params.get("version", "")
@@ -151,9 +163,28 @@ class Rest:
         )
 
 
+class _Guard:
+    """Lets requests with a token in, before their body is read."""
+
+    def __init__(self, application: ASGIApp, tokens: Tokens) -> None:
+        self._application, self._tokens = application, tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith(_OPEN):
+            try:
+                self._tokens.check(field_of(scope["headers"], b"authorization"))
+            except RefusedError as error:
+                response = await _refused(Request(scope), error)
+                await response(scope, receive, send)
+                return
+        await self._application(scope, receive, send)
+
+
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
     headers: dict[str, str] = {}
+    if error.reason is Reason.UNAUTHENTICATED:
+        headers["www-authenticate"] = "Bearer"
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
     return JSONResponse({"error": str(error)}, status_code=error.reason.status, headers=headers)

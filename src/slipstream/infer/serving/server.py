@@ -17,6 +17,7 @@ from typing import TextIO
 import grpc
 import uvicorn
 
+from slipstream.infer.serving.access import Tls, Tokens
 from slipstream.infer.serving.grpc_service import Service
 from slipstream.infer.serving.lane import LaneLimits
 from slipstream.infer.serving.metrics import Metrics
@@ -50,6 +51,8 @@ class ServeSpec:
         bodies: bytes of all requests that are held at a time.
         watch: seconds between looks at the files of models, which are loaded again if they have
             changed; None: never.
+        tokens: that let requests in.
+        tls: None: what is said is not hidden.
         access_log: where a line of JSON is written for each request; None: nowhere.
         drain: seconds that requests have when the server is told to end.
     """
@@ -67,6 +70,8 @@ class ServeSpec:
     body: int = 64 << 20
     bodies: int = 512 << 20
     watch: float | None = 1.0
+    tokens: Tokens = field(default_factory=Tokens)
+    tls: Tls | None = None
     access_log: TextIO | None = None
     drain: float = 30.0
 
@@ -142,14 +147,16 @@ class Server:
         desk = Desk(repository, spec.seconds, logs)
         limits = RestLimits(body=spec.body, bodies=spec.bodies)
         config = uvicorn.Config(
-            Rest(desk, limits, metrics, own).application(), host=spec.host, port=spec.port,
+            Rest(desk, limits, metrics, spec.tokens, own).application(),
+            ssl_certfile=None if spec.tls is None else spec.tls.certificate,
+            ssl_keyfile=None if spec.tls is None else spec.tls.key,
             log_config=None, access_log=False, timeout_graceful_shutdown=int(spec.drain),
             server_header=False,
         )  # fmt: skip
         web = _Uvicorn(config)
         sockets = [_listening(spec.host, spec.port)]
         serving = asyncio.create_task(web.serve(sockets))
-        remote = await self._grpc(Service(desk, own))
+        remote = await self._grpc(Service(desk, spec.tokens, own))
         try:
             host, port = sockets[0].getsockname()[:2]
             self.told(Bound(f"{host}:{port}", None if remote is None else f"{host}:{remote[1]}"))
@@ -167,7 +174,12 @@ class Server:
         options = [("grpc.max_receive_message_length", spec.body), ("grpc.so_reuseport", 0)]
         server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((service.handler(),))
-        port = server.add_insecure_port(f"{spec.host}:{spec.grpc_port}")
+        address = f"{spec.host}:{spec.grpc_port}"
+        if spec.tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            pair = spec.tls.key.read_bytes(), spec.tls.certificate.read_bytes()
+            port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
         await server.start()
         return server, port
 
