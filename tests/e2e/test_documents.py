@@ -21,6 +21,17 @@ ELSEWHERE = {
     "make demo": "tests/e2e/test_demo.py",
     "make test": ".ci/run",
     "slipstream run -H a:2,b:2 train.py": "tests/e2e/launch/test_run_ssh.py",
+    **dict.fromkeys(
+        (
+            "slipstream serve model.slip",
+            "slipstream serve resnet=resnet50.slip detector.slip --port 9000",
+            "slipstream serve resnet=old.slip resnet=new.slip@10%",
+            "slipstream serve model.slip --replicas 2 --access-log -",
+            "slipstream serve model.slip --host 0.0.0.0 --token-file tokens --tls-cert cert.pem"
+            " --tls-key key.pem",
+        ),
+        "tests/e2e/serving/test_serve.py",
+    ),
     "srun -n 2 python train.py": "tests/e2e/launch/test_launchers.py",
     "python -m slipstream.horovod.run -np 4 -H a:2,b:2 python train.py": (
         "tests/e2e/test_horovod_examples.py"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from slipstream.infer.outputs import BoxOptions as BoxOptions
     from slipstream.infer.pictures import PictureOptions as PictureOptions
     from slipstream.infer.report import Report as Report
+    from slipstream.infer.serving.server import serve as serve
     from slipstream.infer.session import Model as Model
     from slipstream.infer.session import load as load
     from slipstream.infer.stream import ItemError as ItemError
@@ -34,9 +35,20 @@ _LATER = {
     "load": ("slipstream.infer.session", "load"),
     "Model": ("slipstream.infer.session", "Model"),
     "Report": ("slipstream.infer.report", "Report"),
+    "serve": ("slipstream.infer.serving.server", "serve"),
 }
+_EXTRAS = {"serve": "serve"}
 
-__all__ = ["BoxOptions", "ItemError", "Model", "PictureOptions", "Report", "compile", "load"]
+__all__ = [
+    "BoxOptions",
+    "ItemError",
+    "Model",
+    "PictureOptions",
+    "Report",
+    "compile",
+    "load",
+    "serve",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -49,5 +61,6 @@ def __getattr__(name: str) -> Any:
         if (error.name or "").startswith("slipstream"):
             raise
         raise UnsupportedError(
-            f"slipstream.infer needs the package {error.name}; pip install 'slipstream[infer]'"
+            f"slipstream.infer needs the package {error.name};"
+            f" pip install 'slipstream[{_EXTRAS.get(name, 'infer')}]'"
         ) from error

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from slipstream.infer.graph import Array
 from slipstream.infer.package import Tensor
@@ -61,8 +62,7 @@ class Service:
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                _told(answer, Tokens() if name in _OPEN else self._tokens),
-                request_deserializer=message(f"{name}Request").FromString,
+                _told(name, answer, Tokens() if name in _OPEN else self._tokens),
                 response_serializer=message(f"{name}Response").SerializeToString,
             )
             for name, answer in methods.items()
@@ -110,15 +110,16 @@ class Service:
             return _response_of(asked, call, record.model, record.version, done.outputs)
 
 
-def _told(answer: Answer, tokens: Tokens) -> Answer:
-    """Says refusals as gRPC does, that of a call without token among them."""
+def _told(name: str, answer: Answer, tokens: Tokens) -> Answer:
+    """Says refusals as gRPC does, of calls without token and of damaged messages too."""
+    read = message(f"{name}Request").FromString
 
-    async def told(asked: Any, context: Any) -> Any:
+    async def told(raw: Any, context: Any) -> Any:
         try:
             if tokens.allowed:
                 fields = dict(context.invocation_metadata() or ())
                 tokens.check(str(fields.get("authorization", "")))
-            return await answer(asked, context)
+            return await answer(_read(read, raw), context)
         except RefusedError as error:
             if error.retry_after is not None:
                 seconds = str(max(1, math.ceil(error.retry_after)))
@@ -126,6 +127,13 @@ def _told(answer: Answer, tokens: Tokens) -> Answer:
             await context.abort(grpc.StatusCode[error.reason.grpc], str(error))
 
     return told
+
+
+def _read(read: Callable[[bytes], Any], raw: bytes) -> Any:
+    try:
+        return read(raw)
+    except DecodeError as error:
+        raise invalid(f"the message cannot be read: {error}") from error
 
 
 def _described(signature: Signature, tensor: Tensor) -> dict[str, Any]:

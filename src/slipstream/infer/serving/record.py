@@ -12,7 +12,7 @@ import orjson
 
 from slipstream.infer.serving.lane import Done
 
-OK, GONE = "ok", "gone"
+OK = "ok"
 # Header fields of W3C's trace context, which OpenTelemetry passes on.
 TRACE = ("traceparent", "tracestate")
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from slipstream.infer.serving.lane import Done
 from slipstream.infer.serving.messages import Call
-from slipstream.infer.serving.record import GONE, TRACE, Log, Record
+from slipstream.infer.serving.record import TRACE, Log, Record
 from slipstream.infer.serving.refusals import Reason, RefusedError
 from slipstream.infer.serving.repository import Repository, Served
 
@@ -91,7 +91,7 @@ class Desk:
             record.outcome, record.error = error.reason.name.lower(), str(error)
             raise
         except asyncio.CancelledError:
-            record.outcome = GONE
+            record.outcome = Reason.GONE.name.lower()
             raise
         except Exception as error:
             # Whatever an engine raises: the client learns that it was not its fault.

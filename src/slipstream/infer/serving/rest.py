@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +20,14 @@ from slipstream.infer.serving.access import Tokens, field_of
 from slipstream.infer.serving.datatypes import datatype_of
 from slipstream.infer.serving.messages import JSON_LENGTH, call_of, response_of
 from slipstream.infer.serving.metrics import CONTENT_TYPE, Metrics
+from slipstream.infer.serving.page import OPEN_PATHS
 from slipstream.infer.serving.refusals import Reason, RefusedError
 from slipstream.infer.serving.requests import Desk
 from slipstream.infer.serving.requests import Request as Asked
 from slipstream.infer.serving.signature import Signature
 
 _PLATFORM = "slipstream"
+_PROMPT = 0.02  # seconds
 _OPEN = "/v2/health/"
 _EXTENSIONS = ["binary_tensor_data"]
 
@@ -84,7 +88,8 @@ class Rest:
         with self._desk.request("rest", model, version, request.headers) as asked:
             body, size = await self._body(request)
             try:
-                return await self._answer(asked, body, request.headers.get(JSON_LENGTH))
+                answer = self._answer(asked, body, request.headers.get(JSON_LENGTH))
+                return await _unless_gone(request, answer)
             finally:
                 self._held -= size
 
@@ -163,6 +168,24 @@ class Rest:
         )
 
 
+async def _unless_gone(request: Request, answer: Coroutine[Any, Any, Response]) -> Response:
+    """What is answered; it is given up where the client hangs up before."""
+    answering = asyncio.ensure_future(answer)
+    # Most are answered sooner than it is worth to listen for the client.
+    await asyncio.wait({answering}, timeout=_PROMPT)
+    if not answering.done():
+        leaving = asyncio.ensure_future(request.receive())
+        try:
+            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            if not answering.done():
+                answering.cancel()
+        if not answering.done():
+            raise RefusedError(Reason.GONE, "the client hung up")
+    return await answering
+
+
 class _Guard:
     """Lets requests with a token in, before their body is read."""
 
@@ -170,7 +193,8 @@ class _Guard:
         self._application, self._tokens = application, tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not scope["path"].startswith(_OPEN):
+        is_open = scope["type"] != "http" or scope["path"] in OPEN_PATHS
+        if not (is_open or scope["path"].startswith(_OPEN)):
             try:
                 self._tokens.check(field_of(scope["headers"], b"authorization"))
             except RefusedError as error:

@@ -10,25 +10,30 @@ import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
-from typing import TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
 import grpc
 import uvicorn
+import uvloop
 
+from slipstream.errors import UsageError
 from slipstream.infer.serving.access import Tls, Tokens
 from slipstream.infer.serving.grpc_service import Service
 from slipstream.infer.serving.lane import LaneLimits
 from slipstream.infer.serving.metrics import Metrics
+from slipstream.infer.serving.page import History, page_routes
 from slipstream.infer.serving.record import log_to
 from slipstream.infer.serving.replicas import InProcess
-from slipstream.infer.serving.repository import Repository, Spec
+from slipstream.infer.serving.repository import Repository, Spec, specs_of
 from slipstream.infer.serving.requests import Desk
 from slipstream.infer.serving.rest import Rest, RestLimits
 from slipstream.infer.serving.team import Team
 from slipstream.infer.serving.watch import Watch
 
+_BACKLOG = 2048  # connections that wait to be accepted
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -142,12 +147,14 @@ class Server:
 
     async def _listen(self, repository: Repository) -> None:
         spec, own = self.spec, version("slipstream")
-        metrics = Metrics(repository)
-        logs = [metrics.add] if spec.access_log is None else [metrics.add, log_to(spec.access_log)]
+        metrics, history = Metrics(repository), History()
+        logs = [metrics.add, history.add, *([log_to(spec.access_log)] if spec.access_log else [])]
         desk = Desk(repository, spec.seconds, logs)
         limits = RestLimits(body=spec.body, bodies=spec.bodies)
+        application = Rest(desk, limits, metrics, spec.tokens, own).application()
+        application.routes.extend(page_routes(repository, history))
         config = uvicorn.Config(
-            Rest(desk, limits, metrics, spec.tokens, own).application(),
+            application,
             ssl_certfile=None if spec.tls is None else spec.tls.certificate,
             ssl_keyfile=None if spec.tls is None else spec.tls.key,
             log_config=None, access_log=False, timeout_graceful_shutdown=int(spec.drain),
@@ -184,6 +191,31 @@ class Server:
         return server, port
 
 
+def serve(
+    *models: str | Path, told: Callable[[Bound], None] = lambda _: None, **options: Any
+) -> None:
+    """Serves compiled models until SIGTERM or Ctrl-C; blocks. Call it from the main thread.
+
+    infer.serve("model.slip", "resnet=other.slip@10%", port=9000)
+
+    Args:
+        models: packages: "file.slip", "name=file.slip", or "name=file.slip@10%" for a version that
+            gets a share of the requests that name none.
+        told: told where it listens, once all models are ready.
+        options: of `ServeSpec`, as `port`, `replicas`, `seconds`.
+
+    Raises UsageError or UnsupportedError for a model or option that cannot be served, and OSError
+    for an address that cannot be listened on.
+    """
+    allowed = [each.name for each in fields(ServeSpec) if each.name != "models"]
+    strange = sorted(options.keys() - set(allowed))
+    if strange or not models:
+        what = f"there is no option {strange[0]!r}" if strange else "no model is named"
+        raise UsageError(f"{what}; options are {', '.join(allowed)}")
+    spec = ServeSpec(models=specs_of([str(each) for each in models]), **options)
+    uvloop.run(Server(spec, told).run())
+
+
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that is known to be TCP: else asyncio leaves Nagle's algorithm on, and a response
     of two pieces waits 40 ms for the client to acknowledge the first."""
@@ -194,6 +226,8 @@ def _listening(host: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind(address)
+        # Who is told where it listens may connect at once.
+        found.listen(_BACKLOG)
     except OSError:
         found.close()
         raise

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -13,9 +13,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,93 +25,18 @@ import pytest
 pytest.importorskip("starlette")
 
 import grpc
-import onnx
 import psutil
 import tritonclient.grpc
 import tritonclient.http
-from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
 from slipstream import infer
+from slipstream.errors import UsageError
 
 pytestmark = pytest.mark.multiprocess
 
 SIZE = 4
-
-
-@dataclass(frozen=True)
-class Served:
-    """A server that runs."""
-
-    process: subprocess.Popen[str]
-    rest: str
-    grpc: str
-
-    def http(self) -> Any:
-        return tritonclient.http.InferenceServerClient(self.rest, concurrency=8)
-
-    def rpc(self) -> Any:
-        return tritonclient.grpc.InferenceServerClient(self.grpc)
-
-
-def package(path: Path, factor: float, rows: int = 1) -> Path:
-    """A model of `factor` times its input, float32 (rows, 4)."""
-    shape = [rows, SIZE]
-    graph = helper.make_graph(
-        [helper.make_node("Mul", ["x", "factor"], ["y"])],
-        "times",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        [helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model)
-    infer.compile(model.SerializeToString(), path, seconds=0.5, threads=1, engines=("onnxruntime",))
-    return path
-
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("packages")
-    return {
-        "double": package(folder / "double.slip", 2.0),
-        "triple": package(folder / "triple.slip", 3.0),
-        "rows": package(folder / "rows.slip", 5.0, rows=4),
-    }
-
-
-@pytest.fixture(scope="module")
-def serve() -> Iterator[Callable[..., Served]]:
-    """Starts servers, and ends those that still run."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str) -> Served:
-        process = subprocess.Popen(
-            [str(Path(sys.executable).with_name("slipstream")), "serve", *arguments,
-             "--port", "0", "--grpc-port", "0"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        started.append(process)
-        assert process.stdout is not None
-        said = ""
-        while "gRPC" not in said:
-            line = process.stdout.readline()
-            assert line, said
-            said += line
-        rest, rpc = re.findall(r"127\.0\.0\.1:\d+", said)
-        return Served(process, rest, rpc)
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def served(serve: Callable[..., Served], packages: dict[str, Path]) -> Served:
-    return serve(str(packages["double"]), str(packages["rows"]))
+Serve = Callable[..., Any]
 
 
 def ask(client: Any, model: str, array: np.ndarray[Any, Any], **more: Any) -> np.ndarray[Any, Any]:
@@ -123,7 +47,7 @@ def ask(client: Any, model: str, array: np.ndarray[Any, Any], **more: Any) -> np
 
 
 @pytest.mark.parametrize("kind", ["http", "rpc"])
-def test_the_usual_clients_get_results(served: Served, kind: str) -> None:
+def test_the_usual_clients_get_results(served: Any, kind: str) -> None:
     client = getattr(served, kind)()
     assert client.is_server_live()
     assert client.is_server_ready()
@@ -136,7 +60,7 @@ def test_the_usual_clients_get_results(served: Served, kind: str) -> None:
         np.testing.assert_allclose(ask(client, "rows", array, model_version="1"), 5 * array)
 
 
-def test_metadata_are_the_same_over_both(served: Served) -> None:
+def test_metadata_are_the_same_over_both(served: Any) -> None:
     rest, rpc = served.http(), served.rpc()
     assert rest.get_model_metadata("rows") == rpc.get_model_metadata("rows", as_json=True) | {
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, SIZE]}],
@@ -155,13 +79,13 @@ def test_metadata_are_the_same_over_both(served: Served) -> None:
     ],
 )
 def test_wrong_requests_say_what_is_right(
-    served: Served, kind: str, model: str, shape: tuple[int, ...], words: str
+    served: Any, kind: str, model: str, shape: tuple[int, ...], words: str
 ) -> None:
     with pytest.raises(InferenceServerException, match=words):
         ask(getattr(served, kind)(), model, np.zeros(shape, np.float32))
 
 
-def test_requests_that_cannot_be_in_time_are_told_to_come_back(served: Served) -> None:
+def test_requests_that_cannot_be_in_time_are_told_to_come_back(served: Any) -> None:
     given = tritonclient.http.InferInput("x", [64, SIZE], "FP32")
     given.set_data_from_numpy(np.zeros((64, SIZE), np.float32))
     body, length = tritonclient.http.InferenceServerClient.generate_request_body([given], timeout=1)
@@ -181,7 +105,7 @@ def test_requests_that_cannot_be_in_time_are_told_to_come_back(served: Served) -
     assert refused.value.status() == str(grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
-def test_many_clients_get_their_own_results(served: Served) -> None:
+def test_many_clients_get_their_own_results(served: Any) -> None:
     def one(number: int) -> None:
         client = served.rpc()
         for step in range(30):
@@ -193,7 +117,7 @@ def test_many_clients_get_their_own_results(served: Served) -> None:
 
 
 def test_a_new_file_takes_over_without_a_lost_or_wrong_answer(
-    serve: Callable[..., Served], packages: dict[str, Path], tmp_path: Path
+    serve: Serve, packages: dict[str, Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "model.slip"
     shutil.copy(packages["double"], path)
@@ -226,9 +150,7 @@ def test_a_new_file_takes_over_without_a_lost_or_wrong_answer(
     assert running.process.poll() is None
 
 
-def test_it_ends_when_told_and_answers_what_it_has(
-    serve: Callable[..., Served], packages: dict[str, Path]
-) -> None:
+def test_it_ends_when_told_and_answers_what_it_has(serve: Serve, packages: dict[str, Path]) -> None:
     running = serve(f"a={packages['double']}", f"a={packages['triple']}@50%")
     client = running.rpc()
     found = {float(ask(client, "a", np.ones((1, SIZE), np.float32))[0, 0]) for _ in range(60)}
@@ -240,9 +162,7 @@ def test_it_ends_when_told_and_answers_what_it_has(
     assert running.process.wait(20) == 0
 
 
-def test_replicas_that_are_killed_are_not_noticed(
-    serve: Callable[..., Served], packages: dict[str, Path]
-) -> None:
+def test_replicas_that_are_killed_are_not_noticed(serve: Serve, packages: dict[str, Path]) -> None:
     running = serve(str(packages["rows"]), str(packages["double"]), "--replicas", "2")
     ended = threading.Event()
 
@@ -272,17 +192,17 @@ def test_replicas_that_are_killed_are_not_noticed(
     assert not any(each.is_running() for each in workers)
 
 
-def _are_replaced(running: Served, killed: psutil.Process) -> bool:
+def _are_replaced(running: Any, killed: psutil.Process) -> bool:
     now = _workers(running)
     return len(now) == 2 and killed not in now
 
 
-def _workers(running: Served) -> list[psutil.Process]:
+def _workers(running: Any) -> list[psutil.Process]:
     return psutil.Process(running.process.pid).children()
 
 
 def test_requests_are_counted_and_logged_with_their_trace(
-    serve: Callable[..., Served], packages: dict[str, Path], tmp_path: Path
+    serve: Serve, packages: dict[str, Path], tmp_path: Path
 ) -> None:
     log = tmp_path / "access.log"
     running = serve(str(packages["rows"]), "--access-log", str(log))
@@ -316,8 +236,38 @@ def test_requests_are_counted_and_logged_with_their_trace(
     assert "has the shape [1, 5]" in wrong["error"]
 
 
+def test_clients_that_hang_up_free_their_places(
+    serve: Serve, packages: dict[str, Path], tmp_path: Path
+) -> None:
+    log = tmp_path / "access.log"
+    running = serve(str(packages["slow"]), "--access-log", str(log), "--timeout", "60")
+    array = np.zeros((1, 512, 1024), np.float32)
+    given = tritonclient.http.InferInput("x", array.shape, "FP32")
+    given.set_data_from_numpy(array)
+    body, length = tritonclient.http.InferenceServerClient.generate_request_body([given])
+    head = (
+        f"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+        f"Inference-Header-Content-Length: {length}\r\n\r\n"
+    )
+    host, port = running.rest.split(":")
+    sockets = [socket.create_connection((host, int(port))) for _ in range(12)]
+    for each in sockets:
+        each.sendall(head.encode() + body)
+    time.sleep(0.3)
+    for each in sockets:
+        each.close()
+    rpc = running.rpc()
+    with pytest.raises(InferenceServerException):
+        ask(rpc, "slow", array, client_timeout=0.05)
+    begin = time.monotonic()
+    np.testing.assert_array_equal(ask(rpc, "slow", array), array)
+    assert time.monotonic() - begin < 6
+    outcomes = [json.loads(line)["outcome"] for line in log.read_text().splitlines()]
+    assert outcomes.count("gone") >= 8
+
+
 def test_tokens_and_tls_let_in_who_has_them(
-    serve: Callable[..., Served], packages: dict[str, Path], tmp_path: Path
+    serve: Serve, packages: dict[str, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "tokens").write_text("# of the tests\n0123456789abcdef\nanother-token-of-them\n")
     subprocess.run(
@@ -377,6 +327,35 @@ def test_wrong_usage_exits_with_2(
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_it_serves_from_python(packages: dict[str, Path]) -> None:
+    code = (
+        "import sys; from slipstream import infer;"
+        "infer.serve(sys.argv[1], told=lambda bound: print(bound.rest, flush=True), port=0,"
+        " grpc_port=None)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(packages["double"])], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        client = tritonclient.http.InferenceServerClient(process.stdout.readline().strip())
+        array = np.ones((1, SIZE), np.float32)
+        np.testing.assert_array_equal(ask(client, "double", array), 2 * array)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "words"),
+    [((), {}, "no model is named"), (("a.slip",), {"ports": 1}, "no option 'ports'; options are")],
+)
+def test_options_from_python_are_checked(
+    models: tuple[str, ...], options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        infer.serve(*models, **options)
 
 
 def test_what_is_no_package_is_said(tmp_path: Path) -> None:
