@@ -16,6 +16,7 @@ from slipstream.cli import (
     bench_negotiate,
     bench_pictures,
     bench_replay,
+    bench_serve,
 )
 from slipstream.cli.bench_show import telling, write
 from slipstream.errors import SlipstreamError, UsageError
@@ -63,6 +64,7 @@ def add_to(app: typer.Typer) -> None:
     bench_negotiate.add_to(bench_app)
     bench_infer.add_to(bench_app)
     bench_pictures.add_to(bench_app)
+    bench_serve.add_to(bench_app)
     app.add_typer(bench_app, name="bench")
 
 
