@@ -11,7 +11,8 @@ from slipstream.bench.serve_clients import Turn
 OURS = "slipstream"
 
 CROWD = 8  # clients of the bars beside a peer
-RATIO = 1.0  # least of our throughput over the peer's, and of its p99 over ours
+RATE = 1.1  # least of our throughput over the peer's
+TAIL = 1.0  # least of the peer's p99 over ours
 ADDED_SECONDS = 0.5e-3  # most that serving adds to a call, p50
 KEPT = 0.99  # least share of accepted requests that are answered by their deadline
 GROWTH = 0.05  # most by which a server under overload grows
@@ -221,10 +222,10 @@ class ServeReport:
             statistics.median(other.p99 / one.p99 for one, other in _rounds(ours, peer))
             for peer in peers
         )
-        wanted, of = f"{RATIO:.2f} or more", f"best peer's, {clients} clients"
+        of = f"best peer's, {clients} clients"
         return [
-            Bar(f"throughput / {of}", f"{rates:.2f}", wanted, rates >= RATIO),
-            Bar(f"p99, ours into {of}", f"{tails:.2f}", wanted, tails >= RATIO),
+            Bar(f"throughput / {of}", f"{rates:.2f}", f"{RATE:.2f} or more", rates >= RATE),
+            Bar(f"p99, ours into {of}", f"{tails:.2f}", f"{TAIL:.2f} or more", tails >= TAIL),
         ]
 
     def _added(self) -> list[Bar]:
