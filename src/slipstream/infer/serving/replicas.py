@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from slipstream.infer.engines import Executable
+from slipstream.infer.machine import usable_cores
 from slipstream.infer.package import Manifest
 from slipstream.infer.serving.signature import Arrays
-from slipstream.infer.session import load_executable
+from slipstream.infer.session import load_executable, prepared
+from slipstream.infer.sharing import Sharing, fastest_sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Replicas(Protocol):
     """Something that runs models."""
 
     async def load(self, key: str, path: Path) -> Ready:
-        """Loads a model under a key that is new.
+        """Loads a model under a key that is new: MODEL/NUMBER.
 
         Raises UsageError or UnsupportedError for a file that cannot be served.
         """
@@ -54,59 +57,116 @@ class Replicas(Protocol):
 
 
 class Runner:
-    """A model in this process, with threads for its runs. Blocks.
+    """A model in this process, with threads for its runs.
+
+    A run that is alone has all the threads that the model was compiled for, which takes least time;
+    runs side by side have an executable whose runs share the cores, where more of them are done so.
 
     Args:
         path: of its package.
-        threads: of a run; None: those that it was compiled for.
+        threads: of a run that is alone; None: those that it was compiled for.
+        cores: that all runs share.
+        runs: at a time, as was found before; None: it is measured, which takes seconds.
     """
 
-    def __init__(self, path: Path, threads: int | None) -> None:
+    def __init__(
+        self, path: Path, threads: int | None, cores: int, runs: int | None = None
+    ) -> None:
         loaded = load_executable(path, threads)
-        self._executable: Executable = loaded.executable
-        manifest = loaded.package.manifest
+        manifest, inputs = loaded.package.manifest, loaded.package.check.inputs
+        alone = Sharing(
+            loaded.executable, manifest.recipe.streams * max(cores // loaded.threads, 1)
+        )
+        make = partial(prepared, loaded.package, cores)
+        if runs is None:
+            together = fastest_sharing(alone, inputs, cores, make)
+        else:
+            together = alone if runs == alone.runs else Sharing(make(runs), runs)
+        self._alone, self._together = alone.executable, together.executable
+        self._under_way = 0
+        self._counting = threading.Lock()
         begin = time.monotonic()
-        self._executable.run(loaded.package.check.inputs)
-        self.ready = Ready(manifest, manifest.recipe.streams, time.monotonic() - begin)
-        self.pool = ThreadPoolExecutor(self.ready.runs, thread_name_prefix="slipstream-serve")
+        self._alone.run(inputs)
+        self.ready = Ready(manifest, together.runs, time.monotonic() - begin)
+        self.pool = ThreadPoolExecutor(together.runs, thread_name_prefix="slipstream-serve")
 
     def run(self, inputs: Arrays) -> Arrays:
-        """Returns the outputs of one run."""
-        return self._executable.run(inputs)
+        """Returns the outputs of one run. Blocks."""
+        with self._counting:
+            executable = self._together if self._under_way else self._alone
+            self._under_way += 1
+        try:
+            return executable.run(inputs)
+        finally:
+            with self._counting:
+                self._under_way -= 1
 
     def close(self) -> None:
         """Waits for runs that are under way, and lets go of the model."""
         self.pool.shutdown()
-        self._executable.close()
+        self._alone.close()
+        if self._together is not self._alone:
+            self._together.close()
+
+
+class Runners:
+    """The models of a process; a file that takes over shares the cores as the one before did.
+
+    Args:
+        threads: of a run that is alone; None: those that each was compiled for.
+        cores: that runs share.
+    """
+
+    def __init__(self, threads: int | None, cores: int) -> None:
+        self._threads, self._cores = threads, cores
+        self._runners: dict[str, Runner] = {}
+        self._runs: dict[str, int] = {}
+
+    def load(self, key: str, path: Path) -> Ready:
+        """As of `Replicas`; blocks."""
+        model = key.rpartition("/")[0]
+        runner = Runner(path, self._threads, self._cores, self._runs.get(model))
+        self._runs[model] = runner.ready.runs
+        self._runners[key] = runner
+        return runner.ready
+
+    def get(self, key: str) -> Runner:
+        """Returns a model that was loaded."""
+        return self._runners[key]
+
+    def unload(self, key: str) -> None:
+        """As of `Replicas`; blocks."""
+        self._runners.pop(key).close()
+
+    def close(self) -> None:
+        """Lets go of all; blocks."""
+        for key in list(self._runners):
+            self.unload(key)
 
 
 class InProcess:
     """Runs models in this process.
 
     Args:
-        threads: of a run; None: those that each was compiled for.
+        threads: of a run that is alone; None: those that each was compiled for.
     """
 
     def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads
-        self._runners: dict[str, Runner] = {}
+        self._runners = Runners(threads, usable_cores())
 
     async def load(self, key: str, path: Path) -> Ready:
         """As of `Replicas`."""
-        loop = asyncio.get_running_loop()
-        self._runners[key] = await loop.run_in_executor(None, Runner, path, self._threads)
-        return self._runners[key].ready
+        return await asyncio.get_running_loop().run_in_executor(None, self._runners.load, key, path)
 
     async def run(self, key: str, inputs: Arrays) -> Arrays:
         """As of `Replicas`."""
-        runner = self._runners[key]
+        runner = self._runners.get(key)
         return await asyncio.get_running_loop().run_in_executor(runner.pool, runner.run, inputs)
 
     async def unload(self, key: str) -> None:
         """As of `Replicas`."""
-        runner = self._runners.pop(key)
-        await asyncio.get_running_loop().run_in_executor(None, runner.close)
+        await asyncio.get_running_loop().run_in_executor(None, self._runners.unload, key)
 
     async def close(self) -> None:
         """As of `Replicas`."""
-        await asyncio.gather(*(self.unload(key) for key in list(self._runners)))
+        await asyncio.get_running_loop().run_in_executor(None, self._runners.close)

@@ -17,6 +17,7 @@ from typing import Any
 
 from slipstream.errors import SlipstreamError, UnsupportedError, UsageError
 from slipstream.infer.graph import Array
+from slipstream.infer.machine import usable_cores
 from slipstream.infer.package import read
 from slipstream.infer.serving.frames import SIZES, parts_of, pieces_of
 from slipstream.infer.serving.refusals import Reason, RefusedError
@@ -39,11 +40,12 @@ class Replica:
     """A process that runs models.
 
     Args:
-        threads: of a run; None: those that each model was compiled for.
+        threads: of a run that is alone; None: those that each model was compiled for.
+        cores: that its runs share.
     """
 
-    def __init__(self, threads: int | None) -> None:
-        self._threads = threads
+    def __init__(self, threads: int | None, cores: int) -> None:
+        self._threads, self._cores = threads, cores
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[tuple[dict[str, Any], Arrays]]] = {}
         self._process: asyncio.subprocess.Process | None = None
@@ -66,7 +68,7 @@ class Replica:
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "slipstream.infer.serving.worker", str(theirs.fileno()),
-                str(self._threads or 0), pass_fds=[theirs.fileno()],
+                str(self._threads or 0), str(self._cores), pass_fds=[theirs.fileno()],
             )  # fmt: skip
         reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 20)
         try:
@@ -125,11 +127,12 @@ class Team:
 
     Args:
         count: of processes.
-        threads: of a run; None: those that each model was compiled for.
+        threads: of a run that is alone; None: those that each model was compiled for.
     """
 
     def __init__(self, count: int, threads: int | None) -> None:
-        self.replicas = [Replica(threads) for _ in range(count)]
+        cores = max(usable_cores() // count, 1)
+        self.replicas = [Replica(threads or cores, cores) for _ in range(count)]
         self._paths: dict[str, Path] = {}
         self._changed = asyncio.Condition()
         self._is_closing = False

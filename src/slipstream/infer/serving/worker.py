@@ -1,4 +1,4 @@
-"""A replica's process: python -m slipstream.infer.serving.worker FD THREADS.
+"""A replica's process: python -m slipstream.infer.serving.worker FD THREADS CORES.
 
 It does what the server says over the socket FD, and ends with it.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from slipstream.errors import SlipstreamError, UnsupportedError
 from slipstream.infer.graph import Array
 from slipstream.infer.serving.frames import SIZES, parts_of, pieces_of
-from slipstream.infer.serving.replicas import Runner
+from slipstream.infer.serving.replicas import Runner, Runners
 
 # Models that are loaded or let go of at a time.
 _LOADERS = 2
@@ -28,13 +28,12 @@ class Worker:
 
     Args:
         link: to the server.
-        threads: of a run; None: those that each was compiled for.
+        runners: its models.
     """
 
-    def __init__(self, link: socket.socket, threads: int | None) -> None:
-        self._link, self._threads = link, threads
+    def __init__(self, link: socket.socket, runners: Runners) -> None:
+        self._link, self._runners = link, runners
         self._sending = threading.Lock()
-        self._runners: dict[str, Runner] = {}
         self._loaders = ThreadPoolExecutor(_LOADERS)
 
     def serve(self) -> None:
@@ -51,7 +50,7 @@ class Worker:
     def _begin(self, said: dict[str, Any], tensors: dict[str, Array]) -> None:
         number, key = said["number"], said["key"]
         if said["do"] == "run":
-            runner = self._runners[key]
+            runner = self._runners.get(key)
             runner.pool.submit(self._run, number, runner, tensors)
         elif said["do"] == "load":
             self._loaders.submit(self._load, number, key, Path(said["path"]))
@@ -68,7 +67,7 @@ class Worker:
 
     def _load(self, number: int, key: str, path: Path) -> None:
         try:
-            runner = Runner(path, self._threads)
+            ready = self._runners.load(key, path)
         except SlipstreamError as error:
             kind = "unsupported" if isinstance(error, UnsupportedError) else "usage"
             self._send({"number": number, "error": str(error), "kind": kind}, {})
@@ -76,12 +75,10 @@ class Worker:
         except Exception as error:  # noqa: BLE001  # of engines: the server is told
             self._send({"number": number, "error": repr(error), "kind": "unsupported"}, {})
             return
-        self._runners[key] = runner
-        ready = runner.ready
         self._send({"number": number, "runs": ready.runs, "seconds": ready.seconds}, {})
 
     def _unload(self, number: int, key: str) -> None:
-        self._runners.pop(key).close()
+        self._runners.unload(key)
         self._send({"number": number}, {})
 
     def _send(self, content: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
@@ -90,16 +87,16 @@ class Worker:
                 self._link.sendall(piece)
 
 
-def main(fd: int, threads: int) -> None:
+def main(fd: int, threads: int, cores: int) -> None:
     """Serves on a socket; 0 threads: those that each model was compiled for."""
     # The server is told to end by the same key, and lets its replicas finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=fd) as link:
         try:
-            Worker(link, threads or None).serve()
+            Worker(link, Runners(threads or None, cores)).serve()
         except (BrokenPipeError, ConnectionResetError):
             return
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:4]))
