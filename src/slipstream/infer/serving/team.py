@@ -157,6 +157,8 @@ class Team:
             try:
                 content, outputs = await replica.ask("run", key, inputs)
             except LostError:
+                # It is asked no more before it is started again, though its end is not heard yet.
+                replica.keys.clear()
                 continue
             if "error" in content:
                 raise RuntimeError(content["error"])
