@@ -114,8 +114,8 @@ def test_a_measured_device_sets_the_pace_and_narrows_intervals() -> None:
         plan.seconds_per_step.high / plan.seconds_per_step.low for plan in (plain, paced)
     )
     assert narrow < wide
-    # The same exchange hides behind more compute.
-    assert paced.efficiency.value >= plain.efficiency.value
+    # The same exchange stands beside more compute; waiting for the slowest is the same share.
+    assert paced.efficiency.value > plain.efficiency.value - 0.01
 
 
 def test_a_pace_as_forecast_changes_nothing() -> None:
