@@ -15,14 +15,13 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from slipstream.infer.graph import Array
-from slipstream.infer.package import Tensor
 from slipstream.infer.serving.access import Tokens
 from slipstream.infer.serving.datatypes import BYTES, array_of_numbers, datatype_of, number_of
 from slipstream.infer.serving.grpc_messages import SERVICE, message
-from slipstream.infer.serving.messages import Call, of_raw
-from slipstream.infer.serving.refusals import Reason, RefusedError, invalid
+from slipstream.infer.serving.messages import Call, of_raw, wanted_of
+from slipstream.infer.serving.refusals import RefusedError, invalid
 from slipstream.infer.serving.requests import Desk
-from slipstream.infer.serving.signature import Given, Signature
+from slipstream.infer.serving.signature import Given
 
 # Where contents of a datatype are, if they are not raw.
 _CONTENTS = {
@@ -93,8 +92,8 @@ class Service:
             (served.signature.inputs, response.inputs),
             (served.signature.outputs, response.outputs),
         ):
-            for each in tensors:
-                into.add(**_described(served.signature, each))
+            for each in served.signature.described(tensors):
+                into.add(**each)
         return response
 
     async def _infer(self, asked: Any, context: Any) -> Any:
@@ -134,14 +133,6 @@ def _read(read: Callable[[bytes], Any], raw: bytes) -> Any:
         return read(raw)
     except DecodeError as error:
         raise invalid(f"the message cannot be read: {error}") from error
-
-
-def _described(signature: Signature, tensor: Tensor) -> dict[str, Any]:
-    return {
-        "name": tensor.name,
-        "datatype": datatype_of(tensor.dtype),
-        "shape": signature.shape_of(tensor),
-    }
 
 
 def _call_of(asked: Any, remaining: float | None) -> Call:
@@ -198,15 +189,8 @@ def _of_contents(given: Any) -> Given:
 def _response_of(
     asked: Any, call: Call, name: str, version: str, outputs: Mapping[str, Array]
 ) -> Any:
-    wanted = call.outputs or dict.fromkeys(outputs)
-    strange = [each for each in wanted if each not in outputs]
-    if strange:
-        raise RefusedError(
-            Reason.INVALID,
-            f"there is no output {strange[0][:64]!r}; the model has {', '.join(outputs)}",
-        )
     response = message("ModelInferResponse")(model_name=name, model_version=version, id=asked.id)
-    for each in wanted:
+    for each in wanted_of(call, outputs):
         array = np.ascontiguousarray(outputs[each])
         response.outputs.add(
             name=each, datatype=datatype_of(str(array.dtype)), shape=list(array.shape)

@@ -116,13 +116,9 @@ def response_of(
 
     Raises RefusedError for outputs that the model does not have.
     """
-    wanted = call.outputs or dict.fromkeys(outputs)
-    strange = [name for name in wanted if name not in outputs]
-    if strange:
-        raise invalid(f"there is no output {strange[0][:64]!r}; the model has {', '.join(outputs)}")
     said: list[dict[str, Any]] = []
     raw: list[bytes | memoryview] = []
-    for name, binary in wanted.items():
+    for name, binary in wanted_of(call, outputs).items():
         array = np.ascontiguousarray(outputs[name])
         tensor: dict[str, Any] = {
             "name": name, "datatype": datatype_of(str(array.dtype)), "shape": list(array.shape),
@@ -138,6 +134,18 @@ def response_of(
         content["id"] = call.id
     head = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     return [head, *raw], len(head) if raw else None
+
+
+def wanted_of(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, bool | None]:
+    """Returns the outputs that a call wants, all if it names none, and whether each is binary.
+
+    Raises RefusedError for outputs that the model does not have.
+    """
+    wanted = call.outputs or dict.fromkeys(outputs)
+    strange = [name for name in wanted if name not in outputs]
+    if strange:
+        raise invalid(f"there is no output {strange[0][:64]!r}; the model has {', '.join(outputs)}")
+    return wanted
 
 
 def _numbers(array: Array) -> Array | list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
@@ -15,12 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from slipstream.infer.package import Tensor
-from slipstream.infer.serving.datatypes import datatype_of
 from slipstream.infer.serving.record import OK, Record
 from slipstream.infer.serving.refusals import Reason
 from slipstream.infer.serving.repository import Repository, Spec
-from slipstream.infer.serving.signature import Signature
 
 SECONDS = 300  # that are looked back on
 _GONE = Reason.GONE.name.lower()
@@ -175,21 +172,14 @@ def _model(repository: Repository, history: History, spec: Spec) -> dict[str, An
     manifest, signature = served.manifest, served.signature
     return said | {
         "ready": True,
-        "inputs": _tensors(signature, signature.inputs),
-        "outputs": _tensors(signature, signature.outputs),
+        "inputs": signature.described(signature.inputs),
+        "outputs": signature.described(signature.outputs),
         "pictures": None if manifest.pictures is None else manifest.pictures.input,
         "engine": manifest.recipe.engine,
         "precision": manifest.recipe.precision,
         "accuracy": manifest.accuracy.model_dump(),
         "load": history.load(spec.name, spec.version),
     }
-
-
-def _tensors(signature: Signature, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
-    return [
-        {"name": each.name, "datatype": datatype_of(each.dtype), "shape": signature.shape_of(each)}
-        for each in tensors
-    ]
 
 
 def _part(parts: dict[tuple[str, str], _Count], key: tuple[str, str]) -> _Count:

@@ -15,16 +15,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slipstream.infer.package import Tensor
 from slipstream.infer.serving.access import Tokens, field_of
-from slipstream.infer.serving.datatypes import datatype_of
 from slipstream.infer.serving.messages import JSON_LENGTH, call_of, response_of
 from slipstream.infer.serving.metrics import CONTENT_TYPE, Metrics
 from slipstream.infer.serving.page import OPEN_PATHS
 from slipstream.infer.serving.refusals import Reason, RefusedError
 from slipstream.infer.serving.requests import Desk
 from slipstream.infer.serving.requests import Request as Asked
-from slipstream.infer.serving.signature import Signature
 
 _PLATFORM = "slipstream"
 _PROMPT = 0.02  # seconds
@@ -144,8 +141,8 @@ class Rest:
                 "name": served.spec.name,
                 "versions": self._repository.versions(served.spec.name),
                 "platform": _PLATFORM,
-                "inputs": [_tensor(signature, each) for each in signature.inputs],
-                "outputs": [_tensor(signature, each) for each in signature.outputs],
+                "inputs": signature.described(signature.inputs),
+                "outputs": signature.described(signature.outputs),
             }
         )
 
@@ -212,11 +209,3 @@ async def _refused(_: Request, error: Exception) -> Response:
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
     return JSONResponse({"error": str(error)}, status_code=error.reason.status, headers=headers)
-
-
-def _tensor(signature: Signature, tensor: Tensor) -> dict[str, Any]:
-    return {
-        "name": tensor.name,
-        "datatype": datatype_of(tensor.dtype),
-        "shape": signature.shape_of(tensor),
-    }

@@ -47,7 +47,7 @@ class ServeSpec:
         port: of REST; 0: any that is free.
         grpc_port: of gRPC; 0: any that is free; None: none.
         replicas: processes that run the models; 1: this one does.
-        threads: of a run; None: those that each model was compiled for.
+        threads: of a run that is alone; None: those that each model was compiled for.
         seconds: that a request may take, if it does not say less.
         delay: seconds that a request may wait for others to share its run.
         waiting: requests of a model that may wait.

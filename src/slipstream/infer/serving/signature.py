@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -75,6 +75,13 @@ class Signature:
     def shape_of(self, tensor: Tensor) -> list[int]:
         """Returns the shape of an input or output; -1 for rows."""
         return list(tensor.shape) if self.rows is None else [-1, *tensor.shape[1:]]
+
+    def described(self, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
+        """Returns name, datatype and shape of inputs or outputs, as metadata have them."""
+        return [
+            {"name": each.name, "datatype": datatype_of(each.dtype), "shape": self.shape_of(each)}
+            for each in tensors
+        ]
 
     def take(self, given: Mapping[str, Given]) -> Taken:
         """Returns the inputs of a request.
