@@ -20,7 +20,8 @@ namespace {
 
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Weights = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
-using Buffer = nb::ndarray<nb::c_contig, nb::device::cpu>;
+// Inputs may be read-only: programs write to their outputs alone.
+using Buffer = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Pixels = nb::ndarray<const std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using Target = nb::ndarray<std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
@@ -108,7 +109,9 @@ void bind_values(nb::module_& m) {
 std::vector<std::uint8_t*> pointers(const std::vector<Buffer>& arrays) {
   std::vector<std::uint8_t*> result;
   result.reserve(arrays.size());
-  for (const Buffer& array : arrays) result.push_back(static_cast<std::uint8_t*>(array.data()));
+  for (const Buffer& array : arrays) {
+    result.push_back(const_cast<std::uint8_t*>(static_cast<const std::uint8_t*>(array.data())));
+  }
   return result;
 }
 

@@ -103,7 +103,18 @@ def test_overload_of_a_server_alone_is_refused_at_once(bench: Bench, folder: Pat
     assert ours["accepted"] + ours["refused"] + ours["failed"] == sum(ours["statuses"].values())
 
 
-def test_a_peer_without_its_file_is_refused(bench: Bench):
-    done = bench()
+@pytest.mark.slow
+def test_without_a_file_the_peer_runs_the_same_package(bench: Bench, folder: Path):
+    done = bench(
+        "--clients", "1", "--seconds", "0.3", "--rounds", "1", "--open", "0", "--json", "same.json"
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "engines are compared too" not in done.stdout + done.stderr
+    content = json.loads((folder / "same.json").read_text())
+    assert content["snr_db"]["fastapi"] > 60
+
+
+def test_a_file_for_no_peer_is_refused(bench: Bench):
+    done = bench("--peer", "none", "--onnx", "double.onnx")
     assert done.returncode == 2
     assert "--onnx" in done.stderr

@@ -33,6 +33,7 @@ from slipstream.infer.package import Package, read
 from slipstream.infer.serving.messages import JSON_LENGTH
 
 PEERS = ("fastapi", "none")
+ONNX_RUNTIME = ("onnxruntime", "fp32")  # engine and precision of an ONNX file as it is
 SURE_DB = 10.0  # of a contender's outputs beside the package's: below that it is another model
 
 _END_SECONDS = 40.0
@@ -47,8 +48,9 @@ class ServeSpec:
     """What is measured, and how.
 
     Args:
-        package: file of `slipstream compile`; best by the engine of the peer, ONNX Runtime.
-        onnx: file of the same model for the peer; None only without one.
+        package: file of `slipstream compile`.
+        onnx: file of the same model, which the peer runs by ONNX Runtime; None: it runs the package
+            by the same engine.
         clients: of closed loops, each number at least 1. One client tells what serving adds.
         rounds: in each, every contender has its turn with each number of clients; at least 1.
         seconds: of a turn of a closed loop.
@@ -74,8 +76,8 @@ class ServeSpec:
         """Refuses values that are not allowed."""
         if self.peer not in PEERS:
             raise UsageError(f"the peer is {self.peer!r}; allowed: {', '.join(PEERS)}")
-        if (self.onnx is None) != (self.peer == "none"):
-            raise UsageError("the peer needs --onnx, and none needs no file: say --peer none")
+        if self.onnx is not None and self.peer == "none":
+            raise UsageError("--onnx is a file for a peer, and there is none")
         if self.onnx is not None and not self.onnx.is_file():
             raise UsageError(f"there is no file {self.onnx}")
         if not self.clients or min(self.clients) < 1:
@@ -242,11 +244,11 @@ class _Trial:
         return comparison.snr_db
 
     def _notes(self) -> Generator[str]:
-        engine = self.package.manifest.recipe.engine
-        if self.spec.peer != "none" and engine != "onnxruntime":
+        recipe = self.package.manifest.recipe
+        if self.spec.onnx is not None and (recipe.engine, recipe.precision) != ONNX_RUNTIME:
             yield (
-                f"ours runs by {engine}, the peer by onnxruntime: engines are compared too; compile"
-                " with --engine onnxruntime to compare servers"
+                f"ours runs by {recipe.engine} in {recipe.precision}, the peer by ONNX Runtime:"
+                " engines are compared too; leave --onnx out to compare servers"
             )
         if 1 not in self.spec.clients:
             yield "what serving adds to a call was not measured: 1 is not among the clients"
@@ -327,9 +329,10 @@ def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
             "--port", "0", "--grpc-port", "-1", "--threads", str(threads),
         ]
     }  # fmt: skip
-    if spec.onnx is not None:
+    if spec.peer != "none":
         module = "slipstream.bench.serve_peer"
-        peer = [sys.executable, "-m", module, str(spec.onnx), "0", str(threads)]
+        file = spec.onnx or spec.package
+        peer = [sys.executable, "-m", module, str(file), "0", str(threads)]
         # Which is faster depends on the clients; ours has to be beside the best of both.
         commands[spec.peer] = [*peer, "1"]
         commands[f"{spec.peer} x2"] = [*peer, "2"]

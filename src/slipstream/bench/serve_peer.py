@@ -1,9 +1,10 @@
-"""The peer of `slipstream bench serve`: FastAPI around ONNX Runtime, as one would write it by hand.
+"""The peer of `slipstream bench serve`: FastAPI around an engine, as one would write it by hand.
 
-    python -m slipstream.bench.serve_peer MODEL.onnx PORT THREADS [RUNS]
+    python -m slipstream.bench.serve_peer MODEL PORT THREADS [RUNS]
 
-It takes and gives the same bytes as ours, says where it listens once it is ready, and ends by
-SIGTERM. Port 0 is any that is free; RUNS, default 1, are those at a time.
+MODEL is a file of ONNX for ONNX Runtime, or a package for the engine that it names. It takes and
+gives the same bytes as ours, says where it listens once it is ready, and ends by SIGTERM. Port
+0 is any that is free; RUNS, default 1, are those at a time.
 """
 
 # ONNX Runtime has no types, and NumPy's stubs leave the types of what its methods return open.
@@ -15,11 +16,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import orjson
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -32,46 +34,64 @@ DTYPES = {
 DATATYPES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 
 
-class Runner:
-    """A model, and threads that run it.
+Run = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def runner_of(path: str, threads: int, runs: int) -> Run:
+    """Returns what runs a model.
 
     Args:
-        path: of an ONNX file.
-        threads: of a run.
-        runs: at a time. Several fight for cores, so what waits does not spin then.
+        path: of an ONNX file, or of a package.
+        threads: of a run that is alone.
+        runs: at a time.
     """
-
-    def __init__(self, path: str, threads: int, runs: int = 1) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        if runs > 1:
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(
-            path, options, providers=["CPUExecutionProvider"]
-        )
-        self._names = [each.name for each in self._session.get_outputs()]
-        self._pool = ThreadPoolExecutor(runs)
-
-    async def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Returns outputs by name; other requests are read meanwhile."""
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._pool, self._session.run, self._names, inputs)
-        return dict(zip(self._names, found, strict=True))
+    return (
+        _onnx_runner(path, threads, runs) if path.endswith(".onnx") else _own(path, threads, runs)
+    )
 
 
-def application(runner: Runner) -> FastAPI:
+def _onnx_runner(path: str, threads: int, runs: int) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    if runs > 1:
+        # They fight for cores, so what waits does not spin then.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_outputs()]
+
+    def run(inputs: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(names, session.run(names, inputs), strict=True))
+
+    return run
+
+
+def _own(path: str, threads: int, runs: int) -> Run:
+    """The same engine as ours, called in the same way; runs at a time share the threads."""
+    from slipstream.infer.package import read
+    from slipstream.infer.session import prepared
+
+    run = prepared(read(Path(path)), threads, runs).run
+    return lambda inputs: dict(run(inputs))
+
+
+def application(run: Run, runs: int) -> FastAPI:
     """Returns the application.
 
     Args:
-        runner: of the only model.
+        run: of the only model.
+        runs: at a time.
     """
     app = FastAPI(openapi_url=None)
+    pool = ThreadPoolExecutor(runs)
 
     @app.post("/v2/models/{model}/infer")
     async def infer(model: str, request: Request) -> Response:
-        body = await request.body()
-        outputs = await runner.run(inputs_of(body, int(request.headers[JSON_LENGTH])))
+        inputs = inputs_of(await request.body(), int(request.headers[JSON_LENGTH]))
+        # Other requests are read meanwhile.
+        outputs = await asyncio.get_running_loop().run_in_executor(pool, run, inputs)
         head, raw = response_of(model, outputs)
         return Response(
             b"".join([head, *raw]),
@@ -110,7 +130,7 @@ def response_of(model: str, outputs: dict[str, Any]) -> tuple[bytes, list[bytes]
 
 def main(path: str, port: int, threads: int, runs: int) -> None:
     """Serves a model until SIGTERM."""
-    app = application(Runner(path, threads, runs))
+    app = application(runner_of(path, threads, runs), runs)
     # With the protocol named, asyncio and uvloop turn Nagle's algorithm off.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", port))

@@ -15,15 +15,15 @@ from slipstream.errors import UnsupportedError, UsageError
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
-  slipstream bench serve model.slip --onnx model.onnx --picture curve.svg
+  slipstream bench serve model.slip --picture curve.svg
   slipstream bench serve model.slip --peer none --clients 1,8 --open 0     no peer, no overload
   slipstream bench serve model.slip --onnx model.onnx --open 3:600 --deadline 50ms
 
 \b
-To compare servers and not engines, compile with --engine onnxruntime, and give the peer the same
-file. Picture: .svg, .png or .html.
+The peer runs the package by the same engine, which compares servers; with --onnx it runs that file
+by ONNX Runtime. Picture: .svg, .png or .html.
 """
-PACKAGES = ("onnxruntime", "orjson", "pydantic", "starlette", "uvicorn", "uvloop")
+PACKAGES = ("orjson", "pydantic", "starlette", "uvicorn", "uvloop")
 OF_PEER = ("fastapi", "httptools")
 OF_PICTURE = ("altair", "vl_convert")
 OPEN_SECONDS = 60.0
@@ -36,7 +36,9 @@ def add_to(app: typer.Typer) -> None:
 
 def serve_model(
     package: Annotated[Path, typer.Argument(help="File of slipstream compile.")],
-    onnx: Annotated[Path | None, typer.Option(help="The same model, for the peer.")] = None,
+    onnx: Annotated[
+        Path | None, typer.Option(help="The same model, for a peer by ONNX Runtime.")
+    ] = None,
     clients: Annotated[
         str, typer.Option(help="Of closed loops; one tells what serving adds, 8 the ratio.")
     ] = "1,2,4,8,16",
@@ -51,7 +53,7 @@ def serve_model(
     ] = "2.0",
     deadline: Annotated[str, typer.Option(help="Of requests of the open loop.")] = "100ms",
     peer: Annotated[
-        str, typer.Option(help="fastapi, by ONNX Runtime, one and two runs at a time; or none.")
+        str, typer.Option(help="fastapi, with one and two runs at a time; or none.")
     ] = "fastapi",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for all that was measured.")

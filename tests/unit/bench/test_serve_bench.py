@@ -282,7 +282,7 @@ def test_options_are_read():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "--onnx"),
+        ({"peer": "none", "onnx": Path(__file__)}, "--onnx"),
         ({"peer": "none", "clients": ()}, "clients"),
         ({"peer": "none", "clients": (0, 1)}, "clients"),
         ({"peer": "flask"}, "fastapi, none"),

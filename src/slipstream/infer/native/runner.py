@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +36,9 @@ class Runner:
         """See `lower`."""
         parts = partition(graph, OPERATIONS, formats)
         self._outputs = list(graph.outputs)
-        self._body = parts.body
         self.compiled = lower(parts.body, formats, OPERATIONS, shifts, is_dynamic=is_dynamic)
+        self._dtypes = {name: _dtype(parts.body, name) for name in self.compiled.inputs}
+        self._shapes = {name: parts.body.shape(name) or () for name in self.compiled.outputs}
         self._workers = kernels.Workers(threads)
         self._head = _elsewhere(parts.head, threads)
         self._tail = _elsewhere(parts.tail, threads)
@@ -63,16 +65,22 @@ class Runner:
         return {**inputs, **({} if self._head is None else self._head.run(inputs))}
 
     def _buffers(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
-        given = [np.ascontiguousarray(values[n], self._dtype(n)) for n in self.compiled.inputs]
-        outputs = {
-            name: np.empty(self._body.shape(name) or (), np.float32)
-            for name in self.compiled.outputs
-        }
+        given = [_placed(values[name], dtype) for name, dtype in self._dtypes.items()]
+        outputs = {name: np.empty(shape, np.float32) for name, shape in self._shapes.items()}
         return [*given, *outputs.values(), *self.compiled.constants], outputs
 
-    def _dtype(self, name: str) -> type[np.uint8] | type[np.float32]:
-        """Bytes stay bytes; whatever else comes from before our part becomes float32."""
-        return np.uint8 if self._body.inputs[name].dtype == np.uint8 else np.float32
+
+def _dtype(body: Graph, name: str) -> np.dtype[Any]:
+    """Bytes stay bytes; whatever else comes from before our part becomes float32."""
+    return np.dtype(np.uint8 if body.inputs[name].dtype == np.uint8 else np.float32)
+
+
+def _placed(array: Array, dtype: np.dtype[Any]) -> Array:
+    """As kernels read it. Tensors of a message may begin anywhere."""
+    flags = array.flags
+    if array.dtype == dtype and flags.c_contiguous and flags.aligned:
+        return array
+    return np.require(array, dtype, ["C", "A"])
 
 
 def _elsewhere(graph: Graph | None, threads: int) -> Executable | None:

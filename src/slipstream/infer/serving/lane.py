@@ -11,18 +11,24 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
 from slipstream.infer.serving.refusals import Reason, RefusedError
 from slipstream.infer.serving.signature import Arrays, Signature, Taken
 
+# Full runs that a replica has in line, for each that it runs at a time.
+AHEAD = 2
 # Of a run's seconds, what the newest measurement counts for.
 _NEWEST = 0.1
 # Runs are taken to need so many times their mean, where deadlines are held against them.
 _CAUTION = 1.5
 
-Run = Callable[[Arrays], Awaitable[Arrays]]
+Ran: TypeAlias = "tuple[Arrays, float]"  # outputs of a run, and the seconds that it took
+# Of inputs, and whether the run is known to be alone.
+Run: TypeAlias = "Callable[[Arrays, bool], Awaitable[Ran]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +67,44 @@ class Done:
 class _Waiting:
     taken: Taken
     until: float
+    is_alone: bool
     result: asyncio.Future[Done]
+    shared: _Shared | None = None
     since: float = field(default_factory=time.monotonic)
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What some requests share: runs one after another, usually one.
+
+    Args:
+        together: the requests.
+        is_alone: there is no other request.
+        inputs: of the runs that are left.
+        outputs: of those that were.
+        run: that is under way, or in line.
+        seconds: that they took.
+        since: the first began, or was put in line.
+    """
+
+    together: Sequence[_Waiting]
+    is_alone: bool
+    inputs: Iterator[Arrays]
+    outputs: list[Arrays] = field(default_factory=list[Arrays])
+    run: asyncio.Future[Ran] | None = None
+    seconds: float = 0.0
+    since: float = field(default_factory=time.monotonic)
+
+    def give_up(self) -> None:
+        """Lets go of the run, if nobody waits for it any more."""
+        if self.run is not None and all(each.result.done() for each in self.together):
+            self.run.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """Tells all that wait."""
+        for each in self.together:
+            if not each.result.done():
+                each.result.set_exception(error)
 
 
 class Lane:
@@ -81,7 +123,6 @@ class Lane:
         self._queue: deque[_Waiting] = deque()
         self._rows = 0  # that wait
         self._running = 0  # runs
-        self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -96,22 +137,28 @@ class Lane:
         """Runs that are under way."""
         return self._running
 
-    async def ask(self, taken: Taken, until: float) -> Done:
+    async def ask(self, taken: Taken, until: float, is_alone: bool = False) -> Done:
         """Returns the outputs of a request. Cancelling it takes it out of the queue.
 
         Args:
             taken: its inputs.
             until: its deadline, as `time.monotonic` counts.
+            is_alone: there is no other request that could share the cores.
 
         Raises RefusedError if it cannot be done in time, or what a replica raises.
         """
         self._admit(taken, until)
-        waiting = _Waiting(taken, until, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(taken, until, is_alone, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._rows += taken.rows
         self._idle.clear()
         self._pump()
-        return await waiting.result
+        try:
+            return await waiting.result
+        except asyncio.CancelledError:
+            if waiting.shared is not None:
+                waiting.shared.give_up()
+            raise
 
     async def drained(self) -> None:
         """Returns when nothing waits or runs."""
@@ -134,25 +181,29 @@ class Lane:
 
     def _seconds_until(self, rows: int) -> float:
         """Seconds until so many more rows are done."""
-        per_run = self._signature.rows or 1
-        runs = math.ceil((self._rows + rows) / per_run) + 0.5 * self._running
-        return math.ceil(runs / self._limits.runs) * self._seconds
+        per_run, at_once = self._signature.rows or 1, self._limits.runs
+        before = max(self._running - at_once, 0) + 0.5 * min(self._running, at_once)
+        runs = math.ceil((self._rows + rows) / per_run) + before
+        return math.ceil(runs / at_once) * self._seconds
 
     def _pump(self) -> None:
         """Begins what can begin."""
-        while self._queue and self._running < self._limits.runs:
+        while self._queue and self._running < self._most():
             wait = self._worth_waiting()
             if wait > 0:
                 self._wake_in(wait)
                 return
             together = self._together()
             if together:
-                self._running += 1
-                task = asyncio.get_running_loop().create_task(self._do(together))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._begin(together)
         if not self._queue and not self._running:
             self._idle.set()
+
+    def _most(self) -> int:
+        """Runs that a replica may have: those under way, and full ones that are next, as a thread
+        that gets free is not to wait for this one to say what follows."""
+        is_full = self._rows >= (self._signature.rows or 1)
+        return self._limits.runs * (1 + AHEAD * is_full)
 
     def _worth_waiting(self) -> float:
         """Seconds for which the next run waits for more rows; 0: it begins."""
@@ -186,26 +237,50 @@ class Lane:
             rows += waiting.taken.rows
         return found
 
-    async def _do(self, together: Sequence[_Waiting]) -> None:
-        begin = time.monotonic()
+    def _begin(self, together: Sequence[_Waiting]) -> None:
+        self._running += 1
         taken = [each.taken for each in together]
-        try:
-            runs = [await self._run(inputs) for inputs in self._signature.runs(taken)]
-        except Exception as error:  # noqa: BLE001  # of engines: it is each request's own answer
-            for each in together:
-                if not each.result.done():
-                    each.result.set_exception(error)
-        else:
-            self._finish(together, runs, begin)
-        finally:
-            self._running -= 1
-            self._pump()
+        is_alone = len(together) == 1 and together[0].is_alone
+        shared = _Shared(together, is_alone, self._signature.runs(taken))
+        for each in together:
+            each.shared = shared
+        self._next(shared)
 
-    def _finish(self, together: Sequence[_Waiting], runs: Sequence[Arrays], begin: float) -> None:
-        taken = [each.taken for each in together]
-        ran = time.monotonic() - begin
-        self._seconds += _NEWEST * (ran / len(runs) - self._seconds)
+    def _next(self, shared: _Shared) -> None:
+        """Begins the next run that some requests share, or ends what they share."""
+        try:
+            inputs = next(shared.inputs, None)
+            if inputs is not None:
+                shared.run = asyncio.ensure_future(self._run(inputs, shared.is_alone))
+                shared.run.add_done_callback(partial(self._ran, shared))
+                return
+            self._finish(shared)
+        except Exception as error:  # noqa: BLE001  # of engines: it is each request's own answer
+            shared.fail(error)
+        self._running -= 1
+        self._pump()
+
+    def _ran(self, shared: _Shared, run: asyncio.Future[Ran]) -> None:
+        error = asyncio.CancelledError() if run.cancelled() else run.exception()
+        if error is None:
+            outputs, seconds = run.result()
+            shared.outputs.append(outputs)
+            shared.seconds += seconds
+        else:
+            shared.fail(error)
+            shared.inputs = iter(())
+        self._next(shared)
+
+    def _finish(self, shared: _Shared) -> None:
+        if not shared.outputs:
+            return
+        taken = [each.taken for each in shared.together]
+        ran = shared.seconds
+        # What passed besides was spent in line.
+        begin = max(shared.since, time.monotonic() - ran)
+        self._seconds += _NEWEST * (ran / len(shared.outputs) - self._seconds)
         rows = sum(each.rows for each in taken)
-        for each, outputs in zip(together, self._signature.parted(runs, taken), strict=True):
+        parted = self._signature.parted(shared.outputs, taken)
+        for each, outputs in zip(shared.together, parted, strict=True):
             if not each.result.done():
                 each.result.set_result(Done(outputs, begin - each.since, ran, rows))

@@ -44,20 +44,20 @@ class _Input(_Message):
     name: str
     shape: _Sizes = Field(max_length=_MOST_SIZES)
     datatype: str
-    parameters: _Parameters = {}
+    parameters: _Parameters = Field(default_factory=dict)
     data: Any = None
 
 
 class _Output(_Message):
     name: str
-    parameters: _Parameters = {}
+    parameters: _Parameters = Field(default_factory=dict)
 
 
 class _Body(_Message):
     id: str = ""
-    parameters: _Parameters = {}
+    parameters: _Parameters = Field(default_factory=dict)
     inputs: list[_Input] = Field(max_length=_MOST_TENSORS)
-    outputs: list[_Output] = Field(default=[], max_length=_MOST_TENSORS)
+    outputs: list[_Output] = Field(default_factory=list, max_length=_MOST_TENSORS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class Metrics:
         )
         self._ran = self._histogram("slipstream_run_seconds", "Of the run.", _SECONDS)
         self._rows = self._histogram("slipstream_run_rows", "That shared a run.", _ROWS)
+        self._found: dict[tuple[str, str], tuple[Histogram, ...]] = {}
         self._registry.register(_Queues(repository))
 
     def add(self, record: Record) -> None:
@@ -53,14 +54,23 @@ class Metrics:
         self._requests.labels(*labels, record.protocol, record.outcome).inc()
         if record.done is None:
             return
-        self._seconds.labels(*labels).observe(record.seconds)
-        self._queued.labels(*labels).observe(record.done.queued)
-        self._ran.labels(*labels).observe(record.done.ran)
-        self._rows.labels(*labels).observe(record.done.shared)
+        seconds, queued, ran, rows = self._of_model(labels)
+        seconds.observe(record.seconds)
+        queued.observe(record.done.queued)
+        ran.observe(record.done.ran)
+        rows.observe(record.done.shared)
 
     def text(self) -> bytes:
         """Returns all of them."""
         return generate_latest(self._registry)
+
+    def _of_model(self, labels: tuple[str, str]) -> tuple[Histogram, ...]:
+        """Its histograms; to look each up takes longer than to count."""
+        found = self._found.get(labels)
+        if found is None:
+            kinds = (self._seconds, self._queued, self._ran, self._rows)
+            found = self._found[labels] = tuple(each.labels(*labels) for each in kinds)
+        return found
 
     def _counter(self, name: str, what: str, labels: tuple[str, ...]) -> Counter:
         return Counter(name, what, labels, registry=self._registry)

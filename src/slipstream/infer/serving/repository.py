@@ -14,10 +14,10 @@ from pathlib import Path
 
 from slipstream.errors import UsageError
 from slipstream.infer.package import Manifest
-from slipstream.infer.serving.lane import Lane, LaneLimits
+from slipstream.infer.serving.lane import Done, Lane, LaneLimits
 from slipstream.infer.serving.refusals import Reason, RefusedError
 from slipstream.infer.serving.replicas import Ready, Replicas
-from slipstream.infer.serving.signature import Signature
+from slipstream.infer.serving.signature import Signature, Taken
 
 _SPEC = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?P<path>[^@]+?)(?:@(?P<share>\d+(?:\.\d+)?)%)?")
 
@@ -76,6 +76,10 @@ class Served:
             self._users -= 1
             if not self._users:
                 self._free.set()
+
+    async def ask(self, taken: Taken, until: float) -> Done:
+        """As of `Lane`, for one of those that use it."""
+        return await self.lane.ask(taken, until, self._users == 1)
 
     async def close(self) -> None:
         """Lets go of the model, once nobody uses it."""

@@ -52,7 +52,7 @@ class Request:
         else:
             taken = take(call.given)
         self.record.rows = taken.rows
-        self.record.done = await self.served.lane.ask(taken, until)
+        self.record.done = await self.served.ask(taken, until)
         return self.record.done
 
 
@@ -81,7 +81,7 @@ class Desk:
             fields: of the header.
         """
         begin = time.monotonic()
-        trace = {name: fields[name][:512] for name in TRACE if name in fields}
+        trace = {name: fields[name][:512] for name in TRACE if _is_plain(fields.get(name, ""))}
         record = Record(protocol=protocol, trace=trace)
         try:
             with self.repository.find(model, version).used() as served:
@@ -102,3 +102,8 @@ class Desk:
             record.seconds = time.monotonic() - begin
             for log in self._logs:
                 log(record)
+
+
+def _is_plain(text: str) -> bool:
+    """It can be given back in a header as it is."""
+    return bool(text) and text.isascii() and text.isprintable()

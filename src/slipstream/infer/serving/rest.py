@@ -4,132 +4,98 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from slipstream.infer.serving.access import Tokens, field_of
+from slipstream.infer.serving.bodies import Bodies, read
+from slipstream.infer.serving.http import LINK, Link
 from slipstream.infer.serving.messages import JSON_LENGTH, call_of, response_of
 from slipstream.infer.serving.metrics import CONTENT_TYPE, Metrics
 from slipstream.infer.serving.page import OPEN_PATHS
+from slipstream.infer.serving.record import Record
 from slipstream.infer.serving.refusals import Reason, RefusedError
 from slipstream.infer.serving.requests import Desk
-from slipstream.infer.serving.requests import Request as Asked
 
 _PLATFORM = "slipstream"
-_PROMPT = 0.02  # seconds
+_INFER = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
 _OPEN = "/v2/health/"
 _EXTENSIONS = ["binary_tensor_data"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestLimits:
-    """What a request may be.
-
-    Args:
-        body: bytes of it.
-        bodies: bytes of all that are held at a time.
-    """
-
-    body: int = 64 << 20
-    bodies: int = 512 << 20
-
-
 class Rest:
-    """Answers requests.
+    """Answers requests, as an ASGI application.
 
     Args:
         desk: where requests come in.
-        limits: of requests.
+        bodies: that reads theirs.
         metrics: that it shows.
         tokens: that let requests in; health is told to everybody.
         version: of the server.
     """
 
     def __init__(
-        self, desk: Desk, limits: RestLimits, metrics: Metrics, tokens: Tokens, version: str
+        self, desk: Desk, bodies: Bodies, metrics: Metrics, tokens: Tokens, version: str
     ) -> None:
-        self._desk, self._limits, self._metrics, self._version = desk, limits, metrics, version
-        self._tokens = tokens
+        self._desk, self._bodies, self._metrics = desk, bodies, metrics
+        self._tokens, self._version = tokens, version
         self._repository = desk.repository
-        self._held = 0
-
-    def application(self) -> Starlette:
-        """Returns the ASGI application."""
         model = "/v2/models/{model}"
         versions = "/v2/models/{model}/versions/{version}"
-        routes = [
-            *(Route(f"{each}/infer", self._infer, methods=["POST"]) for each in (model, versions)),
-            *(Route(f"{each}/ready", self._model_ready) for each in (model, versions)),
-            *(Route(each, self._model) for each in (model, versions)),
-            Route("/v2/health/live", self._live),
-            Route("/v2/health/ready", self._ready),
-            Route("/v2", self._server),
-            Route("/metrics", self._numbers),
-        ]
-        return Starlette(
-            routes=routes,
+        self.others = Starlette(
+            routes=[
+                *(Route(f"{each}/ready", self._model_ready) for each in (model, versions)),
+                *(Route(each, self._model) for each in (model, versions)),
+                Route("/v2/health/live", self._live),
+                Route("/v2/health/ready", self._ready),
+                Route("/v2", self._server),
+                Route("/metrics", self._numbers),
+            ],
             exception_handlers={RefusedError: _refused},
-            middleware=[Middleware(_Guard, self._tokens)],
         )
 
-    async def _infer(self, request: Request) -> Response:
-        model, version = request.path_params["model"], request.path_params.get("version", "")
-        with self._desk.request("rest", model, version, request.headers) as asked:
-            body, size = await self._body(request)
-            try:
-                answer = self._answer(asked, body, request.headers.get(JSON_LENGTH))
-                return await _unless_gone(request, answer)
-            finally:
-                self._held -= size
-
-    async def _answer(self, asked: Asked, body: memoryview, json_length: str | None) -> Response:
-        record = asked.record
-        record.num_bytes = len(body)
-        call = call_of(body, json_length)
-        done = await asked.answer(call)
-        pieces, length = response_of(call, record.model, record.version, done.outputs)
-        headers = dict(record.trace)
-        if length is None:
-            return Response(pieces[0], headers=headers, media_type="application/json")
-        headers[JSON_LENGTH] = str(length)
-        return Response(b"".join(pieces), headers=headers, media_type="application/octet-stream")
-
-    async def _body(self, request: Request) -> tuple[memoryview, int]:
-        """The body, and the bytes that are held for it: as many as it says it has, or has."""
-        said = request.headers.get("content-length", "")
-        size = int(said) if said.isascii() and said.isdecimal() else 0
-        self._hold(size, 0)
-        pieces: list[bytes] = []
-        have = 0
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets a request in before its body is read, and answers it. One for a result goes past
+        what Starlette has for others, which takes as long as a small model."""
         try:
-            async for piece in request.stream():
-                have += len(piece)
-                if have > size:
-                    self._hold(have - size, size)
-                    size = have
-                pieces.append(piece)
-        except BaseException:
-            self._held -= size
-            raise
-        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)), size
+            self._check_token(scope)
+            asked = _INFER.fullmatch(scope["path"])
+            if asked is None:
+                await self.others(scope, receive, send)
+                return
+            if scope["method"] == "POST":
+                await self._infer(asked["model"], asked["version"] or "", scope, receive)
+                return
+            response = Response(status_code=405, headers={"allow": "POST"})
+        except RefusedError as error:
+            response = await _refused(Request(scope), error)
+        await response(scope, receive, send)
 
-    def _hold(self, more: int, before: int) -> None:
-        """Counts bytes before they are there; raises RefusedError if they are too many."""
-        if before + more > self._limits.body:
-            raise RefusedError(
-                Reason.TOO_LARGE, f"the body has {before + more} bytes; {self._limits.body} may be"
-            )
-        if self._held + more > self._limits.bodies:
-            raise RefusedError(Reason.BUSY, f"{self._held} bytes of requests are held already", 1.0)
-        self._held += more
+    def _check_token(self, scope: Scope) -> None:
+        if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(_OPEN):
+            self._tokens.check(field_of(scope["headers"], b"authorization"))
+
+    async def _infer(self, model: str, version: str, scope: Scope, receive: Receive) -> None:
+        fields = {name.decode("latin-1"): each.decode("latin-1") for name, each in scope["headers"]}
+        link: Link = scope["extensions"][LINK]
+        with self._desk.request("rest", model, version, fields) as asked:
+            with self._bodies.held() as held:
+                body = await read(fields, link, receive, held, asked.seconds)
+                asked.record.num_bytes = len(body)
+                call = call_of(body, fields.get(JSON_LENGTH))
+                with _unless_gone(link):
+                    done = await asked.answer(call)
+            record = asked.record
+            pieces, length = response_of(call, record.model, record.version, done.outputs)
+            # What is counted and logged is so once the client has its answer.
+            await link.answer(_fields(record, length), pieces)
 
     async def _model(self, request: Request) -> Response:
         served = self._repository.find(
@@ -165,40 +131,38 @@ class Rest:
         )
 
 
-async def _unless_gone(request: Request, answer: Coroutine[Any, Any, Response]) -> Response:
-    """What is answered; it is given up where the client hangs up before."""
-    answering = asyncio.ensure_future(answer)
-    # Most are answered sooner than it is worth to listen for the client.
-    await asyncio.wait({answering}, timeout=_PROMPT)
-    if not answering.done():
-        leaving = asyncio.ensure_future(request.receive())
-        try:
-            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
-            if not answering.done():
-                answering.cancel()
-        if not answering.done():
-            raise RefusedError(Reason.GONE, "the client hung up")
-    return await answering
+def _fields(record: Record, json_length: int | None) -> Generator[tuple[bytes, bytes]]:
+    """Fields of the header of a result."""
+    if json_length is None:
+        yield b"content-type", b"application/json"
+    else:
+        yield b"content-type", b"application/octet-stream"
+        yield JSON_LENGTH.encode(), b"%d" % json_length
+    for name, value in record.trace.items():
+        yield name.encode(), value.encode("latin-1")
 
 
-class _Guard:
-    """Lets requests with a token in, before their body is read."""
+@contextmanager
+def _unless_gone(link: Link) -> Generator[None]:
+    """What is done meanwhile is given up where the client hangs up."""
+    task = asyncio.current_task()
+    assert task is not None
+    gone = False
 
-    def __init__(self, application: ASGIApp, tokens: Tokens) -> None:
-        self._application, self._tokens = application, tokens
+    def give_up() -> None:
+        nonlocal gone
+        gone = True
+        task.cancel()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_open = scope["type"] != "http" or scope["path"] in OPEN_PATHS
-        if not (is_open or scope["path"].startswith(_OPEN)):
-            try:
-                self._tokens.check(field_of(scope["headers"], b"authorization"))
-            except RefusedError as error:
-                response = await _refused(Request(scope), error)
-                await response(scope, receive, send)
-                return
-        await self._application(scope, receive, send)
+    link.when_gone(give_up)
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if not gone:
+            raise
+        raise RefusedError(Reason.GONE, "the client hung up") from error
+    finally:
+        link.when_gone(None)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
@@ -21,6 +22,7 @@ import uvloop
 
 from slipstream.errors import UsageError
 from slipstream.infer.serving.access import Tls, Tokens
+from slipstream.infer.serving.bodies import Bodies
 from slipstream.infer.serving.grpc_service import Service
 from slipstream.infer.serving.lane import LaneLimits
 from slipstream.infer.serving.metrics import Metrics
@@ -29,10 +31,11 @@ from slipstream.infer.serving.record import log_to
 from slipstream.infer.serving.replicas import InProcess
 from slipstream.infer.serving.repository import Repository, Spec, specs_of
 from slipstream.infer.serving.requests import Desk
-from slipstream.infer.serving.rest import Rest, RestLimits
+from slipstream.infer.serving.rest import Rest
 from slipstream.infer.serving.team import Team
 from slipstream.infer.serving.watch import Watch
 
+_HTTP = "slipstream.infer.serving.http:Protocol"  # uvicorn's own, with bodies in place
 _BACKLOG = 2048  # connections that wait to be accepted
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -150,11 +153,10 @@ class Server:
         metrics, history = Metrics(repository), History()
         logs = [metrics.add, history.add, *([log_to(spec.access_log)] if spec.access_log else [])]
         desk = Desk(repository, spec.seconds, logs)
-        limits = RestLimits(body=spec.body, bodies=spec.bodies)
-        application = Rest(desk, limits, metrics, spec.tokens, own).application()
-        application.routes.extend(page_routes(repository, history))
+        rest = Rest(desk, Bodies(spec.body, spec.bodies), metrics, spec.tokens, own)
+        rest.others.routes.extend(page_routes(repository, history))
         config = uvicorn.Config(
-            application,
+            rest, http=_HTTP, ws="none", lifespan="off", proxy_headers=False,
             ssl_certfile=None if spec.tls is None else spec.tls.certificate,
             ssl_keyfile=None if spec.tls is None else spec.tls.key,
             log_config=None, access_log=False, timeout_graceful_shutdown=int(spec.drain),
@@ -165,6 +167,8 @@ class Server:
         serving = asyncio.create_task(web.serve(sockets))
         remote = await self._grpc(Service(desk, spec.tokens, own))
         try:
+            # What is there now stays: no request is to wait while all of it is looked through.
+            gc.freeze()
             host, port = sockets[0].getsockname()[:2]
             self.told(Bound(f"{host}:{port}", None if remote is None else f"{host}:{remote[1]}"))
             await self._ended.wait()

@@ -20,6 +20,7 @@ from slipstream.infer.graph import Array
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.package import read
 from slipstream.infer.serving.frames import SIZES, parts_of, pieces_of
+from slipstream.infer.serving.lane import Ran
 from slipstream.infer.serving.refusals import Reason, RefusedError
 from slipstream.infer.serving.replicas import Ready
 from slipstream.infer.serving.signature import Arrays
@@ -150,19 +151,19 @@ class Team:
         runs = sum(each["runs"] for each in found)
         return Ready(manifest, runs, max(each["seconds"] for each in found))
 
-    async def run(self, key: str, inputs: Arrays) -> Arrays:
+    async def run(self, key: str, inputs: Arrays, is_alone: bool) -> Ran:
         """As of `replicas.Replicas`."""
         for _ in range(_TIMES):
             replica = await self._free(key)
             try:
-                content, outputs = await replica.ask("run", key, inputs)
+                content, outputs = await replica.ask("run", key, inputs, is_alone=is_alone)
             except LostError:
                 # It is asked no more before it is started again, though its end is not heard yet.
                 replica.keys.clear()
                 continue
             if "error" in content:
                 raise RuntimeError(content["error"])
-            return outputs
+            return outputs, content["seconds"]
         raise RefusedError(Reason.FAILED, f"{_TIMES} replicas ended while they ran the model")
 
     async def unload(self, key: str) -> None:

@@ -51,19 +51,19 @@ class Worker:
         number, key = said["number"], said["key"]
         if said["do"] == "run":
             runner = self._runners.get(key)
-            runner.pool.submit(self._run, number, runner, tensors)
+            runner.pool.submit(self._run, number, runner, tensors, said["is_alone"])
         elif said["do"] == "load":
             self._loaders.submit(self._load, number, key, Path(said["path"]))
         else:
             self._loaders.submit(self._unload, number, key)
 
-    def _run(self, number: int, runner: Runner, tensors: dict[str, Array]) -> None:
+    def _run(self, number: int, runner: Runner, tensors: dict[str, Array], is_alone: bool) -> None:
         try:
-            outputs = runner.run(tensors)
+            outputs, seconds = runner.run(tensors, is_alone)
         except Exception as error:  # noqa: BLE001  # of engines: the server is told
             self._send({"number": number, "error": repr(error)}, {})
         else:
-            self._send({"number": number}, outputs)
+            self._send({"number": number, "seconds": seconds}, outputs)
 
     def _load(self, number: int, key: str, path: Path) -> None:
         try:

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from slipstream.infer.serving.lane import Lane, LaneLimits
+from slipstream.infer.serving.lane import AHEAD, Lane, LaneLimits
 from slipstream.infer.serving.refusals import Reason, RefusedError
 
 LATER = 60.0
@@ -23,16 +23,18 @@ class Model:
         self.signature = signature({"x": (rows, 2)}, {"y": (rows,)}, most_rows=64)
         self.seconds, self.runs, self.at_once, self.most_at_once = seconds, [], 0, 0
 
-    async def run(self, inputs):
-        self.runs.append(inputs["x"])
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
-        await asyncio.sleep(self.seconds)
-        self.at_once -= 1
-        return {"y": inputs["x"].sum(axis=1)}
+    async def run(self, inputs, is_alone):
+        async with self.free:
+            self.runs.append(inputs["x"])
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            await asyncio.sleep(self.seconds)
+            self.at_once -= 1
+        return {"y": inputs["x"].sum(axis=1)}, self.seconds
 
     def lane(self, **limits):
         limits = LaneLimits(**{"runs": 1, "delay": 0.0, **limits})
+        self.free = asyncio.Semaphore(limits.runs)
         return Lane(self.signature, self.run, limits, self.seconds)
 
     def taken(self, number=0.0, rows=1):
@@ -93,7 +95,7 @@ def test_more_than_may_wait_are_refused_at_once(signature):
     async def main():
         model = Model(signature, seconds=0.05)
         lane = model.lane(waiting=2)
-        asked = [asyncio.ensure_future(ask(lane, model.taken(n))) for n in range(5)]
+        asked = [asyncio.ensure_future(ask(lane, model.taken(n))) for n in range(5 + AHEAD)]
         done = await asyncio.gather(*asked, return_exceptions=True)
         refused = [each for each in done if isinstance(each, RefusedError)]
         assert [each.reason for each in refused] == [Reason.BUSY] * 2
@@ -145,11 +147,15 @@ def test_a_failure_is_told_to_those_that_shared_the_run_and_the_next_goes_on(sig
         model = Model(signature, rows=2)
         good = model.run
 
-        async def bad(_):
-            model.run = good
+        async def fail():
             raise RuntimeError("broken")
 
-        lane = Lane(model.signature, lambda x: model.run(x), LaneLimits(runs=1, delay=0.0), 0.0)
+        def bad(*_):
+            model.run = good
+            return fail()
+
+        model.lane()
+        lane = Lane(model.signature, lambda *x: model.run(*x), LaneLimits(runs=1, delay=0.0), 0.0)
         model.run = bad
         asked = [ask(lane, model.taken(n)) for n in range(3)]
         done = await asyncio.gather(*asked, return_exceptions=True)
