@@ -239,3 +239,21 @@ signal.raise_signal(signal.SIGUSR1)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "it came\n"), done.stderr
+
+
+@pytest.mark.parametrize(("engine", "precision"), CASES)
+def test_inputs_may_be_read_only_and_begin_anywhere(
+    engine, precision, rewritten_net, recipe, right
+):
+    """Tensors of a message do: they lie behind a head of any length, in bytes."""
+    executable = ENGINES[engine].prepare(rewritten_net, recipe(engine, precision), 1)
+    inputs, expected = right[0]
+    given = {
+        name: np.frombuffer(b"x" + each.tobytes(), np.uint8, offset=1)
+        .view(each.dtype)
+        .reshape(each.shape)
+        for name, each in inputs.items()
+    }
+    assert not any(each.flags.writeable for each in given.values())
+    assert snr(executable.run(given), expected) > LEAST_DB[precision]
+    executable.close()
