@@ -79,6 +79,11 @@ def slow_package(path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def make_package() -> Callable[[Path, float], Path]:
+    return package
+
+
+@pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("packages")
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.multiprocess
 
 SIZE = 4
 Serve = Callable[..., Any]
+ONE = np.ones((1, SIZE), np.float32)
 
 
 def ask(client: Any, model: str, array: np.ndarray[Any, Any], **more: Any) -> np.ndarray[Any, Any]:
@@ -150,6 +152,40 @@ def test_a_new_file_takes_over_without_a_lost_or_wrong_answer(
     assert running.process.poll() is None
 
 
+@pytest.mark.slow
+def test_ten_models_take_over_in_turn(
+    serve: Serve, make_package: Callable[[Path, float], Path], tmp_path: Path
+) -> None:
+    """One every two seconds, of ten; RELOADS says how many times."""
+    files = [make_package(tmp_path / f"of{factor}.slip", factor) for factor in range(1, 11)]
+    path = tmp_path / "model.slip"
+    shutil.copy(files[0], path)
+    running = serve(str(path))
+    ended = threading.Event()
+
+    def load() -> list[int]:
+        client, seen = running.http(), list[int]()
+        while not ended.is_set():
+            (factor,) = {int(each) for each in ask(client, "model", ONE).reshape(-1)}
+            seen += [] if seen[-1:] == [factor] else [factor]
+        return seen
+
+    turns = [1 + turn % 10 for turn in range(1 + int(os.environ.get("RELOADS", "10")))]
+    with ThreadPoolExecutor(3) as pool:
+        clients = [pool.submit(load) for _ in range(3)]
+        client = running.http()
+        try:
+            for factor in turns[1:]:
+                shutil.copy(files[factor - 1], tmp_path / "new")
+                (tmp_path / "new").rename(path)
+                time.sleep(2)
+                _until(lambda: ask(client, "model", ONE)[0, 0] == factor)  # noqa: B023
+        finally:
+            ended.set()
+        # Each in its turn, and none again once the next was there.
+        assert [each.result() for each in clients] == [turns] * 3
+
+
 def test_it_ends_when_told_and_answers_what_it_has(serve: Serve, packages: dict[str, Path]) -> None:
     running = serve(f"a={packages['double']}", f"a={packages['triple']}@50%")
     client = running.rpc()
@@ -178,7 +214,7 @@ def test_replicas_that_are_killed_are_not_noticed(serve: Serve, packages: dict[s
         asked = [("rpc", "rows", 5.0), ("http", "double", 2.0), ("rpc", "double", 2.0)]
         clients = [pool.submit(load, *each) for each in asked]
         try:
-            for turn in range(4):
+            for turn in range(int(os.environ.get("KILLS", "4"))):
                 workers = _workers(running)
                 workers[turn % 2].kill()
                 _until(partial(_are_replaced, running, workers[turn % 2]))
