@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slipstream.bench.forecast_calibrate import fit_noisy
 from slipstream.errors import ConfigError, UsageError
 from slipstream.forecast import machines, parameters
 from slipstream.forecast.calibrate import comm, file
@@ -82,6 +83,16 @@ def test_no_latency_is_below_zero() -> None:
 def test_what_makes_no_line_is_a_wrong_call(samples: list[Sample], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         fit(samples)
+
+
+def test_samples_that_make_no_line_are_measured_again() -> None:
+    held_up = [Sample(2, 64_000, 9e-4), Sample(2, 1_000_000, 2e-4)]
+    calm = [Sample(2, 64_000, 5e-5), Sample(2, 1_000_000, 2e-4)]
+    turns = iter([held_up, calm, calm, calm])
+    line = fit_noisy(lambda: next(turns))
+    assert 1e9 < line.rate < 2e10
+    with pytest.raises(UsageError, match="took no longer"):
+        fit_noisy(lambda: held_up)
 
 
 def test_peaks_are_those_that_the_forecast_turns_into_the_times_measured() -> None:
