@@ -23,7 +23,12 @@ Progress = Callable[[str, int, int], None]
 
 
 def calibrate(
-    name: str, *, network: Path | None = None, quick: bool = False, progress: Progress
+    name: str,
+    *,
+    network: Path | None = None,
+    threads: int | None = None,
+    quick: bool = False,
+    progress: Progress,
 ) -> Calibration:
     """Measures this machine; blocks for about a minute.
 
@@ -31,6 +36,8 @@ def calibrate(
         name: by which forecasts are to find the device; letters, digits, "-", "_" and ".".
         network: file of `slipstream bench comm --json` between hosts; None: links of hosts are
             not measured. One of the ranks of a host takes the place of what is measured here.
+        threads: of a rank where there is no GPU: a device is then as many of the processors; None:
+            as many as PyTorch takes, which is all of them.
         quick: for tests: some seconds, and numbers that are off.
         progress: told what is measured, how much was and how much there is.
 
@@ -47,7 +54,9 @@ def calibrate(
 
     stages = forecast_device.STAGES + (0 if timed and not timed.is_network else 1)
     done = iter(range(stages))
-    device = forecast_device.measure(lambda what: progress(what, next(done), stages), quick=quick)
+    device = forecast_device.measure(
+        lambda what: progress(what, next(done), stages), threads=threads, quick=quick
+    )
     if timed and not timed.is_network:
         ranks, hosts = fit(timed.samples), None
     else:

@@ -10,6 +10,7 @@ its best time counts, so that what others do on the machine counts little.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -34,6 +35,9 @@ DTYPES: Mapping[str, torch.dtype] = {
 }
 # Sides of products and images of a batch: some milliseconds on each kind of device.
 _SUMS = 128, 1024
+# A dtype whose short products take so many times those of float32 has no long ones timed: of
+# float16 on processors that do not multiply it, they take minutes.
+_MUCH_SLOWER = 4
 _SIDE = {"cpu": 2048, "cuda": 8192}
 _IMAGES = {"cpu": 8, "cuda": 64}
 # More than caches hold.
@@ -49,13 +53,23 @@ Tell = Callable[[str], None]
 STAGES = 5
 
 
-def measure(tell: Tell, *, quick: bool = False) -> MeasuredDevice:
+def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> MeasuredDevice:
     """Measures; blocks for about half a minute.
 
     Args:
         tell: is told what is measured next, `STAGES` times.
+        threads: that a rank on processors computes with; None: as many as PyTorch takes.
         quick: for tests: smaller operands, and a tenth of the time.
     """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        return _measured(tell, quick)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measured(tell: Tell, quick: bool) -> MeasuredDevice:
     bench = _Bench("cuda" if torch.cuda.is_available() else "cpu", quick)
     tell("products of matrices")
     peaks = bench.products()
@@ -109,11 +123,15 @@ class _Bench:
     def products(self) -> dict[str, Peak]:
         """Returns what products reach by dtype; without those that are slower than float32."""
         found: dict[str, Peak] = {}
+        slowest = math.inf
         for name in DTYPES:
             if name == "tf32" and not self.is_gpu:
                 continue
-            short, long = (self._product(name, k) for k in _SUMS)
-            reached = peak(short, long)
+            short = self._product(name, _SUMS[0])
+            if short.seconds > slowest:
+                continue
+            slowest = _MUCH_SLOWER * short.seconds if not found else slowest
+            reached = peak(short, self._product(name, _SUMS[1]))
             if not found or reached.flops_per_second > found["float32"].flops_per_second:
                 found[name] = reached
         return found

@@ -15,6 +15,7 @@ from slipstream.lab.display import make_console, stderr_console
 EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream forecast calibrate
+  slipstream forecast calibrate --name core --threads 1     a device is one core
   slipstream forecast calibrate --name node --comm between-hosts.json --out node.toml
   slipstream forecast resnet50 --batch 64 --own 1xnode --hardware node.toml
 
@@ -37,6 +38,10 @@ def calibrate(
     comm: Annotated[
         Path | None, typer.Option(help="JSON of bench comm, with links between hosts.")
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a rank on processors; default all: a host is one device."),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Some seconds, to try it out; numbers are off.")
     ] = False,
@@ -52,6 +57,7 @@ def calibrate(
         found = measure(
             name,
             network=comm,
+            threads=threads,
             quick=quick,
             progress=lambda what, done, of: bar.update(
                 task, description=what, completed=done, total=of

@@ -1,6 +1,7 @@
 """A model's operators, memory and gradients are those that PyTorch would run."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -167,6 +168,35 @@ def test_what_a_checkpoint_computes_again_is_of_the_backward_pass():
     workload = trace(Net, lambda: [torch.empty(2, 4)], name="net", samples=2)
     assert workload.flops(Phase.FORWARD) == 2 * 2 * 4 * 4
     assert workload.flops(Phase.BACKWARD) == 2 * workload.flops(Phase.FORWARD)  # again, and weights
+
+
+@pytest.mark.parametrize(
+    ("convert", "bytes_each"),
+    [
+        (lambda module: module.to(memory_format=torch.channels_last), 4),
+        (lambda module: module.half().float(), 4),
+        (lambda module: module.to(torch.bfloat16), 2),
+    ],
+)
+def test_factories_may_convert_what_they_make(
+    convert: Callable[[nn.Module], nn.Module], bytes_each: int
+):
+    """PyTorch itself refuses to, for the first module that meets an operator."""
+    before = nn.Module._apply
+
+    def make() -> nn.Module:
+        module = nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 3))
+        module[2].weight = module[0].weight
+        return convert(module)
+
+    dtype = torch.bfloat16 if bytes_each == 2 else torch.float32
+    image = torch.empty(2, 3, 8, 8, dtype=dtype)
+    workload = trace(make, lambda: [image.clone()], name="converted", samples=2)
+    # The weight that both convolutions share is one parameter still.
+    assert workload.num_parameters == 3 * 3 * 9 + 3 + 2 * 3 + 3
+    assert workload.parameters[0].num_bytes == 81 * bytes_each
+    assert all(each.ready >= 0 for each in workload.parameters)
+    assert nn.Module._apply is before
 
 
 def test_weights_take_no_memory():

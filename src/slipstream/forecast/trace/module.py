@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.module_tracker import ModuleTracker
 
 from slipstream.errors import UsageError
+from slipstream.forecast.trace.conversion import conversions
 from slipstream.forecast.trace.recorder import Recorder, tensors_in
 from slipstream.forecast.workload import Parameter, Phase, Workload
 
@@ -43,7 +44,7 @@ def trace(
         UsageError: no output of the model has a gradient.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
-        with _default(dtype):
+        with _default(dtype), conversions():
             module = make().train()
         arguments = tuple(inputs())
         modules = ModuleTracker()

@@ -1,0 +1,45 @@
+"""Conversions of modules whose parameters are fake tensors."""
+
+# PyTorch's types of parameters and hooks are open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+
+import torch
+from torch import Tensor, nn
+
+
+@contextlib.contextmanager
+def conversions() -> Generator[None]:
+    """Lets factories convert the module that they make, as by `.half()` or `.to(memory_format=)`.
+
+    PyTorch swaps a fake parameter with the converted one, and refuses to where its fake mode has
+    a weak reference to either, as it has when it first meets an operator. Here a new parameter
+    takes the place of the old one; modules that shared the old one share the new one.
+    """
+    before = nn.Module._apply
+    kept: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}
+
+    def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        for name, old in self._parameters.items():
+            if old is not None:
+                with torch.no_grad():
+                    new = kept.get(id(old)) or (old, nn.Parameter(fn(old), old.requires_grad))
+                self._parameters[name] = kept.setdefault(id(old), new)[1]
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    nn.Module._apply = apply
+    try:
+        yield
+    finally:
+        nn.Module._apply = before
