@@ -2,6 +2,7 @@
 #   make            the package, installed into .venv (editable: Python changes need no rebuild)
 #   make demo       trains a small ResNet on Fashion-MNIST on two workers; then, where a lab can be
 #                   made (as root), briefly over gloo and over Slipstream: make demo-lab
+#   make tour       forecasts that training, runs it, compiles the checkpoint, serves it and asks it
 #   make test       everything the tests need, then all C++ and Python tests
 #                   (without those of minutes: make test PYTEST_ARGS='-m "not slow"')
 #   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN
@@ -28,7 +29,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 CXX_SOURCES := $(shell find core bindings kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
 SANITIZED_RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo demo-lab test test-cxx test-python sanitize check format golden bench bench-core wheel docs clean
+.PHONY: all demo demo-lab tour test test-cxx test-python sanitize check format golden bench bench-core wheel docs clean
 all: $(STAMPS)/package
 
 # ---- set-up ----------------------------------------------------------------------------------
@@ -57,6 +58,10 @@ $(STAMPS)/dev: $(STAMPS)/package $(STAMPS)/torch
 
 $(STAMPS)/docs: $(STAMPS)/package
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[docs]'
+	@touch $@
+
+$(STAMPS)/tour: $(STAMPS)/package $(STAMPS)/torch
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[forecast,serve]'
 	@touch $@
 
 $(STAMPS)/system-test: tools/system_packages.py | $(STAMPS)/venv
@@ -97,6 +102,10 @@ demo-lab: $(STAMPS)/package $(STAMPS)/torch
 	  echo "as root, with iproute2, and where the kernel allows it, make demo-lab compares this" \
 	    "training with gloo on two hosts of a lab (docs/lab.md)"; \
 	fi
+
+tour: $(STAMPS)/tour
+	@$(PYTHON) tools/system_packages.py demo
+	@$(BIN)/slipstream tour
 
 test: test-cxx test-python
 

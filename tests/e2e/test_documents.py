@@ -19,6 +19,7 @@ ELSEWHERE = {
     "pip install .": "tools/wheel",
     "pip install '.[torch]'": "tools/wheel",
     "make demo": "tests/e2e/test_demo.py",
+    "make tour": "tests/e2e/test_tour.py",
     "make test": ".ci/run",
     "slipstream run -H a:2,b:2 train.py": "tests/e2e/launch/test_run_ssh.py",
     **dict.fromkeys(
@@ -43,6 +44,7 @@ GREENNET = "python benchmarks/greennet.py"
 # What makes a long one short.
 SHORTER = {
     "slipstream bench comm --local 2": "--sizes 4k --rounds 1",
+    "slipstream tour": "--quick --epochs 1",
     PIXELS: "--time 5s",
     GREENNET: "--limit 2000 --epochs 1 --seeds 1 --workers 1 2",
     f"{HOROVOD}/digits.py": "--epochs 1 --images 512",

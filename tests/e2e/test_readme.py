@@ -30,7 +30,7 @@ def test_first_script_averages_gradients(tmp_path: Path) -> None:
 
 def test_make_commands_exist() -> None:
     commands = re.findall(r"^make (\w+)$", README, re.MULTILINE)
-    assert commands == ["demo", "test"]
+    assert commands == ["demo", "tour", "test"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for command in commands:
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), command

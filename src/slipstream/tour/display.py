@@ -1,0 +1,160 @@
+"""The tour on a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from slipstream.forecast import Interval
+from slipstream.forecast.display import duration, rounded, share
+from slipstream.infer.report import Report
+from slipstream.tour.results import Compared, Forecasts
+from slipstream.tour.serving import Answered, Pixels
+from slipstream.tour.training import Trained
+
+NUM_STEPS = 4
+
+_SHADES = " .:-=+*#%@"
+_BAR_WIDTH = 24
+
+
+class Terminal:
+    """Shows the tour, with a bar for how far a step is.
+
+    Args:
+        console: for what is found.
+        bars: for what passes.
+    """
+
+    def __init__(self, console: Console, bars: Console) -> None:
+        self._console = console
+        self._begun = 0
+        self._bar = Progress(
+            SpinnerColumn(),
+            BarColumn(_BAR_WIDTH),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=bars,
+            transient=True,
+            disable=not bars.is_terminal,
+        )
+
+    def begin(self, title: str) -> None:
+        """Begins the next step."""
+        self._begun += 1
+        self._say(Text(f"\n{self._begun}/{NUM_STEPS}  {title}", style="bold"))
+
+    def progress(self, what: str, share: float) -> None:
+        """Moves the bar."""
+        if not self._bar.tasks:
+            self._bar.add_task(what, total=1.0)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], description=what, completed=share)
+
+    def forecast(self, forecasts: Forecasts) -> None:
+        """Shows what the training will take."""
+        steps = forecasts.steps
+        epochs = f"{forecasts.epochs} epoch{'s' if forecasts.epochs > 1 else ''}"
+        self._say(
+            f"{' '.join(_bounds(duration(steps.step)))} a step, limited by {steps.limit}:"
+            f" {' '.join(_bounds(duration(steps.seconds)))} for {epochs}."
+            f" A rank that exchanges nothing trains {forecasts.alone:,.0f} pictures per second."
+        )
+
+    def trained(self, forecasts: Forecasts, trained: Trained) -> None:
+        """Shows the training beside its forecasts."""
+        table = Table(title="Forecast, and measured", title_justify="left")
+        for name in ("", "from kernels", "off", "and from steps", "off", "measured"):
+            style = "dim" if name == "off" else "bold" if name == "measured" else None
+            table.add_column(name, justify="right" if name else "left", style=style)
+        for each in forecasts.beside(trained):
+            cells = [*_forecast(each, each.kernels), *_forecast(each, each.steps)]
+            table.add_row(each.name, *cells, _number(each.unit, each.measured))
+        self._say(table)
+        self._say(
+            f"{trained.accuracy:.2%} of the test pictures are classified rightly;"
+            f" {trained.whole_seconds:.0f} s with reading, tests and checkpoints."
+        )
+
+    def compiled(self, report: Report, package: Path) -> None:
+        """Shows what the checkpoint was compiled to."""
+        self._say(Text(report.choice, style="bold"))
+        self._say(f"Judged on {report.data}; allowed: {report.allowed}.")
+        self._say(f"{package}: {package.stat().st_size / 1e3:.0f} kB")
+
+    def answered(self, answered: Answered) -> None:
+        """Shows what the server said."""
+        classes = Table.grid(padding=(0, 1))
+        classes.add_row(Text(f"a test picture: {answered.label}", style="bold"))
+        for name, probability in answered.likeliest:
+            bar = "#" * round(_BAR_WIDTH * probability)
+            classes.add_row(f"{name:<12} {probability:6.1%}  {bar}")
+        shown = Table.grid(padding=(0, 3))
+        shown.add_row(_picture(answered.pixels, self._console.color_system), classes)
+        self._say(shown)
+        self._say(
+            f"{answered.right} of {answered.asked} pictures right over REST,"
+            f" {answered.middle_ms:.2f} ms from a request to its answer (median)."
+        )
+
+    def end(self, package: Path, seconds: float) -> None:
+        """Says how long all took, and how it goes on."""
+        minutes, rest = divmod(round(seconds), 60)
+        self._say(f"\nThe tour took {minutes}:{rest:02d}. Go on with:")
+        self._say(f"slipstream serve {package}", soft_wrap=True)
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        for task in self._bar.task_ids:
+            self._bar.stop()
+            self._bar.remove_task(task)
+
+    def _say(self, what: Text | Table | str, *, soft_wrap: bool = False) -> None:
+        self.close()
+        self._console.print(what, markup=False, highlight=False, soft_wrap=soft_wrap)
+        self._console.file.flush()
+
+
+def _bounds(shown: tuple[str, str]) -> tuple[str, ...]:
+    value, bounds = shown
+    return (value, f"({bounds})") if bounds else (value,)
+
+
+def _forecast(compared: Compared, interval: Interval) -> tuple[str, str]:
+    """Returns a forecast with its interval, and by how much it is off what was measured."""
+    shown = {"s": duration, "": share, "1/s": rounded}[compared.unit](interval)
+    if compared.unit:
+        off = f"{interval.value / compared.measured - 1:+.1%}"
+    else:
+        off = f"{100 * (interval.value - compared.measured):+.0f} pt"
+    return " ".join(_bounds(shown)), off
+
+
+def _number(unit: str, value: float) -> str:
+    if unit == "s":
+        return f"{value:.1f} s" if value >= 1 else f"{1e3 * value:.1f} ms"
+    return f"{value:,.0f}" if unit else f"{value:.0%}"
+
+
+def _picture(pixels: Pixels, colors: str | None) -> Text:
+    """Returns a grey picture: two rows of pixels in one of halved blocks, or in shades of ASCII."""
+    text = Text()
+    for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
+        for above, below in zip(upper, lower, strict=True):
+            if colors is None:
+                text.append(_SHADES[(above + below) * len(_SHADES) // 511])
+            else:
+                style = Style(color=_grey(above), bgcolor=_grey(below))
+                text.append("▀", style)
+        text.append("\n")
+    text.right_crop(1)
+    return text
+
+
+def _grey(level: int) -> str:
+    return "#" + 3 * f"{level:02x}"

@@ -1,0 +1,112 @@
+"""What the tour forecast, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slipstream.forecast import Interval
+from slipstream.infer.report import Report
+from slipstream.tour.prediction import Prediction
+from slipstream.tour.serving import Answered
+from slipstream.tour.training import Trained
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A number as it was forecast and as it came.
+
+    Args:
+        name: for people.
+        unit: "s", "1/s" for pictures per second, or "" for a share.
+        kernels: forecast from what this machine's kernels reach.
+        steps: forecast from that and steps without exchange.
+        measured: in the training.
+    """
+
+    name: str
+    unit: str
+    kernels: Interval
+    steps: Interval
+    measured: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecasts:
+    """Both forecasts of the training.
+
+    Args:
+        ranks: that train.
+        epochs: that they train.
+        alone: pictures per second of a rank that trains by itself while the others do so too.
+        kernels: from what this machine's kernels reach.
+        steps: from that and `alone`.
+    """
+
+    ranks: int
+    epochs: int
+    alone: float
+    kernels: Prediction
+    steps: Prediction
+
+    def beside(self, trained: Trained) -> Iterator[Compared]:
+        """Yields what can be compared with a training."""
+        efficiency = trained.rate / (self.ranks * self.alone)
+        for name, unit, field, measured in (
+            ("a step", "s", "step", trained.step),
+            ("pictures/s", "1/s", "rate", trained.rate),
+            ("efficiency", "", "efficiency", efficiency),
+            ("all steps", "s", "seconds", trained.seconds),
+        ):
+            kernels, steps = getattr(self.kernels, field), getattr(self.steps, field)
+            yield Compared(name=name, unit=unit, kernels=kernels, steps=steps, measured=measured)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toured:
+    """The whole tour.
+
+    Args:
+        forecasts: of the training.
+        trained: the training.
+        report: how its checkpoint was compiled.
+        package: file of the compiled model.
+        answered: what the server of it said.
+        seconds: that all took.
+    """
+
+    forecasts: Forecasts
+    trained: Trained
+    report: Report
+    package: Path
+    answered: Answered
+    seconds: float
+
+
+def as_json(toured: Toured) -> dict[str, Any]:
+    """Returns the tour's numbers for programs: seconds, pictures per second, shares of 1."""
+    chosen, answered = toured.report.chosen, toured.answered
+    return {
+        "ranks": toured.forecasts.ranks,
+        "epochs": toured.forecasts.epochs,
+        "alone": toured.forecasts.alone,
+        "forecast": [asdict(each) for each in toured.forecasts.beside(toured.trained)],
+        "trained": {**asdict(toured.trained), "checkpoint": str(toured.trained.checkpoint)},
+        "compiled": {
+            "package": str(toured.package),
+            "engine": chosen.engine,
+            "precision": chosen.precision,
+            "ms": chosen.median_ms,
+            "top1_loss": chosen.top1_loss,
+        },
+        "served": {
+            "asked": answered.asked,
+            "right": answered.right,
+            "ms": answered.middle_ms,
+            "label": answered.label,
+            "likeliest": [list(each) for each in answered.likeliest],
+        },
+        "seconds": toured.seconds,
+    }

@@ -1,0 +1,142 @@
+"""The compiled model behind `slipstream serve`, and pictures that are classified over REST."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.errors import SlipstreamError
+from slipstream.tour import example
+
+MODEL = "fashion"
+NUM_ASKED = 500  # of the last test pictures, that compiling did not see
+
+_END_SECONDS = 20.0
+_TIMEOUT_SECONDS = 30.0
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What the server said.
+
+    Args:
+        url: of the server, while it ran.
+        pixels: of the first picture that was asked about, uint8 (28, 28).
+        label: what it is.
+        likeliest: the three likeliest classes for it, with their probabilities.
+        asked: how many pictures.
+        right: of these, how many were classified rightly.
+        middle_ms: from a request to its answer, median.
+    """
+
+    url: str
+    pixels: Pixels
+    label: str
+    likeliest: tuple[tuple[str, float], ...]
+    asked: int
+    right: int
+    middle_ms: float
+
+
+@contextmanager
+def served(package: Path, log: Path) -> Generator[str]:
+    """Starts a server of the package on a free port, yields its address, and ends it.
+
+    Args:
+        package: compiled model.
+        log: file for what the server says.
+
+    Raises:
+        SlipstreamError: it ended before it answered, or was not ended by SIGTERM.
+    """
+    command = [sys.executable, "-m", "slipstream.cli", "serve", f"{MODEL}={package}"]
+    command += ["--port", "0", "--grpc-port", "-1"]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            first = server.stdout.readline()
+            if not first.startswith("REST"):
+                raise SlipstreamError(f"the server did not start: {log.read_text().strip()}")
+            yield first.split()[1].removesuffix("/v2")
+        finally:
+            server.terminate()
+            try:
+                server.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                raise SlipstreamError(f"the server did not end in {_END_SECONDS:.0f} s") from None
+
+
+def ask(url: str) -> Answered:
+    """Classifies test pictures over the Open Inference Protocol, one after the other.
+
+    Args:
+        url: of the server.
+
+    Raises:
+        SlipstreamError: an answer is not one of status 200.
+    """
+    images, labels = example.module("data").load("t10k")
+    pictures: Pixels = images[-NUM_ASKED:, 0].numpy()
+    wanted: list[int] = labels[-NUM_ASKED:].tolist()
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_SECONDS)
+    described = _answer(connection, "GET", f"/v2/models/{MODEL}")
+    found: list[Sequence[float]] = []
+    seconds: list[float] = []
+    for picture in pictures:
+        begin = time.perf_counter()
+        found.append(_logits(connection, described["inputs"][0], picture))
+        seconds.append(time.perf_counter() - begin)
+    connection.close()
+    pairs = zip(found, wanted, strict=True)
+    return Answered(
+        url=url,
+        pixels=pictures[0],
+        label=example.CLASSES[wanted[0]],
+        likeliest=_likeliest(found[0]),
+        asked=len(wanted),
+        right=sum(int(np.argmax(logits)) == label for logits, label in pairs),
+        middle_ms=1e3 * statistics.median(seconds),
+    )
+
+
+def _logits(connection: HTTPConnection, described: dict[str, Any], picture: Pixels) -> list[float]:
+    shape = [1, *picture.shape, 1]
+    tensor = {**described, "shape": shape, "data": picture.ravel().tolist()}
+    body = json.dumps({"inputs": [tensor]})
+    return _answer(connection, "POST", f"/v2/models/{MODEL}/infer", body)["outputs"][0]["data"]
+
+
+def _answer(connection: HTTPConnection, method: str, path: str, body: str | None = None) -> Any:
+    connection.request(method, path, body)
+    response = connection.getresponse()
+    content = response.read()
+    if response.status != 200:
+        raise SlipstreamError(f"{method} {path}: status {response.status}: {content.decode()}")
+    return json.loads(content)
+
+
+def _likeliest(logits: Sequence[float], most: int = 3) -> tuple[tuple[str, float], ...]:
+    greatest = max(logits)
+    weights = [math.exp(each - greatest) for each in logits]
+    order = sorted(range(len(weights)), key=lambda each: -weights[each])[:most]
+    return tuple((example.CLASSES[each], weights[each] / sum(weights)) for each in order)
