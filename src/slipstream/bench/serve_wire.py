@@ -25,7 +25,7 @@ def body_of(inputs: Mapping[str, Array], deadline: float | None = None) -> tuple
     whole = {name: np.ascontiguousarray(each) for name, each in inputs.items()}
     said = [
         {
-            "name": name, "datatype": datatype_of(str(each.dtype)), "shape": list(each.shape),
+            "name": name, "datatype": datatype_of(each.dtype), "shape": list(each.shape),
             "parameters": {"binary_data_size": each.nbytes},
         }
         for name, each in whole.items()

@@ -23,14 +23,15 @@ _OF_NUMPY = {
     "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16",
     "float32": "FP32", "float64": "FP64",
 }  # fmt: skip
-_TO_NUMPY = {name: dtype for dtype, name in _OF_NUMPY.items()}
+_TO_NUMPY = {name: np.dtype(dtype) for dtype, name in _OF_NUMPY.items()}
+_OF_DTYPE = {dtype: name for name, dtype in _TO_NUMPY.items()}
 BYTES = "BYTES"
 _LENGTH = struct.Struct("<I")
 
 
-def datatype_of(dtype: str) -> str:
+def datatype_of(dtype: str | np.dtype[Any]) -> str:
     """Returns the protocol's name of one of NumPy's dtypes."""
-    return _OF_NUMPY[dtype]
+    return _OF_DTYPE[np.dtype(dtype)]
 
 
 def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> Array:
@@ -44,7 +45,7 @@ def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) ->
 
     Raises RefusedError if there are more or fewer bytes than the shape needs.
     """
-    dtype = np.dtype(_numpy_of(datatype, name))
+    dtype = _numpy_of(datatype, name)
     wanted = number_of(shape) * dtype.itemsize
     if len(raw) != wanted:
         raise invalid(
@@ -59,7 +60,7 @@ def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) 
 
     Raises RefusedError for what is no number of the datatype, and if there are too many or too few.
     """
-    dtype = np.dtype(_numpy_of(datatype, name))
+    dtype = _numpy_of(datatype, name)
     try:
         found = np.array(data)
     except ValueError as error:
@@ -108,7 +109,7 @@ def number_of(shape: Sequence[int]) -> int:
     return found
 
 
-def _numpy_of(datatype: str, name: str) -> str:
+def _numpy_of(datatype: str, name: str) -> np.dtype[Any]:
     if datatype not in _TO_NUMPY:
         raise invalid(
             f"input {name!r} is {datatype[:32]!r}; allowed: {', '.join([*_TO_NUMPY, BYTES])}"

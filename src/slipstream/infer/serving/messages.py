@@ -121,7 +121,7 @@ def response_of(
     for name, binary in wanted_of(call, outputs).items():
         array = np.ascontiguousarray(outputs[name])
         tensor: dict[str, Any] = {
-            "name": name, "datatype": datatype_of(str(array.dtype)), "shape": list(array.shape),
+            "name": name, "datatype": datatype_of(array.dtype), "shape": list(array.shape),
         }  # fmt: skip
         if call.binary if binary is None else binary:
             tensor["parameters"] = {"binary_data_size": array.nbytes}
