@@ -141,7 +141,7 @@ def duration(interval: Interval) -> tuple[str, str]:
     """
     for unit, seconds, least in (*_UNITS, ("ms", 1e-3, 0.0)):
         if interval.value >= least * seconds:
-            value, bounds = rounded(_scaled(interval, 1 / seconds))
+            value, bounds = rounded(scaled(interval, 1 / seconds))
             return f"{value} {unit}", bounds
     raise AssertionError(interval)
 
@@ -152,7 +152,7 @@ def gib(interval: Interval) -> tuple[str, str]:
     Args:
         interval: of bytes.
     """
-    shown = _scaled(interval, 1 / _GIB)
+    shown = scaled(interval, 1 / _GIB)
     digits = 1 if shown.high < 10 else 0
     return f"{shown.value:.1f} GiB", f"{shown.low:.{digits}f}-{shown.high:.{digits}f}"
 
@@ -211,8 +211,8 @@ def _dollars(plan: Plan) -> Sequence[str]:
     else:
         time, what = plan.seconds_per_epoch, "/epoch"
         if time is None:
-            time, what = _scaled(plan.seconds_per_step, _STEPS), "/1k steps"
-        interval = _scaled(time, price * plan.hosts / _HOUR)
+            time, what = scaled(plan.seconds_per_step, _STEPS), "/1k steps"
+        interval = scaled(time, price * plan.hosts / _HOUR)
     value, bounds = rounded(interval)
     return [f"${value}", bounds, *([what] if what else [])]
 
@@ -251,7 +251,13 @@ def _to(place: int, value: float) -> str:
     return f"{round(value, -place):,.{max(0, -place)}f}"
 
 
-def _scaled(interval: Interval, factor: float) -> Interval:
+def scaled(interval: Interval, factor: float) -> Interval:
+    """Returns a number and its interval in another unit.
+
+    Args:
+        interval: of the number.
+        factor: by which all of it is multiplied.
+    """
     return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
 
 

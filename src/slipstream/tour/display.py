@@ -62,7 +62,7 @@ class Terminal:
         epochs = f"{forecasts.epochs} epoch{'s' if forecasts.epochs > 1 else ''}"
         self._say(
             f"{' '.join(_bounds(duration(steps.step)))} a step, limited by {steps.limit}:"
-            f" {' '.join(_bounds(duration(steps.seconds)))} for {epochs}."
+            f" {' '.join(_bounds(duration(forecasts.seconds(steps))))} for {epochs}."
             f" A rank that exchanges nothing trains {forecasts.alone:,.0f} pictures per second."
         )
 

@@ -114,7 +114,7 @@ def tour(spec: TourSpec, view: View) -> Toured:
     report = compile_checkpoint(trained.checkpoint, package, seconds=seconds, tell=view.progress)
     view.compiled(report, package)
     view.begin("Serve it, and ask")
-    with served(package, spec.output / "server.log") as url:
+    with served(package) as url:
         answered = ask(url)
     view.answered(answered)
     return Toured(
@@ -138,17 +138,15 @@ def _forecast(spec: TourSpec, view: View) -> Forecasts:
     view.progress("steps without exchange", 0.8)
     alone = _alone(spec.output / "alone", spec.ranks)
     view.progress("the forecast", 0.9)
-    sizes = {"ranks": spec.ranks, "samples": spec.samples}
-    epochs = spec.epochs
-    if epochs is None:
-        one = predict(hardware, **sizes, epochs=1, alone=alone).seconds.value
-        epochs = max(1, min(example.EPOCHS, int(TRAIN_SECONDS / one)))
+    kernels = predict(hardware, ranks=spec.ranks, samples=spec.samples)
+    steps = predict(hardware, ranks=spec.ranks, samples=spec.samples, alone=alone)
+    in_time = min(example.EPOCHS, int(TRAIN_SECONDS / steps.epoch.value))
     return Forecasts(
         ranks=spec.ranks,
-        epochs=epochs,
+        epochs=spec.epochs or max(1, in_time),
         alone=alone,
-        kernels=predict(hardware, **sizes, epochs=epochs),
-        steps=predict(hardware, **sizes, epochs=epochs, alone=alone),
+        kernels=kernels,
+        steps=steps,
     )
 
 

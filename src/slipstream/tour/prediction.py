@@ -25,14 +25,14 @@ class Prediction:
         step: seconds of one step, on all ranks.
         rate: pictures per second of all ranks.
         efficiency: share of so many times what one rank does alone.
-        seconds: of all steps of all epochs.
+        epoch: seconds of the steps of an epoch.
         limit: what most of a step goes to, in words.
     """
 
     step: Interval
     rate: Interval
     efficiency: Interval
-    seconds: Interval
+    epoch: Interval
     limit: str
 
 
@@ -48,15 +48,12 @@ def calibrate(target: Path, *, quick: bool, progress: Progress) -> None:
     file.write(found, target)
 
 
-def predict(
-    hardware: Path, *, ranks: int, epochs: int, samples: int, alone: float | None = None
-) -> Prediction:
+def predict(hardware: Path, *, ranks: int, samples: int, alone: float | None = None) -> Prediction:
     """Forecasts the training; nothing is run.
 
     Args:
         hardware: file that `calibrate` wrote.
         ranks: of this host.
-        epochs: of `samples` pictures each.
         samples: of an epoch.
         alone: pictures per second that one rank was seen to train; None: it was not.
     """
@@ -68,7 +65,6 @@ def predict(
         hosts=1,
         hardware=str(hardware),
         samples=samples,
-        epochs=epochs,
         optimizer="momentum",
         alone=None if alone is None else (alone, example.BATCH),
     )
@@ -82,12 +78,12 @@ def predict(
 
 
 def _of(plan: Plan, batch: int) -> Prediction:
-    assert plan.seconds is not None
+    assert plan.seconds_per_epoch is not None
     step = plan.seconds_per_step
     return Prediction(
         step=step,
         rate=Interval(batch / step.value, batch / step.high, batch / step.low),
         efficiency=plan.efficiency,
-        seconds=plan.seconds,
+        epoch=plan.seconds_per_epoch,
         limit=plan.limit,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.forecast import Interval
+from slipstream.forecast.display import scaled
 from slipstream.infer.report import Report
 from slipstream.tour.prediction import Prediction
 from slipstream.tour.serving import Answered
@@ -51,17 +52,26 @@ class Forecasts:
     kernels: Prediction
     steps: Prediction
 
+    def seconds(self, prediction: Prediction) -> Interval:
+        """Returns the seconds of all steps, by one of the forecasts."""
+        return scaled(prediction.epoch, self.epochs)
+
     def beside(self, trained: Trained) -> Iterator[Compared]:
         """Yields what can be compared with a training."""
         efficiency = trained.rate / (self.ranks * self.alone)
-        for name, unit, field, measured in (
-            ("a step", "s", "step", trained.step),
-            ("pictures/s", "1/s", "rate", trained.rate),
-            ("efficiency", "", "efficiency", efficiency),
-            ("all steps", "s", "seconds", trained.seconds),
-        ):
-            kernels, steps = getattr(self.kernels, field), getattr(self.steps, field)
+        came = (
+            ("a step", "s", trained.step),
+            ("pictures/s", "1/s", trained.rate),
+            ("efficiency", "", efficiency),
+            ("all steps", "s", trained.seconds),
+        )
+        both = self._numbers(self.kernels), self._numbers(self.steps)
+        for (name, unit, measured), kernels, steps in zip(came, *both, strict=True):
             yield Compared(name=name, unit=unit, kernels=kernels, steps=steps, measured=measured)
+
+    def _numbers(self, prediction: Prediction) -> tuple[Interval, ...]:
+        seconds = self.seconds(prediction)
+        return prediction.step, prediction.rate, prediction.efficiency, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

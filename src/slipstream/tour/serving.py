@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -19,13 +18,13 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.bench.serve import started
 from slipstream.errors import SlipstreamError
 from slipstream.tour import example
 
 MODEL = "fashion"
 NUM_ASKED = 500  # of the last test pictures, that compiling did not see
 
-_END_SECONDS = 20.0
 _TIMEOUT_SECONDS = 30.0
 
 Pixels = NDArray[np.uint8]
@@ -36,7 +35,6 @@ class Answered:
     """What the server said.
 
     Args:
-        url: of the server, while it ran.
         pixels: of the first picture that was asked about, uint8 (28, 28).
         label: what it is.
         likeliest: the three likeliest classes for it, with their probabilities.
@@ -45,7 +43,6 @@ class Answered:
         middle_ms: from a request to its answer, median.
     """
 
-    url: str
     pixels: Pixels
     label: str
     likeliest: tuple[tuple[str, float], ...]
@@ -55,35 +52,18 @@ class Answered:
 
 
 @contextmanager
-def served(package: Path, log: Path) -> Generator[str]:
+def served(package: Path) -> Generator[str]:
     """Starts a server of the package on a free port, yields its address, and ends it.
 
     Args:
         package: compiled model.
-        log: file for what the server says.
 
     Raises:
-        SlipstreamError: it ended before it answered, or was not ended by SIGTERM.
+        SlipstreamError: it ended before it answered.
     """
     command = [sys.executable, "-m", "slipstream.cli", "serve", f"{MODEL}={package}"]
-    command += ["--port", "0", "--grpc-port", "-1"]
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
-    ):
-        try:
-            assert server.stdout is not None
-            first = server.stdout.readline()
-            if not first.startswith("REST"):
-                raise SlipstreamError(f"the server did not start: {log.read_text().strip()}")
-            yield first.split()[1].removesuffix("/v2")
-        finally:
-            server.terminate()
-            try:
-                server.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                raise SlipstreamError(f"the server did not end in {_END_SECONDS:.0f} s") from None
+    with started("the server", [*command, "--port", "0", "--grpc-port", "-1"]) as server:
+        yield server.url
 
 
 def ask(url: str) -> Answered:
@@ -109,7 +89,6 @@ def ask(url: str) -> Answered:
     connection.close()
     pairs = zip(found, wanted, strict=True)
     return Answered(
-        url=url,
         pixels=pictures[0],
         label=example.CLASSES[wanted[0]],
         likeliest=_likeliest(found[0]),

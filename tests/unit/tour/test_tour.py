@@ -33,7 +33,7 @@ def prediction(step: float) -> Prediction:
         step=near(step),
         rate=near(128 / step),
         efficiency=Interval(0.96, 0.84, 1.0),
-        seconds=near(1000 * step),
+        epoch=near(100 * step),
         limit="compute",
     )
 
@@ -66,6 +66,7 @@ def test_what_was_forecast_is_compared_with_what_came() -> None:
     assert compared["pictures/s"].steps.value == pytest.approx(128 / 0.024)
     assert compared["efficiency"].measured == pytest.approx(128 / 0.025 / 5400)
     assert compared["all steps"].measured == 25.0
+    assert compared["all steps"].kernels.high == pytest.approx(1.1 * 10 * 100 * 0.020)
 
 
 def test_the_table_says_how_far_off_each_forecast_is() -> None:
@@ -86,7 +87,6 @@ def test_a_picture_is_drawn_with_and_without_colours(colors: str | None, sign: s
     pixels = np.zeros((28, 28), np.uint8)
     pixels[:2] = 255
     answered = Answered(
-        url="http://127.0.0.1:1",
         pixels=pixels,
         label="bag",
         likeliest=(("bag", 0.9), ("coat", 0.06), ("shirt", 0.04)),
@@ -120,7 +120,7 @@ def test_a_training_that_fails_is_told(tmp_path: Path) -> None:
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     with (
         pytest.raises(SlipstreamError, match=r"did not start: .*none\.slip"),
-        served(tmp_path / "none.slip", tmp_path / "log"),
+        served(tmp_path / "none.slip"),
     ):
         pass
 

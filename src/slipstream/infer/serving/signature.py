@@ -66,7 +66,6 @@ class Signature:
         self.rows = _rows((*inputs, *outputs))
         self._most_rows = most_rows
         self._tensors = {each.name: each for each in inputs}
-        self._dtypes = {each.name: np.dtype(each.dtype) for each in inputs}
         self._reader: tuple[str, Reader] | None = None
         if pictures is not None:
             _, height, width, channels = self._tensors[pictures.input].shape
@@ -139,7 +138,7 @@ class Signature:
 
     def _one(self, tensor: Tensor, given: Given) -> Array:
         array = self._read(tensor, given) if isinstance(given, list) else given
-        if array.dtype != self._dtypes[tensor.name]:
+        if array.dtype != np.dtype(tensor.dtype):
             raise invalid(
                 f"input {tensor.name!r} is {datatype_of(array.dtype)}; {self._allowed(tensor)}"
             )
