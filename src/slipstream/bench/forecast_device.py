@@ -1,7 +1,8 @@
 """Times what kernels of the device at hand reach: the numbers that forecasts of it rest on.
 
-A GPU where there is one, else the processors of this machine. Each kernel has a share of a second;
-its best time counts, so that what others do on the machine counts little.
+A GPU where there is one, else the processors of this machine. Each kernel has a share of a second.
+Of processors its best time counts, so that what others do on the machine counts little; of a GPU,
+which slows down as it warms, the median. On GPUs, convolutions in 16 bits have channels last.
 """
 
 # PyTorch's stubs leave some of its types open.
@@ -11,21 +12,19 @@ its best time counts, so that what others do on the machine counts little.
 from __future__ import annotations
 
 import math
-import os
+import statistics
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from slipstream.bench.result import environment_line
+from slipstream.bench import forecast_facts, forecast_host
 from slipstream.forecast.calibrate.measured import MeasuredDevice
 from slipstream.forecast.calibrate.products import Peak, TimedProduct, peak, share
-from slipstream.forecast.trace import trace
-from slipstream.forecast.workload import Phase
 
 DTYPES: Mapping[str, torch.dtype] = {
     "float32": torch.float32,
@@ -33,18 +32,20 @@ DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-# Sides of products and images of a batch: some milliseconds on each kind of device.
-_SUMS = 128, 1024
+# Sides of products and images of a batch: some milliseconds on each kind of device. A short sum is
+# long enough that writing the result takes less.
+_SUMS = {"cpu": (128, 1024), "cuda": (512, 4096)}
 # A dtype whose short products take so many times those of float32 has no long ones timed: of
 # float16 on processors that do not multiply it, they take minutes.
 _MUCH_SLOWER = 4
 _SIDE = {"cpu": 2048, "cuda": 8192}
 _IMAGES = {"cpu": 8, "cuda": 64}
+# Channels and sides of images that are convolved, as ResNets have them.
+_CONVOLUTIONS = (128, 56), (256, 28), (512, 14)
+# Numbers that a batch norm and its gradient are taken to read and write, over those of its input.
+_NORM_PASSES = 1.5 * (2 + 3)
 # More than caches hold.
 _ELEMENTS = {"cpu": 48 << 20, "cuda": 256 << 20}
-# So narrow that the device has next to nothing to do.
-_WIDTH, _LAYERS = 8, 60
-_MIB, _GIB = 1 << 20, 1 << 30
 _LEAST_RUNS = 3
 
 Tell = Callable[[str], None]
@@ -75,31 +76,37 @@ def _measured(tell: Tell, quick: bool) -> MeasuredDevice:
     peaks = bench.products()
     fastest = max(peaks.values(), key=lambda each: each.flops_per_second)
     tell("convolutions")
-    windows = {name: share(bench.convolution(name, 1), reached) for name, reached in peaks.items()}
-    slow, fast = (bench.convolution("float32", window) for window in (1, 3))
-    winograd = fast.flops / fast.seconds / (slow.flops / slow.seconds)
-    depthwise = bench.depthwise() / peaks["float32"].flops_per_second
+    windows = {name: bench.window_share(name, reached) for name, reached in peaks.items()}
+    winograd = bench.rate("float32", 3) / bench.rate("float32", 1)
+    lowest = next(reversed(peaks)) if bench.is_gpu else "float32"
+    depthwise = bench.depthwise(lowest) / peaks["float32"].flops_per_second
     tell("memory")
     moved = bench.triad()
     gather = bench.gather() / moved
+    norms = {name: min(1.0, bench.batch_norm(name) / moved) for name in peaks if name != "tf32"}
     tell("operators")
-    forward, backward = bench.operators()
+    host = bench.host()
     tell("transfers")
     return MeasuredDevice(
         kind="gpu" if bench.is_gpu else "cpu",
-        title=bench.title(),
-        memory_gib=bench.memory_gib(),
-        processors=bench.processors(),
-        cache_mib=bench.cache_mib(),
+        title=forecast_facts.title(is_gpu=bench.is_gpu),
+        memory_gib=forecast_facts.memory_gib(is_gpu=bench.is_gpu),
+        context_mib=forecast_facts.context_mib() if bench.is_gpu else None,
+        processors=forecast_facts.processors(is_gpu=bench.is_gpu),
+        cache_mib=forecast_facts.cache_mib(is_gpu=bench.is_gpu),
         tflops={name: each.flops_per_second / 1e12 for name, each in peaks.items()},
         half_sum=fastest.half_sum,
+        vector_half_sum=peaks["float32"].half_sum,
         windows=windows,
         winograd=max(1.0, winograd),
         depthwise=min(1.0, depthwise),
         memory_gb_per_s=moved / 1e9,
         gather=min(1.0, gather),
-        forward_us=forward * 1e6,
-        backward_us=backward * 1e6,
+        batch_norms=norms,
+        forward_us=host.forward * 1e6,
+        backward_us=host.backward * 1e6,
+        update_us=host.update * 1e6,
+        gap_us=None if host.gap is None else host.gap * 1e6,
         host_gb_per_s=bench.copy() / 1e9 if bench.is_gpu else None,
     )
 
@@ -115,10 +122,11 @@ class _Bench:
     def __init__(self, device: str, quick: bool) -> None:
         self.is_gpu = device == "cuda"
         self._device = torch.device(device)
-        self._seconds = 0.1 if quick else 1.0
+        self._seconds = 0.05 if quick else 0.5
         self._side = _SIDE[device] // (4 if quick else 1)
         self._images = _IMAGES[device] // (4 if quick else 1)
         self._elements = _ELEMENTS[device] // (16 if quick else 1)
+        self._sums = _SUMS[device]
 
     def products(self) -> dict[str, Peak]:
         """Returns what products reach by dtype; without those that are slower than float32."""
@@ -127,11 +135,11 @@ class _Bench:
         for name in DTYPES:
             if name == "tf32" and not self.is_gpu:
                 continue
-            short = self._product(name, _SUMS[0])
+            short = self._product(name, self._sums[0])
             if short.seconds > slowest:
                 continue
             slowest = _MUCH_SLOWER * short.seconds if not found else slowest
-            reached = peak(short, self._product(name, _SUMS[1]))
+            reached = peak(short, self._product(name, self._sums[1]))
             if not found or reached.flops_per_second > found["float32"].flops_per_second:
                 found[name] = reached
         return found
@@ -139,86 +147,117 @@ class _Bench:
     def _product(self, name: str, k: int) -> TimedProduct:
         left = self._random(self._side, k, dtype=name)
         right = self._random(k, self._side, dtype=name)
-        with _tf32(name == "tf32"):
-            seconds = self._best(lambda: torch.mm(left, right))
+        with tf32(name == "tf32"):
+            seconds = self._seconds_of(lambda: torch.mm(left, right))
         return TimedProduct(self._side, self._side, k, seconds)
 
-    def convolution(self, name: str, window: int) -> TimedProduct:
-        """Times a convolution of 256 channels and 28 x 28 pixels."""
-        pixels = self._random(self._images, 256, 28, 28, dtype=name)
-        weight = self._random(256, 256, window, window, dtype=name)
-        with _tf32(name == "tf32"):
-            seconds = self._best(lambda: functional.conv2d(pixels, weight, padding=window // 2))
-        return TimedProduct(self._images * 28**2, 256, 256 * window**2, seconds)
+    def window_share(self, name: str, reached: Peak) -> float:
+        """Returns what share of plain products convolutions reach.
 
-    def depthwise(self) -> float:
-        """Returns the FLOP/s of a convolution of one channel per group."""
-        pixels = self._random(self._images, 256, 28, 28)
-        weight = self._random(256, 1, 3, 3)
-        seconds = self._best(lambda: functional.conv2d(pixels, weight, padding=1, groups=256))
-        return 2 * self._images * 28**2 * 256 * 9 / seconds
+        Args:
+            name: of a dtype.
+            reached: by plain products.
+        """
+        # On matrix units memory would limit smaller ones.
+        window = 3 if self.is_gpu and name != "float32" else 1
+        return statistics.geometric_mean(
+            share(each, reached) for each in self._convolutions(name, window)
+        )
+
+    def rate(self, name: str, window: int) -> float:
+        """Returns the FLOP/s of convolutions.
+
+        Args:
+            name: of a dtype.
+            window: its side.
+        """
+        return statistics.geometric_mean(
+            each.flops / each.seconds for each in self._convolutions(name, window)
+        )
+
+    def _convolutions(self, name: str, window: int) -> list[TimedProduct]:
+        """Times convolutions; each is three products, of which the mean is returned."""
+        found: list[TimedProduct] = []
+        for channels, side in _CONVOLUTIONS:
+            pixels = self._image(name, self._images, channels, side, side)
+            weight = self._image(name, channels, channels, window, window)
+            convolve = partial(functional.conv2d, padding=window // 2)
+            with tf32(name == "tf32"):
+                seconds = self._seconds_of_both(convolve, pixels, weight) / 3
+            rows, k = self._images * side**2, channels * window**2
+            found.append(TimedProduct(rows, channels, k, seconds))
+        return found
+
+    def depthwise(self, name: str) -> float:
+        """Returns the FLOP/s of a convolution of one channel per group.
+
+        Args:
+            name: of a dtype.
+        """
+        pixels = self._image(name, self._images, 256, 28, 28)
+        weight = self._image(name, 256, 1, 3, 3)
+        convolve = partial(functional.conv2d, padding=1, groups=256)
+        return 6 * pixels.numel() * 9 / self._seconds_of_both(convolve, pixels, weight)
 
     def triad(self) -> float:
         """Returns bytes per second, read and written, of a sum of two arrays."""
         left, right, out = (self._random(self._elements) for _ in range(3))
-        return 12 * self._elements / self._best(lambda: torch.add(left, right, alpha=2.0, out=out))
+        return (
+            12
+            * self._elements
+            / self._seconds_of(lambda: torch.add(left, right, alpha=2.0, out=out))
+        )
+
+    def batch_norm(self, name: str) -> float:
+        """Returns bytes per second of a batch norm, which reads its input twice in each pass.
+
+        Args:
+            name: of the input's dtype; weights are in float32.
+        """
+        pixels = self._image(name, self._images, 256, 56, 56)
+        norm = torch.nn.BatchNorm2d(256, device=self._device)
+        seconds = self._seconds_of_both(partial(_normed, norm), pixels, norm.weight)
+        return _NORM_PASSES * pixels.numel() * pixels.element_size() / seconds
 
     def gather(self) -> float:
         """Returns bytes per second, read and written, of rows of a table."""
         width, rows = 256, self._elements // 256
         table = self._random(rows, width)
         chosen = torch.randint(rows, (rows // 8,), device=self._device)
-        seconds = self._best(lambda: functional.embedding(chosen, table))
+        seconds = self._seconds_of(lambda: functional.embedding(chosen, table))
         return 8 * len(chosen) * width / seconds
 
-    def operators(self) -> tuple[float, float]:
-        """Returns the host's seconds per operator of the forward and of the backward pass, with
-        operators counted as the forecast traces them."""
-        traced = trace(_chain, lambda: [torch.ones(8, _WIDTH)], name="chain", samples=8).operators
-        before = sum(each.phase is Phase.FORWARD for each in traced)
-        module = _chain().to(self._device)
-        inputs = torch.ones(8, _WIDTH, device=self._device)
-        forward = self._best(lambda: module(inputs), waits=False)
-        both = self._best(lambda: module(inputs).sum().backward(), waits=False)
-        return forward / before, max(both - forward, 0.0) / (len(traced) - before)
+    def host(self) -> forecast_host.Host:
+        """Returns what the host takes to issue operators."""
+        return forecast_host.measure(self._device, self._seconds_of)
 
     def copy(self) -> float:
         """Returns bytes per second from the host's memory to the device's."""
         source = torch.empty(self._elements, pin_memory=True)
         target = torch.empty(self._elements, device=self._device)
-        return 4 * self._elements / self._best(lambda: target.copy_(source, non_blocking=True))
-
-    def title(self) -> str:
-        """Returns what the device calls itself, and the software."""
-        if self.is_gpu:
-            return f"{torch.cuda.get_device_name()}; torch {torch.__version__}"
-        return environment_line()
-
-    def memory_gib(self) -> float:
-        """Returns the device's memory."""
-        if self.is_gpu:
-            return torch.cuda.get_device_properties(0).total_memory / _GIB
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
-
-    def processors(self) -> int:
-        """Returns the processors that tiles of a product are shared among."""
-        if self.is_gpu:
-            return int(torch.cuda.get_device_properties(0).multi_processor_count)
-        return torch.get_num_threads()
-
-    def cache_mib(self) -> float:
-        """Returns the last level's cache."""
-        if self.is_gpu:
-            return torch.cuda.get_device_properties(0).L2_cache_size / _MIB
-        found = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-        sizes = [path.read_text().strip() for path in found]
-        return max((float(size[:-1]) / 1024 for size in sizes if size.endswith("K")), default=1.0)
+        return (
+            4 * self._elements / self._seconds_of(lambda: target.copy_(source, non_blocking=True))
+        )
 
     def _random(self, *shape: int, dtype: str = "float32") -> torch.Tensor:
         return torch.randn(*shape, device=self._device).to(DTYPES[dtype])
 
-    def _best(self, kernel: Callable[[], object], *, waits: bool = True) -> float:
-        """Returns the shortest seconds of a kernel, after one call that does not count.
+    def _image(self, name: str, *shape: int) -> torch.Tensor:
+        """Random numbers, laid out as a convolution of that dtype wants them."""
+        made = self._random(*shape, dtype=name)
+        is_last = self.is_gpu and DTYPES[name] is not torch.float32
+        return made.contiguous(memory_format=torch.channels_last) if is_last else made
+
+    def _seconds_of_both(
+        self, run: Callable[..., torch.Tensor], data: torch.Tensor, weight: torch.Tensor
+    ) -> float:
+        """Returns the seconds of an operator of data and weight and of both gradients."""
+        leaves = data.requires_grad_(), weight.requires_grad_()
+        gradient = torch.ones_like(run(*leaves))
+        return self._seconds_of(lambda: torch.autograd.grad(run(*leaves), leaves, gradient))
+
+    def _seconds_of(self, kernel: Callable[[], object], *, waits: bool = True) -> float:
+        """Returns the seconds of a kernel, after one call that does not count.
 
         Args:
             kernel: to time.
@@ -235,27 +274,24 @@ class _Bench:
                 self._wait()
             times.append(time.perf_counter() - start)
         self._wait()
-        return min(times)
+        return statistics.median(times) if self.is_gpu else min(times)
 
     def _wait(self) -> None:
         if self.is_gpu:
             torch.cuda.synchronize()
 
 
-def _chain() -> torch.nn.Module:
-    """A model of many small operators."""
-    layers = [
-        torch.nn.Sequential(
-            torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU(), torch.nn.LayerNorm(_WIDTH)
-        )
-        for _ in range(_LAYERS)
-    ]
-    return torch.nn.Sequential(*layers)
+def _normed(norm: torch.nn.Module, pixels: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return norm(pixels)
 
 
 @contextmanager
-def _tf32(allowed: bool) -> Generator[None]:
-    """Lets products of float32 be of TF32, or not."""
+def tf32(allowed: bool) -> Generator[None]:
+    """Lets products of float32 be of TF32, or not.
+
+    Args:
+        allowed: they may.
+    """
     matmul: Any = torch.backends.cuda.matmul
     cudnn: Any = torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from enum import Enum
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
 from slipstream import forecast
-from slipstream.cli import forecast_calibrate, forecast_validate
-from slipstream.errors import UsageError
-from slipstream.lab.display import make_console, stderr_console
+from slipstream.cli import forecast_calibrate, forecast_check, forecast_validate
+from slipstream.cli.forecast_asked import (
+    CodecChoice,
+    OptimizerChoice,
+    PrecisionChoice,
+    parse_alone,
+    parse_dollars,
+    parse_shape,
+    parse_time,
+    searching,
+)
+from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
     from slipstream.forecast import Result
@@ -33,6 +38,7 @@ EXAMPLES = """\b
   slipstream forecast vit-base-16 --batch 1024 --own 8xA100 --network 100g --alone 410@64
   slipstream forecast model.onnx --batch 64 --most 16 --json plans.json --html plans.html
   slipstream forecast calibrate --out here.toml
+  slipstream forecast check resnet18 --batch 16 --hardware here.toml
   slipstream forecast validate table.csv
 
 \b
@@ -43,38 +49,10 @@ Without --own it looks at what clouds rent out, and what costs least comes first
 prices, what takes least time. Under a number is the interval in which eight in ten
 measurements lie, under the efficiency what limits it; tight: memory may not suffice.
 [bold]Sub-commands[/bold]: validate, forecasts beside published measurements; calibrate, numbers
-of this machine; see their --help.
+of this machine; check, a step of this machine forecast and run; see their --help.
 [bold]Exit code[/bold]: 1 where no plan fits, 2 for wrong usage.
 """
 PLAN = "plan"
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-class PrecisionChoice(str, Enum):
-    """Of products."""
-
-    FP32 = "fp32"
-    TF32 = "tf32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-
-
-class OptimizerChoice(str, Enum):
-    """What keeps state beside parameters."""
-
-    SGD = "sgd"
-    MOMENTUM = "momentum"
-    ADAM = "adam"
-
-
-class CodecChoice(str, Enum):
-    """Of gradients between hosts."""
-
-    NONE = "none"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    INT8 = "int8"
-    ANY = "any"
 
 
 class _Group(TyperGroup):
@@ -96,6 +74,7 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(cls=_Group, help="Say what training a model takes, before it is bought.")
     group.command(PLAN, epilog=EXAMPLES, hidden=True)(plan)
     forecast_calibrate.add_to(group)
+    forecast_check.add_to(group)
     forecast_validate.add_to(group)
     app.add_typer(group, name="forecast")
 
@@ -164,7 +143,7 @@ def plan(
     if html_file is not None:
         from slipstream.forecast.report import forecast_page as forecast_page  # likewise
     asked = _asked(said)
-    with _progress() as tell:
+    with searching() as tell:
         result = asking(model, **asked, progress=tell)
     _write(result, {"model": model, **asked}, json_file)
     if html_file is not None:
@@ -195,40 +174,6 @@ def _asked(said: Mapping[str, Any]) -> dict[str, Any]:
         "budget": None if budget is None else parse_dollars(budget),
         "alone": None if said["alone"] is None else parse_alone(said["alone"]),
     }
-
-
-def parse_shape(text: str) -> tuple[int, ...]:
-    """`3,224,224` as numbers; UsageError for anything else."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(f"the shape is {text!r}; allowed: sizes such as 3,224,224") from error
-
-
-def parse_alone(text: str) -> tuple[float, int]:
-    """`410@64` as samples per second and samples at once; UsageError for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+)", text.strip())
-    if found is None:
-        raise UsageError(
-            f"alone is {text!r}; allowed: samples per second at samples at once, such as 410@64"
-        )
-    return float(found[1]), int(found[2])
-
-
-def parse_time(text: str) -> float:
-    """`90s`, `90m`, `36h` or `5d` in seconds; UsageError for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
-    if found is None:
-        raise UsageError(f"the deadline is {text!r}; allowed: 90m, 36h, 5d")
-    return float(found[1]) * UNITS[found[2]]
-
-
-def parse_dollars(text: str) -> float:
-    """`500`, `$500` or `1,500` as a number; UsageError for anything else."""
-    found = re.fullmatch(r"\$?\s*(\d[\d,]*(?:\.\d+)?)", text.strip())
-    if found is None:
-        raise UsageError(f"the budget is {text!r}; allowed: dollars such as 500")
-    return float(found[1].replace(",", ""))
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -282,22 +227,3 @@ def _write_page(result: Result, asked: dict[str, Any], file: Path, top: int) -> 
 
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(forecast_page(result, asked, top), encoding="utf-8")
-
-
-@contextmanager
-def _progress() -> Generator[Callable[[str, int, int], None]]:
-    """Yield what shows, on a terminal, what is tried and how much is done."""
-    columns = (
-        SpinnerColumn(),
-        BarColumn(24),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    console = stderr_console()
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, of: bar.update(
-            task, description=what, completed=done, total=of or None
-        )

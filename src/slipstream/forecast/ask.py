@@ -140,8 +140,7 @@ def forecast(
     chosen: Precision = next(each for each in get_args(Precision) if each == precision)
     progress(f"tracing {model}", 0, 0)
     found = _source(model, shape, tokens)
-    # Language models are trained in 16 bits as a whole, others by casts.
-    whole = chosen in ("fp16", "bf16") and found.unit in ("sequence", "token")
+    whole = found.whole(chosen)
     resizable = make_resizable(partial(found.trace, precision=chosen, whole=whole))
     request = Request(
         model=resizable,

@@ -54,8 +54,10 @@ class Rates:
         matrix_windows: of what products reach on matrix units, that convolutions do.
         vector_windows: of what products reach in fp32, that convolutions do.
         memory: of the memory's rate.
+        odd: of what products reach on matrix units in 16 bits, where rows begin at odd numbers.
         half_sum: length of a sum at which a product reaches half of its share, since each tile
             begins and ends.
+        vector_half_sum: that on vector units; None: the same.
         gap_us: between two kernels.
         winograd: FLOPs saved, as a factor, by 3x3 convolutions of stride 1 in fp32.
         depthwise: share of `vector` that convolutions of one channel reach; of more, as many times.
@@ -68,7 +70,9 @@ class Rates:
     matrix_windows: float = 0.9
     vector_windows: float = 0.9
     memory: float = 0.80
+    odd: float = 0.2
     half_sum: float = 150.0
+    vector_half_sum: float | None = None
     gap_us: float = 5.0
     winograd: float = 1.8
     depthwise: float = 0.08
@@ -85,8 +89,11 @@ class Runtime:
         backward_us: of the host, per operator of the backward pass.
         collective_us: of the host, per collective in the forward and backward pass.
         step_ms: of the host, per step.
+        update_us: of the host, for each parameter that the optimizer changes.
         memory: seconds of operators that only move bytes, as a factor; below 1 if they are fused.
         compute: seconds of products, as a factor.
+        batch_norm: seconds of batch norms, as a factor; they are taken to read their input twice.
+        half_batch_norm: that in 16 bits.
         flash: attention is one kernel that keeps no scores.
         overlap: share of communication that runs beside the backward pass, 0 to 1.
         composed: functions such as GELU are several kernels, one for each sum and product.
@@ -99,8 +106,11 @@ class Runtime:
     backward_us: float = 15.0
     collective_us: float = 20.0
     step_ms: float = 1.0
+    update_us: float = 0.0
     memory: float = 1.0
     compute: float = 1.0
+    batch_norm: float = 1.0
+    half_batch_norm: float = 1.0
     flash: bool = True
     overlap: float = 0.9
     composed: bool = False
@@ -138,20 +148,33 @@ class Work:
         )  # fmt: skip
         self.composed = np.array([_composed(op.name) for op in operators])
         self.gather = np.array([kind is Kind.GATHER for kind in kinds])
+        self.batch_norm = np.array(["batch_norm" in op.name for op in operators])
+        self.half = np.array([op.dtype in ("float16", "bfloat16") for op in operators])
         self.backward = np.array([op.phase is Phase.BACKWARD for op in operators])
         rows = [
-            (index, p.batch, p.m, p.n, p.k, p.window, p.fill, op.kind is Kind.CONVOLUTION, op.dtype)
+            (
+                index,
+                p.batch,
+                p.m,
+                p.n,
+                p.k,
+                p.window,
+                p.fill,
+                op.kind is Kind.CONVOLUTION,
+                p.odd,
+                op.dtype,
+            )
             for index, op in enumerate(operators)
             if op.kind is not Kind.DEPTHWISE
             for p in op.products
         ]
-        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 9
+        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 10
         self.owner = np.array(columns[0], dtype=np.int64)
         self.batch, self.m, self.n, self.k, self.window, self.fill = (
             np.array(column, dtype=np.float64) for column in columns[1:7]
         )
-        self.windows = np.array(columns[7], dtype=np.bool_)
-        self.dtypes = np.array(columns[8], dtype=np.str_)
+        self.windows, self.odd = (np.array(column, dtype=np.bool_) for column in columns[7:9])
+        self.dtypes = np.array(columns[9], dtype=np.str_)
 
     def between(self, other: Work, share: float) -> Work:
         """Returns the operators of another micro-batch.
@@ -188,6 +211,8 @@ class Work:
         """
         moved = self.bytes / (device.memory_gb_per_s * 1e9 * rates.memory)
         moved = np.where(self.gather, moved / rates.gather, moved)
+        norm = np.where(self.half, runtime.half_batch_norm, runtime.batch_norm)
+        moved = np.where(self.batch_norm, moved * norm, moved)
         if runtime.composed:
             moved *= self.composed
         vector = device.tflops["float32"] * 1e12 * rates.vector
@@ -209,13 +234,17 @@ class Work:
         flops = 2 * self.batch * self.m * self.n * self.k * self.fill
         windows = np.where(vector, rates.vector_windows, rates.matrix_windows)
         peaks = np.where(self.windows, peaks * windows, peaks)
+        peaks = np.where(self.odd & ~vector, peaks * rates.odd, peaks)
         flops = np.where(np.isin(self.window, _WINOGRAD) & vector, flops / rates.winograd, flops)
         # Long sums are cut where there are few tiles: weight gradients.
         tiles = np.ceil(self.m / TILE) * np.ceil(self.n / TILE) * self.batch
         waves = tiles * np.maximum(1.0, np.floor(self.k / SPLIT)) / device.processors
         full = np.where(waves < 4, waves / np.ceil(waves), 1.0)
         edges = self.m / (np.ceil(self.m / 32) * 32) * self.n / (np.ceil(self.n / 32) * 32)
-        share = full * edges * self.k / (self.k + rates.half_sum)
+        half_sum = rates.half_sum
+        if rates.vector_half_sum is not None:
+            half_sum = np.where(vector, rates.vector_half_sum, half_sum)
+        share = full * edges * self.k / (self.k + half_sum)
         return flops / (peaks * np.maximum(share, 1e-3))
 
 

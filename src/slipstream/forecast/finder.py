@@ -88,25 +88,25 @@ class Finder:
             hosts: all of whose devices are used.
         """
         trials = self._trials
-        limit = machine.cluster.device.memory_gib * 2**30
+        limit = _limit(machine)
         candidates = self._candidates(machine, hosts)
         held = {each: trials.least(each) for each in candidates}
         timed = [(trials.step(each, machine), each) for each in candidates if held[each] <= limit]
-        fits = self._fitting(sorted(timed, key=_cost), limit)
-        refined = [self._refined(step, each, machine, hosts, limit) for step, each in fits]
+        fits = self._fitting(sorted(timed, key=_cost), machine)
+        refined = [self._refined(step, each, machine, hosts) for step, each in fits]
         refined += self._hybrid(candidates, held, machine, hosts)
         if not refined:
             return self._refused(machine, hosts, held)
         step, strategy = min(refined, key=_cost)
         return Found(
-            machine=machine, hosts=hosts, strategy=strategy, peak=trials.peak(strategy),
+            machine=machine, hosts=hosts, strategy=strategy, peak=trials.peak(strategy, machine),
             step=trials.step(strategy, machine, whole=True),
             alone=trials.alone(strategy, machine),
-            others=self._others([*timed, *refined], held, limit, (step, strategy)),
+            others=self._others([*timed, *refined], held, machine, (step, strategy)),
         )  # fmt: skip
 
     def _fitting(
-        self, timed: Sequence[tuple[Step, Strategy]], limit: float
+        self, timed: Sequence[tuple[Step, Strategy]], machine: Machine
     ) -> list[tuple[Step, Strategy]]:
         """The best that fit, and replicas that are plain: how these exchange gradients may change
         by more than all else."""
@@ -116,7 +116,7 @@ class Finder:
             plain = wants_plain and _is_plain(strategy)
             if not plain and len(found) >= _REFINED:
                 continue
-            if self._trials.peak(strategy).reserved <= limit:
+            if self._trials.peak(strategy, machine).reserved <= _limit(machine):
                 found.append((step, strategy))
                 wants_plain = wants_plain and not plain
         return found
@@ -135,7 +135,7 @@ class Finder:
     ) -> list[tuple[Step, Strategy]]:
         """Replicas with layers that have a strategy of their own, where that is faster and fits;
         without these they may be slow, or not fit."""
-        limit = machine.cluster.device.memory_gib * 2**30
+        limit = _limit(machine)
         plain = [each for each in candidates if _is_plain(each)]
         if not plain:
             return []
@@ -146,27 +146,27 @@ class Finder:
                 continue
             for room in _ROOM:
                 layered = self._trials.layered(start, machine, room * limit)
-                if layered != start and self._fits(layered, limit):
+                if layered != start and self._fits(layered, machine):
                     step = self._trials.step(layered, machine)
-                    return [self._refined(step, layered, machine, hosts, limit)]
+                    return [self._refined(step, layered, machine, hosts)]
         return []
 
-    def _fits(self, strategy: Strategy, limit: float) -> bool:
-        return (
-            self._trials.least(strategy) <= limit and self._trials.peak(strategy).reserved <= limit
-        )
+    def _fits(self, strategy: Strategy, machine: Machine) -> bool:
+        trials, limit = self._trials, _limit(machine)
+        return trials.least(strategy) <= limit and trials.peak(strategy, machine).reserved <= limit
 
     def _others(
         self,
         timed: Sequence[tuple[Step, Strategy]],
         held: Mapping[Strategy, float],
-        limit: float,
+        machine: Machine,
         taken: tuple[Step, Strategy],
     ) -> tuple[Other, ...]:
         """The best of each other kind: the fastest that may fit, or what comes nearest to it."""
         best: dict[object, Other] = {}
+        limit = _limit(machine)
         for step, strategy in sorted(timed, key=lambda pair: pair[0].seconds):
-            peak = self._trials.known_peak(strategy)
+            peak = self._trials.known_peak(strategy, machine)
             if peak is not None and peak.reserved > limit:
                 best.setdefault(_kind(strategy), Other(strategy, _too_large(peak.reserved, limit)))
             else:
@@ -181,32 +181,38 @@ class Finder:
             ranks = hosts * machine.cluster.per_host
             return Refused(f"a batch of {self._batch} cannot be cut for {ranks} devices", False)
         least = min(held, key=lambda each: (held[each], each.micro_batch))
-        needed = max(held[least], self._trials.peak(least).reserved) / 2**30
+        needed = max(held[least], self._trials.peak(least, machine).reserved) / 2**30
         have = machine.cluster.device.memory_gib
         return Refused(
             f"does not fit: {needed:.1f} GiB on each device at the least, of {have:.0f}", True
         )
 
     def _refined(
-        self, step: Step, strategy: Strategy, machine: Machine, hosts: int, limit: float
+        self, step: Step, strategy: Strategy, machine: Machine, hosts: int
     ) -> tuple[Step, Strategy]:
         """Changes one thing after another, as long as that is faster and fits."""
         for number in range(len(refinements(strategy, self._trials.shape, hosts, self._allowed))):
             rounds = refinements(strategy, self._trials.shape, hosts, self._allowed)
             for other in rounds[number] if number < len(rounds) else ():
-                step, strategy = self._faster(step, strategy, other, machine, limit)
+                step, strategy = self._faster(step, strategy, other, machine)
         return step, strategy
 
     def _faster(
-        self, step: Step, strategy: Strategy, other: Strategy, machine: Machine, limit: float
+        self, step: Step, strategy: Strategy, other: Strategy, machine: Machine
     ) -> tuple[Step, Strategy]:
         if other == strategy:
             return step, strategy
         tried = self._trials.step(other, machine)
         gain = _GAIN if other.exchange is not Exchange.PARAMETER_SERVER else _SERVER_GAIN
-        if tried.seconds < gain * step.seconds and self._trials.peak(other).reserved <= limit:
+        is_faster = tried.seconds < gain * step.seconds
+        if is_faster and self._trials.peak(other, machine).reserved <= _limit(machine):
             return tried, other
         return step, strategy
+
+
+def _limit(machine: Machine) -> float:
+    """Bytes of a device."""
+    return machine.cluster.device.memory_gib * 2**30
 
 
 def _cost(pair: tuple[Step, Strategy]) -> float:

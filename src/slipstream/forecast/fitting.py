@@ -31,7 +31,7 @@ def fit(trials: Trials, machine: Machine, hosts: int, global_batch: int) -> Fit 
     def peak_of(strategy: Strategy) -> Peak | None:
         if not trials.shape.divides(strategy.tensor) or trials.least(strategy) > limit:
             return None
-        return trials.peak(strategy)
+        return trials.peak(strategy, machine)
 
     plain = Strategy(data=ranks, micro_batch=global_batch // ranks)
     found = fits(plain, peak_of, device_bytes=limit, most_tensor=machine.cluster.per_host)
@@ -78,7 +78,7 @@ def enough(
             )
         ]
         for least, _, strategy in sorted(held)[:_REPLAYED]:
-            if least <= limit and trials.peak(strategy).reserved <= limit:
+            if least <= limit and trials.peak(strategy, machine).reserved <= limit:
                 return count, strategy
         times *= 2
     return None

@@ -111,7 +111,7 @@ def save(parameters: Parameters, path: Path, note: str) -> None:
 
 
 def _lines(table: Mapping[str, object]) -> list[str]:
-    return [f"{key} = {_said(value)}" for key, value in table.items()]
+    return [f"{key} = {_said(value)}" for key, value in table.items() if value is not None]
 
 
 def _said(value: object) -> str:

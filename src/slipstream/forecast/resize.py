@@ -25,7 +25,10 @@ class Resizable:
     """
 
     def __init__(self, small: Workload, large: Workload) -> None:
-        names = [[op.name for op in workload.operators] for workload in (small, large)]
+        names = [
+            [(op.name, op.kind, len(op.products)) for op in workload.operators]
+            for workload in (small, large)
+        ]
         if names[0] != names[1] or small.samples >= large.samples:
             raise UsageError(
                 f"{small.name} runs {len(names[0])} operators for {small.samples} samples and"

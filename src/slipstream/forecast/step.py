@@ -205,11 +205,13 @@ class Simulation:
         else:
             end, exchange, passes = self._replicated(job, device + passed, queues, whole=whole)
         update = self._update(job)
-        script = job.runtime.step_ms * 1e-3 * job.pace
+        script = self._script(job)
         computed = float(device.sum()) / self.ranks * strategy.micro_batches
         sent = float(passed.sum()) / self.ranks * strategy.micro_batches
         after = gathered(job, self._own_numbers(job))
         seconds = max(end, exchange) + update + after + script
+        behind = max(0.0, self._issued(job) - seconds)
+        seconds += behind
         return Step(
             seconds=max(seconds, job.input_seconds),
             compute=computed,
@@ -218,7 +220,7 @@ class Simulation:
             bubble=max(0.0, end - passes),
             exchange=max(0.0, exchange - end) + after,
             optimizer=update,
-            host=max(0.0, passes - computed - sent) + script,
+            host=max(0.0, passes - computed - sent) + script + behind,
             input=max(0.0, job.input_seconds - seconds),
             spans=tuple(queues.spans),
         )
@@ -292,6 +294,20 @@ class Simulation:
         return (
             (micros + np.where(self.passing.sums > 0, runtime.collective_us, 0.0)) * 1e-6 * job.pace
         )
+
+    def _script(self, job: Job) -> float:
+        """Seconds of the host after a step, in which its device waits."""
+        waits = self._changes(job) if job.cluster.device.kind == "cpu" else 0.0
+        return job.runtime.step_ms * 1e-3 * job.pace + waits
+
+    def _changes(self, job: Job) -> float:
+        """Seconds in which a rank's host has all parameters changed."""
+        return len(self.workload.parameters) * job.runtime.update_us * 1e-6 * job.pace / self.ranks
+
+    def _issued(self, job: Job) -> float:
+        """Seconds of a rank's host for a step, if it never waits for its device."""
+        passes = float(self._issue(job).sum()) * job.strategy.micro_batches / self.ranks
+        return passes + self._changes(job)
 
     def _send(self, stage: int, job: Job) -> float:
         if stage + 1 >= self.stages:

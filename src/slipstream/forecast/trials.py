@@ -22,8 +22,6 @@ from slipstream.forecast.step import Simulation, Step
 from slipstream.forecast.strategy import Optimizer, Strategy
 from slipstream.forecast.workload import Kind, Workload
 
-# What a device's context and libraries take, outside of the allocator.
-CONTEXT_BYTES = 600 << 20
 _PROBE = 1e8
 
 
@@ -124,7 +122,7 @@ class Trials:
             self._workloads[key] = Resizable(small, large)
         return self._workloads[key].at(strategy.micro_batch, strategy.context)
 
-    def peak(self, strategy: Strategy) -> Peak:
+    def peak(self, strategy: Strategy, machine: Machine) -> Peak:
         """Returns the memory that the fullest device needs. Blocks for tenths of a second."""
         key = _remembered(strategy)
         if key not in self._peaks:
@@ -132,11 +130,12 @@ class Trials:
             ranks = _fullest(simulation)
             peaks = [self._replayed(simulation, strategy, rank) for rank in ranks]
             self._peaks[key] = max(peaks, key=lambda peak: peak.reserved)
-        return self._peaks[key]
+        return _beside_context(self._peaks[key], machine)
 
-    def known_peak(self, strategy: Strategy) -> Peak | None:
-        """Returns what `peak` returned; None: it was not asked."""
-        return self._peaks.get(_remembered(strategy))
+    def known_peak(self, strategy: Strategy, machine: Machine) -> Peak | None:
+        """Returns what `peak` would; None: it was not asked of any machine."""
+        found = self._peaks.get(_remembered(strategy))
+        return None if found is None else _beside_context(found, machine)
 
     def _replayed(self, simulation: Simulation, strategy: Strategy, rank: int) -> Peak:
         workload = self._workload(strategy)
@@ -150,7 +149,6 @@ class Trials:
             replace(strategy, data=alike, context=1, expert=1, layers=()),
             optimizer=self._optimizer,
             master=self._master,
-            context_bytes=CONTEXT_BYTES,
             in_flight=_in_flight(strategy, rank),
             fused=True,
         )
@@ -226,6 +224,12 @@ def _divided(strategy: Strategy) -> tuple[int, int, bool]:
 def _remembered(strategy: Strategy) -> Strategy:
     """A strategy without what memory does not depend on."""
     return replace(strategy, across=False, servers=0, codec="none")
+
+
+def _beside_context(peak: Peak, machine: Machine) -> Peak:
+    """A peak with what a process takes beside its tensors."""
+    context = int(machine.cluster.device.context_mib * 2**20)
+    return replace(peak, reserved=peak.reserved + context)
 
 
 def _fullest(simulation: Simulation) -> set[int]:

@@ -41,6 +41,8 @@ class Product:
         k: what is summed over.
         window: pixels under the window of a convolution of stride 1: 9 for 3x3, 7 for 1x7; else 1.
         fill: share of it that a fused kernel computes, 0.5 where tokens see those before them.
+        odd: rows of an operand or of the result are an odd number of numbers apart, so that matrix
+            units cannot read several at once.
     """
 
     batch: int
@@ -49,6 +51,7 @@ class Product:
     k: int
     window: int = 1
     fill: float = 1.0
+    odd: bool = False
 
     @property
     def flops(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,16 @@ DEVICE = MeasuredDevice(
     cache_mib=8.0,
     tflops={"float32": 0.25, "bfloat16": 0.5},
     half_sum=90.0,
+    vector_half_sum=40.0,
     windows={"float32": 0.8, "bfloat16": 0.6},
     winograd=2.0,
     depthwise=0.1,
     memory_gb_per_s=20.0,
     gather=0.7,
+    batch_norms={"float32": 0.8, "bfloat16": 0.5},
     forward_us=8.0,
     backward_us=12.0,
+    update_us=6.0,
 )
 
 
@@ -158,8 +162,30 @@ def test_what_was_measured_takes_the_place_of_what_was_fitted_and_nothing_else_d
     assert (found.rates.half_sum, found.rates.winograd, found.rates.gather) == (90.0, 2.0, 0.7)
     runtime = found.runtime("pytorch2")
     assert (runtime.forward_us, runtime.backward_us) == (8.0, 12.0)
-    assert runtime.step_ms == usual.runtime("pytorch2").step_ms
+    assert (runtime.step_ms, runtime.update_us) == (0.0, 6.0)
+    assert (runtime.batch_norm, runtime.half_batch_norm) == (1.25, 2.0)
+    assert found.rates.vector_half_sum == 40.0
+    assert found.rates.gap_us == 10.0  # a processor's: what issues operators
+    assert runtime.spread == pytest.approx(usual.runtime("pytorch2").spread)
     assert found.runtime("megatron") == usual.runtime("megatron")
+
+
+def test_a_gpu_has_a_gap_and_a_context_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    device = replace(DEVICE, kind="gpu", gap_us=2.0, context_mib=842.0, host_gb_per_s=50.0)
+    file.write(replace(_calibration(), device=device), path)
+    assert parameters.load(over=path).rates.gap_us == 2.0
+    assert load(path).device("node").context_mib == 842
+    # One that multiplies no bfloat16 has its shares from float16.
+    older = replace(
+        device,
+        tflops={"float32": 8.0, "float16": 65.0},
+        windows={"float32": 0.8, "float16": 0.7},
+        batch_norms={"float32": 0.8, "float16": 0.4},
+    )
+    file.write(replace(_calibration(), device=older), path)
+    found = parameters.load(over=path)
+    assert (found.rates.matrix_windows, found.runtime("pytorch2").half_batch_norm) == (0.7, 2.5)
 
 
 @pytest.mark.parametrize(

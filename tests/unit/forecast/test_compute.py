@@ -1,16 +1,21 @@
 """Seconds of single operators: what layouts, formats and frameworks add to a roofline."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from slipstream.forecast import machines
 from slipstream.forecast.compute import Rates, Runtime, Work
 from slipstream.forecast.hardware import load
+from slipstream.forecast.job import Job
+from slipstream.forecast.step import Simulation
 from slipstream.forecast.strategy import Exchange, Strategy
 from slipstream.forecast.workload import Kind, Operator, Phase, Product
 
 RATES = Rates(memory=1.0, gap_us=0.0, half_sum=0.0, matrix_windows=1.0)
 PRODUCT = Product(1, 1 << 20, 1024, 1024)
+DTYPES = "float32", "bfloat16"
 
 
 def _seconds(
@@ -87,6 +92,39 @@ def test_half_of_a_peak_is_reached_where_a_sum_is_as_long_as_said() -> None:
     assert _seconds(operator, "A100", rates=rates) == pytest.approx(2 * product.flops / peak)
 
 
+def test_matrix_units_read_odd_rows_one_by_one_and_vector_units_as_others() -> None:
+    rates = replace(RATES, odd=0.25)
+    for dtype, slower in (("bfloat16", 4.0), ("float32", 1.0)):
+        even, odd = (
+            _seconds(
+                _operator(Kind.PRODUCT, dtype=dtype, product=replace(PRODUCT, odd=is_odd)),
+                "H100",
+                rates=rates,
+            )
+            for is_odd in (False, True)
+        )
+        assert odd == pytest.approx(slower * even)
+
+
+def test_sums_on_vector_units_may_have_a_half_of_their_own() -> None:
+    rates = replace(RATES, half_sum=PRODUCT.k, vector_half_sum=0.0)
+    plain = {name: _seconds(_operator(Kind.PRODUCT, dtype=name), "H100") for name in DTYPES}
+    found = {
+        name: _seconds(_operator(Kind.PRODUCT, dtype=name), "H100", rates=rates) for name in DTYPES
+    }
+    assert found["bfloat16"] == pytest.approx(2 * plain["bfloat16"])
+    assert found["float32"] == pytest.approx(plain["float32"])
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [("float32", 2.0), ("bfloat16", 3.0)])
+def test_batch_norms_take_as_many_times_as_a_runtime_says(dtype: str, factor: float) -> None:
+    runtime = Runtime(batch_norm=2.0, half_batch_norm=3.0)
+    norm = _operator(Kind.NORM, name="native_batch_norm", dtype=dtype, product=None)
+    other = _operator(Kind.NORM, name="native_layer_norm", dtype=dtype, product=None)
+    seconds, _ = Work([norm, other]).seconds(load().device("H100"), RATES, runtime, "fp32")
+    assert seconds[0] == pytest.approx(factor * seconds[1])
+
+
 def test_the_last_of_some_ranks_is_nearer_to_the_mean_the_more_micro_batches_it_runs() -> None:
     runtime = Runtime(spread=0.1)
     assert runtime.slowest(1) == runtime.slowest(1, apart=8) == 1
@@ -108,3 +146,25 @@ def test_the_last_of_some_ranks_is_nearer_to_the_mean_the_more_micro_batches_it_
 )
 def test_ranks_wait_where_they_exchange(strategy: Strategy, apart: int) -> None:
     assert strategy.apart == apart
+
+
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_a_host_changes_parameters_beside_its_device_or_is_it(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    from slipstream.forecast.trace import trace
+
+    workload = trace(
+        lambda: torch.nn.Linear(4096, 4096), lambda: [torch.empty(4096, 4096)],
+        name="layer", samples=4096,
+    )  # fmt: skip
+    cluster = machines.own(load(), "H100", 1, None, None).cluster
+    cluster = replace(cluster, device=cluster.device.model_copy(update={"kind": kind}))
+
+    def seconds(update_us: float) -> float:
+        runtime = Runtime(forward_us=0.0, backward_us=0.0, update_us=update_us)
+        job = Job(workload=workload, strategy=Strategy(), cluster=cluster, runtime=runtime)
+        return Simulation(workload).run(job).seconds
+
+    alone, little, much = (seconds(micros) for micros in (0.0, 1.0, 1e6))
+    assert little == pytest.approx(alone + (2e-6 if kind == "cpu" else 0.0), abs=1e-9)
+    assert much == pytest.approx(2.0 + (alone if kind == "cpu" else 0.0), rel=1e-6)

@@ -165,7 +165,7 @@ def test_stages_are_for_hosts_on_a_slow_network():
 def test_many_stages_with_few_micro_batches_take_turns():
     found = _largest(
         model="gpt2-xl", tokens=1024, batch=64, own="8xV100", hosts=4, network="25g",
-        precision="fp16",
+        precision="fp16", runtime="megatron",
     )  # fmt: skip
     assert found.pipeline > 1
     assert found.virtual > 1

@@ -20,15 +20,45 @@ def _products(workload: Workload, phase: Phase) -> list[Product]:
 
 def test_a_linear_layer_is_one_product_forward_and_two_backward():
     workload = trace(
-        lambda: nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 7)),
-        lambda: [torch.empty(2, 3)],
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 8)),
+        lambda: [torch.empty(2, 4)],
         name="two layers",
         samples=2,
     )
-    assert _products(workload, Phase.FORWARD) == [Product(1, 2, 5, 3), Product(1, 2, 7, 5)]
+    assert _products(workload, Phase.FORWARD) == [Product(1, 2, 6, 4), Product(1, 2, 8, 6)]
     # The first layer's input has no gradient.
-    assert workload.flops(Phase.BACKWARD) == 2 * 2 * (2 * 7 * 5) + 2 * (2 * 3 * 5)
-    assert workload.num_parameters == 3 * 5 + 5 + 5 * 7 + 7
+    assert workload.flops(Phase.BACKWARD) == 2 * 2 * (2 * 8 * 6) + 2 * (2 * 4 * 6)
+    assert workload.num_parameters == 4 * 6 + 6 + 6 * 8 + 8
+
+
+def test_rows_that_begin_at_odd_numbers_are_seen_where_they_are():
+    # The words of GPT-2: rows of results, of their gradients and of what is turned are 7 apart.
+    workload = trace(
+        lambda: nn.Linear(4, 7), lambda: [torch.empty(2, 4, requires_grad=True)],
+        name="words", samples=2,
+    )  # fmt: skip
+    assert [p.odd for p in _products(workload, Phase.FORWARD)] == [True]
+    assert [p.odd for p in _products(workload, Phase.BACKWARD)] == [True, True]
+    # An odd number of rows is none of that.
+    workload = trace(
+        lambda: nn.Linear(4, 8), lambda: [torch.empty(7, 4, requires_grad=True)],
+        name="rows", samples=7,
+    )  # fmt: skip
+    assert not any(p.odd for op in workload.operators for p in op.products)
+
+
+@pytest.mark.parametrize("channels", [4, 8, 32])
+def test_groups_are_wide_or_narrow_whatever_the_batch(channels: int):
+    def kinds(batch: int) -> list[Kind]:
+        workload = trace(
+            lambda: nn.Conv2d(8 * channels, 8 * channels, 3, padding=1, groups=8),
+            lambda: [torch.empty(batch, 8 * channels, 5, 5, requires_grad=True)],
+            name="groups", samples=batch,
+        )  # fmt: skip
+        return [op.kind for op in workload.operators if op.products]
+
+    # A batch of one has fewer pixels than groups of 8 channels have taps.
+    assert kinds(1) == kinds(2) == kinds(64)
 
 
 @pytest.mark.parametrize(("groups", "kind"), [(1, Kind.CONVOLUTION), (8, Kind.DEPTHWISE)])

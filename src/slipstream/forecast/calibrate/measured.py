@@ -19,17 +19,24 @@ class MeasuredDevice:
         kind: "gpu", or "cpu": all processors of a host.
         title: what it calls itself.
         memory_gib: of it.
+        context_mib: of that, what a process has without any tensor; None: it is not known.
         processors: of it.
         cache_mib: the last level's.
         tflops: 1e12 FLOP/s of products of matrices with long sums by dtype, "float32" among them.
-        half_sum: length of a sum at which a product reaches half of that.
+        half_sum: length of a sum at which a product of the fastest dtype reaches half of that.
+        vector_half_sum: that of a product in float32.
         windows: share of that which convolutions reach, by dtype.
         winograd: rate of convolutions of 3x3 over that of 1x1, in float32.
-        depthwise: share of float32's rate that convolutions of one channel reach.
+        depthwise: share of float32's rate that convolutions of one channel reach, in the fastest
+            dtype.
         memory_gb_per_s: 1e9 bytes per second, read and written.
         gather: share of that which rows of embeddings reach.
+        batch_norms: share of that which batch norms reach, by dtype.
         forward_us: of the host, per operator of the forward pass.
         backward_us: of the host, per operator of the backward pass.
+        update_us: of the host, per parameter that the optimizer changes.
+        gap_us: from one small kernel to the next where the host is ahead; None: the host is the
+            device, and what issues operators delays those that follow.
         host_gb_per_s: from the host's memory to the device's; None: it is the same.
     """
 
@@ -40,13 +47,18 @@ class MeasuredDevice:
     cache_mib: float
     tflops: Mapping[str, float]
     half_sum: float
+    vector_half_sum: float
     windows: Mapping[str, float]
     winograd: float
     depthwise: float
     memory_gb_per_s: float
     gather: float
+    batch_norms: Mapping[str, float]
     forward_us: float
     backward_us: float
+    update_us: float
+    gap_us: float | None = None
+    context_mib: float | None = None
     host_gb_per_s: float | None = None
 
 
@@ -93,6 +105,7 @@ def _device(calibration: Calibration) -> dict[str, Any]:
         "name": calibration.name,
         "kind": device.kind,
         "memory_gib": device.memory_gib,
+        **({} if device.context_mib is None else {"context_mib": device.context_mib}),
         "memory_gb_per_s": device.memory_gb_per_s,
         "processors": device.processors,
         "cache_mib": device.cache_mib,
@@ -128,14 +141,13 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
 def _rates(device: MeasuredDevice) -> dict[str, float]:
     """Shares of what was measured, which is what kernels reach: all of it."""
     found: dict[str, float] = dict.fromkeys(("matrix", "tf32", "vector", "memory"), 1.0)
-    for name in ("half_sum", "winograd", "depthwise", "gather"):
+    for name in ("half_sum", "vector_half_sum", "winograd", "depthwise", "gather"):
         found[name] = getattr(device, name)
-    for dtype, name in (("float32", "vector"), ("bfloat16", "matrix")):
+    for dtype, name in (("float32", "vector"), (_half(device), "matrix")):
         if dtype in device.windows:
             found[f"{name}_windows"] = device.windows[dtype]
-    if device.kind == "cpu":
-        # Its host is the device: what issues operators delays those that follow.
-        found["gap_us"] = (device.forward_us + device.backward_us) / 2
+    issue = (device.forward_us + device.backward_us) / 2
+    found["gap_us"] = issue if device.gap_us is None else device.gap_us
     return found
 
 
@@ -154,6 +166,15 @@ def _runtime(device: MeasuredDevice) -> dict[str, float]:
     return {
         "forward_us": device.forward_us,
         "backward_us": device.backward_us,
+        "step_ms": 0.0,
+        "update_us": device.update_us,
         "memory": 1.0,
         "compute": 1.0,
+        "batch_norm": 1 / device.batch_norms["float32"],
+        "half_batch_norm": 1 / device.batch_norms.get(_half(device), 1.0),
     }
+
+
+def _half(device: MeasuredDevice) -> str:
+    """The dtype of 16 bits that it multiplies, if it does."""
+    return "bfloat16" if "bfloat16" in device.tflops else "float16"

@@ -34,12 +34,15 @@ class Device(_Row):
 
     `tflops` are dense peaks in 1e12 FLOP/s by dtype ("float32", "tf32", "float16", "bfloat16",
     "float8", "int8"), of matrix units where they take it. Rates are in 1e9 bytes per second.
+    `context_mib` is what a process takes of its memory before it has a tensor: the context, kernels
+    and workspaces of libraries.
     """
 
     name: str
     aliases: tuple[str, ...] = ()
     kind: Literal["gpu", "cpu"]
     memory_gib: Rate
+    context_mib: Rate = 600
     memory_gb_per_s: Rate
     processors: Annotated[int, Field(gt=0)]
     cache_mib: Rate

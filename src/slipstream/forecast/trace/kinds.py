@@ -28,8 +28,7 @@ def kind_of(name: str, products: Sequence[Product]) -> Kind:
     if "attention" in name:
         return Kind.ATTENTION
     if "convolution" in name:
-        narrow = all(min(p.k, p.n) < DEPTHWISE_CHANNELS * 9 and p.batch > 1 for p in products)
-        return Kind.DEPTHWISE if narrow and products else Kind.CONVOLUTION
+        return Kind.DEPTHWISE if products and _is_narrow(*products) else Kind.CONVOLUTION
     if products:
         return Kind.PRODUCT
     if any(part in name for part in _NORMS):
@@ -37,6 +36,15 @@ def kind_of(name: str, products: Sequence[Product]) -> Kind:
     if name in _GATHERS or name.startswith("embedding"):
         return Kind.GATHER
     return Kind.MEMORY
+
+
+def _is_narrow(first: Product, *for_weight: Product) -> bool:
+    """Whether a convolution's groups have few channels.
+
+    The sum of a weight's gradient is over pixels, of which a batch has more or fewer.
+    """
+    few = DEPTHWISE_CHANNELS * 9
+    return first.batch > 1 and min(first.k, first.n) < few and all(p.n < few for p in for_weight)
 
 
 def products_of(name: str, args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
@@ -52,9 +60,16 @@ def products_of(name: str, args: Sequence[Any], outputs: Sequence[Any]) -> tuple
 
 
 def _mm(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
-    left, right = [tuple(x.shape) for x in args if hasattr(x, "shape") and x.dim() >= 2][-2:]
+    operands = [x for x in args if hasattr(x, "shape") and x.dim() >= 2][-2:]
+    left, right = (tuple(x.shape) for x in operands)
     batch = left[0] if len(left) == 3 else 1
-    return (Product(batch, left[-2], right[-1], left[-1]),)
+    odd = any(map(_is_odd, (*operands, *outputs[:1])))
+    return (Product(batch, left[-2], right[-1], left[-1], odd=odd),)
+
+
+def _is_odd(matrix: Any) -> bool:
+    """Whether its rows, or columns if those are what lies together, begin at odd numbers."""
+    return min(matrix.shape[-2:]) > 1 and max(matrix.stride()[-2:]) % 2 == 1
 
 
 def _convolution(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:

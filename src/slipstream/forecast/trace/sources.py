@@ -56,11 +56,23 @@ class Source:
         name: for people.
         unit: what a sample is: "image", "sequence", "token" or "example".
         trace: from samples of a micro-batch to a workload.
+        made: how to make its module and a batch; None: it is in a file of ONNX.
     """
 
     name: str
     unit: Samples
     trace: Tracer
+    made: Architecture | None = None
+
+    def whole(self, precision: Precision) -> bool:
+        """Returns whether all of it is trained in 16 bits, with copies of parameters in fp32.
+
+        Language models are, others by casts.
+
+        Args:
+            precision: of products.
+        """
+        return precision in ("fp16", "bf16") and self.unit in ("sequence", "token")
 
 
 def source(
@@ -178,7 +190,7 @@ def _traced(architecture: Architecture) -> Source:
             what = f"{architecture.name} fails on a batch of {samples}"
             raise UsageError(f"{what}, tensors without memory: {reason}") from error
 
-    return Source(architecture.name, architecture.samples_are, run)
+    return Source(architecture.name, architecture.samples_are, run, architecture)
 
 
 def _inputs(

@@ -1,0 +1,68 @@
+"""What the device at hand says of itself."""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from slipstream.bench.result import environment_line
+
+_MIB, _GIB = 1 << 20, 1 << 30
+
+
+def title(*, is_gpu: bool) -> str:
+    """Returns what the device calls itself, and the software.
+
+    Args:
+        is_gpu: a GPU; else the processors.
+    """
+    if is_gpu:
+        return f"{torch.cuda.get_device_name()}; torch {torch.__version__}"
+    return environment_line()
+
+
+def memory_gib(*, is_gpu: bool) -> float:
+    """Returns the device's memory.
+
+    Args:
+        is_gpu: a GPU; else the processors.
+    """
+    if is_gpu:
+        return torch.cuda.get_device_properties(0).total_memory / _GIB
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+
+
+def context_mib() -> float:
+    """Returns what this process has of a GPU's memory beside tensors."""
+    free, total = torch.cuda.mem_get_info()
+    return (total - free - torch.cuda.memory_reserved()) / _MIB
+
+
+def processors(*, is_gpu: bool) -> int:
+    """Returns the processors that tiles of a product are shared among.
+
+    Args:
+        is_gpu: a GPU; else the processors.
+    """
+    if is_gpu:
+        return int(torch.cuda.get_device_properties(0).multi_processor_count)
+    return torch.get_num_threads()
+
+
+def cache_mib(*, is_gpu: bool) -> float:
+    """Returns the last level's cache.
+
+    Args:
+        is_gpu: a GPU; else the processors.
+    """
+    if is_gpu:
+        return torch.cuda.get_device_properties(0).L2_cache_size / _MIB
+    found = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    sizes = [path.read_text().strip() for path in found]
+    return max((float(size[:-1]) / 1024 for size in sizes if size.endswith("K")), default=1.0)

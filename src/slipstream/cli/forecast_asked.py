@@ -1,0 +1,95 @@
+"""What commands of `slipstream forecast` have in common: choices, texts as numbers, progress."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from enum import Enum
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from slipstream.errors import UsageError
+from slipstream.lab.display import stderr_console
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class PrecisionChoice(str, Enum):
+    """Of products."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+class OptimizerChoice(str, Enum):
+    """What keeps state beside parameters."""
+
+    SGD = "sgd"
+    MOMENTUM = "momentum"
+    ADAM = "adam"
+
+
+class CodecChoice(str, Enum):
+    """Of gradients between hosts."""
+
+    NONE = "none"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+    ANY = "any"
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """`3,224,224` as numbers; UsageError for anything else."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"the shape is {text!r}; allowed: sizes such as 3,224,224") from error
+
+
+def parse_alone(text: str) -> tuple[float, int]:
+    """`410@64` as samples per second and samples at once; UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+)", text.strip())
+    if found is None:
+        raise UsageError(
+            f"alone is {text!r}; allowed: samples per second at samples at once, such as 410@64"
+        )
+    return float(found[1]), int(found[2])
+
+
+def parse_time(text: str) -> float:
+    """`90s`, `90m`, `36h` or `5d` in seconds; UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
+    if found is None:
+        raise UsageError(f"the deadline is {text!r}; allowed: 90m, 36h, 5d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def parse_dollars(text: str) -> float:
+    """`500`, `$500` or `1,500` as a number; UsageError for anything else."""
+    found = re.fullmatch(r"\$?\s*(\d[\d,]*(?:\.\d+)?)", text.strip())
+    if found is None:
+        raise UsageError(f"the budget is {text!r}; allowed: dollars such as 500")
+    return float(found[1].replace(",", ""))
+
+
+@contextmanager
+def searching() -> Generator[Callable[[str, int, int], None]]:
+    """Yield what shows, on a terminal, what is tried and how much is done."""
+    columns = (
+        SpinnerColumn(),
+        BarColumn(24),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    console = stderr_console()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, of: bar.update(
+            task, description=what, completed=done, total=of or None
+        )

@@ -1,0 +1,102 @@
+"""`slipstream forecast check`: a step on the device at hand, forecast and run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from slipstream.cli.forecast_asked import OptimizerChoice, PrecisionChoice, parse_shape, searching
+from slipstream.lab.display import make_console
+
+if TYPE_CHECKING:
+    from slipstream.bench.forecast_check import Checked
+
+EXAMPLES = """\b
+[bold]Examples[/bold]
+  slipstream forecast calibrate --out here.toml
+  slipstream forecast check resnet18 --batch 16 --hardware here.toml
+  slipstream forecast check bert-base --batch 32 --precision bf16 --device H100
+
+\b
+One device trains MODEL for some seconds: a GPU where there is one, else the processors. What it
+reads is made up. Its rate is what --alone takes for forecasts of several such devices.
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a sub-command of `app`."""
+    app.command("check", epilog=EXAMPLES)(check)
+
+
+def check(
+    model: Annotated[
+        str, typer.Argument(help="Architecture, package.module:make or file.py:make.")
+    ],
+    batch: Annotated[int, typer.Option(min=1, help="Samples per step.")],
+    device: Annotated[str, typer.Option(help="What the device at hand is.")] = "here",
+    hardware: Annotated[
+        Path | None, typer.Option(help="Data file with it, as calibrate writes one.")
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option(help="Of a sample, 3,224,224, where the model does not say it.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Of a sequence.")] = None,
+    precision: Annotated[PrecisionChoice, typer.Option(help="Of products.")] = PrecisionChoice.FP32,
+    optimizer: Annotated[OptimizerChoice, typer.Option(help="Of parameters.")] = (
+        OptimizerChoice.ADAM
+    ),
+    seconds: Annotated[float, typer.Option(min=0.1, help="For steps that are timed.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Forecast a step of MODEL on one device, then run some on the one at hand."""
+    from slipstream.bench import forecast_check
+
+    with searching() as tell:
+        found = forecast_check.check(
+            model,
+            batch=batch,
+            device=device,
+            hardware=None if hardware is None else str(hardware),
+            shape=None if shape is None else parse_shape(shape),
+            tokens=tokens,
+            precision=precision.value,
+            optimizer=optimizer.value,
+            seconds=seconds,
+            progress=tell,
+        )
+    if as_json:
+        print(json.dumps(found.as_json(), indent=1))
+        return
+    console = make_console(sys.stdout)
+    console.print(_table(found))
+    console.print(
+        f"{found.steps} steps; limited by {found.plan.limit}. For several such devices:"
+        f" --alone {found.alone}",
+        markup=False,
+        highlight=False,
+    )
+
+
+def _table(found: Checked) -> Table:
+    from slipstream.bench.forecast_check import error
+    from slipstream.forecast.display import duration, gib
+    from slipstream.forecast.plan import Interval
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("", "forecast", "eight in ten", "measured", "off"):
+        table.add_column(name, justify="right" if name else "left")
+    measured = duration(Interval(found.seconds, *found.spread))
+    rows = [("step", duration(found.plan.seconds_per_step), " ".join(measured[:1]),
+             error(found.plan.seconds_per_step, found.seconds))]  # fmt: skip
+    if found.memory is not None:
+        own = float(found.memory)
+        shown = gib(Interval(own, own, own))[0]
+        rows.append(("memory", gib(found.plan.memory), shown, error(found.plan.memory, own)))
+    for name, forecast, shown, off in rows:
+        table.add_row(name, *forecast, shown, f"{off:+.1%}")
+    return table

@@ -1,0 +1,106 @@
+"""`slipstream forecast check` as a user calls it: steps of this machine, forecast and run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slipstream.forecast.calibrate import file
+from slipstream.forecast.calibrate.measured import Calibration, MeasuredDevice
+
+COMMAND = [str(Path(sys.executable).with_name("slipstream")), "forecast", "check"]
+MODELS = """
+import torch
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),
+                         nn.Linear(7200, 10))
+
+def broken():
+    class Broken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            if type(x) is torch.Tensor:
+                raise RuntimeError("no kernel for this device")
+            return self.linear(x)
+
+    return Broken()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with models, and with what this machine might be."""
+    pytest.importorskip("torch")
+    (tmp_path / "models.py").write_text(MODELS)
+    device = MeasuredDevice(
+        kind="cpu", title="a processor", memory_gib=4.0, processors=2, cache_mib=32.0,
+        tflops={"float32": 0.1}, half_sum=0.0, vector_half_sum=0.0, windows={"float32": 0.5},
+        winograd=1.0, depthwise=0.1, memory_gb_per_s=20.0, gather=1.0,
+        batch_norms={"float32": 0.5}, forward_us=30.0, backward_us=30.0, update_us=8.0,
+    )  # fmt: skip
+    file.write(Calibration(name="here", day="2026-11-26", device=device), tmp_path / "here.toml")
+    return tmp_path
+
+
+def check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run(
+        [*COMMAND, *arguments, "--hardware", "here.toml"],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_step_is_forecast_and_run(folder: Path, precision: str) -> None:
+    ran = check(
+        folder, "models.py:make", "--shape", "3,32,32", "--batch", "4", "--seconds", "0.2",
+        "--precision", precision, "--json",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["steps"] >= 5
+    low, high = found["spread"]
+    seconds = found["seconds"]
+    assert 0 < low <= seconds["measured"] <= high
+    assert 0 < seconds["low"] <= seconds["value"] <= seconds["high"]
+    assert found["memory"]["measured"] is None  # of a GPU only
+    rate, samples = found["alone"].split("@")
+    assert float(rate) == pytest.approx(4 / seconds["measured"], rel=1e-3)
+    assert samples == "4"
+
+
+def test_a_language_model_is_trained_in_16_bits_as_a_whole(folder: Path) -> None:
+    ran = check(
+        folder, "bert-base", "--tokens", "8", "--batch", "1", "--seconds", "0.1",
+        "--precision", "bf16",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "step" in ran.stdout
+    assert "--alone" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("resnet18", "--batch", "1", "--device", "abacus"), "abacus"),
+        (("gpt2-xl", "--batch", "64"), "cannot be trained on one here: "),
+        (("models.py:broken", "--shape", "4", "--batch", "1"), "no kernel for this device"),
+    ],
+)
+def test_what_cannot_be_run_says_why(
+    folder: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    ran = check(folder, *arguments, "--seconds", "0.1")
+    assert ran.returncode != 0
+    assert message in " ".join(ran.stderr.split())
+    assert "Traceback" not in ran.stderr
