@@ -15,6 +15,8 @@ from slipstream.forecast.trials import Trials
 
 # Strategies that are refined: the fastest ones that fit.
 _REFINED = 2
+# Times that each of their parts is changed.
+_ROUNDS = 2
 # A strategy that is harder to run must be so much faster.
 _GAIN = 0.99
 # Servers are processes of their own.
@@ -190,12 +192,20 @@ class Finder:
     def _refined(
         self, step: Step, strategy: Strategy, machine: Machine, hosts: int
     ) -> tuple[Step, Strategy]:
-        """Changes one thing after another, as long as that is faster and fits."""
-        for number in range(len(refinements(strategy, self._trials.shape, hosts, self._allowed))):
-            rounds = refinements(strategy, self._trials.shape, hosts, self._allowed)
-            for other in rounds[number] if number < len(rounds) else ():
-                step, strategy = self._faster(step, strategy, other, machine)
+        """Changes one thing after another, as long as that is faster and fits; then once more,
+        since the best buckets are others once the exchange goes on beside the next step."""
+        for _ in range(_ROUNDS):
+            before = strategy
+            for number in range(len(self._changes(strategy, hosts))):
+                rounds = self._changes(strategy, hosts)
+                for other in rounds[number] if number < len(rounds) else ():
+                    step, strategy = self._faster(step, strategy, other, machine)
+            if strategy == before or strategy.exchange is Exchange.LOCAL:
+                break
         return step, strategy
+
+    def _changes(self, strategy: Strategy, hosts: int) -> list[list[Strategy]]:
+        return refinements(strategy, self._trials.shape, hosts, self._allowed)
 
     def _faster(
         self, step: Step, strategy: Strategy, other: Strategy, machine: Machine

@@ -12,8 +12,9 @@ pytest.importorskip("torch")
 pytest.importorskip("pydantic")
 
 from slipstream.errors import UsageError
-from slipstream.forecast import experts, parameters
+from slipstream.forecast import experts, machines, parameters
 from slipstream.forecast.candidates import Allowed, Shape, micro_batches, strategies
+from slipstream.forecast.hardware import load
 from slipstream.forecast.hybrid import Option, choose
 from slipstream.forecast.resize import resizable
 from slipstream.forecast.stages import cuts
@@ -128,10 +129,11 @@ def test_what_cannot_fit_is_never_more_than_what_is_replayed(
         resizable(traces), parameters.load(), precision="bf16" if master else "fp32",
         optimizer=Optimizer.ADAM, runtime="pytorch2", master=master,
     )  # fmt: skip
+    machine = machines.own(load(), "A100", 8, None, None)
     candidates = list(strategies(trials.shape, 8, 8, batch, Allowed()))
     alone = list(strategies(trials.shape, 1, 1, batch, Allowed()))
     for each in [*random.Random(1).sample(candidates, 30), *alone]:
-        assert trials.least(each) <= trials.peak(each).allocated, each
+        assert trials.least(each) <= trials.peak(each, machine).allocated, each
 
 
 def test_all_degrees_multiply_to_all_ranks():
