@@ -52,6 +52,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_what_the_device_is_has_to_be_said() -> None:
+    ran = subprocess.run(
+        [*COMMAND, "resnet18", "--batch", "1"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2
+    assert "say what this device is: device, as H100, or hardware" in " ".join(ran.stderr.split())
+
+
 def check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     return subprocess.run(

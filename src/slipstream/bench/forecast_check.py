@@ -12,6 +12,8 @@ from slipstream.forecast import Interval, Plan, forecast
 from slipstream.forecast.ask import OPTIMIZERS, Progress
 from slipstream.forecast.job import Precision
 
+HERE = "here"  # what `slipstream forecast calibrate` calls a device if it is not told
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
@@ -70,7 +72,7 @@ def check(
     model: str,
     *,
     batch: int,
-    device: str,
+    device: str | None = None,
     hardware: str | None = None,
     shape: Sequence[int] | None = None,
     tokens: int | None = None,
@@ -85,7 +87,7 @@ def check(
     Args:
         model: as of `slipstream.forecast.forecast`, but no ONNX file; it is made with weights.
         batch: samples of a step.
-        device: that the forecast takes the one at hand for.
+        device: that the forecast takes the one at hand for; None: "here", as `hardware` has it.
         hardware: a data file with it, as `slipstream forecast calibrate` writes one.
         shape: of one sample, where the model does not say it.
         tokens: of a sequence.
@@ -100,25 +102,30 @@ def check(
         UnsupportedError: there is no PyTorch.
         SlipstreamError: the model does not fit on the device as a whole, or fails on it.
     """
+    if device is None and hardware is None:
+        raise UsageError(
+            "say what this device is: device, as H100, or hardware, the file that slipstream"
+            " forecast calibrate writes"
+        )
     check_torch()
     from slipstream.bench import forecast_steps
     from slipstream.forecast.trace.sources import source
 
-    made = source(model, shape=shape, tokens=tokens).made
-    if made is None:
+    found = source(model, shape=shape, tokens=tokens)
+    if found.made is None:
         raise UsageError(f"{model} cannot be trained: say a function that makes the module")
     plan = _plan(
-        model, batch=batch, own=f"1x{device}", hosts=1, hardware=hardware, shape=shape,
+        model, batch=batch, own=f"1x{device or HERE}", hosts=1, hardware=hardware, shape=shape,
         tokens=tokens, precision=precision, optimizer=optimizer, runtime=runtime,
         progress=progress,
     )  # fmt: skip
     chosen: Precision = next(each for each in get_args(Precision) if each == precision)
     training = forecast_steps.Training(
-        made=made,
+        made=found.made,
         micro_batch=plan.strategy.micro_batch,
         micro_batches=plan.strategy.micro_batches,
         precision=chosen,
-        whole=source(model, shape=shape, tokens=tokens).whole(chosen),
+        whole=found.whole(chosen),
         optimizer=OPTIMIZERS[optimizer],
     )
     try:

@@ -38,7 +38,9 @@ def check(
         str, typer.Argument(help="Architecture, package.module:make or file.py:make.")
     ],
     batch: Annotated[int, typer.Option(min=1, help="Samples per step.")],
-    device: Annotated[str, typer.Option(help="What the device at hand is.")] = "here",
+    device: Annotated[
+        str | None, typer.Option(help="What this one is, as H100. [dim]here, of --hardware[/dim]")
+    ] = None,
     hardware: Annotated[
         Path | None, typer.Option(help="Data file with it, as calibrate writes one.")
     ] = None,

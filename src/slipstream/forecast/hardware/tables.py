@@ -144,7 +144,7 @@ class Hardware(_Row):
         known |= {name.lower(): each for name, each in self.devices.items()}
         found = known.get(text.lower())
         if found is None:
-            raise UsageError(f"no device is called {text!r}; {_near(text, known)}")
+            raise UsageError(f"no device is called {text!r}; {_near(text, known, self.devices)}")
         return found
 
     def link(self, text: str) -> Link:
@@ -232,9 +232,10 @@ def _check_names(hardware: Hardware) -> None:
             )
 
 
-def _near(text: str, known: Iterable[str]) -> str:
+def _near(text: str, known: Iterable[str], said: Iterable[str] | None = None) -> str:
+    """Those near a text; where none is, all that are known, or those that are to be said."""
     names = {name.lower(): name for name in sorted(known)}
     near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.5)
     if near:
         return f"near: {', '.join(names[each] for each in near)}"
-    return f"known: {', '.join(names.values())}"
+    return f"known: {', '.join(sorted(said or known))}"
