@@ -22,6 +22,9 @@ def make():
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),
                          nn.Linear(7200, 10))
 
+def large():
+    return nn.Linear(32768, 32768)
+
 def broken():
     class Broken(nn.Module):
         def __init__(self):
@@ -35,6 +38,11 @@ def broken():
 
     return Broken()
 """
+
+GPT = {
+    "model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 64,
+    "n_positions": 16,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -88,8 +96,9 @@ def test_a_step_is_forecast_and_run(folder: Path, precision: str) -> None:
 
 
 def test_a_language_model_is_trained_in_16_bits_as_a_whole(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps(GPT))
     ran = check(
-        folder, "bert-base", "--tokens", "8", "--batch", "1", "--seconds", "0.1",
+        folder, "config.json", "--tokens", "8", "--batch", "1", "--seconds", "0.1",
         "--precision", "bf16",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -101,7 +110,7 @@ def test_a_language_model_is_trained_in_16_bits_as_a_whole(folder: Path) -> None
     ("arguments", "message"),
     [
         (("resnet18", "--batch", "1", "--device", "abacus"), "abacus"),
-        (("gpt2-xl", "--batch", "64"), "cannot be trained on one here: "),
+        (("models.py:large", "--shape", "32768", "--batch", "1"), "be trained on one here: "),
         (("models.py:broken", "--shape", "4", "--batch", "1"), "no kernel for this device"),
     ],
 )
