@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any, cast
 
 from slipstream.bench.comm_start import check_torch
 from slipstream.errors import SlipstreamError, UsageError
-from slipstream.forecast import Interval, Plan, forecast
+from slipstream.forecast import Plan, forecast
 from slipstream.forecast.ask import OPTIMIZERS, Progress
 from slipstream.forecast.job import Precision
 
@@ -58,16 +58,6 @@ class Checked:
         }
 
 
-def error(interval: Interval, measured: float) -> float:
-    """Returns what a forecast is above what was measured, as a share of it.
-
-    Args:
-        interval: that was forecast.
-        measured: more than 0.
-    """
-    return interval.value / measured - 1
-
-
 def check(
     model: str,
     *,
@@ -78,7 +68,6 @@ def check(
     tokens: int | None = None,
     precision: str = "fp32",
     optimizer: str = "adam",
-    runtime: str = "pytorch2",
     seconds: float = 10.0,
     progress: Progress,
 ) -> Checked:
@@ -93,7 +82,6 @@ def check(
         tokens: of a sequence.
         precision: of products.
         optimizer: "sgd", "momentum" or "adam".
-        runtime: whose fitted parameters are taken.
         seconds: for steps that are timed.
         progress: told what is done.
 
@@ -116,10 +104,9 @@ def check(
         raise UsageError(f"{model} cannot be trained: say a function that makes the module")
     plan = _plan(
         model, batch=batch, own=f"1x{device or HERE}", hosts=1, hardware=hardware, shape=shape,
-        tokens=tokens, precision=precision, optimizer=optimizer, runtime=runtime,
-        progress=progress,
+        tokens=tokens, precision=precision, optimizer=optimizer, progress=progress,
     )  # fmt: skip
-    chosen: Precision = next(each for each in get_args(Precision) if each == precision)
+    chosen = cast("Precision", precision)  # else it was not forecast
     training = forecast_steps.Training(
         made=found.made,
         micro_batch=plan.strategy.micro_batch,

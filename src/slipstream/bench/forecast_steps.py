@@ -64,7 +64,6 @@ class Steps:
         high: seconds of one in the slowest round.
         memory: bytes of the device that its other users could not have, at the most, with the
             context; None: it is a processor.
-        allocated: bytes that tensors had at the most; None likewise.
     """
 
     count: int
@@ -72,7 +71,6 @@ class Steps:
     low: float
     high: float
     memory: int | None
-    allocated: int | None
 
 
 def train(training: Training, tell: Tell, *, seconds: float = 10.0) -> Steps:
@@ -95,17 +93,16 @@ def train(training: Training, tell: Tell, *, seconds: float = 10.0) -> Steps:
             trainee.step()
         tell("timed steps")
         count, rounds = trainee.timed(seconds)
-    memory = allocated = None
+    memory = None
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info()
-        memory, allocated = total - free, torch.cuda.max_memory_allocated()
+        memory = total - free
     return Steps(
         count=count,
         seconds=statistics.median(rounds),
         low=min(rounds),
         high=max(rounds),
         memory=memory,
-        allocated=allocated,
     )
 
 

@@ -85,20 +85,17 @@ def check(
 
 
 def _table(found: Checked) -> Table:
-    from slipstream.bench.forecast_check import error
     from slipstream.forecast.display import duration, gib
     from slipstream.forecast.plan import Interval
 
+    plan = found.plan
+    rows = [("step", duration, plan.seconds_per_step, Interval(found.seconds, *found.spread))]
+    if found.memory is not None:
+        rows.append(("memory", gib, plan.memory, Interval(*[float(found.memory)] * 3)))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("", "forecast", "eight in ten", "measured", "off"):
         table.add_column(name, justify="right" if name else "left")
-    measured = duration(Interval(found.seconds, *found.spread))
-    rows = [("step", duration(found.plan.seconds_per_step), " ".join(measured[:1]),
-             error(found.plan.seconds_per_step, found.seconds))]  # fmt: skip
-    if found.memory is not None:
-        own = float(found.memory)
-        shown = gib(Interval(own, own, own))[0]
-        rows.append(("memory", gib(found.plan.memory), shown, error(found.plan.memory, own)))
-    for name, forecast, shown, off in rows:
-        table.add_row(name, *forecast, shown, f"{off:+.1%}")
+    for name, shown, forecast, measured in rows:
+        off = forecast.value / measured.value - 1
+        table.add_row(name, *shown(forecast), shown(measured)[0], f"{off:+.1%}")
     return table

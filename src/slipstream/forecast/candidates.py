@@ -131,8 +131,8 @@ def refinements(
         found.append([replace(strategy, exchange=server, servers=count) for count in counts])
     if allowed.period > 1 and not strategy.layers:
         # Nothing is exchanged in most steps, so nothing goes on beside the next.
-        local = {"exchange": Exchange.LOCAL, "servers": 0, "across": False}
-        found.append([replace(strategy, period=allowed.period, **local)])
+        often = replace(strategy, servers=0, across=False)
+        found.append([replace(often, exchange=Exchange.LOCAL, period=allowed.period)])
     return found
 
 

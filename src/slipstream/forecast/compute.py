@@ -152,22 +152,12 @@ class Work:
         self.half = np.array([op.dtype in ("float16", "bfloat16") for op in operators])
         self.backward = np.array([op.phase is Phase.BACKWARD for op in operators])
         rows = [
-            (
-                index,
-                p.batch,
-                p.m,
-                p.n,
-                p.k,
-                p.window,
-                p.fill,
-                op.kind is Kind.CONVOLUTION,
-                p.odd,
-                op.dtype,
-            )
+            (index, p.batch, p.m, p.n, p.k, p.window, p.fill, op.kind is Kind.CONVOLUTION, p.odd,
+             op.dtype)
             for index, op in enumerate(operators)
             if op.kind is not Kind.DEPTHWISE
             for p in op.products
-        ]
+        ]  # fmt: skip
         columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 10
         self.owner = np.array(columns[0], dtype=np.int64)
         self.batch, self.m, self.n, self.k, self.window, self.fill = (

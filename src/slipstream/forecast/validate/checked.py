@@ -23,6 +23,7 @@ from slipstream.errors import ConfigError
 from slipstream.forecast import hardware, machines
 from slipstream.forecast.compute import Runtime
 from slipstream.forecast.job import Job, Precision
+from slipstream.forecast.network import Cluster
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.resize import resizable
 from slipstream.forecast.step import Simulation
@@ -90,11 +91,10 @@ def forecast(row: Checked, device: str, parameters: Parameters, runtime: Runtime
         runtime: of the framework.
     """
     simulation = _simulation(row.model, row.batch, row.precision)
-    own = machines.own(hardware.load(), device, 1, None, None)
     job = Job(
         workload=simulation.workload,
         strategy=Strategy(micro_batch=row.batch),
-        cluster=own.cluster,
+        cluster=_cluster(device),
         precision=row.precision,
         optimizer=row.optimizer,
         runtime=runtime,
@@ -102,6 +102,11 @@ def forecast(row: Checked, device: str, parameters: Parameters, runtime: Runtime
         wire=parameters.wire,
     )
     return simulation.run(job).seconds
+
+
+@cache
+def _cluster(device: str) -> Cluster:
+    return machines.own(hardware.load(), device, 1, None, None).cluster
 
 
 @cache
