@@ -62,7 +62,7 @@ def bench(tmp_path: Path) -> Bench:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.slow("bench infer")
 def test_contenders_are_measured_and_files_of_peers_are_made_once(bench: Bench, tmp_path: Path):
     short = ("--rounds", "2", "--seconds", "0.01", "--search", "3", "--cache", "cache")
     peers = ("--peer", "pytorch", "--peer", "ort-int8", "--peer", "openvino")
@@ -87,7 +87,7 @@ def test_contenders_are_measured_and_files_of_peers_are_made_once(bench: Bench, 
     assert {path: path.stat().st_mtime_ns for path in files} == files
 
 
-@pytest.mark.slow
+@pytest.mark.slow("bench infer")
 def test_time_and_cost_of_an_image_at_a_required_accuracy(bench: Bench, tmp_path: Path):
     labels = np.arange(24) % 4
     images = np.full((24, 28, 28), 40, np.uint8)

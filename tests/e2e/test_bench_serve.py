@@ -59,7 +59,7 @@ def bench(folder: Path) -> Bench:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.slow("bench serve")
 def test_a_server_is_measured_beside_its_peer(bench: Bench, folder: Path):
     done = bench(
         "--onnx", "double.onnx", "--clients", "1,2", "--seconds", "0.5", "--rounds", "2",
@@ -91,7 +91,7 @@ def test_a_peer_of_another_model_is_refused(bench: Bench):
     assert "both files have to be of one model" in done.stderr.replace("\n", " ")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("bench serve")
 def test_overload_of_a_server_alone_is_refused_at_once(bench: Bench, folder: Path):
     done = bench(
         "--peer", "none", "--clients", "1", "--seconds", "0.3", "--rounds", "1",
@@ -103,7 +103,7 @@ def test_overload_of_a_server_alone_is_refused_at_once(bench: Bench, folder: Pat
     assert ours["accepted"] + ours["refused"] + ours["failed"] == sum(ours["statuses"].values())
 
 
-@pytest.mark.slow
+@pytest.mark.slow("bench serve")
 def test_without_a_file_the_peer_runs_the_same_package(bench: Bench, folder: Path):
     done = bench(
         "--clients", "1", "--seconds", "0.3", "--rounds", "1", "--open", "0", "--json", "same.json"

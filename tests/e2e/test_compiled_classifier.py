@@ -90,7 +90,7 @@ def test_the_network_has_26_layers_and_keeps_its_shortcuts_pictures(module):
     assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("classifier from training to answers")
 @pytest.mark.multiprocess
 def test_a_classifier_is_trained_compiled_and_reads_files(slipstream_run, tmp_path):
     reduced = ("--epochs", "1", "--limit", "512", "--output", str(tmp_path))

@@ -37,7 +37,7 @@ def test_a_name_that_no_option_could_take_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.slow("forecast calibrate")
 @pytest.mark.multiprocess
 def test_what_it_writes_is_a_device_to_forecast_with(tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -37,7 +37,7 @@ def test_help_says_what_it_does(tmp_path: Path) -> None:
         assert word in ran.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.slow("tour")
 @pytest.mark.multiprocess
 def test_one_command_forecasts_trains_compiles_serves_and_asks(tmp_path: Path) -> None:
     ran = run("--quick", "--epochs", "6", "--json", folder=tmp_path)

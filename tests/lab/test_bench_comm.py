@@ -43,7 +43,7 @@ def test_a_round_trip_stands_beside_small_sizes() -> None:
         report.row("tcp ping-pong", SIZES[1])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("bench comm in a lab")
 def test_the_flat_ring_sends_more_between_racks() -> None:
     racks = LabSpec(ranks_per_host=2, hosts=4, rate="200mbit", racks=2, uplink="100mbit")
     report = measured("ring", lab=racks)

@@ -45,7 +45,7 @@ def test_every_command_of_the_page_is_run() -> None:
     assert shown == {*SHORTER, BARS}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("command of the benchmark page")
 @pytest.mark.parametrize("command", SHORTER)
 def test_a_command_of_the_page_runs(command: str, tmp_path: Path) -> None:
     program, *arguments = shlex.split(f"{command} {SHORTER[command]}")
@@ -63,7 +63,7 @@ def test_a_command_of_the_page_runs(command: str, tmp_path: Path) -> None:
     assert all(len(line.rstrip()) <= 100 for line in done.stdout.splitlines())
 
 
-@pytest.mark.slow
+@pytest.mark.slow("command of the benchmark page")
 def test_every_promise_is_measured() -> None:
     """As `--preset bars` does, with 2 MB in place of 100; whether a promise holds is no matter."""
     cases = comm_bars.cases(large=2_000_000, rounds=1)

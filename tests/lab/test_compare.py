@@ -28,7 +28,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("lab compare")
 def test_a_script_is_run_over_both_and_its_bytes_are_counted(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

@@ -154,7 +154,7 @@ def test_the_table_has_errors_and_their_mean() -> None:
 
 @pytest.mark.netns
 @pytest.mark.multiprocess
-@pytest.mark.slow
+@pytest.mark.slow("bench forecast in a lab")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_small_model_is_forecast_and_measured(tmp_path: Path, ranks: int) -> None:
     path = tmp_path / "forecast.json"

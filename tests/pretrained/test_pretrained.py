@@ -25,7 +25,7 @@ def _needs(model: Pretrained) -> None:
 
 
 @pytest.mark.pretrained
-@pytest.mark.slow
+@pytest.mark.slow("pretrained model")
 @pytest.mark.parametrize("name", PRETRAINED)
 def test_a_compiled_model_answers_as_its_original_does(name: str) -> None:
     model = PRETRAINED[name]
@@ -39,7 +39,7 @@ def test_a_compiled_model_answers_as_its_original_does(name: str) -> None:
 
 
 @pytest.mark.pretrained
-@pytest.mark.slow
+@pytest.mark.slow("pretrained model")
 def test_real_data_is_what_bytes_are_calibrated_and_judged_with() -> None:
     """Right or wrong, int8 is tried for a model of convolutions, and judged by its answers."""
     model = PRETRAINED["ocr-upright"]

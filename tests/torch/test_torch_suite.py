@@ -49,7 +49,12 @@ pytestmark = [
 def parameters(*, exceptions: bool) -> list[Any]:
     """Returns the runs of exceptions or of the rest; those that are not usual are slow."""
     return [
-        pytest.param(*run, marks=[] if run[:2] == USUAL else pytest.mark.slow)
+        pytest.param(
+            *run,
+            marks=[]
+            if run[:2] == USUAL
+            else pytest.mark.slow("PyTorch's suite on other numbers of ranks"),
+        )
         for run in RUNS
         if (run[2] in EXCEPTIONS) == exceptions
     ]

@@ -26,7 +26,11 @@ from PIL import Image  # noqa: E402
 
 from slipstream import infer  # noqa: E402
 
-pytestmark = [pytest.mark.launcher("chromium"), pytest.mark.multiprocess, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.launcher("chromium"),
+    pytest.mark.multiprocess,
+    pytest.mark.slow("page of the server in a browser"),
+]
 
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 TOKEN = "a-token-of-the-test"

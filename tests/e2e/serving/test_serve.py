@@ -152,7 +152,7 @@ def test_a_new_file_takes_over_without_a_lost_or_wrong_answer(
     assert running.process.poll() is None
 
 
-@pytest.mark.slow
+@pytest.mark.slow("models that take over")
 def test_ten_models_take_over_in_turn(
     serve: Serve, make_package: Callable[[Path, float], Path], tmp_path: Path
 ) -> None:

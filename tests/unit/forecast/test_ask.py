@@ -157,7 +157,7 @@ def test_deadline_and_budget_leave_out_what_misses_them(ranked: forecast.Result)
     assert "the budget is" in why
 
 
-@pytest.mark.slow
+@pytest.mark.slow("forecast of a large model")
 def test_what_does_not_fit_says_the_least_memory() -> None:
     found = forecast.forecast("llama2-70b", batch=4, tokens=16, own="1xT4")
     assert not found.plans

@@ -72,7 +72,7 @@ def _step(module: nn.Module, arguments: Any, optimizer: torch.optim.Optimizer) -
     optimizer.zero_grad()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("peak memory beside PyTorch's tracker")
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("kind", [Optimizer.MOMENTUM, Optimizer.ADAM])
 def test_peaks_are_those_of_pytorchs_tracker(name: str, kind: Optimizer):

@@ -127,13 +127,13 @@ def test_long_sequences_are_shared(tmp_path: Path):
     assert found.context > 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow("forecast of a large model")
 def test_70_billion_parameters_need_tensor_ranks_stages_or_zero_3():
     found = _largest(model="llama3-70b", tokens=4096, batch=8, own="8xH200", precision="bf16")
     assert found.tensor * found.pipeline == 8 or found.zero == 3
 
 
-@pytest.mark.slow
+@pytest.mark.slow("forecast of a large model")
 def test_a_model_that_is_larger_than_a_device_is_shared_out_by_fsdp():
     found = _largest(
         model="llama2-7b", tokens=2048, batch=64, own="1xA10", hosts=16, network="400g",

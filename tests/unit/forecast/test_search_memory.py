@@ -24,7 +24,7 @@ print(numbers, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_tex
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("forecast of a large model")
 def test_70_billion_parameters_are_traced_without_memory_for_them():
     ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     numbers, kib = map(int, ran.stdout.split())

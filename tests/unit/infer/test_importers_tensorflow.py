@@ -151,7 +151,7 @@ def test_folders_with_other_signatures(tf, tmp_path):
 # ---- whole networks ----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.slow("network of Keras")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_of_keras_keep_one_transpose(name, keras):
     model = getattr(keras.applications, name)(weights=None, input_shape=(96, 96, 3))

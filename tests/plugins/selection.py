@@ -1,0 +1,183 @@
+"""Chooses what `make test` runs of grids and of slow tests, and says what it left out.
+
+`pytest` runs everything. `pytest --share commit`, which `make test` calls, runs
+
+- of each test marked `sweep`: every corner case (each parameter is the first or the last of its
+  list, or the case is marked `corner`), and at least a quarter of all cases, in the order of a hash
+  of their names. Which quarter depends on the commit: those of four successive commits are all
+  cases;
+- of each kind of `slow` tests, one, which is another at the next commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+SHARES = 4
+LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare --share and --left-out."""
+    group = parser.getgroup("selection", "what is run of sweeps and of slow tests")
+    group.addoption(
+        "--share",
+        choices=["all", "commit", *map(str, range(SHARES))],
+        default="all",
+        help="share of the sweeps, and the slow tests, that are run: all (the default), the "
+        "commit's, or a share by its number",
+    )
+    group.addoption(
+        "--left-out", type=Path, metavar="FILE", help="file that gets what is left out, as JSON"
+    )
+
+
+def share_number(chosen: str, root: Path) -> int:
+    """Return the share's number; without git the commit's is 0."""
+    if chosen != "commit":
+        return int(chosen)
+    counted = subprocess.run(
+        ["git", "rev-list", "--count", "HEAD"], cwd=root, capture_output=True, text=True
+    )
+    return int(counted.stdout) if counted.returncode == 0 else 0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what this share leaves out."""
+    left_out = config.stash[LEFT_OUT] = {"sweep": [], "slow": []}
+    check_kinds(items)
+    chosen = config.getoption("--share")
+    if chosen == "all":
+        return
+    number = share_number(chosen, config.rootpath)
+    kept = share_of_sweeps(items, number) & one_of_each_kind(items, number)
+    for item in items:
+        if item.nodeid not in kept:
+            left_out["slow" if is_slow(item) else "sweep"].append(item.nodeid)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
+
+
+def grouped(
+    items: Iterable[pytest.Item], key: Callable[[pytest.Item], str]
+) -> Iterable[list[pytest.Item]]:
+    """Return the items in lists of those that have the same key."""
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return groups.values()
+
+
+def share_of_sweeps(items: list[pytest.Item], number: int) -> set[str]:
+    """Return the names of the cases that this share runs, with all that are in no sweep."""
+    kept = {item.nodeid for item in items if item.get_closest_marker("sweep") is None}
+    swept = [item for item in items if item.nodeid not in kept]
+    for cases in grouped(swept, lambda item: item.nodeid.partition("[")[0]):
+        kept |= {case.nodeid for case in corners(cases)}
+        kept |= set(quarter([case.nodeid for case in cases], number))
+    return kept
+
+
+def corners(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the cases of which every parameter is the first or the last of its list."""
+    last: dict[str, int] = defaultdict(int)
+    for case in cases:
+        for name, index in indices(case).items():
+            last[name] = max(last[name], index)
+    return [
+        case
+        for case in cases
+        if case.get_closest_marker("corner")
+        or all(index in (0, last[name]) for name, index in indices(case).items())
+    ]
+
+
+def indices(case: pytest.Item) -> dict[str, int]:
+    """Return by name of parameter which value of its list the case has."""
+    assert isinstance(case, pytest.Function), case
+    assert hasattr(case, "callspec"), f"{case.nodeid} is marked sweep and has no parameters"
+    return case.callspec.indices
+
+
+def quarter(names: list[str], number: int) -> list[str]:
+    """Return a quarter of the names, rounded up; those of four successive numbers are all."""
+    ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+    size = -(-len(ordered) // SHARES)
+    first = number % SHARES * size
+    return [ordered[place % len(ordered)] for place in range(first, first + size)]
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether the test takes longer than ten seconds."""
+    return item.get_closest_marker("slow") is not None
+
+
+def kind(item: pytest.Item) -> str:
+    """Return the kind of a slow test."""
+    marker = item.get_closest_marker("slow")
+    assert marker is not None
+    if len(marker.args) != 1:
+        raise pytest.UsageError(f"{item.nodeid}: slow needs one argument, the kind of the test")
+    return marker.args[0]
+
+
+def can_represent(item: pytest.Item) -> bool:
+    """Whether a slow test may run for its kind: it is short enough, and not skipped here."""
+    marker = item.get_closest_marker("slow")
+    assert marker is not None
+    return marker.kwargs.get("represents", True) and not item.get_closest_marker("skip")
+
+
+def one_of_each_kind(items: list[pytest.Item], number: int) -> set[str]:
+    """Return the names of one slow test of each kind, with all that are not slow."""
+    kept = {item.nodeid for item in items if not is_slow(item)}
+    for members in grouped(filter(is_slow, items), kind):
+        able = sorted(member.nodeid for member in members if can_represent(member))
+        kept |= {able[number % len(able)]} if able else set()
+    return kept
+
+
+def check_kinds(items: list[pytest.Item]) -> None:
+    """Raise UsageError for a slow test that names no kind."""
+    for item in filter(is_slow, items):
+        kind(item)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what was left out to the process that reports, or write it."""
+    left_out = session.config.stash.get(LEFT_OUT, None)
+    if left_out is None:
+        return
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = left_out
+        return
+    path: Path | None = session.config.getoption("--left-out")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(left_out, indent=1))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: object) -> None:
+    """Take what a worker of pytest-xdist left out; all leave out the same."""
+    output = getattr(node, "workeroutput", {})
+    if "left_out" in output:
+        node.config.stash[LEFT_OUT] = output["left_out"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many cases were left out, and what runs them."""
+    left_out = terminalreporter.config.stash.get(LEFT_OUT, {})
+    if any(left_out.values()):
+        terminalreporter.write_line(
+            f"left out: {len(left_out['sweep'])} cases of sweeps and {len(left_out['slow'])} slow"
+            " tests; make test-all runs them"
+        )
