@@ -2,10 +2,10 @@
 
 `pytest` runs everything. `pytest --share commit`, which `make test` calls, runs
 
-- of each test marked `sweep`: every corner case (each parameter is the first or the last of its
-  list, or the case is marked `corner`), and at least a quarter of all cases, in the order of a hash
-  of their names. Which quarter depends on the commit: those of four successive commits are all
-  cases;
+- of each test marked `sweep`: every corner case (each list of parameters gave it its first or its
+  last entry, or the case is marked `corner`), and at least a quarter of all cases, in the order of
+  a hash of their names. Which quarter depends on the commit: those of four successive commits are
+  all cases;
 - of each kind of `slow` tests, one, which is another at the next commit.
 """
 
@@ -15,8 +15,9 @@ import hashlib
 import json
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,30 +82,43 @@ def share_of_sweeps(items: list[pytest.Item], number: int) -> set[str]:
     kept = {item.nodeid for item in items if item.get_closest_marker("sweep") is None}
     swept = [item for item in items if item.nodeid not in kept]
     for cases in grouped(swept, lambda item: item.nodeid.partition("[")[0]):
-        kept |= {case.nodeid for case in corners(cases)}
+        kept |= {case.nodeid for case in cases if is_corner(case)}
         kept |= set(quarter([case.nodeid for case in cases], number))
     return kept
 
 
-def corners(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the cases of which every parameter is the first or the last of its list."""
-    last: dict[str, int] = defaultdict(int)
-    for case in cases:
-        for name, index in indices(case).items():
-            last[name] = max(last[name], index)
-    return [
-        case
-        for case in cases
-        if case.get_closest_marker("corner")
-        or all(index in (0, last[name]) for name, index in indices(case).items())
-    ]
+def is_corner(case: pytest.Item) -> bool:
+    """Whether each list of parameters gave the case its first or its last entry."""
+    if case.get_closest_marker("corner"):
+        return True
+    lists = list(case.iter_markers("parametrize"))
+    if not isinstance(case, pytest.Function) or not lists:
+        raise pytest.UsageError(f"{case.nodeid} is marked sweep and has no parameters")
+    return all(is_at_an_end(case.callspec.params, *each.args[:2]) for each in lists)
 
 
-def indices(case: pytest.Item) -> dict[str, int]:
-    """Return by name of parameter which value of its list the case has."""
-    assert isinstance(case, pytest.Function), case
-    assert hasattr(case, "callspec"), f"{case.nodeid} is marked sweep and has no parameters"
-    return case.callspec.indices
+def is_at_an_end(
+    params: Mapping[str, object], names: str | Sequence[str], entries: Sequence[object]
+) -> bool:
+    """Whether the parameters of these names are the first or the last entry of their list."""
+    split = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+    own = [params[name] for name in split]
+    return any(
+        all(is_same(one, other) for one, other in zip(own, values(end, len(own)), strict=True))
+        for end in (entries[0], entries[-1])
+    )
+
+
+def values(entry: Any, count: int) -> Sequence[object]:
+    """Return the values of an entry of a list of parameters, which may be a pytest.param."""
+    if hasattr(entry, "marks"):
+        return entry.values
+    return entry if count > 1 else [entry]
+
+
+def is_same(one: object, other: object) -> bool:
+    """Whether two parameters are one; arrays have no single answer to whether they are equal."""
+    return one is other or (isinstance(one, int | float | str | tuple) and one == other)
 
 
 def quarter(names: list[str], number: int) -> list[str]:
@@ -156,8 +170,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     left_out = session.config.stash.get(LEFT_OUT, None)
     if left_out is None:
         return
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left_out"] = left_out
+    to_controller: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if to_controller is not None:
+        to_controller["left_out"] = left_out
         return
     path: Path | None = session.config.getoption("--left-out")
     if path is not None:
@@ -166,7 +181,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object, error: object) -> None:
+def pytest_testnodedown(node: Any) -> None:
     """Take what a worker of pytest-xdist left out; all leave out the same."""
     output = getattr(node, "workeroutput", {})
     if "left_out" in output:

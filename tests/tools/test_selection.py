@@ -1,0 +1,113 @@
+"""`--share`: four successive shares of a sweep are all of it, corners are in each of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+SUITE = """
+import pytest
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64])
+@pytest.mark.parametrize("kind", ["a", pytest.param("m", marks=pytest.mark.corner), "n", "z"])
+def test_grid(size, kind): pass
+
+@pytest.mark.slow("training")
+@pytest.mark.parametrize("model", ["large", "small", "tiny"])
+def test_training(model): pass
+
+@pytest.mark.slow("training", represents=False)
+def test_whole_training(): pass
+
+def test_usual(): pass
+"""
+PLUGINS = Path(__file__).parents[1] / "plugins"
+MARKERS = f"""
+[pytest]
+pythonpath = {PLUGINS}
+addopts = -p selection
+markers =
+    sweep: a grid
+    corner: always
+    slow: long
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester):
+    """Run the suite with these arguments; return the names of the cases that ran."""
+    pytester.makeini(MARKERS)
+    pytester.makepyfile(test_suite=SUITE)
+
+    def run(*arguments: str) -> set[str]:
+        result = pytester.runpytest_inprocess("-v", *arguments)
+        assert result.ret == 0, result.stdout.str()
+        lines = (line for line in result.outlines if "PASSED" in line)
+        return {word.split("::")[1] for line in lines for word in line.split() if "::" in word}
+
+    return run
+
+
+def grid(names: set[str]) -> set[str]:
+    return {name for name in names if name.startswith("test_grid")}
+
+
+def test_four_successive_shares_are_the_whole_sweep_and_each_has_its_corners(run) -> None:
+    shares = [grid(run("--share", str(number))) for number in range(4)]
+    everything = grid(run())
+    assert len(everything) == 24
+    assert set.union(*shares) == everything
+    ends = {f"test_grid[{kind}-{size}]" for kind in "az" for size in (0, 64)}
+    marked = {f"test_grid[m-{size}]" for size in (0, 1, 7, 8, 9, 64)}
+    for share in shares:
+        assert ends | marked <= share
+        assert len(share) < len(everything)
+
+
+def test_one_slow_test_of_each_kind_runs_and_another_in_the_next_share(run) -> None:
+    shares = [run("--share", str(number)) for number in range(3)]
+    slow = [{name for name in share if "training" in name} for share in shares]
+    assert [len(names) for names in slow] == [1, 1, 1]
+    assert set.union(*slow) == {f"test_training[{model}]" for model in ("large", "small", "tiny")}
+    assert all("test_usual" in share for share in shares)
+    assert "test_whole_training" in run()
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
+def test_what_is_left_out_is_said_and_written(pytester, run, workers: tuple[str, ...]) -> None:
+    run("--share", "0", "--left-out", "out/left.json", *workers)
+    left = json.loads((pytester.path / "out" / "left.json").read_text())
+    assert len(left["slow"]) == 3
+    assert len(left["sweep"]) + len(grid(run("--share", "0"))) == 24
+    result = pytester.runpytest_subprocess("--share", "0", *workers)
+    result.stdout.fnmatch_lines([f"left out: {len(left['sweep'])} cases of sweeps and 3 slow*"])
+
+
+def test_the_share_of_a_commit_is_their_number(pytester, run) -> None:
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "init", "-q"], cwd=pytester.path, check=True)
+    for number in (1, 2):
+        subprocess.run(
+            [*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=pytester.path, check=True
+        )
+        assert run("--share", "commit") == run("--share", str(number))
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ("@pytest.mark.slow\ndef test_it(): pass", "slow needs one argument, the kind"),
+        ("@pytest.mark.sweep\ndef test_it(): pass", "is marked sweep and has no parameters"),
+    ],
+)
+def test_a_marker_that_says_too_little_is_refused(pytester, run, test: str, message: str) -> None:
+    pytester.makepyfile(test_wrong=f"import pytest\n{test}\n")
+    result = pytester.runpytest_inprocess("--share", "0")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{message}*"])
