@@ -1,0 +1,209 @@
+"""Where mutants are drawn, that draws repeat, and that a run kills, restores and goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutants import execute
+from mutants.cpp_sites import cpp_sites
+from mutants.draw import Mutant, draw, next_mutant
+from mutants.parts import PARTS, closest_tests
+from mutants.python_sites import python_sites
+from mutants.results import EQUIVALENT, Results, counts, load
+from mutants.sites import Site, apply, change_of
+
+ROOT = Path(__file__).parents[2]
+
+PYTHON = {
+    "x = a <= b": {"x = a < b"},
+    "x = a is b": {"x = a is not b"},
+    "x = (a) - (b)": {"x = (a) + (b)"},
+    "x = a * b": {"x = a / b"},
+    "x = a and b and c": {"x = a or b and c", "x = a and b or c"},
+    "é = not b": {"é = b"},
+    "a = 1.5": {"a = 2.5"},
+    "a = True": {"a = False"},
+    "def f():\n    return x": {"def f():\n    return None"},
+    "if a:\n    b = c": {"if not (a):\n    b = c"},
+    "while a:\n    break": {"while a:\n    continue"},
+    "a.b = c": {"pass"},
+    "a += b": {"pass"},
+    "f(\n    a,\n)": {"pass"},
+}
+CPP = {
+    "  a <= b;": {"  a < b;"},
+    "  a && !b;": {"  a || !b;", "  a && b;"},
+    "  a = 1'000u;": {"  a = 1001u;"},
+    "  a = true;": {"  a = false;"},
+    "{\n  f(a);\n}": {"{\n  {}\n}"},
+    "  a->b.c(d);  // e()": {"  {}  // e()"},
+}
+PYTHON_ALONE = [
+    '"""1 < 2"""',
+    "a: Literal[1] = b",
+    "__all__ = [1]",
+    "if TYPE_CHECKING:\n    f()",
+    'raise ValueError("a" + b, 1)',
+    'logger.info("a", 1)',
+    'x = f"{a + 1}"',
+    '"a" + b',
+]
+CPP_ALONE = [
+    "// a < b",
+    '#include "a" // 1 < 2',
+    "#define A 1",
+    'f("1 < 2")',
+    "vector<T> a{};",
+    "array<int, 3> a{};",
+    "T* a; T&& b;",
+    "static_assert(a == 1);",
+    "  return f(a);",
+    "  int f(int a);",
+]
+
+
+def results_of(text: str, sites: list[Site]) -> set[str]:
+    return {apply(text, change_of(text, site)) for site in sites}
+
+
+@pytest.mark.parametrize("text", PYTHON)
+def test_python_changes(text: str) -> None:
+    found = python_sites(text)
+    assert results_of(text, found) == PYTHON[text]
+
+
+@pytest.mark.parametrize("text", PYTHON_ALONE)
+def test_python_left_alone(text: str) -> None:
+    assert [site for site in python_sites(text) if site.new != "pass"] == []
+
+
+@pytest.mark.parametrize("text", CPP)
+def test_cpp_changes(text: str) -> None:
+    assert results_of(text, cpp_sites(text)) == CPP[text]
+
+
+@pytest.mark.parametrize("text", CPP_ALONE)
+def test_cpp_left_alone(text: str) -> None:
+    assert cpp_sites(text) == []
+
+
+def test_other_lines_are_not_overwritten() -> None:
+    change = change_of("a\nb < c\n", Site(4, 5, "<=", "comparison"))
+    assert apply("a\nb < c\n", change) == "a\nb <= c\n"
+    with pytest.raises(ValueError, match="draw again"):
+        apply("b < c\n", change)
+
+
+def test_a_seed_gives_the_same_mutants_and_each_part_its_share() -> None:
+    drawn = draw(ROOT, 1, 30)
+    assert drawn == draw(ROOT, 1, 30)
+    assert drawn != draw(ROOT, 2, 30)
+    assert [mutant.id for mutant in drawn] == [*range(1, 31)]
+    assert all(sum(mutant.part == part for mutant in drawn) >= 3 for part in PARTS)
+
+
+def test_what_replaces_a_mutant_was_not_drawn() -> None:
+    drawn = draw(ROOT, 1, 9)
+    other = next_mutant(ROOT, 1, drawn[0].part, drawn)
+    assert (other.part, other.id) == (drawn[0].part, 10)
+    assert other.change != drawn[0].change
+
+
+@pytest.mark.parametrize("name", [name for name, part in PARTS.items() if not part.is_cpp])
+def test_each_part_has_sources_and_tests(name: str) -> None:
+    part = PARTS[name]
+    assert part.files(ROOT)
+    assert part.test_files(ROOT)
+    assert all("serving" in path.parts for path in part.files(ROOT)) == (name == "serving")
+
+
+def test_the_tests_of_a_module_come_first() -> None:
+    source = Path("src/slipstream/comm/tuner.py")
+    assert closest_tests(ROOT, PARTS["comm"], source)[0] == "tests/unit/comm/test_tuner.py"
+
+
+@pytest.mark.parametrize(
+    ("output", "test"),
+    [
+        ("x\nFAILED tests/a.py::b[c d] - assert 1\nFAILED tests/e.py::f", "tests/a.py::b[c d]"),
+        ("ERROR tests/a.py - NameError", "tests/a.py"),
+        ("The following tests FAILED:\n\t  3 - wire_test (Timeout)\n", "wire_test"),
+        ("Segmentation fault\n", "Segmentation fault"),
+        ("", "nothing was printed"),
+    ],
+)
+def test_the_first_failed_test_is_named(output: str, test: str) -> None:
+    assert execute.first_failed(output) == test
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository of one file, committed."""
+    (tmp_path / "limit.py").write_text("LIMIT = 1\n")
+    (tmp_path / "tests").mkdir()
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *command]
+        subprocess.run(git, cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def limit_mutant() -> Mutant:
+    return Mutant(1, "comm", "limit.py", 1, "constant", "LIMIT = 1", "LIMIT = 2")
+
+
+def python(code: str) -> list[list[str]]:
+    return [[sys.executable, "-c", code]]
+
+
+def test_tests_that_pass_leave_a_mutant_alive(checkout: Path) -> None:
+    ended = execute.meet(
+        checkout, limit_mutant(), python("import limit; assert limit.LIMIT > 1"), 60
+    )
+    assert ended == execute.Ended(True)
+    assert (checkout / "limit.py").read_text() == "LIMIT = 1\n"
+
+
+@pytest.mark.parametrize("condition", ["limit.LIMIT == 1", "True"])
+def test_a_test_kills_only_what_it_tells_from_the_original(checkout: Path, condition: str) -> None:
+    (checkout / "tests/test_limit.py").write_text(
+        f"import sys\nsys.path.insert(0, '.')\nimport limit\ndef test_it(): assert {condition}\n"
+    )
+    commands = [["sh", "-c", "echo FAILED tests/test_limit.py::test_it; exit 1"]]
+    if condition == "True":
+        with pytest.raises(execute.UnclearError, match="not alone"):
+            execute.meet(checkout, limit_mutant(), commands, 60)
+    else:
+        ended = execute.meet(checkout, limit_mutant(), commands, 60)
+        assert ended == execute.Ended(False, "tests/test_limit.py::test_it")
+    assert (checkout / "limit.py").read_text() == "LIMIT = 1\n"
+
+
+def test_what_hangs_is_killed_with_its_children(checkout: Path) -> None:
+    code = "import subprocess; subprocess.run(['sh', '-c', 'echo $$ > child; sleep 600'])"
+    ended = execute.meet(checkout, limit_mutant(), python(code), 2)
+    assert ended == execute.Ended(False, execute.TIMED_OUT)
+    assert (checkout / "limit.py").read_text() == "LIMIT = 1\n"
+    child = (checkout / "child").read_text().strip()
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_a_changed_checkout_is_refused(checkout: Path) -> None:
+    execute.refuse_changes(checkout)
+    (checkout / "limit.py").write_text("LIMIT = 3\n")
+    with pytest.raises(SystemExit, match=r"limit\.py"):
+        execute.refuse_changes(checkout)
+
+
+def test_results_are_stored_and_an_equivalent_one_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    results = Results(1, "abc", draw(tmp_path, 1, 2))
+    drawn = results.replace(tmp_path, results.mutants[0], EQUIVALENT, "nothing reads it")
+    assert load(tmp_path) == results
+    assert drawn.part == results.mutants[0].part
+    assert counts(results)["all"]["drawn"] == 2
+    assert counts(results)[drawn.part][EQUIVALENT] == 1

@@ -1,0 +1,114 @@
+"""Shows that the tests bite: they must kill small random changes of the source.
+
+    python -m tools.mutants draw --seed 26 --count 40   draw, and write tests/mutants.json
+    python -m tools.mutants run [--only ID]             let the tests of each part meet its mutants
+    python -m tools.mutants whole [--only ID]           let `make test` meet those that survived
+    python -m tools.mutants equivalent ID --why REASON  set one aside, and draw the next of its part
+    python -m tools.mutants show [--json]               what became of them
+
+`run` and `whole` change the checkout that they are called in, one file at a time, and go on where
+they stopped. Call them from the root of a clone with an environment of its own, as nothing else can
+use it meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from . import results as outcomes
+from .draw import Mutant, draw
+from .execute import (
+    LIMIT_SECONDS,
+    UnclearError,
+    git,
+    limit_memory,
+    meet,
+    part_commands,
+    refuse_changes,
+)
+from .results import Results, counts, describe, load, show
+
+ROOT = Path.cwd()
+WHOLE = [["make", "test", "PYTEST_ARGS=-x"]]
+
+
+def run_one(results: Results, mutant: Mutant, how: str) -> None:
+    """Let tests meet one mutant, or those drawn for it as long as they do not compile."""
+    killed, survived = {
+        "part": (outcomes.KILLED_BY_PART, outcomes.SURVIVED),
+        "whole": (outcomes.KILLED_BY_WHOLE, outcomes.ESCAPED),
+    }[how]
+    commands = WHOLE if how == "whole" else part_commands(ROOT, mutant)
+    ended = meet(ROOT, mutant, commands, LIMIT_SECONDS[how])
+    if ended is None:
+        run_one(results, results.replace(ROOT, mutant, outcomes.NOT_COMPILED), how)
+        return
+    mutant.outcome, mutant.test = survived if ended.ok else killed, ended.test
+    mutant.commit = git(ROOT, "rev-parse", "--short", "HEAD")
+    results.save(ROOT)
+    print(f"{describe(mutant)}\n  {mutant.seconds} s {mutant.test}", flush=True)
+
+
+def run(how: str, only: int | None) -> int:
+    """Let tests meet each mutant whose turn it is; return 1 if some are unclear."""
+    refuse_changes(ROOT)
+    limit_memory()
+    unclear = 0
+    results = load(ROOT)
+    awaited = "" if how == "part" else outcomes.SURVIVED
+    for mutant in list(results.mutants):
+        if mutant.id == only or (only is None and mutant.outcome == awaited):
+            try:
+                run_one(results, mutant, how)
+            except UnclearError as doubt:
+                unclear = 1
+                print(f"unclear: {doubt}", file=sys.stderr)
+    return unclear
+
+
+def arguments() -> argparse.Namespace:
+    """Return what was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    drawn = commands.add_parser("draw")
+    drawn.add_argument("--seed", type=int, required=True, help="start of the random numbers")
+    drawn.add_argument("--count", type=int, default=40, help="number of mutants (default 40)")
+    for name in ("run", "whole"):
+        commands.add_parser(name).add_argument("--only", type=int, metavar="ID", help="this one")
+    equivalent = commands.add_parser("equivalent")
+    equivalent.add_argument("id", type=int, help="number of the mutant")
+    equivalent.add_argument("--why", required=True, help="reason why no test can tell it")
+    commands.add_parser("show").add_argument("--json", action="store_true", help="print JSON")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Do what the command line asks for."""
+    asked = arguments()
+    if asked.command == "draw":
+        commit = git(ROOT, "rev-parse", "--short", "HEAD")
+        results = Results(asked.seed, commit, draw(ROOT, asked.seed, asked.count))
+        results.save(ROOT)
+        return 0
+    if asked.command in ("run", "whole"):
+        return run("part" if asked.command == "run" else "whole", asked.only)
+    results = load(ROOT)
+    if asked.command == "equivalent":
+        mutant = next(mutant for mutant in results.mutants if mutant.id == asked.id)
+        print(describe(results.replace(ROOT, mutant, outcomes.EQUIVALENT, asked.why)))
+    elif asked.json:
+        print(json.dumps(counts(results), indent=1))
+    else:
+        show(results, Console(width=110))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

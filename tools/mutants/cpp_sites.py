@@ -1,0 +1,87 @@
+"""Where a C++ file can be mutated, judged by its tokens: the project's formatter makes that enough.
+
+clang-format puts spaces around binary operators only, so `a < b` and `a * b` are told from
+`vector<T>` and `T* x`. A change that does not compile is no mutant; whoever draws finds that out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .sites import Site
+
+NOISE = re.compile(
+    r"//[^\n]*|/\*.*?\*/|R\"\((?:.*?)\)\"|\"(?:\\.|[^\"\\\n])*\""
+    r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'"
+    r"|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*|\bstatic_assert\([^;]*;",
+    re.DOTALL | re.MULTILINE,
+)
+TEMPLATE = re.compile(r"(?<=\w)<[^<>;(){}]*>")
+SWAPPED = {
+    "comparison": {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="},
+    "arithmetic": {"+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+="},
+    "and/or": {"&&": "||", "||": "&&"},
+}
+OPERATOR = re.compile(r"(?<= )(?:[<>=!]=|[<>+\-*/]|[+-]=|&&|\|\|)(?=[ \n])")
+BOOLEAN = re.compile(r"\b(?:true|false)\b")
+NUMBER = re.compile(r"(?<![\w.'])(\d[\d']*)(?=(?:[uU]?[lL]{0,2}|ns|us|ms|s)(?![\w.']))")
+NOT = re.compile(r"!(?=[\w(])")
+CALL = re.compile(r"[ ]+((?!return\b|throw\b|delete\b|log_?\()[\w:.\->\[\]()]*\w\(.*\);)")
+
+
+def blanked(text: str) -> str:
+    """Return the text with spaces for what is not code, every offset unchanged."""
+    return TEMPLATE.sub(spaces, NOISE.sub(spaces, text))
+
+
+def spaces(match: re.Match[str]) -> str:
+    """Return as many spaces as the match has characters; its line ends stay."""
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def cpp_sites(text: str) -> list[Site]:
+    """Return every site of a file, in the order of the text."""
+    code = blanked(text)
+    found = [*operators(code), *booleans(code), *numbers(code), *negations(code), *calls(code)]
+    return sorted(found, key=lambda site: (site.start, site.end, site.operator))
+
+
+def operators(code: str) -> Iterator[Site]:
+    """Return the changes of comparisons, sums, products and connectives."""
+    for match in OPERATOR.finditer(code):
+        for operator, swapped in SWAPPED.items():
+            if match.group() in swapped:
+                yield Site(match.start(), match.end(), swapped[match.group()], operator)
+
+
+def booleans(code: str) -> Iterator[Site]:
+    """Return the changes of true to false and back."""
+    for match in BOOLEAN.finditer(code):
+        new = "false" if match.group() == "true" else "true"
+        yield Site(match.start(), match.end(), new, "boolean")
+
+
+def numbers(code: str) -> Iterator[Site]:
+    """Return the changes of integers by one; octal ones are none."""
+    for match in NUMBER.finditer(code):
+        digits = match.group(1).replace("'", "")
+        if digits == "0" or not digits.startswith("0"):
+            yield Site(match.start(1), match.end(1), str(int(digits) + 1), "constant")
+
+
+def negations(code: str) -> Iterator[Site]:
+    """Return the removals of `!`."""
+    for match in NOT.finditer(code):
+        yield Site(match.start(), match.end(), "", "not removed")
+
+
+def calls(code: str) -> Iterator[Site]:
+    """Return the removals of statements that are one call, on a line of their own."""
+    lines = code.split("\n")
+    start = 0
+    for before, line in zip(["", *lines], lines, strict=False):
+        match = CALL.fullmatch(line.rstrip())
+        if match and before.rstrip()[-1:] in ("", ";", "{", "}", ":"):
+            yield Site(start + match.start(1), start + match.end(1), "{}", "statement deleted")
+        start += len(line) + 1

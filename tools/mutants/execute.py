@@ -1,0 +1,179 @@
+"""Applies one mutant, lets tests meet it, and restores the file.
+
+A test that fails kills a mutant only if it fails again when it runs alone, and passes without the
+mutant: a flaky test kills nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .draw import Mutant
+from .parts import PARTS, closest_tests
+from .results import RESULTS
+from .sites import apply
+
+LIMIT_SECONDS = {"part": 600, "whole": 3600}
+TIMED_OUT = "no end within the limit"
+BUILD = ["cmake", "--build", "--preset", "release"]
+CORE_TESTS = ["ctest", "--test-dir", "build/release/core/test", "--output-on-failure"]
+FAILURES = (
+    re.compile(r"^(?:FAILED|ERROR) (?P<test>tests/.+?)(?: - .*)?$", re.MULTILINE),
+    re.compile(r"^\s*\d+ - (?P<test>\w+) \((?!Passed)", re.MULTILINE),
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended.
+
+    Args:
+        test: First failed test; TIMED_OUT; the last line of the output if it names no test.
+    """
+
+    ok: bool
+    test: str = ""
+
+
+def refuse_changes(root: Path) -> None:
+    """Exit if a tracked file differs from the commit: a mutant would be mixed with the changes."""
+    listed = git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
+    changed = [line for line in listed if not line.endswith(str(RESULTS))]
+    if changed:
+        sys.exit("the checkout has changes; commit them first:\n" + "\n".join(changed))
+
+
+def git(root: Path, *command: str) -> str:
+    """Return what git says."""
+    return subprocess.run(
+        ["git", *command], cwd=root, check=True, capture_output=True, text=True
+    ).stdout.rstrip("\n")
+
+
+def limit_memory() -> None:
+    """Let no process that is started from here take more than half of the machine's memory."""
+    half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    resource.setrlimit(resource.RLIMIT_DATA, (half, half))
+
+
+@contextmanager
+def mutated(root: Path, mutant: Mutant) -> Generator[None]:
+    """Change the file, and restore it whatever happens."""
+    path = root / mutant.file
+    original = path.read_text(encoding="utf-8")
+    changed = apply(original, mutant.change)
+
+    def stop(number: int, frame: object) -> None:
+        sys.exit(f"stopped by signal {number}")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        path.write_text(changed, encoding="utf-8")
+        yield
+    finally:
+        path.write_text(original, encoding="utf-8")
+        signal.signal(signal.SIGTERM, before)
+
+
+def execute(root: Path, command: list[str], limit: float) -> Ended:
+    """Run a command in a process group of its own, all of which ends with it."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # A file, since a pipe ends only when the last process that was left behind has closed it.
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        started = subprocess.Popen(
+            command,
+            cwd=root,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = started.wait(limit)
+        except subprocess.TimeoutExpired:
+            return Ended(False, TIMED_OUT)
+        finally:
+            end_group(started)
+        output.seek(0)
+        return Ended(True) if code == 0 else Ended(False, first_failed(output.read()))
+
+
+def end_group(started: subprocess.Popen[bytes], patience: float = 20) -> None:
+    """End what is left of a process group: first pytest may clean up, then nothing stays."""
+    deadline = time.monotonic() + patience
+    try:
+        os.killpg(started.pid, signal.SIGINT)
+        while time.monotonic() < deadline:
+            started.poll()  # or it would stay in the group when it has ended
+            os.killpg(started.pid, 0)
+            time.sleep(0.1)
+        os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+    except ProcessLookupError:
+        pass
+
+
+def first_failed(output: str) -> str:
+    """Return the first failed test of pytest's or ctest's output, else the output's last line."""
+    for pattern in FAILURES:
+        found = pattern.search(output)
+        if found:
+            return found["test"]
+    return (output.strip().splitlines() or ["nothing was printed"])[-1]
+
+
+def part_commands(root: Path, mutant: Mutant) -> list[list[str]]:
+    """Return the commands that run the tests of a mutant's part, the closest tests first."""
+    part = PARTS[mutant.part]
+    if part.is_cpp:
+        return [[*CORE_TESTS, "--stop-on-failure"]]
+    pytest = [sys.executable, "tools/run_tests.py", "--share", "commit", "-x", *part.options]
+    closest = closest_tests(root, part, Path(mutant.file))
+    return [[*pytest, *tests] for tests in (closest, part.test_paths(root)) if tests]
+
+
+def command_of(test: str) -> list[str]:
+    """Return the command that runs one test that failed."""
+    if "tests/" in test:
+        return [sys.executable, "-m", "pytest", "-q", test]
+    return [*CORE_TESTS, "-R", f"^{test}$", "--no-tests=error"]
+
+
+def builds(root: Path, mutant: Mutant) -> bool:
+    """Whether the C++ tests can be built as the files are now; Python needs no build."""
+    return not PARTS[mutant.part].is_cpp or execute(root, BUILD, LIMIT_SECONDS["whole"]).ok
+
+
+class UnclearError(Exception):
+    """A test failed that does not tell the mutant from the original."""
+
+
+def meet(root: Path, mutant: Mutant, commands: list[list[str]], limit: float) -> Ended | None:
+    """Let tests meet a mutant, and return how they ended; None if it does not compile."""
+    start = time.monotonic()
+    with mutated(root, mutant):
+        if not builds(root, mutant):
+            return None
+        ended = Ended(True)
+        for command in commands:
+            ended = ended if not ended.ok else execute(root, command, limit)
+        mutant.seconds = round(time.monotonic() - start, 1)
+        if ended.ok or ended.test == TIMED_OUT:
+            return ended
+        if execute(root, command_of(ended.test), limit).ok:
+            raise UnclearError(f"{ended.test} fails with mutant {mutant.id}, but not alone")
+    if not (builds(root, mutant) and execute(root, command_of(ended.test), limit).ok):
+        raise UnclearError(f"{ended.test} fails without mutant {mutant.id} too")
+    return ended

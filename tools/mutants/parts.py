@@ -1,0 +1,103 @@
+"""The parts that mutants are drawn from, and the tests that must kill those of each part."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the source with its tests.
+
+    Args:
+        sources: Folders of the sources.
+        tests: Test files and folders, as patterns; none for C++, whose tests are all of core/test.
+        without: Folder that is not a part of this one, with its tests.
+        options: Further arguments of pytest.
+    """
+
+    sources: str
+    tests: tuple[str, ...] = ()
+    without: str = ""
+    options: tuple[str, ...] = ()
+
+    @property
+    def is_cpp(self) -> bool:
+        """Whether the part is compiled."""
+        return not self.tests
+
+    def files(self, root: Path) -> list[Path]:
+        """Return the source files, relative to the root, in a fixed order."""
+        suffixes = (".cc", ".h") if self.is_cpp else (".py",)
+        return sorted(
+            path.relative_to(root)
+            for path in (root / self.sources).rglob("*")
+            if path.suffix in suffixes and not (self.without and self.without in path.parts)
+        )
+
+    def test_paths(self, root: Path) -> list[str]:
+        """Return what pytest is called with; FileNotFoundError if a pattern matches nothing."""
+        found: list[str] = []
+        for pattern in self.tests:
+            paths = sorted(root.glob(pattern))
+            if not paths:
+                raise FileNotFoundError(f"no tests are at {pattern}: change tools/mutants/parts.py")
+            found += [str(path.relative_to(root)) for path in paths]
+        return found
+
+    def test_files(self, root: Path) -> list[Path]:
+        """Return the test files of the part, relative to the root."""
+        found: list[Path] = []
+        for name in self.test_paths(root):
+            path = root / name
+            found += [path] if path.is_file() else sorted(path.rglob("test_*.py"))
+        return [
+            path.relative_to(root)
+            for path in found
+            if not (self.without and self.without in path.parts)
+        ]
+
+
+PARTS: dict[str, Part] = {
+    "comm": Part("src/slipstream/comm", ("tests/unit/comm", "tests/multiprocess")),
+    "torch": Part("src/slipstream/torch", ("tests/torch",)),
+    "horovod": Part(
+        "src/slipstream/horovod",
+        ("tests/unit/horovod", "tests/torch/test_*scripts.py", "tests/e2e/test_horovod_*.py"),
+        options=("-k", "horovod or hvd"),
+    ),
+    "forecast": Part(
+        "src/slipstream/forecast", ("tests/unit/forecast", "tests/e2e/test_forecast_*.py")
+    ),
+    "infer": Part(
+        "src/slipstream/infer",
+        ("tests/unit/infer",),
+        without="serving",
+        options=("--ignore", "tests/unit/infer/serving"),
+    ),
+    "serving": Part(
+        "src/slipstream/infer/serving", ("tests/unit/infer/serving", "tests/e2e/serving")
+    ),
+    "cluster": Part("src/slipstream/cluster", ("tests/unit/cluster", "tests/e2e/launch")),
+    "core/collective": Part("core/collective"),
+    "core/engine": Part("core/engine"),
+}
+
+
+def words(path: Path) -> set[str]:
+    """Return the words of a path's folders and name."""
+    return set(re.split(r"[/_]", str(path.with_suffix("")))) - {"test", "tests", "unit"}
+
+
+def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[str]:
+    """Return the test files whose names have most in common with the name of a module."""
+    stem = words(Path(source.stem))
+    inside = words(source.relative_to(part.sources))
+    scores = {
+        test: (len(words(Path(test.stem)) & stem), len(words(test) & inside))
+        for test in part.test_files(root)
+    }
+    named = [test for test, score in scores.items() if score[0]]
+    return [str(test) for test in sorted(named, key=lambda test: scores[test])[::-1][:most]]

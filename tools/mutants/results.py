@@ -1,0 +1,85 @@
+"""The drawn mutants and what became of each, as a file and as a table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .draw import Mutant, next_mutant
+from .parts import PARTS
+
+RESULTS = Path("tests/mutants.json")
+KILLED_BY_PART, KILLED_BY_WHOLE = "killed by part", "killed by whole"
+SURVIVED, ESCAPED = "survived part", "escaped whole"
+EQUIVALENT, NOT_COMPILED = "equivalent", "does not compile"
+COLUMNS = (KILLED_BY_PART, KILLED_BY_WHOLE, SURVIVED, ESCAPED, EQUIVALENT)
+REPLACED = (EQUIVALENT, NOT_COMPILED)
+
+
+@dataclass
+class Results:
+    """What a seed drew from the sources of a commit.
+
+    Args:
+        drawn_at: Commit of the sources.
+    """
+
+    seed: int
+    drawn_at: str
+    mutants: list[Mutant]
+
+    def save(self, root: Path) -> None:
+        """Write the file."""
+        (root / RESULTS).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    def replace(self, root: Path, mutant: Mutant, outcome: str, why: str = "") -> Mutant:
+        """Set a mutant aside, and draw and return another one of its part."""
+        mutant.outcome, mutant.why = outcome, why
+        drawn = next_mutant(root, self.seed, mutant.part, self.mutants)
+        self.mutants.append(drawn)
+        self.save(root)
+        return drawn
+
+
+def load(root: Path) -> Results:
+    """Read the file."""
+    stored = json.loads((root / RESULTS).read_text(encoding="utf-8"))
+    mutants = [Mutant(**fields) for fields in stored["mutants"]]
+    return Results(stored["seed"], stored["drawn_at"], mutants)
+
+
+def counts(results: Results) -> dict[str, dict[str, int]]:
+    """Return by part how many mutants were drawn and had each outcome; the last row is all."""
+    rows: dict[str, dict[str, int]] = {}
+    for name in [*PARTS, "all"]:
+        own = [mutant for mutant in results.mutants if name in (mutant.part, "all")]
+        rows[name] = {"drawn": sum(mutant.outcome not in REPLACED for mutant in own)}
+        rows[name] |= {key: sum(mutant.outcome == key for mutant in own) for key in COLUMNS}
+    return rows
+
+
+def show(results: Results, console: Console) -> None:
+    """Print the counts, then each mutant that no test has killed, with its change."""
+    table = Table("part", "drawn", *COLUMNS, box=None)
+    for name, row in counts(results).items():
+        table.add_row(name, *map(str, row.values()))
+    console.print(f"seed {results.seed}, drawn at {results.drawn_at}", highlight=False)
+    console.print(table)
+    for mutant in results.mutants:
+        if mutant.outcome in (SURVIVED, ESCAPED, EQUIVALENT):
+            console.print(f"\n{describe(mutant)}", highlight=False, markup=False)
+
+
+def describe(mutant: Mutant) -> str:
+    """Return where a mutant is, what became of it, and its lines."""
+    what = f"{mutant.id}: {mutant.file}:{mutant.line}, {mutant.operator}: {mutant.outcome}"
+    reason = f"\n  because {mutant.why}" if mutant.why else ""
+    before, after = (
+        "\n".join(f"{sign} {line.strip()}" for line in lines.splitlines())
+        for sign, lines in (("-", mutant.before), ("+", mutant.after))
+    )
+    return f"{what}{reason}\n{before}\n{after}"
