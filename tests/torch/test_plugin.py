@@ -46,9 +46,12 @@ def run_python(code: str, *options: str, **variables: str) -> str:
 
 
 def test_entry_point_is_quick_and_imports_three_small_modules() -> None:
-    runs = [run_python(TIMED).split() for _ in range(3)]
-    assert {*runs[0][1:]} == {"slipstream", "slipstream.torch", "slipstream.torch.plugin"}
-    assert min(float(run[0]) for run in runs) < MOST_SECONDS
+    def seconds() -> float:
+        took, *imported = run_python(TIMED).split()
+        assert {*imported} == {"slipstream", "slipstream.torch", "slipstream.torch.plugin"}
+        return float(took)
+
+    assert any(seconds() < MOST_SECONDS for _ in range(3))
 
 
 def test_backend_is_known_after_importing_torch_alone() -> None:

@@ -14,7 +14,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 pytestmark = pytest.mark.multiprocess
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("name", sorted(path.name for path in SCRIPTS.glob("*.py")))
 def test_script(run_script: Callable[[int, str], None], name: str, count: int) -> None:
     run_script(count, name)

@@ -47,11 +47,11 @@ pytestmark = [
 
 
 def parameters(*, exceptions: bool) -> list[Any]:
-    """Returns the runs of exceptions or of the rest; those that are not usual are slow."""
+    """Return the runs of exceptions or of the rest; those that are not usual are slow."""
     return [
         pytest.param(
             *run,
-            marks=[]
+            marks=pytest.mark.sweep
             if run[:2] == USUAL
             else pytest.mark.slow("PyTorch's suite on other numbers of ranks"),
         )

@@ -47,7 +47,10 @@ def assert_met(output: str, source: str, num_ranks: int) -> None:
     assert "met " + " ".join(map(str, range(num_ranks))) in output
 
 
-@pytest.fixture(params=["meet.py", "meet_torch.py"])
+PYTORCH = pytest.param("meet_torch.py", marks=pytest.mark.slow("PyTorch under a launcher"))
+
+
+@pytest.fixture(params=["meet.py", PYTORCH])
 def script(request: pytest.FixtureRequest, ranks: Path) -> Path:
     """A program whose ranks meet, without a framework and with PyTorch."""
     if request.param == "meet_torch.py":

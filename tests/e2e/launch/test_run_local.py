@@ -18,6 +18,7 @@ pytestmark = pytest.mark.multiprocess
 Run = Callable[..., Any]  # conftest.Launch is what it returns
 Wait = Callable[[Callable[[], object]], None]
 LIMIT_SECONDS = 60.0
+SIZE = ("COLUMNS", "LINES")  # which readline sets where tests run without a terminal
 SLIPSTREAM = Path(sys.executable).with_name("slipstream")
 
 
@@ -359,9 +360,10 @@ def on_terminal(
     """
     controller, terminal = pty.openpty()
     subprocess.run(["stty", "rows", "30", "cols", "93"], stdin=terminal, check=True)
+    inherited = {key: value for key, value in os.environ.items() if key not in SIZE}
     process = subprocess.Popen(
         [SLIPSTREAM, "run", *arguments],
-        env={**os.environ, **(environ or {}), "TERM": "xterm"},
+        env={**inherited, **(environ or {}), "TERM": "xterm"},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

@@ -11,6 +11,7 @@ os.environ.setdefault("SLIPSTREAM_JOB_KEY", "a key for these tests")
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import slipstream.horovod.torch as hvd
 
@@ -127,10 +128,12 @@ def check_stall() -> None:
     os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] = "1"
     os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = "2"
     hvd.init()
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     if hvd.rank() == 0:
         fails(lambda: hvd.allreduce(torch.ones(1), name="alone"), "'allreduce.alone'", "SHUTDOWN")
+        store.set("failed", "1")
     else:
-        time.sleep(8)
+        store.wait(["failed"])
     fails(hvd.barrier)
     hvd.shutdown()
 
