@@ -7,7 +7,8 @@
 #                   thing once: all tests but a part of large grids and of slow tests, another part
 #                   at each commit (some of them: make test PYTEST_ARGS=tests/unit/comm)
 #   make test-all   the same with every case
-#   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN
+#   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN; records that all passed
+#   make sanitize-share  those of them that changed since then, and a third, another at each commit
 #   make check      formatters, linters, types, layers, sizes, golden stub
 #   make bench      collectives beside gloo and Open MPI, on this machine: slipstream bench comm
 #   make bench-core the parts of the engine, without Python
@@ -27,12 +28,13 @@ STAMPS := $(VENV)/stamps
 
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export CMAKE_GENERATOR := Ninja
+# One name for the compiler in every build: ccache takes g++ and c++ for two.
+export CXX
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 CXX_SOURCES := $(shell find core bindings kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
-SANITIZED_RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all setup demo demo-lab tour test test-all test-cxx test-python sanitize check format golden bench bench-core wheel docs clean
+.PHONY: all setup demo demo-lab tour test test-all test-cxx test-python sanitize sanitize-share check format golden bench bench-core wheel docs clean
 all: $(STAMPS)/package
 
 # ---- set-up ----------------------------------------------------------------------------------
@@ -120,16 +122,16 @@ test-all:
 test-cxx: $(STAMPS)/system-test $(STAMPS)/venv
 	cmake --preset release -Wno-dev --log-level=WARNING
 	cmake --build --preset release
-	ctest --preset release
+	ctest --preset release --output-junit $(CURDIR)/build/results/ctest-release.xml
 
 test-python: $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained
 	$(PY) tools/run_tests.py --share $(SHARE) $(PYTEST_ARGS)
 
 sanitize: $(STAMPS)/system-test $(STAMPS)/venv
-	for preset in asan tsan; do \
-	  cmake --preset $$preset -Wno-dev --log-level=WARNING && cmake --build --preset $$preset && \
-	  $(SANITIZED_RUN) ctest --preset $$preset || exit 1; \
-	done
+	$(PYTHON) tools/sanitize.py all
+
+sanitize-share: $(STAMPS)/system-test $(STAMPS)/venv
+	$(PYTHON) tools/sanitize.py share
 
 bench: $(STAMPS)/test
 	for ranks in 2 4; do \

@@ -1,0 +1,159 @@
+"""Which programs run under the sanitizers, on a small tree whose build is a script."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import sanitize
+
+SOURCES = {
+    "core/include/slipstream/error.h": "",
+    "core/include/slipstream/listen.h": "",
+    "core/base/clock.cc": '#include "slipstream/error.h"',
+    "core/topology/listen.cc": '#include "slipstream/listen.h"',
+    "core/transport/transport.h": '#include "base/clock.h"',
+    "core/transport/tcp/stream.cc": '#include "transport/transport.h"',
+    "core/engine/engine.cc": '#include "transport/transport.h"',
+    "core/runtime.cc": '#include "engine/engine.h"',
+    "core/test/clock_test.cc": '#include "base/clock.h"',
+    "core/test/listen_test.cc": '#include "slipstream/listen.h"',
+    "core/test/tcp_test.cc": '#include "test/tcp_world.h"',
+    "core/test/tcp_world.h": '#include "transport/tcp/stream.h"',
+    "core/test/tcp_world.cc": '#include "test/tcp_world.h"',
+    "core/test/engine_test.cc": '#include "engine/engine.h"',
+    "kernels/program.h": "",
+    "kernels/workers.cc": "",
+    "kernels/test/program_test.cc": '#include "program.h"',
+    "CMakeLists.txt": "",
+    "CMakePresets.json": "",
+    "core/CMakeLists.txt": "",
+    "kernels/test/CMakeLists.txt": "",
+}
+CORE = ["clock_test", "engine_test", "listen_test", "tcp_test"]
+ALL = sorted([*CORE, "kernels_program_test"])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree of sources."""
+    for name, text in SOURCES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which a cmake and a ctest write their calls; $FAILING names one that fails."""
+    folder = root / "programs"
+    folder.mkdir()
+    calls = root / "calls"
+    for name in ("cmake", "ctest"):
+        program = folder / name
+        program.write_text(
+            f'#!/bin/sh\necho "{name} $*" >> {calls}\n'
+            f'case "{name} $*" in *"$FAILING"*) exit 1; esac\n'
+        )
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("FAILING", "nothing of the kind")
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("changed", "programs"),
+    [
+        ("core/base/clock.cc", CORE),
+        ("core/include/slipstream/error.h", CORE),
+        ("core/topology/listen.cc", ["engine_test", "listen_test"]),
+        ("core/transport/transport.h", ["engine_test", "tcp_test"]),
+        ("core/transport/tcp/stream.cc", ["tcp_test"]),
+        ("core/engine/new.cc", ["engine_test"]),
+        ("core/runtime.cc", []),
+        ("core/test/tcp_world.cc", ["tcp_test"]),
+        ("core/test/clock_test.cc", ["clock_test"]),
+        ("kernels/workers.cc", ["kernels_program_test"]),
+        ("kernels/test/CMakeLists.txt", ["kernels_program_test"]),
+        ("core/CMakeLists.txt", CORE),
+        ("CMakePresets.json", ALL),
+    ],
+)
+def test_a_change_reaches_the_programs_that_depend_on_it(
+    root: Path, changed: str, programs: list[str]
+) -> None:
+    before = sanitize.digests(root)
+    (root / changed).write_text("// changed\n")
+    after = sanitize.digests(root)
+
+    assert [name for name in after if after[name] != before[name]] == programs
+
+
+@pytest.mark.parametrize("first", [0, 1, 200])
+def test_three_successive_thirds_are_all_programs(first: int) -> None:
+    names = [f"program_{index}" for index in range(34)]
+    thirds = [sanitize.third(names, first + turn) for turn in range(3)]
+
+    assert set.union(*thirds) == set(names)
+    assert all(len(each) in (11, 12) for each in thirds)
+
+
+def test_all_runs_every_program_under_each_sanitizer_and_records_them(
+    root: Path, calls: Path
+) -> None:
+    (root / "tests").mkdir()
+
+    assert sanitize.main(["all"], root) == 0
+    assert json.loads((root / sanitize.RECORD).read_text()) == sanitize.digests(root)
+    lines = calls.read_text().splitlines()
+    for preset in sanitize.PRESETS:
+        assert f"cmake --build --preset {preset} --target {' '.join(ALL)}" in lines
+        assert any(f"ctest --preset {preset} " in line for line in lines)
+
+
+@pytest.mark.parametrize("failing", ["cmake --build --preset asan", "ctest --preset tsan"])
+def test_nothing_is_recorded_when_a_sanitizer_fails(
+    root: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    monkeypatch.setenv("FAILING", failing)
+
+    assert sanitize.main(["all"], root) == 1
+    assert failing in calls.read_text().splitlines()[-1]
+    assert not (root / sanitize.RECORD).exists()
+
+
+def test_a_share_runs_what_changed_and_a_third_and_says_why(
+    root: Path, calls: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (root / "tests").mkdir()
+    sanitize.main(["all"], root)
+    record = (root / sanitize.RECORD).read_text()
+    (root / "core/engine/engine.cc").write_text("// changed\n")
+    calls.unlink()
+    capfd.readouterr()
+
+    assert sanitize.main(["share"], root) == 0
+    turn = sanitize.third(ALL, 0)  # there is no git here
+    named = sorted({"engine_test", *turn})
+    assert f"cmake --build --preset tsan --target {' '.join(named)}\n" in calls.read_text()
+    assert f"--tests-regex ^({'|'.join(named)})$\n" in calls.read_text()
+    said = capfd.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in said[1:-1]] == [
+        [name, "changed" if name == "engine_test" else "its"] for name in named
+    ]
+    assert "make sanitize runs all programs" in said[-1]
+    assert (root / sanitize.RECORD).read_text() == record
+
+
+def test_without_a_record_a_share_is_all_programs(root: Path) -> None:
+    assert sorted(sanitize.share(root, 1)) == ALL
+
+
+def test_the_turn_is_the_number_of_commits(root: Path) -> None:
+    assert sanitize.commits(root) == 0
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], cwd=root, check=True)
+    for number in (1, 2):
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=root, check=True)
+        assert sanitize.commits(root) == number
