@@ -57,6 +57,12 @@ def python_package(suffix: str) -> str:
 GROUPS: dict[str, tuple[Package, ...]] = {
     "build": (
         Package("g++", "compiles the engine (11 or newer)", program("g++")),
+        Package(
+            "ccache",
+            "compiles once what package, tests and wheel share",
+            program("ccache"),
+            required=False,
+        ),
         Package("pkg-config", "finds libraries", program("pkg-config")),
         Package("libhwy-dev", "vectorised reductions", library("libhwy")),
         Package("libssl-dev", "proof of the job key", library("libcrypto")),
