@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +26,19 @@ FOLDER = Path(__file__).parents[3] / "examples" / "05_serving"
 PROGRAM = str(Path(sys.executable).with_name("slipstream"))
 
 
-def started(command: list[str], *more: str) -> tuple[subprocess.Popen[str], str]:
-    """A server by a command of the files, on ports that are free; where it listens."""
-    process = subprocess.Popen(
-        [*command, *more, "--port", "0", "--grpc-port", "-1"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    said = process.stdout.readline()
-    found = re.search(r"http://[\d.]+:(\d+)", said)
-    assert found, said
-    return process, f"http://127.0.0.1:{found[1]}"
+@pytest.fixture
+def started(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Start a server by a command of the files, on ports that are free."""
+    return lambda command: start(*command, "--port", "0", "--grpc-port", "-1")
 
 
 def deployment() -> tuple[Any, Any]:
     return tuple(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
 
 
-def test_the_unit_starts_a_server_and_ends_it(packages: dict[str, Path], tmp_path: Path) -> None:
+def test_the_unit_starts_a_server_and_ends_it(
+    started: Callable[..., Any], packages: dict[str, Path], tmp_path: Path
+) -> None:
     unit = configparser.ConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment]
     unit.read(FOLDER / "slipstream.service")
@@ -50,11 +46,10 @@ def test_the_unit_starts_a_server_and_ends_it(packages: dict[str, Path], tmp_pat
     assert command[:2] == ["/opt/slipstream/bin/slipstream", "serve"]
     assert command[2].startswith(f"/var/lib/{unit['Service']['StateDirectory']}/")
     shutil.copy(packages["double"], tmp_path / "model.slip")
-    process, address = started([PROGRAM, "serve", str(tmp_path / "model.slip"), *command[3:]])
-    with process:
-        urllib.request.urlopen(f"{address}/v2/models/model/ready").close()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(int(unit["Service"]["TimeoutStopSec"])) == 0
+    server = started([PROGRAM, "serve", str(tmp_path / "model.slip"), *command[3:]])
+    urllib.request.urlopen(f"http://{server.rest}/v2/models/model/ready").close()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(int(unit["Service"]["TimeoutStopSec"])) == 0
 
 
 def test_the_unit_is_one_of_systemd() -> None:
@@ -72,7 +67,7 @@ def test_the_unit_is_one_of_systemd() -> None:
 
 
 def test_what_the_image_starts_serves_who_has_a_token(
-    packages: dict[str, Path], tmp_path: Path
+    started: Callable[..., Any], packages: dict[str, Path], tmp_path: Path
 ) -> None:
     lines = (FOLDER / "Dockerfile").read_text().splitlines()
     entry, more = (
@@ -83,19 +78,18 @@ def test_what_the_image_starts_serves_who_has_a_token(
     (tmp_path / "tokens").write_text("0123456789abcdef\n")
     places = {"slipstream": PROGRAM, "/models/model.slip": str(packages["double"])}
     places |= {"/tokens": str(tmp_path / "tokens")}
-    process, address = started([places.get(each, each) for each in [*entry, *more]])
+    server = started([places.get(each, each) for each in [*entry, *more]])
     (pod,) = deployment()[0]["spec"]["template"]["spec"]["containers"]
-    with process:
-        for probe in ("readinessProbe", "livenessProbe"):
-            urllib.request.urlopen(f"{address}{pod[probe]['httpGet']['path']}").close()
-        request = urllib.request.Request(
-            f"{address}/v2", headers={"Authorization": "Bearer 0123456789abcdef"}
-        )
-        urllib.request.urlopen(request).close()
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"{address}/v2")
-        process.terminate()
-        assert process.wait(30) == 0
+    for probe in ("readinessProbe", "livenessProbe"):
+        urllib.request.urlopen(f"http://{server.rest}{pod[probe]['httpGet']['path']}").close()
+    request = urllib.request.Request(
+        f"http://{server.rest}/v2", headers={"Authorization": "Bearer 0123456789abcdef"}
+    )
+    urllib.request.urlopen(request).close()
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"http://{server.rest}/v2")
+    server.process.terminate()
+    assert server.process.wait(30) == 0
 
 
 def test_ports_and_names_of_the_manifest_fit() -> None:

@@ -85,7 +85,7 @@ def resident(server: Any) -> float:
     return psutil.Process(server.process.pid).memory_info().rss / 2**20
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fuzzed(serve: Callable[..., Any], packages: dict[str, Path]) -> Any:
     return serve(str(packages["double"]))
 

@@ -29,7 +29,6 @@ from slipstream import infer  # noqa: E402
 pytestmark = [
     pytest.mark.launcher("chromium"),
     pytest.mark.multiprocess,
-    pytest.mark.slow("page of the server in a browser"),
 ]
 
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]

@@ -1,0 +1,74 @@
+"""Wrong usage of `slipstream serve` and of `infer.serve` is said in a line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from slipstream import infer
+from slipstream.cli import main
+from slipstream.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--host", "0.0.0.0"], "others reach 0.0.0.0: say --token-file"),
+        (["--tls-cert", "cert.pem"], "one of --tls-cert and --tls-key is missing"),
+        (["--token-file", "none"], "none cannot be read as tokens"),
+        (["--token-file", "short"], "has a token of less than 16 characters"),
+        (["--token-file", "empty"], "has no token"),
+        (["--access-log", "no/where"], "the access log no/where cannot be written"),
+        (["--host", "192.0.2.1", "--everybody"], "cannot be listened on"),
+        (["a=other.slip@120%"], "have 120% of its requests"),
+        (["@"], "the model is '@'; allowed: file.slip"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    packages: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+) -> None:
+    (tmp_path / "short").write_text("secret\n")
+    (tmp_path / "empty").write_text("\n# nothing\n")
+    monkeypatch.chdir(tmp_path)
+    ports = ["--port", "0", "--grpc-port", "-1"]
+    monkeypatch.setattr(
+        "sys.argv", ["slipstream", "serve", str(packages["double"]), *ports, *arguments]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "words"),
+    [((), {}, "no model is named"), (("a.slip",), {"ports": 1}, "no option 'ports'; options are")],
+)
+def test_options_from_python_are_checked(
+    models: tuple[str, ...], options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        infer.serve(*models, **options)
+
+
+@pytest.mark.multiprocess
+def test_what_is_no_package_is_said(tmp_path: Path) -> None:
+    (tmp_path / "bad.slip").write_bytes(b"bad")
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("slipstream")), "serve", "bad.slip", "--port", "0"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "bad.slip" in done.stderr
+    assert "Traceback" not in done.stderr
