@@ -175,7 +175,6 @@ def announce(reasons: dict[str, str], total: int) -> None:
 
 def run(root: Path, names: list[str]) -> bool:
     """Build and run the programs under each sanitizer; stop at the first that fails."""
-    (root / "build" / "results").mkdir(parents=True, exist_ok=True)
     return all(
         subprocess.call(command, cwd=root) == 0
         for preset in PRESETS
