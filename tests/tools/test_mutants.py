@@ -120,9 +120,15 @@ def test_each_part_has_sources_and_tests(name: str) -> None:
     assert all("serving" in path.parts for path in part.files(ROOT)) == (name == "serving")
 
 
-def test_the_tests_of_a_module_come_first() -> None:
-    source = Path("src/slipstream/comm/tuner.py")
-    assert closest_tests(ROOT, PARTS["comm"], source)[0] == "tests/unit/comm/test_tuner.py"
+@pytest.mark.parametrize(
+    ("source", "test"),
+    [
+        ("src/slipstream/comm/tuner.py", "tests/unit/comm/test_tuner.py"),
+        ("src/slipstream/horovod/common/util.py", "tests/unit/horovod/test_modules.py"),
+    ],
+)
+def test_the_tests_of_a_module_come_first(source: str, test: str) -> None:
+    assert closest_tests(ROOT, PARTS[source.split("/")[2]], Path(source))[0] == test
 
 
 @pytest.mark.parametrize(

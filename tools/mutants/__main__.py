@@ -2,6 +2,7 @@
 
     python -m tools.mutants draw --seed 26 --count 40   draw, and write tests/mutants.json
     python -m tools.mutants run [--only ID]             let the tests of each part meet its mutants
+    python -m tools.mutants closest [--only ID]         let the few closest tests meet them: seconds
     python -m tools.mutants whole [--only ID]           let `make test` meet those that survived
     python -m tools.mutants equivalent ID --why REASON  set one aside, and draw the next of its part
     python -m tools.mutants show [--json]               what became of them
@@ -34,16 +35,18 @@ from .execute import (
 from .results import Results, counts, describe, load, show
 
 ROOT = Path.cwd()
+OUTCOMES = {  # of a mutant that tests have killed, and of one that has survived
+    "closest": (outcomes.KILLED_BY_PART, ""),
+    "run": (outcomes.KILLED_BY_PART, outcomes.SURVIVED),
+    "whole": (outcomes.KILLED_BY_WHOLE, outcomes.ESCAPED),
+}
 WHOLE = [["make", "test", "PYTEST_ARGS=-x"]]
 
 
 def run_one(results: Results, mutant: Mutant, how: str) -> None:
     """Let tests meet one mutant, or those drawn for it as long as they do not compile."""
-    killed, survived = {
-        "part": (outcomes.KILLED_BY_PART, outcomes.SURVIVED),
-        "whole": (outcomes.KILLED_BY_WHOLE, outcomes.ESCAPED),
-    }[how]
-    commands = WHOLE if how == "whole" else part_commands(ROOT, mutant)
+    killed, survived = OUTCOMES[how]
+    commands = WHOLE if how == "whole" else part_commands(ROOT, mutant, closest=how == "closest")
     ended = meet(ROOT, mutant, commands, LIMIT_SECONDS[how])
     if ended is None:
         run_one(results, results.replace(ROOT, mutant, outcomes.NOT_COMPILED), how)
@@ -60,7 +63,7 @@ def run(how: str, only: int | None) -> int:
     limit_memory()
     unclear = 0
     results = load(ROOT)
-    awaited = "" if how == "part" else outcomes.SURVIVED
+    awaited = outcomes.SURVIVED if how == "whole" else ""
     for mutant in list(results.mutants):
         if mutant.id == only or (only is None and mutant.outcome == awaited):
             try:
@@ -80,7 +83,7 @@ def arguments() -> argparse.Namespace:
     drawn = commands.add_parser("draw")
     drawn.add_argument("--seed", type=int, required=True, help="start of the random numbers")
     drawn.add_argument("--count", type=int, default=40, help="number of mutants (default 40)")
-    for name in ("run", "whole"):
+    for name in OUTCOMES:
         commands.add_parser(name).add_argument("--only", type=int, metavar="ID", help="this one")
     equivalent = commands.add_parser("equivalent")
     equivalent.add_argument("id", type=int, help="number of the mutant")
@@ -97,8 +100,8 @@ def main() -> int:
         results = Results(asked.seed, commit, draw(ROOT, asked.seed, asked.count))
         results.save(ROOT)
         return 0
-    if asked.command in ("run", "whole"):
-        return run("part" if asked.command == "run" else "whole", asked.only)
+    if asked.command in OUTCOMES:
+        return run(asked.command, asked.only)
     results = load(ROOT)
     if asked.command == "equivalent":
         mutant = next(mutant for mutant in results.mutants if mutant.id == asked.id)

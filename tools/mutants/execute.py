@@ -24,7 +24,7 @@ from .parts import PARTS, closest_tests
 from .results import RESULTS
 from .sites import apply
 
-LIMIT_SECONDS = {"part": 600, "whole": 3600}
+LIMIT_SECONDS = {"closest": 600, "run": 600, "whole": 3600}
 AGAIN_SECONDS = 60  # for the test that failed: many mutants hang, and the whole limit is long
 TIMED_OUT = "no end within the limit"
 BUILD = ["cmake", "--build", "--preset", "release"]
@@ -135,14 +135,15 @@ def first_failed(output: str) -> str:
     return (output.strip().splitlines() or ["nothing was printed"])[-1]
 
 
-def part_commands(root: Path, mutant: Mutant) -> list[list[str]]:
-    """Return the commands that run the tests of a mutant's part, the closest tests first."""
+def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[list[str]]:
+    """Return the commands that run the closest tests, then the others of a mutant's part."""
     part = PARTS[mutant.part]
     if part.is_cpp:
         return [[*CORE_TESTS, "--stop-on-failure"]]
     pytest = [sys.executable, "tools/run_tests.py", "--share", "commit", "-x", *part.options]
-    closest = closest_tests(root, part, Path(mutant.file))
-    return [[*pytest, *tests] for tests in (closest, part.test_paths(root)) if tests]
+    chosen = [closest_tests(root, part, Path(mutant.file))]
+    chosen += [] if closest else [part.test_paths(root)]
+    return [[*pytest, *tests] for tests in chosen if tests]
 
 
 def command_of(test: str) -> list[str]:

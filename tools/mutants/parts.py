@@ -92,12 +92,19 @@ def words(path: Path) -> set[str]:
 
 
 def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[str]:
-    """Return the test files whose names have most in common with the name of a module."""
+    """Return the test files that import a module, or have most in common with its name."""
     stem = words(Path(source.stem))
     inside = words(source.relative_to(part.sources))
+    dotted = ".".join(source.with_suffix("").parts[1:]).removesuffix(".__init__")
+    imported = re.compile(rf"(?m)^\s*(?:from|import) {re.escape(dotted)}\b(?!\.)")
     scores = {
-        test: (len(words(Path(test.stem)) & stem), len(words(test) & inside))
+        test: (
+            len(words(Path(test.stem)) & stem),
+            imported.search((root / test).read_text(encoding="utf-8")) is not None,
+            len(words(test) & inside),
+        )
         for test in part.test_files(root)
     }
-    named = [test for test, score in scores.items() if score[0]]
+    named = [test for test, score in scores.items() if score[0] or score[1]]
+    named = named or [test for test, score in scores.items() if score[2]]  # of the same folder
     return [str(test) for test in sorted(named, key=lambda test: scores[test])[::-1][:most]]
