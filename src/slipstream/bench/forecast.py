@@ -48,6 +48,7 @@ class ForecastSpec:
         steps: measured in each round, at least 1.
         warmup: steps before these in each round, at least 3: DDP makes new buckets in the second.
         rounds: in each of which every backend has its turn, at least 1.
+        quick: whether the lab is measured in seconds, to try the command, and less well.
     """
 
     models: tuple[str, ...] = ("resnet50", "vgg16", "bert-base")
@@ -59,6 +60,7 @@ class ForecastSpec:
     steps: int = 3
     warmup: int = 3
     rounds: int = 1
+    quick: bool = False
 
     def __post_init__(self) -> None:
         """Refuses values that are not allowed."""
@@ -189,7 +191,7 @@ def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> Report:
         SlipstreamError: a rank failed.
     """
     tell = on_note or _ignore
-    numbers = calibrate(tell, several=spec.ranks > 1)
+    numbers = calibrate(tell, several=spec.ranks > 1, quick=spec.quick)
     rows: list[Row] = []
     for lab_spec in spec.labs():
         with Lab(lab_spec) as lab:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from slipstream.bench.comm import CommSpec, measure
 from slipstream.bench.forecast_step import Hosts
@@ -26,6 +27,7 @@ from slipstream.lab.compare import BACKENDS
 HOSTS = 4
 SLOW, FAST = "1gbit", "40gbit"
 SIZES = (250_000, 1_000_000, 4_000_000, 16_000_000, 48_000_000)
+QUICK_SIZES = SIZES[:3]
 LIMIT_SECONDS = 120.0
 
 OnNote = Callable[[str], None]
@@ -108,40 +110,47 @@ def _link(line: Line, ranks: int) -> Link:
     )
 
 
-def calibrate(tell: OnNote, *, several: bool = False) -> LabNumbers:
-    """Measures; blocks for about a minute.
+def calibrate(tell: OnNote, *, several: bool = False, quick: bool = False) -> LabNumbers:
+    """Measure the lab; block for about a minute, or for ten seconds if quick.
 
     Args:
         tell: is told what is measured next.
         several: hosts are to have several ranks, so ranks of one host are measured too.
+        quick: each of the smaller messages is sent once, which says less about fast links.
 
     Raises:
         UnsupportedError: the lab cannot be made, or there is no PyTorch.
         SlipstreamError: a rank failed.
     """
-    slow, fast = (_lines(rate, tell) for rate in (SLOW, FAST))
+    slow, fast = (_lines(rate, tell, quick) for rate in (SLOW, FAST))
     tell("calibration: optimizers")
     updated = _updated()
     return LabNumbers(
         wires={name: _wires(slow[name], fast[name]) for name in BACKENDS},
         updated=updated,
-        inside=_inside(tell) if several else None,
+        inside=_inside(tell, quick) if several else None,
     )
 
 
-def _inside(tell: OnNote) -> Line:
-    """Ranks of one host: latency of a step, and the rate of all together."""
+def _messages(quick: bool) -> dict[str, Any]:
+    """Return the fields of a CommSpec that say what is sent, and how often."""
+    return {"sizes": QUICK_SIZES, "rounds": 1, "warmup": 1} if quick else {"sizes": SIZES}
+
+
+def _inside(tell: OnNote, quick: bool) -> Line:
+    """Return of ranks of one host the latency of a step, and the rate of all together."""
     report = measure(
-        CommSpec(local=HOSTS, sizes=SIZES, peers=()),
+        CommSpec(local=HOSTS, peers=(), **_messages(quick)),
         lambda note: tell(f"calibration inside a host: {note}"),
     )
     line = fit([Sample(HOSTS, row.samples.size, row.samples.median) for row in report.rows])
     return Line(line.latency, line.rate * HOSTS)
 
 
-def _lines(rate: str, tell: OnNote) -> dict[str, Line]:
-    """Latency and rate of each backend on links of a rate."""
-    spec = CommSpec(lab=LabSpec(hosts=HOSTS, rate=rate), sizes=SIZES, peers=("gloo",))
+def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, Line]:
+    """Return latency and rate of each backend on links of a rate."""
+    lab = LabSpec(hosts=HOSTS, rate=rate)
+    spec = CommSpec(lab=lab, peers=("gloo",), **_messages(quick))
     report = measure(spec, lambda note: tell(f"calibration at {rate}: {note}"))
     return {
         name: fit(

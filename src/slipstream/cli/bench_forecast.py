@@ -46,6 +46,9 @@ def forecast_steps(
     backends: Annotated[str, typer.Option(help="Of DDP.")] = ",".join(BACKENDS),
     steps: Annotated[int, typer.Option(help="Measured steps of each round.")] = 3,
     rounds: Annotated[int, typer.Option(help="In each, every backend has its turn.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure the lab in seconds, to try this out.")
+    ] = False,
     published: Annotated[
         bool, typer.Option("--published", help="Forecast published speed-ups; runs nothing.")
     ] = False,
@@ -74,6 +77,7 @@ def forecast_steps(
         backends=_names(backends),
         steps=steps,
         rounds=rounds,
+        quick=quick,
     )
     with telling("the lab is made") as tell:
         report = judge(spec, tell)
