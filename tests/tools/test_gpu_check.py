@@ -1,0 +1,87 @@
+"""The measurements of a GPU on a machine that has none: its messages, its plan, its isolation."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import queue
+import time
+from pathlib import Path
+
+import pytest
+from gpu_check import __main__ as command
+from gpu_check.bench import microseconds
+from gpu_check.build import BuildError, compile_once
+from gpu_check.case import CASES
+from gpu_check.driver import LIBRARY, Driver, NoDriverError
+from gpu_check.isolated import collect
+
+
+def has_driver() -> bool:
+    """Return whether this machine has a CUDA driver."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
+def lines_of(*lines: str) -> queue.Queue[str]:
+    """Return lines as a case's output brings them."""
+    lines_ = queue.Queue[str]()
+    for line in lines:
+        lines_.put(line)
+    return lines_
+
+
+def test_a_missing_driver_is_named() -> None:
+    with pytest.raises(NoDriverError, match=r"^no CUDA driver here: libnone\.so\.1 cannot be op"):
+        Driver("libnone.so.1")
+
+
+@pytest.mark.skipif(has_driver(), reason="this machine has a CUDA driver")
+def test_without_a_driver_the_command_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["--output", str(tmp_path / "gpu.json")]) == 2
+    assert capsys.readouterr().err.startswith("no CUDA driver here: libcuda.so.1 ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_part_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--parts", "copies,wires"])
+    assert ended.value.code == 2
+    assert "there is no part 'wires'; the parts are machine, " in capsys.readouterr().err
+
+
+def test_every_case_is_planned_and_every_planned_case_exists() -> None:
+    assert {step.case for step in command.plan()} == set(CASES)
+
+
+def test_a_missing_compiler_is_named(tmp_path: Path) -> None:
+    source = Path(__file__)
+    with pytest.raises(BuildError, match=r"^no-such-cc is not installed, and test_"):
+        compile_once(source, tmp_path, ".so", ["no-such-cc"])
+
+
+def test_rows_are_read_until_the_output_ends() -> None:
+    result = collect(lines_of('{"a": 1}\n', '{"b": 2}\n', ""), 5, time.monotonic() + 5)
+    assert (result.rows, result.failed, result.hung) == ([{"a": 1}, {"b": 2}], "", False)
+
+
+@pytest.mark.parametrize(
+    ("silence", "limit", "failed", "hung"),
+    [(0.01, 5, "silent for 0 s", True), (5, 0.01, "out of time", False)],
+)
+def test_a_case_without_end_keeps_its_rows(
+    silence: float, limit: float, failed: str, hung: bool
+) -> None:
+    result = collect(lines_of('{"a": 1}\n'), silence, time.monotonic() + limit)
+    assert (result.rows, result.failed, result.hung) == ([{"a": 1}], failed, hung)
+
+
+def test_spread_of_times() -> None:
+    found = microseconds(range(1000, 101_000, 1000))
+    expected = {"median_microseconds": 51, "p99_microseconds": 100, "max_microseconds": 100}
+    assert json.loads(json.dumps(found)) == expected

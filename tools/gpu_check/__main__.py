@@ -1,0 +1,163 @@
+"""Measures, on a machine with one NVIDIA GPU, the facts that staging through host memory rests on.
+
+    python -m tools.gpu_check [--output FILE] [--parts copies,signals] [--seconds 240]
+
+It needs Python 3.10 or later, g++ and nvcc, no network; PyTorch only as a load. Every case runs in
+a process of its own with a time limit. After each part its results are printed and FILE is written.
+
+Exit codes: 0 if all parts ran; 1 if one failed or the time was over; 2 if there is no CUDA driver
+or no compiler here, and for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .bench import open_bench
+from .build import BuildError
+from .driver import NoDriverError
+from .isolated import ROOT, Result, run_case
+from .load import LOADS
+from .operations import OPERATIONS
+
+OUTPUT = ROOT / "build" / "gpu_check.json"
+SILENCE_SECONDS = 30.0
+HANG_SECONDS = 10.0
+ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+MANY_CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+EAGER = {"CUDA_MODULE_LOADING": "EAGER"}
+HUNG = "does not come back"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A case of a part, with its arguments and environment variables."""
+
+    part: str
+    case: str
+    arguments: list[str] = field(default_factory=lambda: [])
+    variables: dict[str, str] = field(default_factory=lambda: {})
+
+
+def plan() -> list[Step]:
+    """Return all steps in the order of their worth."""
+    driver_calls = [name for name in OPERATIONS if not name.startswith("torch: ")]
+    torch_calls = [name for name in OPERATIONS if name.startswith("torch: ")]
+    loading = [name for name in driver_calls if "module" in name or "first" in name]
+    return [
+        Step("machine", "facts"),
+        Step("signals", "round trips"),
+        *[Step("signals", "signals", [load]) for load in LOADS if load != "busy"],
+        Step("copies", "copy engines"),
+        Step("copies", "copying kernels"),
+        Step("copies", "pageable copies"),
+        Step("pipeline", "pipeline"),
+        Step("processes", "neighbours"),
+        Step("processes", "neighbours", variables=ONE_CONNECTION),
+        Step("pending", "operations", driver_calls),
+        Step("pending", "operations", driver_calls, ONE_CONNECTION),
+        Step("pending", "operations", loading, EAGER),
+        Step("pending", "operations", torch_calls),
+        Step("pending", "other streams"),
+        Step("pending", "other streams", variables=ONE_CONNECTION),
+        Step("pending", "other streams", variables=MANY_CONNECTIONS),
+        Step("pending", "queue depth"),
+        Step("registration", "registration"),
+    ]
+
+
+def run_operations(step: Step, folder: Path, limit: float) -> Result:
+    """Run a step whose operations may hang; go on behind each that does."""
+    whole = Result()
+    left = list(step.arguments)
+    deadline = time.monotonic() + limit
+    while left:
+        rest = deadline - time.monotonic()
+        result = run_case(step.case, folder, left, step.variables, silence=HANG_SECONDS, limit=rest)
+        rows = [row for row in result.rows if "operation" in row]
+        whole.rows += rows
+        left = left[len(rows) :]
+        if not result.hung:
+            whole.failed = result.failed
+            return whole
+        whole.rows.append({"operation": left.pop(0), "outcome": HUNG})
+    return whole
+
+
+def run_step(step: Step, folder: Path, limit: float) -> dict[str, Any]:
+    """Run a step; return its results for the file."""
+    start = time.monotonic()
+    if step.case == "operations":
+        result = run_operations(step, folder, limit)
+    else:
+        result = run_case(
+            step.case,
+            folder,
+            step.arguments,
+            step.variables,
+            silence=min(SILENCE_SECONDS, limit),
+            limit=limit,
+        )
+    found: dict[str, Any] = {"case": step.case, **step.variables, "rows": result.rows}
+    if result.failed:
+        found["failed"] = result.failed
+    return found | {"seconds": round(time.monotonic() - start, 1)}
+
+
+def parts(steps: list[Step]) -> Iterator[tuple[str, list[Step]]]:
+    """Yield each part's name and steps."""
+    for name in dict.fromkeys(step.part for step in steps):
+        yield name, [step for step in steps if step.part == name]
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    known = [name for name, _ in parts(plan())]
+    parser = argparse.ArgumentParser(prog="python -m tools.gpu_check", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON file for the results")
+    parser.add_argument("--parts", help=f"parts to run, by commas (default: {','.join(known)})")
+    parser.add_argument(
+        "--seconds", type=float, default=240, help="limit for everything (default: 240)"
+    )
+    parsed = parser.parse_args(arguments)
+    parsed.parts = parsed.parts.split(",") if parsed.parts else known
+    for name in parsed.parts:
+        if name not in known:
+            parser.error(f"there is no part {name!r}; the parts are {', '.join(known)}")
+    return parsed
+
+
+def main(arguments: list[str]) -> int:
+    """Run the chosen parts."""
+    asked = parse(arguments)
+    folder = asked.output.resolve().parent / "gpu_check_build"
+    try:
+        open_bench(folder)
+    except (NoDriverError, BuildError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    deadline = time.monotonic() + asked.seconds
+    results: dict[str, Any] = {}
+    failed = False
+    for name, steps in parts([step for step in plan() if step.part in asked.parts]):
+        results[name] = []
+        for step in steps:
+            limit = deadline - time.monotonic()
+            found = run_step(step, folder, limit) if limit > 1 else {"failed": "no time was left"}
+            failed = failed or "failed" in found
+            results[name].append(found)
+            asked.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        print(json.dumps({name: results[name]}), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""Builds what the check needs beside Python: the CPU's loops and the kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LOOPS = HERE / "host_loops.cc"
+KERNELS = HERE / "kernels.cu"
+
+
+class BuildError(RuntimeError):
+    """A compiler is missing or failed."""
+
+
+def compile_once(source: Path, folder: Path, suffix: str, command: list[str]) -> Path:
+    """Return the result of a compiler, from an earlier call if neither source nor command changed.
+
+    Args:
+        source: Source file.
+        folder: Folder for results.
+        suffix: Ending of the result's name.
+        command: Compiler and its options.
+    """
+    key = hashlib.sha256(source.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
+    target = folder / f"{source.stem}-{key}{suffix}"
+    if target.exists():
+        return target
+    if shutil.which(command[0]) is None:
+        raise BuildError(f"{command[0]} is not installed, and {source.name} needs it")
+    folder.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    ended = subprocess.run(
+        [*command, str(source), "-o", str(part)], capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        raise BuildError(f"{command[0]} failed on {source.name}:\n{ended.stderr}")
+    part.replace(target)
+    return target
+
+
+def build_loops(folder: Path) -> Path:
+    """Return the shared library of the CPU's loops."""
+    options = ["-std=c++20", "-O2", "-shared", "-fPIC", "-pthread"]
+    return compile_once(LOOPS, folder, ".so", ["g++", *options])
+
+
+def build_kernels(folder: Path, capability: int) -> Path:
+    """Return the kernels' machine code.
+
+    Args:
+        folder: Folder for results.
+        capability: Compute capability of the GPU times ten (90 for an H100).
+    """
+    return compile_once(KERNELS, folder, ".cubin", ["nvcc", "-cubin", f"-arch=sm_{capability}"])

@@ -1,0 +1,40 @@
+"""One case of the check, in a process of its own: it prints one JSON object a line.
+
+python -m tools.gpu_check.case NAME BUILD_FOLDER [ARGUMENTS]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from . import copies, machine, pending, pipeline, processes, queues, registration, signals
+from .bench import Bench, Row, open_bench
+
+CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
+    "facts": machine.facts,
+    "copy engines": copies.engines,
+    "copying kernels": copies.kernels,
+    "pageable copies": copies.pageable,
+    "registration": registration.registration,
+    "round trips": signals.round_trips,
+    "signals": signals.signals,
+    "neighbours": processes.neighbours,
+    "operations": pending.operations,
+    "other streams": queues.other_streams,
+    "queue depth": queues.queue_depth,
+    "pipeline": pipeline.pipeline,
+}
+
+
+def main() -> None:
+    """Run a case and print its rows as they come."""
+    name, folder, *arguments = sys.argv[1:]
+    for row in CASES[name](open_bench(Path(folder)), arguments):
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

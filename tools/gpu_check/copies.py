@@ -1,0 +1,197 @@
+"""Copies between host and GPU: by copy engine, by kernels, one way and both ways at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+
+from .bench import Bench, Row, rounded
+from .host_memory import MEBIBYTE, Region, Word, map_anonymous, registered, touch, words
+
+CHUNKS = [size << 10 for size in (64, 256, 512, 1024, 2048, 4096, 16384)]
+REGION = 64 * MEBIBYTE
+# All copies of a measurement wait in the launch queue until the gate opens.
+MOST_COPIES = 400
+MOST_BYTES = 512 * MEBIBYTE
+GATE_NANOSECONDS = 20_000_000
+REPEATS = 3
+
+Enqueue = Callable[[int, int], None]
+
+
+@dataclass
+class Flow:
+    """One direction of a measurement.
+
+    Args:
+        stream: Stream of its copies.
+        enqueue: Function that enqueues one chunk at an offset of the region, given the offset and
+            the chunk's size.
+        first: Event before the copies.
+        last: Event after them.
+    """
+
+    stream: int
+    enqueue: Enqueue
+    first: int
+    last: int
+
+
+@dataclass
+class Gate:
+    """A word that holds streams back, so that launching does not limit what is measured."""
+
+    bench: Bench
+    word: Word
+    turn: int = field(default=0)
+
+    def close(self, streams: list[int]) -> None:
+        """Let streams wait; they go on a while later, whatever the caller does."""
+        self.turn += 1
+        for stream in streams:
+            self.bench.device.wait_value(stream, self.word.device, self.turn)
+        self.bench.loops.release_after(self.word, self.turn, GATE_NANOSECONDS)
+
+
+def rates(bench: Bench, gate: Gate, flows: list[Flow], chunk: int) -> list[float]:
+    """Return each flow's rate in GB/s when all run at once; the median of a few repeats."""
+    device = bench.device
+    count = min(MOST_COPIES, MOST_BYTES // chunk)
+    found: list[list[float]] = []
+    for _ in range(REPEATS):
+        gate.close([flow.stream for flow in flows])
+        for flow in flows:
+            device.record(flow.first, flow.stream)
+        for i in range(count):
+            for flow in flows:
+                flow.enqueue(i * chunk % REGION, chunk)
+        for flow in flows:
+            device.record(flow.last, flow.stream)
+        for flow in flows:
+            device.synchronize(flow.stream)
+        spans = [device.milliseconds(flow.first, flow.last) for flow in flows]
+        found.append([count * chunk / span / 1e6 for span in spans])
+    return [rounded(median(column)) for column in zip(*found, strict=True)]
+
+
+class Copies:
+    """Flows over one host region and two areas of device memory."""
+
+    def __init__(self, bench: Bench, host: Region) -> None:
+        self.bench = bench
+        self.device = bench.device
+        self.host = host
+        self.areas = [self.device.allocate(REGION), self.device.allocate(REGION)]
+        self.streams = [self.device.stream(), self.device.stream()]
+
+    def _flow(self, place: int, enqueue: Enqueue) -> Flow:
+        return Flow(self.streams[place], enqueue, self.device.event(), self.device.event())
+
+    def engine_to_host(self) -> Flow:
+        """Return a flow by copy engine to the first half of the host's region."""
+        device, stream, area, host = self.device, self.streams[0], self.areas[0], self.host.host
+        return self._flow(0, lambda at, size: device.to_host(host + at, area + at, size, stream))
+
+    def engine_to_device(self) -> Flow:
+        """Return a flow by copy engine from the second half of the host's region."""
+        device, stream, area = self.device, self.streams[1], self.areas[1]
+        host = self.host.host + REGION
+        return self._flow(1, lambda at, size: device.to_device(area + at, host + at, size, stream))
+
+    def _kernel(self, place: int, target: int, source: int, blocks: int) -> Flow:
+        launch = self.bench.kernels.copy(target, source, REGION, blocks)
+        to, from_, quads = launch.arguments
+
+        def enqueue(at: int, size: int) -> None:
+            to.value, from_.value, quads.value = target + at, source + at, size // 16
+            launch(self.streams[place])
+
+        return self._flow(place, enqueue)
+
+    def kernel_to_host(self, blocks: int) -> Flow:
+        """Return a flow by a kernel that stores to the host's memory."""
+        return self._kernel(0, self.host.device, self.areas[0], blocks)
+
+    def kernel_to_device(self, blocks: int) -> Flow:
+        """Return a flow by a kernel that loads from the host's memory."""
+        return self._kernel(1, self.areas[1], self.host.device + REGION, blocks)
+
+
+def launch_cost(bench: Bench, gate: Gate, flow: Flow, chunk: int) -> float:
+    """Return the microseconds that the CPU needs to enqueue one chunk."""
+    gate.close([flow.stream])
+    start = time.perf_counter()
+    for i in range(200):
+        flow.enqueue(i * chunk % REGION, chunk)
+    seconds = time.perf_counter() - start
+    bench.device.synchronize(flow.stream)
+    return rounded(seconds / 200 * 1e6)
+
+
+def sweep(
+    bench: Bench, gate: Gate, name: str, flows: list[Flow], chunks: list[int]
+) -> Iterator[Row]:
+    """Measure flows alone and together for every size of a chunk."""
+    down, up = flows
+    for flow in flows:
+        flow.enqueue(0, MEBIBYTE)
+        bench.device.synchronize(flow.stream)
+    for chunk in chunks:
+        both = rates(bench, gate, flows, chunk)
+        yield {
+            "copies": name,
+            "chunk_kibibytes": chunk >> 10,
+            "to_host_gigabytes_per_second": rates(bench, gate, [down], chunk)[0],
+            "to_device_gigabytes_per_second": rates(bench, gate, [up], chunk)[0],
+            "both_ways_to_host": both[0],
+            "both_ways_to_device": both[1],
+            "launch_to_host_microseconds": launch_cost(bench, gate, down, chunk),
+            "launch_to_device_microseconds": launch_cost(bench, gate, up, chunk),
+        }
+
+
+def engines(bench: Bench, _: list[str]) -> Iterator[Row]:
+    """Copy by copy engine, to and from registered memory and memory of the driver."""
+    gate = Gate(bench, words(bench.device, 1)[0])
+    own = bench.device.allocate_host(2 * REGION)
+    allocated = Region(own, bench.device.address_of(own), 2 * REGION)
+    regions = {"registered": registered(bench.device, 2 * REGION), "allocated": allocated}
+    for name, region in regions.items():
+        copies = Copies(bench, region)
+        flows = [copies.engine_to_host(), copies.engine_to_device()]
+        yield from sweep(bench, gate, f"copy engine, {name} memory", flows, CHUNKS)
+
+
+def kernels(bench: Bench, _: list[str]) -> Iterator[Row]:
+    """Copy by kernels on registered memory; and store by kernel while a copy engine loads."""
+    gate = Gate(bench, words(bench.device, 1)[0])
+    copies = Copies(bench, registered(bench.device, 2 * REGION))
+    flows = [copies.kernel_to_host(32), copies.kernel_to_device(32)]
+    yield from sweep(bench, gate, "kernel of 32 blocks, registered memory", flows, CHUNKS)
+    for blocks in (2, 4, 8, 16, 64, 128):
+        flows = [copies.kernel_to_host(blocks), copies.kernel_to_device(blocks)]
+        name = f"kernel of {blocks} blocks, registered memory"
+        yield from sweep(bench, gate, name, flows, [4 * MEBIBYTE])
+    flows = [copies.kernel_to_host(32), copies.engine_to_device()]
+    name = "kernel of 32 blocks to the host, copy engine to the device"
+    yield from sweep(bench, gate, name, flows, [MEBIBYTE, 4 * MEBIBYTE])
+
+
+def pageable(bench: Bench, _: list[str]) -> Iterator[Row]:
+    """Copy to and from ordinary memory, by the host's clock, as the call itself may block."""
+    copies = Copies(bench, Region(map_anonymous(2 * REGION), 0, 2 * REGION))
+    touch(copies.host.host, 2 * REGION)
+    flows = {"to_host": copies.engine_to_host(), "to_device": copies.engine_to_device()}
+    for chunk in (MEBIBYTE, 16 * MEBIBYTE):
+        row: Row = {"copies": "copy engine, pageable memory", "chunk_kibibytes": chunk >> 10}
+        for name, flow in flows.items():
+            seconds: list[float] = []
+            for i in range(16):
+                start = time.perf_counter()
+                flow.enqueue(i * chunk % REGION, chunk)
+                bench.device.synchronize(flow.stream)
+                seconds.append(time.perf_counter() - start)
+            row[f"{name}_gigabytes_per_second"] = rounded(chunk / median(seconds) / 1e9)
+        yield row

@@ -1,0 +1,119 @@
+"""Runs a case in a process of its own, so that a hang or a crash loses nothing but itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parents[2]
+MODULE = "tools.gpu_check.case"
+LAST_LINES = 5
+PATIENCE_SECONDS = 5
+
+
+@dataclass
+class Result:
+    """What a case printed, and why it ended early.
+
+    Args:
+        rows: Its JSON objects.
+        failed: Last lines of its errors, or how it was ended; empty if all went well.
+        hung: Whether it was ended because it said nothing for too long.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=lambda: [])
+    failed: str = ""
+    hung: bool = False
+
+
+def end(process: subprocess.Popen[str], *, at_once: bool) -> int:
+    """End a process and its children; return its exit code."""
+    try:
+        process.wait(0 if at_once else PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return process.wait()
+
+
+def run_case(
+    case: str,
+    folder: Path,
+    arguments: list[str],
+    variables: dict[str, str],
+    *,
+    silence: float,
+    limit: float,
+) -> Result:
+    """Run a case; end it when it is silent, or runs, for too long.
+
+    Args:
+        case: Name of the case.
+        folder: Folder for what is built.
+        arguments: Arguments of the case.
+        variables: Environment variables beside those of this process.
+        silence: Seconds between two rows.
+        limit: Seconds for the whole case.
+    """
+    command = [sys.executable, "-m", MODULE, case, str(folder), *arguments]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines: queue.Queue[str] = queue.Queue()
+    errors: list[str] = []
+    readers = [
+        threading.Thread(target=forward, args=(process.stdout, lines)),
+        threading.Thread(target=errors.extend, args=(process.stderr,)),
+    ]
+    for reader in readers:
+        reader.start()
+    result = collect(lines, silence, time.monotonic() + limit)
+    code = end(process, at_once=bool(result.failed))
+    for reader in readers:
+        reader.join()
+    if not result.failed and code:
+        result.failed = "".join(errors[-LAST_LINES:]).strip() or f"exit code {code}"
+    return result
+
+
+def forward(output: IO[str], lines: queue.Queue[str]) -> None:
+    """Hand on lines as they come, and an empty one at the end."""
+    for line in output:
+        lines.put(line)
+    lines.put("")
+
+
+def collect(lines: queue.Queue[str], silence: float, deadline: float) -> Result:
+    """Return the rows that come until the output ends or takes too long."""
+    result = Result()
+    while True:
+        wait = min(silence, deadline - time.monotonic())
+        try:
+            line = lines.get(timeout=max(wait, 0.001))
+        except queue.Empty:
+            result.hung = wait == silence
+            result.failed = f"silent for {silence:.0f} s" if result.hung else "out of time"
+            return result
+        if not line:
+            return result
+        result.rows.append(json.loads(line))

@@ -1,0 +1,55 @@
+"""What the machine is: GPU, driver, link, processor."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from .bench import Bench, Row
+from .device import ATTRIBUTES
+
+LINK = "pcie.link.gen.gpucurrent,pcie.link.gen.max,pcie.link.width.current,driver_version"
+
+
+def link() -> Row:
+    """Return what nvidia-smi says of the PCIe link; nothing without nvidia-smi."""
+    if shutil.which("nvidia-smi") is None:
+        return {}
+    command = ["nvidia-smi", f"--query-gpu={LINK}", "--format=csv,noheader"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    values = ended.stdout.strip().splitlines()[:1]
+    if ended.returncode or not values:
+        return {}
+    return dict(zip(LINK.split(","), values[0].split(", "), strict=False))
+
+
+def processor() -> str:
+    """Return the name of the CPU."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    found = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    return found.group(1) if found else platform.machine()
+
+
+def facts(bench: Bench, _: list[str]) -> Iterator[Row]:
+    """Say what the machine is."""
+    device = bench.device
+    version = ctypes.c_int()
+    device.call("cuDriverGetVersion", ctypes.byref(version))
+    yield {
+        "gpu": device.name(),
+        "cuda": f"{version.value // 1000}.{version.value % 1000 // 10}",
+        **link(),
+        **{name: device.attribute(number) for name, number in ATTRIBUTES.items()},
+        "stream_priorities": list(device.priorities()),
+        "kernel": platform.release(),
+        "processor": processor(),
+        "processors": os.cpu_count(),
+        "gibibytes_of_memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,138 @@
+"""How streams of one process get in each other's way: shared queues, and how much a queue holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from .bench import Bench, Row
+from .host_memory import MEBIBYTE, registered, words
+from .operations import SIZE
+
+OTHER_STREAMS = 32
+SETTLE_SECONDS = 0.15
+MOST_ENQUEUED = 6000
+STUCK_SECONDS = 0.3
+
+
+def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
+    """Count the streams that make no progress while others wait."""
+    device = bench.device
+    host, memory = registered(device, SIZE).host, device.allocate(SIZE)
+    nothing = bench.kernels.nothing()
+    out = words(device, 1)[0]
+    # A kernel's first launch loads it, which must not happen while a stream waits.
+    nothing(device.stream())
+    works: dict[str, Callable[[int], None]] = {
+        "kernel": nothing,
+        "copy to the host": lambda stream: device.to_host(host, memory, 4096, stream),
+        "copy to the device": lambda stream: device.to_device(memory, host, 4096, stream),
+        "write value": lambda stream: device.write_value(stream, out.device, 1),
+    }
+    least, greatest = device.priorities()
+    for waiting_priority, name in ((least, "lowest"), (greatest, "highest")):
+        for count in (1, 4):
+            waiting = [device.stream(priority=waiting_priority) for _ in range(count)]
+            others = [device.stream(priority=least) for _ in range(OTHER_STREAMS)]
+            for work, enqueue in works.items():
+                gate = words(device, 1)[0]
+                for stream in waiting:
+                    device.wait_value(stream, gate.device, 1)
+                for stream in others:
+                    enqueue(stream)
+                time.sleep(SETTLE_SECONDS)
+                held = sum(not device.driver.is_ready("cuStreamQuery", each) for each in others)
+                gate.cell.value = 1
+                device.call("cuCtxSynchronize")
+                yield {
+                    "waiting_streams": count,
+                    "their_priority": name,
+                    "work": work,
+                    "other_streams_of_lowest_priority": OTHER_STREAMS,
+                    "held_up": held,
+                }
+
+
+def works_behind(bench: Bench) -> dict[str, Callable[[int], None]]:
+    """Return what is enqueued behind a pending wait, given the stream."""
+    device = bench.device
+    host, memory = registered(device, SIZE).host, device.allocate(SIZE)
+    out = words(device, 1)[0].device
+
+    def chunk(stream: int) -> None:
+        device.wait_value(stream, out, 0)
+        device.to_device(memory, host, MEBIBYTE, stream)
+        device.write_value(stream, out, 0)
+
+    return {
+        "kernel": bench.kernels.nothing(),
+        "copy to the host": lambda stream: device.to_host(host, memory, 4096, stream),
+        "wait value": lambda stream: device.wait_value(stream, out, 0),
+        "write value": lambda stream: device.write_value(stream, out, 0),
+        "wait value, copy to the device, write value": chunk,
+    }
+
+
+class Filler:
+    """A thread that enqueues until a call of the driver blocks.
+
+    Args:
+        enqueue: Function that enqueues one piece of work on a stream.
+    """
+
+    def __init__(self, bench: Bench, enqueue: Callable[[int], None], stream: int) -> None:
+        self.bench, self.enqueue, self.stream = bench, enqueue, stream
+        self.done = 0
+        self.thread = threading.Thread(target=self._fill, daemon=True)
+        self.thread.start()
+
+    def _fill(self) -> None:
+        self.bench.device.enter()
+        while self.done < MOST_ENQUEUED:
+            self.enqueue(self.stream)
+            self.done += 1
+
+    def settle(self) -> int:
+        """Return how much is enqueued when no more goes in."""
+        before = -1
+        while self.done not in (before, MOST_ENQUEUED):
+            before = self.done
+            time.sleep(STUCK_SECONDS)
+        return self.done
+
+
+def comes_back(bench: Bench, launch: Callable[[int], None], stream: int) -> bool:
+    """Return whether another thread can launch on another stream, a call being stuck or not."""
+    launched = threading.Event()
+
+    def act() -> None:
+        bench.device.enter()
+        launch(stream)
+        launched.set()
+
+    threading.Thread(target=act, daemon=True).start()
+    return launched.wait(STUCK_SECONDS)
+
+
+def queue_depth(bench: Bench, _: list[str]) -> Iterator[Row]:
+    """Count how much fits behind a pending wait until a call of the driver blocks."""
+    device = bench.device
+    works = works_behind(bench)
+    for work, enqueue in works.items():
+        gate, stream, other = words(device, 1)[0], device.stream(), device.stream()
+        works["kernel"](other)
+        device.synchronize(other)
+        device.wait_value(stream, gate.device, 1)
+        filler = Filler(bench, enqueue, stream)
+        fit = filler.settle()
+        free = comes_back(bench, works["kernel"], other)
+        gate.cell.value = 1
+        filler.thread.join()
+        device.call("cuCtxSynchronize")
+        yield {
+            "enqueued": work,
+            "fit": fit,
+            "then_the_call_blocks": fit < MOST_ENQUEUED,
+            "another_thread_can_launch_on_another_stream": free,
+        }
