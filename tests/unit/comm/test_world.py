@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from slipstream import comm
+from slipstream.comm.active import open_engines
 from slipstream.comm.config import interface_filter_text
 from slipstream.errors import ConfigError, UsageError
 from slipstream.settings import Settings
@@ -61,6 +62,16 @@ def test_counters_count(alone: comm.Group) -> None:
     comm.shutdown()
     assert comm.stats() == comm.stats()
     assert comm.stats().operations == 0
+
+
+def test_times_are_the_engines_nanoseconds_in_seconds(alone: comm.Group) -> None:
+    comm.allreduce(np.ones(3))
+    (engine,) = open_engines()
+    counted, stats = engine.runtime.stats(), comm.stats()
+    assert 0 < stats.last_submit_time == counted.last_submit_nanoseconds / 1e9
+    assert 0 < stats.last_complete_time == counted.last_complete_nanoseconds / 1e9
+    assert stats.busy_seconds == counted.busy_nanoseconds / 1e9
+    assert stats.blocked_seconds == counted.blocked_nanoseconds / 1e9
 
 
 def test_a_timeline_can_be_recorded_in_part(alone: comm.Group, tmp_path: Path) -> None:
