@@ -1,12 +1,14 @@
 """Which PyTorch an environment gets: real pip, and indexes with small packages of that name."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 import venv
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -56,11 +58,19 @@ def pytorch(tmp_path: Path) -> Path:
     return tmp_path / "pytorch"
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with nothing but pip, to be copied."""
+    folder = tmp_path_factory.mktemp("made") / "environment"
+    venv.create(folder, with_pip=True, symlinks=True)
+    return folder
+
+
 @pytest.fixture
-def python(tmp_path: Path) -> Path:
-    """The Python of an environment with nothing but pip."""
-    venv.create(tmp_path / "environment", with_pip=True, symlinks=True)
-    return tmp_path / "environment" / "bin" / "python"
+def python(environment: Path, tmp_path: Path) -> Path:
+    """The Python of an environment of the test's own, with nothing but pip."""
+    copied = shutil.copytree(environment, tmp_path / "environment", symlinks=True)
+    return copied / "bin" / "python"
 
 
 Install = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -92,13 +102,9 @@ def install(python: Path) -> Install:
 
 def packages(python: Path) -> dict[str, str]:
     """Return name and version of what is installed."""
-    listed = subprocess.run(
-        [python, "-m", "pip", "list", "--format", "freeze"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return dict(line.replace("_", "-").split("==") for line in listed.stdout.splitlines())
+    (folder,) = python.parents[1].glob("lib/python*/site-packages")
+    found = distributions(path=[str(folder)])
+    return {each.name.replace("_", "-"): each.version for each in found}
 
 
 def test_a_build_for_the_cpu_is_preferred_to_one_with_cuda(

@@ -16,6 +16,16 @@ def said_by(python: Path, *arguments: str | Path) -> str:
     ).stdout.strip()
 
 
+def site_packages(python: Path) -> Path:
+    """Return where a Python's packages are."""
+    return Path(said_by(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
+
+
+def version_of(package: str, python: Path) -> str:
+    """Return the version of a package that a Python imports."""
+    return said_by(python, "-c", f"import {package}; print({package}.__version__)")
+
+
 @pytest.fixture
 def outer(tmp_path: Path) -> Path:
     """The Python of a user's active environment, without packages."""
@@ -23,35 +33,36 @@ def outer(tmp_path: Path) -> Path:
     return tmp_path / "outer" / "bin" / "python"
 
 
-def site_packages(python: Path) -> Path:
-    """Return where a Python's packages are."""
-    return Path(said_by(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
-
-
-def test_the_torch_of_an_active_environment_is_seen(outer: Path, tmp_path: Path) -> None:
-    (site_packages(outer) / "torch.py").write_text("__version__ = '2.13.0'")
-    said = said_by(outer, TOOL, tmp_path / "inner")
+@pytest.fixture(scope="module")
+def inner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that the tool made by one whose torch is an editable package."""
+    folder = tmp_path_factory.mktemp("environments")
+    venv.create(folder / "outer", symlinks=True)
+    outer = folder / "outer" / "bin" / "python"
+    (folder / "checkout").mkdir()
+    (folder / "checkout" / "torch.py").write_text("__version__ = '2.14.0a0'")
+    (site_packages(outer) / "torch.pth").write_text(f"{folder / 'checkout'}\n")
+    (site_packages(outer) / "numpy.py").write_text("__version__ = '2.1.0'")
+    said = said_by(outer, TOOL, folder / "inner")
     assert f"with the PyTorch of {outer}" in said
-    inner = tmp_path / "inner" / "bin" / "python"
-    assert said_by(inner, "-c", "import torch; print(torch.__version__)") == "2.13.0"
-    assert said_by(inner, "-c", "import pip; print(pip.__file__)").startswith(str(tmp_path))
+    return folder / "inner" / "bin" / "python"
 
 
-def test_so_is_one_that_is_installed_as_editable(outer: Path, tmp_path: Path) -> None:
-    (tmp_path / "checkout").mkdir()
-    (tmp_path / "checkout" / "torch.py").write_text("__version__ = '2.14.0a0'")
-    (site_packages(outer) / "torch.pth").write_text(f"{tmp_path / 'checkout'}\n")
-    said_by(outer, TOOL, tmp_path / "inner")
-    inner = tmp_path / "inner" / "bin" / "python"
-    assert said_by(inner, "-c", "import torch; print(torch.__version__)") == "2.14.0a0"
+def test_packages_of_an_active_environment_are_seen(inner: Path) -> None:
+    assert version_of("numpy", inner) == "2.1.0"
+    said = said_by(inner, "-c", "import pip; print(pip.__file__)")
+    assert said.startswith(str(inner.parents[1]))
 
 
-def test_packages_of_its_own_go_before_those_of_the_outer_one(outer: Path, tmp_path: Path) -> None:
-    (site_packages(outer) / "torch.py").write_text("__version__ = '2.13.0'")
-    said_by(outer, TOOL, tmp_path / "inner")
-    inner = tmp_path / "inner" / "bin" / "python"
-    (site_packages(inner) / "torch.py").write_text("__version__ = '2.15.0'")
-    assert said_by(inner, "-c", "import torch; print(torch.__version__)") == "2.15.0"
+def test_so_is_its_torch_that_is_installed_as_editable(inner: Path) -> None:
+    assert version_of("torch", inner) == "2.14.0a0"
+
+
+def test_packages_of_its_own_go_before_those_of_the_outer_one(inner: Path) -> None:
+    own = site_packages(inner) / "numpy.py"
+    own.write_text("__version__ = '2.2.0'")
+    assert version_of("numpy", inner) == "2.2.0"
+    own.unlink()
 
 
 def test_without_torch_the_environment_sees_nothing_else(outer: Path, tmp_path: Path) -> None:
