@@ -17,15 +17,15 @@ from slipstream.forecast.report import forecast_page
 from slipstream.forecast.written import as_json
 
 
-def _asked(**more: Any) -> forecast.Result:
-    given = {"model": "gpt2-large", "batch": 16, "tokens": 1024, "precision": "fp16"}
-    return forecast.forecast(**{**given, **more})
+def _asked(model: str, **more: Any) -> forecast.Result:
+    given = {"batch": 16, "tokens": 1024, "precision": "fp16"}
+    return forecast.forecast(model, **{**given, **more})
 
 
 @pytest.fixture(name="tight", scope="module")
-def tight_fixture() -> forecast.Result:
+def tight_fixture(wide_gpt: str) -> forecast.Result:
     """Replicas that do not fit as they are."""
-    return _asked(own="8xT4")
+    return _asked(wide_gpt, own="8xT4")
 
 
 def test_the_cheapest_change_is_the_fastest_that_fits(tight: forecast.Result):
@@ -54,13 +54,13 @@ def test_a_change_is_said_in_words_json_and_html(tight: forecast.Result):
     assert written["fits"] is False
     assert written["changes"][0]["words"] == words
     assert written["changes"][0]["memory_bytes"] <= written["device_bytes"]
-    page = forecast_page(tight, {"model": "gpt2-large"})
+    page = forecast_page(tight, {"model": "wide"})
     assert "Does the whole model fit on each device" in page
     assert words in page
 
 
-def test_what_fits_needs_no_change():
-    found = _asked(own="1xH100").fit
+def test_what_fits_needs_no_change(wide_gpt: str):
+    found = _asked(wide_gpt, own="1xH100").fit
     assert found is not None
     assert found.does
     assert found.remedies == ()
@@ -69,19 +69,19 @@ def test_what_fits_needs_no_change():
     assert line.endswith("it fits")
 
 
-def test_where_nothing_fits_it_says_how_many_hosts_would_do():
-    asked: dict[str, Any] = {"model": "gpt2-xl", "own": "1xT4", "precision": "fp32", "batch": 64}
-    found = _asked(**asked)
+def test_where_nothing_fits_it_says_how_many_hosts_would_do(wide_gpt: str):
+    asked: dict[str, Any] = {"own": "1xT4", "precision": "fp32", "batch": 64}
+    found = _asked(wide_gpt, **asked)
     assert not found.plans
     (loss,) = found.losses
     assert loss.change.endswith("of these hosts would do")
     enough = int(loss.change.split()[0])
-    more = _asked(**asked, hosts=enough, network="25g")
+    more = _asked(wide_gpt, **asked, hosts=enough, network="25g")
     assert max(plan.hosts for plan in more.plans) == enough
 
 
-def test_too_few_hosts_name_the_cheapest_that_do():
-    found = _asked(model="gpt2-xl", gpus=("T4",), clouds=("aws",), most_devices=16, batch=64)
+def test_too_few_hosts_name_the_cheapest_that_do(wide_gpt: str):
+    found = _asked(wide_gpt, gpus=("T4",), clouds=("aws",), most_devices=16, batch=64)
     short = [loss for loss in found.losses if "does not fit" in loss.why]
     cheapest = min(
         found.plans, key=lambda plan: plan.hosts * (plan.machine.dollars_per_hour or 0.0)

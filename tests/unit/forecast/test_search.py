@@ -142,8 +142,8 @@ def test_a_model_that_is_larger_than_a_device_is_shared_out_by_fsdp():
     assert found.zero == 3
 
 
-def test_states_that_do_not_fit_are_shared_out():
-    found = _largest(model="gpt2-xl", tokens=1024, batch=64, own="8xV100", precision="fp16")
+def test_states_that_do_not_fit_are_shared_out(wide_gpt: str):
+    found = _largest(model=wide_gpt, tokens=1024, batch=64, own="8xV100", precision="fp16")
     assert found.data == 8
     assert found.zero in (1, 2)
 
@@ -154,17 +154,17 @@ def test_servers_are_for_many_hosts_and_small_gradients():
     assert found.servers > 1
 
 
-def test_stages_are_for_hosts_on_a_slow_network():
+def test_stages_are_for_hosts_on_a_slow_network(wide_gpt: str):
     found = _largest(
-        model="gpt2-xl", tokens=1024, batch=64, own="1xA100", hosts=8, network="1g",
+        model=wide_gpt, tokens=1024, batch=64, own="1xA100", hosts=8, network="1g",
         precision="bf16",
     )  # fmt: skip
     assert found.pipeline > 1
 
 
-def test_many_stages_with_few_micro_batches_take_turns():
+def test_many_stages_with_few_micro_batches_take_turns(wide_gpt: str):
     found = _largest(
-        model="gpt2-xl", tokens=1024, batch=64, own="8xV100", hosts=4, network="25g",
+        model=wide_gpt, tokens=1024, batch=16, own="1xV100", hosts=8, network="25g",
         precision="fp16", runtime="megatron",
     )  # fmt: skip
     assert found.pipeline > 1

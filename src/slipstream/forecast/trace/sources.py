@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -111,7 +111,7 @@ def source(
         if shape is not None:
             raise UsageError(f"{text} says the shape of its inputs: say no other")
         return _traced(huggingface.architecture(path, tokens))
-    return _traced(_named(text, shape, tokens))
+    return _named_source(text, None if shape is None else tuple(shape), tokens)
 
 
 def _check(shape: Sequence[int] | None, tokens: int | None) -> None:
@@ -137,7 +137,15 @@ def _onnx(path: Path, shape: Sequence[int] | None, tokens: int | None) -> Source
     return Source(path.stem, "example" if tokens is None else "sequence", run)
 
 
-def _named(text: str, shape: Sequence[int] | None, tokens: int | None) -> Architecture:
+# A workload of a large model takes ten megabytes.
+@lru_cache(maxsize=4)
+def _named_source(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Source:
+    """Return a named architecture, which remembers what it traced for the next forecast of it."""
+    found = _traced(_named(text, shape, tokens))
+    return replace(found, trace=lru_cache(maxsize=4)(found.trace))
+
+
+def _named(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Architecture:
     try:
         found = find(text)
     except UsageError as error:
@@ -150,7 +158,7 @@ def _named(text: str, shape: Sequence[int] | None, tokens: int | None) -> Archit
     if shape is not None:
         if found.samples_are != "image" or len(shape) != 3 or found.name.startswith("face-"):
             raise UsageError(f"{found.name} has inputs of its own: say no shape")
-        images = partial(factories.zeros, shape=tuple(shape), dtype=torch.float32)
+        images = partial(factories.zeros, shape=shape, dtype=torch.float32)
         found = replace(found, inputs=images)
     return found if tokens is None else _of_length(found, tokens)
 
