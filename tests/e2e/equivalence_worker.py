@@ -1,4 +1,7 @@
-"""One worker of the training equivalence proof: trains 50 steps and writes every global loss."""
+"""One worker of the training equivalence proof: trains 50 steps and writes every global loss.
+
+With --also-alone it trains once more and exchanges no gradients.
+"""
 
 import argparse
 import json
@@ -51,14 +54,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("output", type=Path)
     parser.add_argument("--backend", default="slipstream")
-    parser.add_argument("--alone", action="store_true", help="exchange no gradients")
+    parser.add_argument("--also-alone", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group(arguments.backend)
-    losses = {
-        "fp32": train(torch.float32, exchange=not arguments.alone),
-        "fp64": train(torch.float64, exchange=not arguments.alone),
-    }
+    losses: dict[str, dict[str, list[float]]] = {}
+    for way in ("together", "alone") if arguments.also_alone else ("together",):
+        losses[way] = {
+            "fp32": train(torch.float32, exchange=way == "together"),
+            "fp64": train(torch.float64, exchange=way == "together"),
+        }
     if dist.get_rank() == 0:
         arguments.output.write_text(json.dumps(losses))
     dist.destroy_process_group()

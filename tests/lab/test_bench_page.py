@@ -1,51 +1,66 @@
-"""The commands of docs/benchmarks.md, made short."""
+"""The commands of docs/benchmarks.md, made short, where no test elsewhere runs them."""
 
 import os
-import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from shown_commands import ROOT, shown_commands, wrong_claims
 
 from slipstream.bench import comm_bars
 
 pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
 COMM = "--hosts 2 --sizes 4k --rounds 1 --rate 200mbit"
-TRAIN = "--hosts 2 --model resnet --steps 1 --rounds 1"
-BARS = "slipstream bench comm --preset bars --json bars.json"
 
+ELSEWHERE = {
+    "slipstream bench comm --local 2": (
+        "tests/unit/bench/test_comm.py::test_the_command_prints_a_table_and_writes_all_samples"
+    ),
+    "slipstream bench comm --preset bars --json bars.json": (
+        "tests/lab/test_bench_page.py::test_every_promise_is_measured"
+    ),
+    "slipstream bench train": (
+        "tests/lab/test_bench_train.py::test_the_demo_s_model_trains_alike_over_all"
+    ),
+    "slipstream bench replay resnet50 vgg16 --limits": (
+        "tests/unit/bench/test_replay.py::test_the_command_prints_limits_without_running_anything"
+    ),
+    "slipstream bench forecast resnet50 --hosts 4 --rates 1gbit": (
+        "tests/lab/test_forecast.py::test_a_small_model_is_forecast_and_measured"
+    ),
+    "slipstream bench forecast --published": (
+        "tests/unit/bench/test_forecast_published.py"
+        "::test_the_command_prints_the_table_and_its_assumptions"
+    ),
+    "slipstream bench infer mobilenetv3_large --cache build/infer": (
+        "tests/e2e/test_bench_infer.py"
+        "::test_contenders_are_measured_and_files_of_peers_are_made_once"
+    ),
+}
 # What makes each command short; later options win.
 SHORTER = {
     "slipstream bench comm": COMM,
-    "slipstream bench comm --local 2": "--sizes 4k --rounds 1",
     "slipstream bench comm --collective all_gather,reduce_scatter,broadcast,all_to_all": COMM,
     "slipstream bench comm --codec none,fp16,int8,int8+feedback --sizes 100m": COMM,
     "slipstream bench comm --ranks-per-host 2 --racks 2 --uplink 250mbit --peers gloo,ring": COMM,
     "slipstream bench comm --cross-traffic 500mbit --sizes 25m --rounds 100": (
         f"{COMM} --cross-traffic 50mbit"
     ),
-    "slipstream bench train": TRAIN,
-    "slipstream bench train --model large --flow-rate 250mbit --codec none,fp16": TRAIN,
-    "slipstream bench replay resnet50 vgg16 --limits": "",
-    "slipstream bench forecast resnet50 --hosts 4 --rates 1gbit": "--hosts 2 --steps 1",
-    "slipstream bench forecast --published": "",
-    "slipstream bench infer mobilenetv3_large --cache build/infer": (
-        "--peer ort --rounds 1 --seconds 0.05 --search 5"
+    "slipstream bench train --model large --flow-rate 250mbit --codec none,fp16": (
+        "--hosts 2 --model resnet --steps 1 --rounds 1"
     ),
 }
 
 
 def test_every_command_of_the_page_is_run() -> None:
-    (block,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    shown = {line.split(" #")[0].strip() for line in block.splitlines()}
-    assert shown == {*SHORTER, BARS}
+    assert set(shown_commands(ROOT / "docs" / "benchmarks.md")) == {*SHORTER, *ELSEWHERE}
+    assert wrong_claims(ELSEWHERE) == []
 
 
-@pytest.mark.slow("command of the benchmark page")
+@pytest.mark.slow("shown command in a lab")
 @pytest.mark.parametrize("command", SHORTER)
 def test_a_command_of_the_page_runs(command: str, tmp_path: Path) -> None:
     program, *arguments = shlex.split(f"{command} {SHORTER[command]}")
@@ -63,9 +78,9 @@ def test_a_command_of_the_page_runs(command: str, tmp_path: Path) -> None:
     assert all(len(line.rstrip()) <= 100 for line in done.stdout.splitlines())
 
 
-@pytest.mark.slow("command of the benchmark page")
+@pytest.mark.slow("shown command in a lab", represents=False)
 def test_every_promise_is_measured() -> None:
-    """As `--preset bars` does, with 2 MB in place of 100; whether a promise holds is no matter."""
+    """As `--preset bars --json` does, with 2 MB in place of 100; no promise has to hold here."""
     cases = comm_bars.cases(large=2_000_000, rounds=1)
     outcomes = list(comm_bars.run(cases, lambda _: None))
     assert [outcome.error for outcome in outcomes] == [""] * len(cases)

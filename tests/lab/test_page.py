@@ -22,7 +22,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow("commands of the lab's page")
+@pytest.mark.slow("shown command in a lab")
 @pytest.mark.launcher("ping", "unshare")
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)

@@ -138,7 +138,7 @@ def test_tokens_and_tls_let_in_who_has_them(
     )  # fmt: skip
     cert = tmp_path / "cert.pem"
     running = serve(
-        str(packages["double"]), "--token-file", str(tmp_path / "tokens"),
+        str(packages["double"]), "--host", "0.0.0.0", "--token-file", str(tmp_path / "tokens"),
         "--tls-cert", str(cert), "--tls-key", str(tmp_path / "key.pem"),
     )  # fmt: skip
     rest = tritonclient.http.InferenceServerClient(
@@ -158,3 +158,5 @@ def test_tokens_and_tls_let_in_who_has_them(
                 ask(client, "double", ONE, headers=headers)
         headers = {"authorization": "Bearer another-token-of-them"}
         np.testing.assert_array_equal(ask(client, "double", ONE, headers=headers), 2 * ONE)
+    rest.close()
+    rpc.close()

@@ -1,0 +1,47 @@
+"""The commands that README and docs show, and claims that a named test runs one of them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from itertools import pairwise, takewhile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def shown_commands(*pages: Path) -> list[str]:
+    """Return the command lines of pages, sorted, each once, without their comments."""
+    found: set[str] = set()
+    for page in pages:
+        for block in re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(), re.DOTALL):
+            lines = [line.removeprefix("$ ").split(" #")[0].strip() for line in block.splitlines()]
+            found |= {line for line in lines if line}
+    return sorted(found)
+
+
+def wrong_claims(claims: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with claims that a test runs a command.
+
+    Args:
+        claims: by command a file, or FILE::TEST. The file must have the test, and the words of the
+            command that say what it does: the program, its sub-commands and its options.
+    """
+    wrong: list[str] = []
+    for command, claim in claims.items():
+        name, _, test = claim.partition("::")
+        text = (ROOT / name).read_text() if (ROOT / name).exists() else ""
+        wanted = [*(f"def {each}(" for each in [test] if each), *telling_words(command)]
+        wrong += [f"{command}: {name} has no {each}" for each in wanted if each not in text]
+    return wrong
+
+
+def telling_words(command: str) -> list[str]:
+    """Return the program, its sub-commands and its options, without files and values."""
+    words = shlex.split(command)
+    names = list(takewhile(lambda word: re.fullmatch("[a-z]+", word), words))
+    modules = [word for before, word in pairwise(words) if before == "-m"]
+    options = [word.partition("=")[0] for word in words if word.startswith("-")]
+    return [*names, *modules, *options]
