@@ -25,7 +25,7 @@ from .results import RESULTS
 from .sites import apply
 
 LIMIT_SECONDS = {"closest": 600, "run": 600, "whole": 3600}
-AGAIN_SECONDS = 60  # for the test that failed: many mutants hang, and the whole limit is long
+TEST_SECONDS = 90  # for one test: many mutants hang
 TIMED_OUT = "no end within the limit"
 BUILD = ["cmake", "--build", "--preset", "release"]
 CORE_TESTS = ["ctest", "--test-dir", "build/release/core/test", "--output-on-failure"]
@@ -141,6 +141,7 @@ def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[
     if part.is_cpp:
         return [[*CORE_TESTS, "--stop-on-failure"]]
     pytest = [sys.executable, "tools/run_tests.py", "--share", "commit", "-x", *part.options]
+    pytest += ["--timeout", str(TEST_SECONDS)]
     chosen = [closest_tests(root, part, Path(mutant.file))]
     chosen += [] if closest else [part.test_paths(root)]
     return [[*pytest, *tests] for tests in chosen if tests]
@@ -174,8 +175,8 @@ def meet(root: Path, mutant: Mutant, commands: list[list[str]], limit: float) ->
         mutant.seconds = round(time.monotonic() - start, 1)
         if ended.ok or ended.test == TIMED_OUT:
             return ended
-        if execute(root, command_of(ended.test), AGAIN_SECONDS).ok:
+        if execute(root, command_of(ended.test), TEST_SECONDS).ok:
             raise UnclearError(f"{ended.test} fails with mutant {mutant.id}, but not alone")
-    if not (builds(root, mutant) and execute(root, command_of(ended.test), limit).ok):
+    if not (builds(root, mutant) and execute(root, command_of(ended.test), TEST_SECONDS).ok):
         raise UnclearError(f"{ended.test} fails without mutant {mutant.id} too")
     return ended
