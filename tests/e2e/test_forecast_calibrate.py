@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cli import in_process
 
 from slipstream.forecast import parameters
 from slipstream.forecast.hardware import load
@@ -16,23 +16,20 @@ from slipstream.forecast.hardware import load
 COMMAND = [str(Path(sys.executable).with_name("slipstream")), "forecast", "calibrate"]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    return subprocess.run(
-        [*COMMAND, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-
-
 def test_help_says_what_is_measured_and_how_it_is_used() -> None:
-    ran = run("--help")
-    assert ran.returncode == 0
+    ran = in_process("forecast", "calibrate", "--help")
+    assert ran.code == 0
     for word in ("--out", "--comm", "--quick", "--hardware", "bench comm"):
         assert word in ran.stdout
 
 
-def test_a_name_that_no_option_could_take_is_refused(tmp_path: Path) -> None:
-    ran = run("--name", "my node", "--out", str(tmp_path / "node.toml"))
-    assert ran.returncode == 2
+def test_a_name_that_no_option_could_take_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    path = str(tmp_path / "node.toml")
+    ran = in_process("forecast", "calibrate", "--name", "my node", "--out", path)
+    assert ran.code == 2
     assert "the name is 'my node'; allowed: letters" in ran.stderr
     assert not list(tmp_path.iterdir())
 
@@ -42,7 +39,12 @@ def test_a_name_that_no_option_could_take_is_refused(tmp_path: Path) -> None:
 def test_what_it_writes_is_a_device_to_forecast_with(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path = tmp_path / "node.toml"
-    ran = run("--quick", "--name", "node", "--out", str(path), "--json")
+    ran = subprocess.run(
+        [*COMMAND, "--quick", "--name", "node", "--out", str(path), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     content = json.loads(ran.stdout)
     hardware = load(path)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli import Done, in_process, usage_error
 
 MODELS = """
 from torch import nn
@@ -21,29 +22,42 @@ def make():
 def large():
     return nn.Sequential(*[nn.Linear(32768, 32768) for _ in range(3)])
 """
+WIDE = {
+    "model_type": "gpt2", "n_embd": 2816, "n_layer": 16, "n_head": 22, "vocab_size": 50257,
+    "n_positions": 1024,
+}  # fmt: skip
 COMMAND = [str(Path(sys.executable).with_name("slipstream")), "forecast"]
 
-Forecast = Callable[..., "subprocess.CompletedProcess[str]"]
+Forecast = Callable[..., Done]
 
 
 @pytest.fixture
-def forecast(tmp_path: Path) -> Forecast:
-    """Runs the command in the user's folder."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder with models, in which commands run."""
     pytest.importorskip("torch")
     (tmp_path / "my_models.py").write_text(MODELS)
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-        return subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    return run
+    (tmp_path / "config.json").write_text(json.dumps(WIDE))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-def test_an_architecture_is_ranked_on_clouds(forecast: Forecast, tmp_path: Path) -> None:
-    ran = forecast(
+@pytest.fixture
+def forecast(folder: Path) -> Forecast:
+    """Runs the command in this process, in the user's folder."""
+    del folder
+    return lambda *arguments: in_process("forecast", *arguments)
+
+
+def program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run(
+        [*COMMAND, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_an_architecture_is_ranked_on_clouds(folder: Path) -> None:
+    ran = program(
         "resnet18", "--batch", "128", "--gpus", "A100,T4", "--most", "16", "--samples", "50000",
         "--epochs", "10", "--precision", "bf16", "--json", "out/plans.json",
     )  # fmt: skip
@@ -58,7 +72,7 @@ def test_an_architecture_is_ranked_on_clouds(forecast: Forecast, tmp_path: Path)
     ]  # fmt: skip
     assert max(map(len, lines)) <= 100
     assert "\x1b" not in ran.stdout
-    content = json.loads((tmp_path / "out" / "plans.json").read_text())
+    content = json.loads((folder / "out" / "plans.json").read_text())
     assert content["asked"]["batch"] == 128
     dollars = [plan["dollars"]["value"] for plan in content["plans"]]
     assert dollars == sorted(dollars)
@@ -76,7 +90,7 @@ def test_sequences_on_hosts_of_ones_own_as_json(forecast: Forecast) -> None:
         "gpt2", "--tokens", "128", "--batch", "64", "--own", "4xA100", "--hosts", "2",
         "--network", "100g", "--codec", "int8", "--json", "-",
     )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    assert ran.code == 0, ran.stderr
     content = json.loads(ran.stdout)
     seconds = [plan["seconds_per_step"]["value"] for plan in content["plans"]]
     assert seconds == sorted(seconds)
@@ -87,12 +101,12 @@ def test_sequences_on_hosts_of_ones_own_as_json(forecast: Forecast) -> None:
 def test_a_function_in_a_file(forecast: Forecast) -> None:
     # Options may come before the model.
     ran = forecast("--shape", "3,32,32", "--batch", "64", "--own", "2xV100", "my_models.py:make")
-    assert ran.returncode == 0, ran.stderr
+    assert ran.code == 0, ran.stderr
     assert "2 V100-SXM2-16GB" in ran.stdout
     assert "dollars" not in ran.stdout
 
 
-def test_an_onnx_file(forecast: Forecast, tmp_path: Path) -> None:
+def test_an_onnx_file(forecast: Forecast, folder: Path) -> None:
     pytest.importorskip("onnx")
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper, save
@@ -108,15 +122,15 @@ def test_an_onnx_file(forecast: Forecast, tmp_path: Path) -> None:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 32])],
         [weight],
     )
-    save(helper.make_model(graph), tmp_path / "small.onnx")
+    save(helper.make_model(graph), folder / "small.onnx")
     ran = forecast("small.onnx", "--batch", "64", "--own", "1xL4")
-    assert ran.returncode == 0, ran.stderr
+    assert ran.code == 0, ran.stderr
     assert "1 L4" in ran.stdout
 
 
 def test_where_nothing_fits_it_says_what_is_needed(forecast: Forecast) -> None:
     ran = forecast("my_models.py:large", "--shape", "32768", "--batch", "1", "--own", "1xT4")
-    assert ran.returncode == 1, ran.stderr
+    assert ran.code == 1, ran.stderr
     assert "nothing that is allowed does it" in ran.stdout
     said = " ".join(ran.stdout.split())
     assert "GiB on each device at the least, of 16" in said
@@ -127,7 +141,7 @@ def test_what_was_measured_on_one_device_is_taken(forecast: Forecast) -> None:
         "resnet18", "--batch", "64", "--own", "1xT4", "--alone", "100@64", "--input-rate", "110",
         "--json", "-",
     )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    assert ran.code == 0, ran.stderr
     said = json.loads(ran.stdout)
     assert said["plans"][0]["seconds_per_step"]["value"] == pytest.approx(0.64, rel=1e-3)
     assert said["plans"][0]["step"]["input"] == 0
@@ -136,9 +150,9 @@ def test_what_was_measured_on_one_device_is_taken(forecast: Forecast) -> None:
 
 def test_a_model_that_does_not_fit_says_the_cheapest_change(forecast: Forecast) -> None:
     ran = forecast(
-        "gpt2-large", "--tokens", "1024", "--batch", "16", "--own", "8xT4", "--precision", "fp16"
+        "config.json", "--tokens", "1024", "--batch", "16", "--own", "8xT4", "--precision", "fp16"
     )
-    assert ran.returncode == 0, ran.stderr
+    assert ran.code == 0, ran.stderr
     said = " ".join(ran.stdout.split())
     assert "it does not fit; the cheapest change: ZeRO" in said
 
@@ -149,40 +163,56 @@ def test_a_model_that_does_not_fit_says_the_cheapest_change(forecast: Forecast) 
         (["resnet18"], "Missing option '--batch'"),
         (["resnet18", "--batch", "0"], "--batch"),
         (["resnet18", "--batch", "8", "--precision", "fp8"], "'fp8' is not one of"),
-        (["resnet18", "--batch", "8", "--gpus", "A1000"], "no device is called 'A1000'"),
-        (["resnet18", "--batch", "8", "--deadline", "soon"], "allowed: 90m, 36h, 5d"),
-        (["resnet18", "--batch", "8", "--budget", "much"], "dollars such as 500"),
-        (["resnet18", "--batch", "8", "--own", "1xT4", "--alone", "410"], "such as 410@64"),
-        (["resnet18", "--batch", "8", "--shape", "big"], "sizes such as 3,224,224"),
-        (
-            ["no-such-net", "--batch", "8", "--own", "1xT4"],
-            "no architecture is named 'no-such-net'",
-        ),
     ],
 )
-def test_wrong_usage_exits_with_2(forecast: Forecast, arguments: list[str], words: str) -> None:
-    ran = forecast(*arguments)
-    assert ran.returncode == 2
+def test_a_wrong_option_exits_with_2(arguments: list[str], words: str) -> None:
+    ran = in_process("forecast", *arguments)
+    assert ran.code == 2
     assert words in ran.stderr
-    if words.startswith("no "):
-        assert len(ran.stderr.splitlines()) == 1
     assert "Traceback" not in ran.stderr
 
 
-def test_help_has_examples_and_the_sub_command(forecast: Forecast) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--deadline", "soon"], "allowed: 90m, 36h, 5d"),
+        (["--budget", "much"], "dollars such as 500"),
+        (["--own", "1xT4", "--alone", "410"], "such as 410@64"),
+        (["--shape", "big"], "sizes such as 3,224,224"),
+    ],
+)
+def test_wrong_usage_says_what_is_allowed(arguments: list[str], words: str) -> None:
+    assert words in usage_error("forecast", "resnet18", "--batch", "8", *arguments)
+
+
+def test_an_architecture_that_is_not_known_is_wrong_usage() -> None:
+    pytest.importorskip("torch")
+    said = usage_error("forecast", "no-such-net", "--batch", "8", "--own", "1xT4")
+    assert "no architecture is named 'no-such-net'" in said
+
+
+def test_wrong_usage_is_one_line_of_the_program_and_exits_with_2() -> None:
+    ran = program("resnet18", "--batch", "8", "--gpus", "A1000")
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("slipstream: no device is called 'A1000'")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_help_has_examples_and_the_sub_command() -> None:
     for arguments in ((), ("--help",)):
-        ran = forecast(*arguments)
+        ran = in_process("forecast", *arguments)
         assert "slipstream forecast resnet50 --batch 256" in ran.stdout
         assert "validate" in ran.stdout
-    assert "--leave" in forecast("validate", "--help").stdout
+    assert "--leave" in in_process("forecast", "validate", "--help").stdout
 
 
-def test_a_terminal_sees_progress(forecast: Forecast, tmp_path: Path) -> None:
+def test_a_terminal_sees_progress(folder: Path) -> None:
     ours, theirs = pty.openpty()
     command = [*COMMAND, "my_models.py:make", "--shape", "3,32,32", "--batch", "8", "--own", "1xT4"]
     environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=theirs
+        command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=theirs
     ) as process:
         os.close(theirs)
         seen = b""
