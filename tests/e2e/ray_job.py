@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 import ray
@@ -39,19 +38,21 @@ def train(scale: float, offset: float = 0.0) -> tuple[int, int, int, float]:
     return (*who, total)
 
 
-def check_functions(**where: Any) -> None:
+EXPECTED = [(0, 2, 0, 5.0), (1, 2, 1, 5.0)]
+
+
+def check_functions() -> None:
     """Functions run on all ranks, with what they log."""
-    executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), **where)
+    executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_workers=2)
     assert executor.num_workers == 2
     executor.start(extra_env_vars={"HOROVOD_FUSION_THRESHOLD": "1000"})
     with pytest.raises(UsageError, match="started before"):
         executor.start()
-    expected = [(0, 2, 0, 5.0), (1, 2, 1, 5.0)]
-    assert executor.run(train, args=[2.0], kwargs={"offset": 1.0}) == expected
+    assert executor.run(train, args=[2.0], kwargs={"offset": 1.0}) == EXPECTED
     seen: list[dict[str, int]] = []
-    assert executor.run(train, args=[2.5], callbacks=[seen.append]) == expected
+    assert executor.run(train, args=[2.5], callbacks=[seen.append]) == EXPECTED
     assert seen == [{"rank": 0, "step": step} for step in range(3)]
-    assert ray.get(executor.run_remote(train, [2.5])) == expected
+    assert ray.get(executor.run_remote(train, [2.5])) == EXPECTED
     executor.shutdown()
     executor.shutdown()
     with pytest.raises(UsageError, match=r"call start\(\) first"):
@@ -59,18 +60,21 @@ def check_functions(**where: Any) -> None:
 
 
 def check_executables() -> None:
-    """Ranks keep an object between calls."""
-    executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_workers=2)
+    """Ranks keep an object between calls; here they are counted by host, and run functions, too."""
+    settings = RayExecutor.create_settings(timeout_s=60)
+    executor = RayExecutor(settings, num_hosts=1, num_workers_per_host=2)
+    assert executor.num_workers == 2
     executor.start(Trainer, executable_args=[10], executable_kwargs={"step": 5})
     assert executor.execute(lambda trainer: trainer.summed()) == [31, 31]
     assert executor.execute(lambda trainer: trainer.summed()) == [41, 41]
     assert executor.execute_single(lambda trainer: trainer.value) == 20
+    assert executor.run(train, args=[2.5]) == EXPECTED
     executor.shutdown()
 
 
 def check_wrong_calls() -> None:
     """What cannot be is refused."""
-    settings = RayExecutor.create_settings(placement_group_timeout_s=2)
+    settings = RayExecutor.create_settings(placement_group_timeout_s=1)
     for wrong in ({}, {"num_workers": 1, "num_hosts": 1}, {"num_workers": 0}, {"num_hosts": 0}):
         with pytest.raises(UsageError, match="allowed"):
             RayExecutor(settings, **wrong)
@@ -83,8 +87,7 @@ def check_wrong_calls() -> None:
 def main() -> None:
     """Runs all checks on a Ray that ends with this process."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=True)
-    check_functions(num_workers=2)
-    check_functions(num_hosts=1, num_workers_per_host=2)
+    check_functions()
     check_executables()
     check_wrong_calls()
     ray.shutdown()
