@@ -29,7 +29,7 @@ from .operations import OPERATIONS
 
 OUTPUT = ROOT / "build" / "gpu_check.json"
 SILENCE_SECONDS = 30.0
-HANG_SECONDS = 10.0
+HANG_SECONDS = 20.0
 ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 MANY_CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 EAGER = {"CUDA_MODULE_LOADING": "EAGER"}
@@ -56,6 +56,7 @@ def plan() -> list[Step]:
         Step("signals", "round trips"),
         *[Step("signals", "signals", [load]) for load in LOADS if load != "busy"],
         Step("copies", "copy engines"),
+        Step("copies", "two streams a direction"),
         Step("copies", "copying kernels"),
         Step("copies", "pageable copies"),
         Step("pipeline", "pipeline"),
@@ -65,6 +66,7 @@ def plan() -> list[Step]:
         Step("pending", "operations", driver_calls, ONE_CONNECTION),
         Step("pending", "operations", loading, EAGER),
         Step("pending", "operations", torch_calls),
+        Step("pending", "operations", ["torch: first double product"], EAGER),
         Step("pending", "other streams"),
         Step("pending", "other streams", variables=ONE_CONNECTION),
         Step("pending", "other streams", variables=MANY_CONNECTIONS),

@@ -16,6 +16,7 @@ from .bench import Bench, Row, open_bench
 CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
     "facts": machine.facts,
     "copy engines": copies.engines,
+    "two streams a direction": copies.two_streams,
     "copying kernels": copies.kernels,
     "pageable copies": copies.pageable,
     "registration": registration.registration,

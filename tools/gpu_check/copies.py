@@ -86,6 +86,10 @@ class Copies:
         self.areas = [self.device.allocate(REGION), self.device.allocate(REGION)]
         self.streams = [self.device.stream(), self.device.stream()]
 
+    def another(self) -> Copies:
+        """Return copies of the same memory on other streams."""
+        return Copies(self.bench, self.host)
+
     def _flow(self, place: int, enqueue: Enqueue) -> Flow:
         return Flow(self.streams[place], enqueue, self.device.event(), self.device.event())
 
@@ -162,6 +166,25 @@ def engines(bench: Bench, _: list[str]) -> Iterator[Row]:
         copies = Copies(bench, region)
         flows = [copies.engine_to_host(), copies.engine_to_device()]
         yield from sweep(bench, gate, f"copy engine, {name} memory", flows, CHUNKS)
+
+
+def two_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
+    """Copy by copy engine from two streams a direction, so that one's gaps are the other's time."""
+    gate = Gate(bench, words(bench.device, 1)[0])
+    first = Copies(bench, registered(bench.device, 2 * REGION))
+    second = first.another()
+    down = [first.engine_to_host(), second.engine_to_host()]
+    up = [first.engine_to_device(), second.engine_to_device()]
+    for chunk in CHUNKS[1:-1]:
+        both = rates(bench, gate, [*down, *up], chunk)
+        yield {
+            "copies": "copy engine, registered memory, two streams a direction",
+            "chunk_kibibytes": chunk >> 10,
+            "to_host_gigabytes_per_second": rounded(sum(rates(bench, gate, down, chunk))),
+            "to_device_gigabytes_per_second": rounded(sum(rates(bench, gate, up, chunk))),
+            "both_ways_to_host": rounded(sum(both[:2])),
+            "both_ways_to_device": rounded(sum(both[2:])),
+        }
 
 
 def kernels(bench: Bench, _: list[str]) -> Iterator[Row]:

@@ -8,12 +8,14 @@ import platform
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from .bench import Bench, Row
+from .bench import Bench, Row, rounded
 from .device import ATTRIBUTES
 
+CALLS = 10_000
 LINK = "pcie.link.gen.gpucurrent,pcie.link.gen.max,pcie.link.width.current,driver_version"
 
 
@@ -40,7 +42,10 @@ def facts(bench: Bench, _: list[str]) -> Iterator[Row]:
     """Say what the machine is."""
     device = bench.device
     version = ctypes.c_int()
-    device.call("cuDriverGetVersion", ctypes.byref(version))
+    start = time.perf_counter()
+    for _round in range(CALLS):
+        device.call("cuDriverGetVersion", ctypes.byref(version))
+    per_call = (time.perf_counter() - start) / CALLS
     yield {
         "gpu": device.name(),
         "cuda": f"{version.value // 1000}.{version.value % 1000 // 10}",
@@ -51,5 +56,6 @@ def facts(bench: Bench, _: list[str]) -> Iterator[Row]:
         "processor": processor(),
         "processors": os.cpu_count(),
         "gibibytes_of_memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30,
+        "microseconds_of_an_empty_driver_call": rounded(per_call * 1e6),
         "python": platform.python_version(),
     }

@@ -70,9 +70,9 @@ def load_module(room: Room) -> Action:
 
 
 def first_launch(room: Room) -> Action:
-    """The first launch of a kernel of a loaded module."""
-    launch = Kernels(room.bench.device, room.bench.image).nothing()
-    return room.finished(lambda: launch(room.other))
+    """The first use of a kernel of a loaded module: its handle and a launch."""
+    kernels = Kernels(room.bench.device, room.bench.image)
+    return room.finished(lambda: kernels.nothing()(room.other))
 
 
 def unload_module(room: Room) -> Action:

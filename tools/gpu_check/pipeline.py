@@ -5,57 +5,104 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import median
 
 from .bench import Bench, Row, rounded
 from .copies import GATE_NANOSECONDS
-from .host_memory import MEBIBYTE, Region, Word, registered, words
+from .device import NO_TIMING
+from .host_memory import MEBIBYTE, Region, registered, words
 from .loops import SECOND, Ring
 
 TOTAL = 256 * MEBIBYTE
-SLOTS = 16
+MOST_SLOTS = 16
+LARGEST_SLOT = 4 * MEBIBYTE
 ALWAYS = 1 << 30
 REPEATS = 3
 
 
-class Pipeline:
-    """Device memory, rings of slots, streams.
+@dataclass(frozen=True)
+class Shape:
+    """How the loop is built.
 
     Args:
         slot: Size of a slot in bytes.
-        copying: Whether the CPU copies a chunk to another slot, or passes on flags only.
+        slots: Slots of a ring.
+        threads: Threads of the CPU.
+        copying: Whether the CPU copies a chunk to a slot of a second ring, or passes on flags only.
+        by_event: Whether a slot is reused after an event of the other stream, or after a word of
+            it. Only without copying.
     """
 
-    def __init__(self, bench: Bench, slot: int, slots: Region, *, copying: bool) -> None:
-        self.bench, self.slot, self.slots, self.copying = bench, slot, slots, copying
+    slot: int
+    slots: int = MOST_SLOTS
+    threads: int = 1
+    copying: bool = False
+    by_event: bool = False
+
+
+def shapes() -> Iterator[Shape]:
+    """Yield what is measured."""
+    sizes = [MEBIBYTE, 2 * MEBIBYTE, 4 * MEBIBYTE]
+    yield Shape(MEBIBYTE // 2)
+    for slots in (4, 8, 16):
+        yield from (Shape(size, slots) for size in sizes)
+    yield from (Shape(size, by_event=True) for size in (MEBIBYTE // 2, *sizes))
+    yield from (Shape(MEBIBYTE, threads=threads, copying=True) for threads in (1, 2))
+    for threads in (4, 8):
+        for slots in (8, 16):
+            yield from (Shape(size, slots, threads, copying=True) for size in sizes)
+
+
+class Pipeline:
+    """Rings of slots and streams.
+
+    Args:
+        slots: Memory of the rings.
+    """
+
+    def __init__(self, bench: Bench, shape: Shape, slots: Region) -> None:
+        self.bench, self.shape = bench, shape
         self.device = bench.device
         self.down, self.up = self.device.stream(), self.device.stream()
         self.gate = words(self.device, 1)[0]
-        away = SLOTS * slot if copying else 0
-        landed, passed, sent = (words(self.device, SLOTS) for _ in range(3))
-        self.ring = Ring(landed, passed, sent, slots.host, slots.host + away, slot)
+        away = shape.slots * shape.slot if shape.copying else 0
+        landed, passed, sent = (words(self.device, shape.slots) for _ in range(3))
+        self.ring = Ring(landed, passed, sent, slots.host, slots.host + away, shape.slot)
+        self.gone = [self.device.event(flags=NO_TIMING) for _ in range(shape.slots)]
+
+    def _await_free(self, place: int, turn: int) -> None:
+        """Let the stream to the host wait until a slot is free for its next chunk."""
+        if turn == 1:
+            return
+        if self.shape.by_event:
+            self.device.call("cuStreamWaitEvent", self.down, self.gone[place], 0)
+            return
+        free = self.ring.passed if self.shape.copying else self.ring.sent
+        self.device.wait_value(self.down, free[place].device, turn - 1)
 
     def enqueue(self, source: int, target: int) -> None:
         """Enqueue all chunks; each stream waits for flags of the CPU and of the other stream."""
-        device, ring = self.device, self.ring
+        device, ring, slot = self.device, self.ring, self.shape.slot
         device.wait_value(self.down, self.gate.device, 1)
-        free: list[Word] = ring.passed if self.copying else ring.sent
-        for i in range(TOTAL // self.slot):
-            place, turn, at = i % SLOTS, i // SLOTS + 1, i * self.slot
-            if turn > 1:
-                device.wait_value(self.down, free[place].device, turn - 1)
-            device.to_host(ring.source + place * self.slot, source + at, self.slot, self.down)
+        for i in range(TOTAL // slot):
+            place, turn, at = i % self.shape.slots, i // self.shape.slots + 1, i * slot
+            self._await_free(place, turn)
+            device.to_host(ring.source + place * slot, source + at, slot, self.down)
             device.write_value(self.down, ring.landed[place].device, turn)
             device.wait_value(self.up, ring.passed[place].device, turn)
-            device.to_device(target + at, ring.target + place * self.slot, self.slot, self.up)
-            device.write_value(self.up, ring.sent[place].device, turn)
+            device.to_device(target + at, ring.target + place * slot, slot, self.up)
+            if self.shape.by_event:
+                device.record(self.gone[place], self.up)
+            else:
+                device.write_value(self.up, ring.sent[place].device, turn)
 
-    def run(self, source: int, target: int, threads: int) -> tuple[float, float]:
+    def run(self, source: int, target: int) -> tuple[float, float]:
         """Return the seconds of the whole loop and those of enqueueing."""
         for word in (self.gate, *self.ring.landed, *self.ring.passed, *self.ring.sent):
             word.cell.value = 0
-        chunks = TOTAL // self.slot
-        relay = threading.Thread(target=self.bench.loops.relay, args=(self.ring, chunks, threads))
+        job = (self.ring, TOTAL // self.shape.slot, self.shape.threads)
+        relay = threading.Thread(target=self.bench.loops.relay, args=job)
         relay.start()
         # The gate opens by itself, should the launch queue be full before all is enqueued.
         self.bench.loops.release_after(self.gate, 1, GATE_NANOSECONDS)
@@ -84,41 +131,44 @@ def wrong_words(bench: Bench, target: int, host: Region) -> int:
 
 def memory_copies(bench: Bench, slots: Region) -> Iterator[Row]:
     """Measure how fast threads of the CPU copy between slots, the GPU idle."""
-    ready = words(bench.device, SLOTS)
+    ready, passed = words(bench.device, MOST_SLOTS), words(bench.device, MOST_SLOTS)
     for word in ready:
         word.cell.value = ALWAYS
-    passed, slot = words(bench.device, SLOTS), MEBIBYTE
-    ring = Ring(ready, passed, ready, slots.host, slots.host + SLOTS * slot, slot)
-    chunks = TOTAL // slot
-    for threads in (1, 2, 4, 8):
-        times = [bench.loops.relay(ring, chunks, threads) for _ in range(REPEATS)]
-        yield {
-            "memory_copies_by_threads": threads,
-            "gigabytes_per_second": rounded(TOTAL / median(times)),
-        }
+    for slot in (MEBIBYTE, LARGEST_SLOT):
+        away = slots.host + MOST_SLOTS * slot
+        ring = Ring(ready, passed, ready, slots.host, away, slot)
+        for threads in (1, 2, 4, 8):
+            times = [bench.loops.relay(ring, TOTAL // slot, threads) for _ in range(REPEATS)]
+            yield {
+                "memory_copies_by_threads": threads,
+                "mebibytes_of_both_rings": 2 * MOST_SLOTS * slot // MEBIBYTE,
+                "gigabytes_per_second": rounded(TOTAL / median(times)),
+            }
 
 
 def pipeline(bench: Bench, _: list[str]) -> Iterator[Row]:
     """Run the loop for several sizes of slots and numbers of threads."""
     device = bench.device
-    slots = registered(device, 2 * SLOTS * 4 * MEBIBYTE)
+    slots = registered(device, 2 * MOST_SLOTS * LARGEST_SLOT)
     yield from memory_copies(bench, slots)
     source, target = device.allocate(TOTAL), device.allocate(TOTAL)
     bench.kernels.fill_pattern(source, TOTAL // 4, 0)(0)
     clear = bench.kernels.fill_pattern(target, TOTAL // 4, 7)
-    for copying, threads in ((False, 1), (True, 1), (True, 2), (True, 4), (True, 8)):
-        for mebibytes in (0.5, 1, 2, 4):
-            loop = Pipeline(bench, int(mebibytes * MEBIBYTE), slots, copying=copying)
-            clear(0)
-            device.call("cuCtxSynchronize")
-            found = [loop.run(source, target, threads) for _ in range(REPEATS)]
-            yield {
-                "cpu": "copies" if copying else "passes flags only",
-                "threads": threads,
-                "slot_mebibytes": mebibytes,
-                "gigabytes_per_second": rounded(TOTAL / median(run[0] for run in found) / 1e9),
-                "enqueue_microseconds_per_chunk": rounded(
-                    median(run[1] for run in found) / (TOTAL // loop.slot) * 1e6
-                ),
-                "wrong_words": wrong_words(bench, target, slots),
-            }
+    for shape in shapes():
+        loop = Pipeline(bench, shape, slots)
+        clear(0)
+        device.call("cuCtxSynchronize")
+        found = [loop.run(source, target) for _ in range(REPEATS)]
+        chunks = TOTAL // shape.slot
+        yield {
+            "cpu": "copies" if shape.copying else "passes flags only",
+            "threads": shape.threads,
+            "slot_mebibytes": shape.slot / MEBIBYTE,
+            "slots": shape.slots,
+            "slot_is_free_after": "an event" if shape.by_event else "a word",
+            "gigabytes_per_second": rounded(TOTAL / median(run[0] for run in found) / 1e9),
+            "enqueue_microseconds_per_chunk": rounded(
+                median(run[1] for run in found) / chunks * 1e6
+            ),
+            "wrong_words": wrong_words(bench, target, slots),
+        }

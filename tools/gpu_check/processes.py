@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -16,6 +17,7 @@ from .load import busy
 STATES = ("idle", "wait value pending", "spinning kernel", "busy")
 OTHERS = (1, 3)
 ROUNDS = 2000
+LONG = 20_000
 KERNELS = 100
 # Beside busy processes, fewer rounds than these fit.
 MEASURE_SECONDS = 1.0
@@ -64,13 +66,13 @@ class Worker:
         """Do nothing; the command ends a state."""
         return {}
 
-    def measure(self) -> Row:
+    def measure(self, rounds: int = ROUNDS) -> Row:
         """Time an empty kernel, a copy to the host and full kernels in a row."""
         device, nothing = self.device, self.bench.kernels.nothing()
         times: dict[str, list[int]] = {"kernel": [], "copy_1_mib": []}
         for name, samples in times.items():
             deadline = time.monotonic() + MEASURE_SECONDS
-            while len(samples) < ROUNDS and time.monotonic() < deadline:
+            while len(samples) < rounds and time.monotonic() < deadline:
                 start = time.perf_counter_ns()
                 if name == "kernel":
                     nothing(self.stream)
@@ -118,10 +120,13 @@ class Team:
     def __init__(self, folder: Path, count: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipes: list[Any] = []
+        self.processes: list[Any] = []
         for _ in range(count):
             ours, theirs = context.Pipe()
-            context.Process(target=serve, args=(folder, theirs), daemon=True).start()
+            process = context.Process(target=serve, args=(folder, theirs), daemon=True)
+            process.start()
             self.pipes.append(ours)
+            self.processes.append(process)
         self.answers(count)
 
     def tell(self, count: int, method: str, *arguments: object) -> None:
@@ -159,3 +164,8 @@ def neighbours(bench: Bench, _: list[str]) -> Iterator[Row]:
             mine = me.round_trips(computing)
             rows = [mine, *team.answers(count)]
             yield {"processes": count + 1, "all_compute": computing, **slowest(rows)}
+    team.tell(1, "stay", STATES[1])
+    time.sleep(0.05)
+    killer = threading.Timer(0.01, team.processes[0].kill)
+    killer.start()
+    yield {"other_processes": 1, "state": "killed while its wait is pending", **me.measure(LONG)}

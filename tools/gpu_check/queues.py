@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 
 from .bench import Bench, Row
 from .host_memory import MEBIBYTE, registered, words
@@ -14,6 +15,26 @@ OTHER_STREAMS = 32
 SETTLE_SECONDS = 0.15
 MOST_ENQUEUED = 6000
 STUCK_SECONDS = 0.3
+
+
+def hold(bench: Bench, staging: bool, memory: int, host: int) -> Callable[[int, int], None]:
+    """Return a function that makes a stream, its first argument, wait for a word.
+
+    Args:
+        staging: Whether the wait stands between copies to the device, as staging enqueues it.
+        memory: Device memory.
+        host: Registered memory.
+    """
+    device = bench.device
+
+    def act(stream: int, word: int) -> None:
+        if staging:
+            device.to_device(memory, host, 4096, stream)
+        device.wait_value(stream, word, 1)
+        if staging:
+            device.to_device(memory, host, 4096, stream)
+
+    return act
 
 
 def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
@@ -31,27 +52,29 @@ def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
         "write value": lambda stream: device.write_value(stream, out.device, 1),
     }
     least, greatest = device.priorities()
-    for waiting_priority, name in ((least, "lowest"), (greatest, "highest")):
-        for count in (1, 4):
-            waiting = [device.stream(priority=waiting_priority) for _ in range(count)]
-            others = [device.stream(priority=least) for _ in range(OTHER_STREAMS)]
-            for work, enqueue in works.items():
-                gate = words(device, 1)[0]
-                for stream in waiting:
-                    device.wait_value(stream, gate.device, 1)
-                for stream in others:
-                    enqueue(stream)
-                time.sleep(SETTLE_SECONDS)
-                held = sum(not device.driver.is_ready("cuStreamQuery", each) for each in others)
-                gate.cell.value = 1
-                device.call("cuCtxSynchronize")
-                yield {
-                    "waiting_streams": count,
-                    "their_priority": name,
-                    "work": work,
-                    "other_streams_of_lowest_priority": OTHER_STREAMS,
-                    "held_up": held,
-                }
+    for staging, count, priority, work in product((False, True), (1, 4), (least, greatest), works):
+        wait = hold(bench, staging, memory, host)
+        waiting = [device.stream(priority=priority) for _ in range(count)]
+        others = [device.stream(priority=least) for _ in range(OTHER_STREAMS)]
+        gate = words(device, 1)[0]
+        for stream in waiting:
+            wait(stream, gate.device)
+        for stream in others:
+            works[work](stream)
+        time.sleep(SETTLE_SECONDS)
+        held = sum(not device.driver.is_ready("cuStreamQuery", each) for each in others)
+        gate.cell.value = 1
+        device.call("cuCtxSynchronize")
+        yield {
+            "waiting_streams": count,
+            "between_copies_to_the_device": staging,
+            "their_priority": "lowest" if priority == least else "highest",
+            "work": work,
+            "other_streams_of_lowest_priority": OTHER_STREAMS,
+            "held_up": held,
+        }
+        for stream in (*waiting, *others):
+            device.call("cuStreamDestroy_v2", stream)
 
 
 def works_behind(bench: Bench) -> dict[str, Callable[[int], None]]:
