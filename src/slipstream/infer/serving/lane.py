@@ -71,8 +71,8 @@ class _Waiting:
     until: float
     is_alone: bool
     result: asyncio.Future[Done]
+    since: float
     shared: _Shared | None = None
-    since: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True)
@@ -83,19 +83,19 @@ class _Shared:
         together: the requests.
         is_alone: there is no other request.
         inputs: of the runs that are left.
+        since: the first began, or was put in line.
         outputs: of those that were.
         run: that is under way, or in line.
         seconds: that they took.
-        since: the first began, or was put in line.
     """
 
     together: Sequence[_Waiting]
     is_alone: bool
     inputs: Iterator[Arrays]
+    since: float
     outputs: list[Arrays] = field(default_factory=list[Arrays])
     run: asyncio.Future[Ran] | None = None
     seconds: float = 0.0
-    since: float = field(default_factory=time.monotonic)
 
     def give_up(self) -> None:
         """Lets go of the run, if nobody waits for it any more."""
@@ -117,11 +117,19 @@ class Lane:
         run: runs it once on a replica.
         limits: what it may hold.
         seconds: of a run, as measured when it was loaded.
+        clock: seconds that only grow.
     """
 
-    def __init__(self, signature: Signature, run: Run, limits: LaneLimits, seconds: float) -> None:
+    def __init__(
+        self,
+        signature: Signature,
+        run: Run,
+        limits: LaneLimits,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._signature, self._run, self._limits = signature, run, limits
-        self._seconds = seconds
+        self._seconds, self._clock = seconds, clock
         self._queue: deque[_Waiting] = deque()
         self._rows = 0  # that wait
         self._running = 0  # runs
@@ -144,13 +152,14 @@ class Lane:
 
         Args:
             taken: its inputs.
-            until: its deadline, as `time.monotonic` counts.
+            until: its deadline, as the clock counts.
             is_alone: there is no other request that could share the cores.
 
         Raises RefusedError if it cannot be done in time, or what a replica raises.
         """
         self._admit(taken, until)
-        waiting = _Waiting(taken, until, is_alone, asyncio.get_running_loop().create_future())
+        result = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(taken, until, is_alone, result, since=self._clock())
         self._queue.append(waiting)
         self._rows += taken.rows
         self._idle.clear()
@@ -172,7 +181,7 @@ class Lane:
             raise RefusedError(
                 Reason.BUSY, f"{len(self._queue)} requests wait; at most as many may", ahead
             )
-        left = (until - time.monotonic()) * (1 - _WAY)
+        left = (until - self._clock()) * (1 - _WAY)
         if ahead * _CAUTION > left:
             raise RefusedError(
                 Reason.BUSY,
@@ -211,7 +220,7 @@ class Lane:
         """Seconds for which the next run waits for more rows; 0: it begins."""
         if self._rows >= (self._signature.rows or 1):
             return 0.0
-        return self._queue[0].since + self._limits.delay - time.monotonic()
+        return self._queue[0].since + self._limits.delay - self._clock()
 
     def _wake_in(self, seconds: float) -> None:
         if self._timer is not None:
@@ -222,7 +231,7 @@ class Lane:
         """The next requests that share a run; those that gave up or are too late are let go."""
         most, rows = self._signature.rows or 1, 0
         found: list[_Waiting] = []
-        now = time.monotonic()
+        now = self._clock()
         while self._queue and (not found or rows + self._queue[0].taken.rows <= most):
             waiting = self._queue.popleft()
             self._rows -= waiting.taken.rows
@@ -243,7 +252,8 @@ class Lane:
         self._running += 1
         taken = [each.taken for each in together]
         is_alone = len(together) == 1 and together[0].is_alone
-        shared = _Shared(together, is_alone, self._signature.runs(taken))
+        runs = self._signature.runs(taken)
+        shared = _Shared(together, is_alone, runs, since=self._clock())
         for each in together:
             each.shared = shared
         self._next(shared)
@@ -279,7 +289,7 @@ class Lane:
         taken = [each.taken for each in shared.together]
         ran = shared.seconds
         # What passed besides was spent in line.
-        begin = max(shared.since, time.monotonic() - ran)
+        begin = max(shared.since, self._clock() - ran)
         self._seconds += _NEWEST * (ran / len(shared.outputs) - self._seconds)
         rows = sum(each.rows for each in taken)
         parted = self._signature.parted(shared.outputs, taken)

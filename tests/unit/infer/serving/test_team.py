@@ -30,8 +30,7 @@ def test_runs_of_replicas_that_are_killed_are_run_by_others(compiled):
         ready = await team.load("model/1", compiled)
         assert ready.manifest == read(compiled).manifest
         assert ready.runs >= 2
-        for turn in range(3):
-            victim = team.replicas[turn % 2]
+        for victim in team.replicas:
             pid = victim.pid
             asked = [*map(run, range(20))]
             await asyncio.sleep(0)
