@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli import in_process, usage_error
 
 from slipstream.forecast.calibrate import file
 from slipstream.forecast.calibrate.measured import Calibration, MeasuredDevice
@@ -46,9 +47,10 @@ GPT = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with models, and with what this machine might be."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with models, and with what this machine might be; commands run in it."""
     pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "models.py").write_text(MODELS)
     device = MeasuredDevice(
         kind="cpu", title="a processor", memory_gib=4.0, processors=2, cache_mib=32.0,
@@ -60,30 +62,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_the_device_is_has_to_be_said() -> None:
-    ran = subprocess.run(
-        [*COMMAND, "resnet18", "--batch", "1"], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 2
-    assert "say what this device is: device, as H100, or hardware" in " ".join(ran.stderr.split())
+ARGUMENTS = (
+    "models.py:make", "--shape", "3,32,32", "--batch", "4", "--seconds", "0.2", "--json",
+    "--hardware", "here.toml",
+)  # fmt: skip
 
 
-def check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    return subprocess.run(
-        [*COMMAND, *arguments, "--hardware", "here.toml"],
-        cwd=folder, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_step_is_forecast_and_run(folder: Path, precision: str) -> None:
-    ran = check(
-        folder, "models.py:make", "--shape", "3,32,32", "--batch", "4", "--seconds", "0.2",
-        "--precision", precision, "--json",
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout)
+def check_step(stdout: str) -> None:
+    """Check what a step of `make` was forecast and measured to take."""
+    found = json.loads(stdout)
     assert found["steps"] >= 5
     low, high = found["spread"]
     seconds = found["seconds"]
@@ -95,15 +82,37 @@ def test_a_step_is_forecast_and_run(folder: Path, precision: str) -> None:
     assert samples == "4"
 
 
-def test_a_language_model_is_trained_in_16_bits_as_a_whole(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps(GPT))
-    ran = check(
-        folder, "config.json", "--tokens", "8", "--batch", "1", "--seconds", "0.1",
-        "--precision", "bf16",
+def test_a_step_is_forecast_and_run(folder: Path) -> None:
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    ran = subprocess.run(
+        [*COMMAND, *ARGUMENTS],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
+    check_step(ran.stdout)
+
+
+def test_a_step_in_16_bits_is_forecast_and_run(folder: Path) -> None:
+    del folder
+    ran = in_process("forecast", "check", *ARGUMENTS, "--precision", "bf16")
+    assert ran.code == 0, ran.stderr
+    check_step(ran.stdout)
+
+
+def test_a_language_model_is_trained_in_16_bits_as_a_whole(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps(GPT))
+    ran = in_process(
+        "forecast", "check", "config.json", "--tokens", "8", "--batch", "1", "--seconds", "0.1",
+        "--precision", "bf16", "--hardware", "here.toml",
+    )  # fmt: skip
+    assert ran.code == 0, ran.stderr
     assert "step" in ran.stdout
     assert "--alone" in ran.stdout
+
+
+def test_what_the_device_is_has_to_be_said() -> None:
+    said = usage_error("forecast", "check", "resnet18", "--batch", "1")
+    assert "say what this device is: device, as H100, or hardware" in said
 
 
 @pytest.mark.parametrize(
@@ -117,7 +126,8 @@ def test_a_language_model_is_trained_in_16_bits_as_a_whole(folder: Path) -> None
 def test_what_cannot_be_run_says_why(
     folder: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    ran = check(folder, *arguments, "--seconds", "0.1")
-    assert ran.returncode != 0
+    del folder
+    ran = in_process("forecast", "check", *arguments, "--seconds", "0.1", "--hardware", "here.toml")
+    assert ran.code != 0
     assert message in " ".join(ran.stderr.split())
     assert "Traceback" not in ran.stderr
