@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli import in_process
 
 pytest.importorskip("torch")
 pytest.importorskip("vl_convert")
@@ -22,7 +20,6 @@ pytestmark = [pytest.mark.launcher("chromium"), pytest.mark.slow("forecast repor
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "benchmarks" / "forecast" / "measurements.csv"
-COMMAND = [str(Path(sys.executable).with_name("slipstream")), "forecast"]
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 CHARTS = {
     "plans": ["scaling-chart", "cost-chart", "schedule-chart", "parts-chart", "memory-chart"],
@@ -39,22 +36,17 @@ def folder_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out = csv.writer(target)
         out.writerow(next(rows))
         out.writerows(row for row in rows if row[1] in ("VGG16", "GreenNet CNN"))
-    _run(
-        folder,
+    _made(
         "resnet18", "--batch", "128", "--gpus", "A100,T4", "--most", "16", "--precision", "bf16",
-        "--html", "out/plans.html",
+        "--html", str(folder / "out" / "plans.html"),
     )  # fmt: skip
-    _run(folder, "validate", "thin.csv", "--html", "out/errors.html")
+    _made("validate", str(folder / "thin.csv"), "--html", str(folder / "out" / "errors.html"))
     return folder / "out"
 
 
-def _run(folder: Path, *arguments: str) -> None:
-    environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+def _made(*arguments: str) -> None:
+    done = in_process("forecast", *arguments)
+    assert done.code == 0, done.stderr
 
 
 @pytest.fixture(name="chromium", scope="module")
