@@ -28,7 +28,7 @@ pytestmark = pytest.mark.multiprocess
 
 SIZE = 4
 SLOW_SHAPE = (1, 512, 1024)
-SLOW_STEPS = 10
+SLOW_STEPS = 15
 CLIENTS = 12
 Ask = Callable[..., "np.ndarray[Any, Any]"]
 
@@ -125,11 +125,11 @@ def test_clients_that_hang_up_free_their_places(
     before = used()
     ask(rpc, "slow", array)
     of_one = used() - before
-    hang_up(running, array, lambda: wait_until(lambda: held(running) >= CLIENTS - 2))
+    hang_up(running, array, lambda: wait_until(lambda: held(running) >= CLIENTS - 4))
     with pytest.raises(InferenceServerException):
         ask(rpc, "slow", array, client_timeout=0.05)
     np.testing.assert_array_equal(ask(rpc, "slow", array), array)
-    # Those that hung up are not run, other than the two on the cores, and perhaps two before them.
+    # Those that hung up are not run, other than the few that had begun.
     assert used() - before < 10 * of_one
     outcomes = [line["outcome"] for line in logged(log, "slow")]
     assert outcomes.count("gone") >= 8
