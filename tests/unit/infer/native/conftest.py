@@ -35,10 +35,12 @@ class Sketch:
     def __init__(self, seed: int = 5) -> None:
         self.random = np.random.default_rng(seed)
         self.graph = Graph({}, [], [], {}, opsets={"": 17, SLIPSTREAM: 1})
+        self.shapes: dict[str, tuple[int, ...] | None] = {}  # of values, once asked for
 
     def input(self, *shape: int) -> str:
         name = f"in{len(self.graph.inputs)}"
         self.graph.inputs[name] = Value(np.dtype(np.float32), shape)
+        self.shapes[name] = shape
         return name
 
     def constant(self, value: ArrayLike) -> str:
@@ -94,7 +96,10 @@ class Sketch:
         return self("SqueezeExcite", x, *weights, activation="Relu", gate="Sigmoid")
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        return self.done(name).shape(name)
+        """The shape of a value: nodes that come after it do not change it."""
+        if name not in self.shapes:
+            self.shapes[name] = self.done(name).shape(name)
+        return self.shapes[name]
 
     def done(self, *outputs: str) -> Graph:
         """The graph that gives `outputs`, shapes known."""
@@ -104,7 +109,7 @@ class Sketch:
 
 @pytest.fixture(params=["float32", "bfloat16", "bytes"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """How values are stored where they may be."""
+    """How values are stored where they may be: where a product reads them (see test_precision)."""
     return str(request.param)
 
 
