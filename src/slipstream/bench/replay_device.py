@@ -28,29 +28,45 @@ class Device(Protocol):
         ...
 
 
+class Clock(Protocol):
+    """Tells the time and sleeps, as the module `time` does."""
+
+    def perf_counter(self) -> float:
+        """Return seconds since some moment."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Block for some seconds."""
+        ...
+
+
 class TimedDevice:
     """Sleeps until the layer is due by a schedule, so that overshoots do not add up.
 
     What the process does between two layers of a backward pass does not delay the second, as it
     would not on a device of its own.
+
+    Args:
+        clock: the time that layers take.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = time) -> None:
+        self._clock = clock
         self._due = self._left = 0.0
 
     def begin_step(self) -> None:
         """Makes the device idle: the next layer starts now."""
-        self._due = self._left = time.perf_counter()
+        self._due = self._left = self._clock.perf_counter()
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
         """Sleeps until the layer would have been computed."""
-        now = time.perf_counter()
+        now = self._clock.perf_counter()
         if may_wait and now - self._left > QUEUE_SECONDS:
             self._due = max(self._due, now)
         self._due += seconds
         if self._due > now:
-            time.sleep(self._due - now)
-        self._left = time.perf_counter()
+            self._clock.sleep(self._due - now)
+        self._left = self._clock.perf_counter()
 
 
 class BusyDevice:
