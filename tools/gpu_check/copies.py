@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import median
 
 from .bench import Bench, Row, rounded
@@ -55,9 +56,21 @@ class Gate:
         self.bench.loops.release_after(self.word, self.turn, GATE_NANOSECONDS)
 
 
-def rates(bench: Bench, gate: Gate, flows: list[Flow], chunk: int) -> list[float]:
-    """Return each flow's rate in GB/s when all run at once; the median of a few repeats."""
+def span(bench: Bench, flows: list[Flow]) -> float:
+    """Return the milliseconds from the first start of some flows to their last end."""
+    pairs = product(flows, flows)
+    return max(bench.device.milliseconds(one.first, other.last) for one, other in pairs)
+
+
+def rates(bench: Bench, gate: Gate, directions: list[list[Flow]], chunk: int) -> list[float]:
+    """Return the rate of each direction in GB/s when all flows run at once.
+
+    Args:
+        directions: Flows of each direction.
+        chunk: Bytes of a chunk.
+    """
     device = bench.device
+    flows = [flow for direction in directions for flow in direction]
     count = min(MOST_COPIES, MOST_BYTES // chunk)
     found: list[list[float]] = []
     for _ in range(REPEATS):
@@ -71,8 +84,7 @@ def rates(bench: Bench, gate: Gate, flows: list[Flow], chunk: int) -> list[float
             device.record(flow.last, flow.stream)
         for flow in flows:
             device.synchronize(flow.stream)
-        spans = [device.milliseconds(flow.first, flow.last) for flow in flows]
-        found.append([count * chunk / span / 1e6 for span in spans])
+        found.append([len(each) * count * chunk / span(bench, each) / 1e6 for each in directions])
     return [rounded(median(column)) for column in zip(*found, strict=True)]
 
 
@@ -143,12 +155,12 @@ def sweep(
         flow.enqueue(0, MEBIBYTE)
         bench.device.synchronize(flow.stream)
     for chunk in chunks:
-        both = rates(bench, gate, flows, chunk)
+        both = rates(bench, gate, [[down], [up]], chunk)
         yield {
             "copies": name,
             "chunk_kibibytes": chunk >> 10,
-            "to_host_gigabytes_per_second": rates(bench, gate, [down], chunk)[0],
-            "to_device_gigabytes_per_second": rates(bench, gate, [up], chunk)[0],
+            "to_host_gigabytes_per_second": rates(bench, gate, [[down]], chunk)[0],
+            "to_device_gigabytes_per_second": rates(bench, gate, [[up]], chunk)[0],
             "both_ways_to_host": both[0],
             "both_ways_to_device": both[1],
             "launch_to_host_microseconds": launch_cost(bench, gate, down, chunk),
@@ -176,14 +188,14 @@ def two_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
     down = [first.engine_to_host(), second.engine_to_host()]
     up = [first.engine_to_device(), second.engine_to_device()]
     for chunk in CHUNKS[1:-1]:
-        both = rates(bench, gate, [*down, *up], chunk)
+        both = rates(bench, gate, [down, up], chunk)
         yield {
             "copies": "copy engine, registered memory, two streams a direction",
             "chunk_kibibytes": chunk >> 10,
-            "to_host_gigabytes_per_second": rounded(sum(rates(bench, gate, down, chunk))),
-            "to_device_gigabytes_per_second": rounded(sum(rates(bench, gate, up, chunk))),
-            "both_ways_to_host": rounded(sum(both[:2])),
-            "both_ways_to_device": rounded(sum(both[2:])),
+            "to_host_gigabytes_per_second": rates(bench, gate, [down], chunk)[0],
+            "to_device_gigabytes_per_second": rates(bench, gate, [up], chunk)[0],
+            "both_ways_to_host": both[0],
+            "both_ways_to_device": both[1],
         }
 
 

@@ -22,6 +22,7 @@ NON_BLOCKING = 1
 NO_TIMING = 2
 PORTABLE_AND_MAPPED = 1 | 2
 GEQ = 0
+WAIT_VALUE_32, WRITE_VALUE_32 = 1, 2
 
 
 class Device:
@@ -133,3 +134,14 @@ class Device:
     def write_value(self, stream: int, address: int, value: int) -> None:
         """Let a stream write a word at a device address after all it did before."""
         self.call("cuStreamWriteValue32_v2", stream, address, value, 0)
+
+    def write_and_wait(self, stream: int, write: tuple[int, int], wait: tuple[int, int]) -> None:
+        """Write one word and wait for another, as two calls would.
+
+        Args:
+            write: Device address and value of the word to write.
+            wait: Device address and value of the word to wait for.
+        """
+        # CUstreamBatchMemOpParams is six 64-bit numbers: operation, address, value, flags, alias.
+        numbers = (WRITE_VALUE_32, *write, 0, 0, 0, WAIT_VALUE_32, *wait, GEQ, 0, 0)
+        self.call("cuStreamBatchMemOp_v2", stream, 2, (c_uint64 * 12)(*numbers), 0)

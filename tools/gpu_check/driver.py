@@ -41,6 +41,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "cuStreamWaitEvent": [c_void_p, c_void_p, c_uint],
     "cuStreamWaitValue32_v2": [c_void_p, c_uint64, c_uint32, c_uint],
     "cuStreamWriteValue32_v2": [c_void_p, c_uint64, c_uint32, c_uint],
+    "cuStreamBatchMemOp_v2": [c_void_p, c_uint, c_void_p, c_uint],
     "cuLaunchHostFunc": [c_void_p, c_void_p, c_void_p],
     "cuEventCreate": [_pointer_to(c_void_p), c_uint],
     "cuEventDestroy_v2": [c_void_p],

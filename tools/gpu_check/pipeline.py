@@ -19,6 +19,7 @@ MOST_SLOTS = 16
 LARGEST_SLOT = 4 * MEBIBYTE
 ALWAYS = 1 << 30
 REPEATS = 3
+WORD, EVENT, BATCH = "a word", "an event", "a word, in batches"
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class Shape:
         slots: Slots of a ring.
         threads: Threads of the CPU.
         copying: Whether the CPU copies a chunk to a slot of a second ring, or passes on flags only.
-        by_event: Whether a slot is reused after an event of the other stream, or after a word of
-            it. Only without copying.
+        reuse: How the stream to the host knows that a slot is free: by a word; without copying also
+            by an event of the other stream, or by a word in a batch with the write before it.
     """
 
     slot: int
     slots: int = MOST_SLOTS
     threads: int = 1
     copying: bool = False
-    by_event: bool = False
+    reuse: str = WORD
 
 
 def shapes() -> Iterator[Shape]:
@@ -47,7 +48,8 @@ def shapes() -> Iterator[Shape]:
     yield Shape(MEBIBYTE // 2)
     for slots in (4, 8, 16):
         yield from (Shape(size, slots) for size in sizes)
-    yield from (Shape(size, by_event=True) for size in (MEBIBYTE // 2, *sizes))
+    for reuse in (EVENT, BATCH):
+        yield from (Shape(size, reuse=reuse) for size in (MEBIBYTE // 2, *sizes))
     yield from (Shape(MEBIBYTE, threads=threads, copying=True) for threads in (1, 2))
     for threads in (4, 8):
         for slots in (8, 16):
@@ -65,7 +67,7 @@ class Pipeline:
         self.bench, self.shape = bench, shape
         self.device = bench.device
         self.down, self.up = self.device.stream(), self.device.stream()
-        self.gate = words(self.device, 1)[0]
+        self.gate, self.unused = words(self.device, 2)
         away = shape.slots * shape.slot if shape.copying else 0
         landed, passed, sent = (words(self.device, shape.slots) for _ in range(3))
         self.ring = Ring(landed, passed, sent, slots.host, slots.host + away, shape.slot)
@@ -75,7 +77,7 @@ class Pipeline:
         """Let the stream to the host wait until a slot is free for its next chunk."""
         if turn == 1:
             return
-        if self.shape.by_event:
+        if self.shape.reuse == EVENT:
             self.device.call("cuStreamWaitEvent", self.down, self.gone[place], 0)
             return
         free = self.ring.passed if self.shape.copying else self.ring.sent
@@ -92,10 +94,27 @@ class Pipeline:
             device.write_value(self.down, ring.landed[place].device, turn)
             device.wait_value(self.up, ring.passed[place].device, turn)
             device.to_device(target + at, ring.target + place * slot, slot, self.up)
-            if self.shape.by_event:
+            if self.shape.reuse == EVENT:
                 device.record(self.gone[place], self.up)
             else:
                 device.write_value(self.up, ring.sent[place].device, turn)
+
+    def enqueue_batched(self, source: int, target: int) -> None:
+        """Enqueue the same with one call for a write and the wait that follows it."""
+        device, ring, slot, slots = self.device, self.ring, self.shape.slot, self.shape.slots
+        gate = (self.gate.device, 1)
+        landed = sent = (self.unused.device, 0)
+        for i in range(TOTAL // slot):
+            place, turn, at = i % slots, i // slots + 1, i * slot
+            free = gate if turn == 1 else (ring.sent[place].device, turn - 1)
+            device.write_and_wait(self.down, landed, free)
+            device.to_host(ring.source + place * slot, source + at, slot, self.down)
+            landed = (ring.landed[place].device, turn)
+            device.write_and_wait(self.up, sent, (ring.passed[place].device, turn))
+            device.to_device(target + at, ring.target + place * slot, slot, self.up)
+            sent = (ring.sent[place].device, turn)
+        device.write_value(self.down, *landed)
+        device.write_value(self.up, *sent)
 
     def run(self, source: int, target: int) -> tuple[float, float]:
         """Return the seconds of the whole loop and those of enqueueing."""
@@ -107,7 +126,10 @@ class Pipeline:
         # The gate opens by itself, should the launch queue be full before all is enqueued.
         self.bench.loops.release_after(self.gate, 1, GATE_NANOSECONDS)
         begin = time.perf_counter()
-        self.enqueue(source, target)
+        if self.shape.reuse == BATCH:
+            self.enqueue_batched(source, target)
+        else:
+            self.enqueue(source, target)
         enqueued = time.perf_counter()
         while not self.gate.cell.value:
             pass
@@ -165,7 +187,7 @@ def pipeline(bench: Bench, _: list[str]) -> Iterator[Row]:
             "threads": shape.threads,
             "slot_mebibytes": shape.slot / MEBIBYTE,
             "slots": shape.slots,
-            "slot_is_free_after": "an event" if shape.by_event else "a word",
+            "slot_is_free_after": shape.reuse,
             "gigabytes_per_second": rounded(TOTAL / median(run[0] for run in found) / 1e9),
             "enqueue_microseconds_per_chunk": rounded(
                 median(run[1] for run in found) / chunks * 1e6
