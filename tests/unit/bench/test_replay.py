@@ -132,13 +132,14 @@ def test_the_command_does_not_import_pytorch() -> None:
 @pytest.mark.multiprocess
 def test_a_replay_in_the_lab_sends_all_gradients() -> None:
     pytest.importorskip("torch")
-    spec = ReplaySpec(models=("resnet50",), hosts=2, steps=2, rounds=1)
+    # A link that is twice as fast as the usual one asks for compute that takes half as long.
+    spec = ReplaySpec(models=("resnet50",), hosts=2, rate="2gbit", steps=2, rounds=1)
     told: list[str] = []
     compute_only, gloo = replay(spec, peers(["gloo"]), told.append)
     assert len(told) == 2
     assert compute_only.efficiency == 1
     assert compute_only.steps is not None
-    assert compute_only.steps.median >= 1.1
+    assert compute_only.steps.median >= 0.55
     # It cannot be better than the limit unless bytes are missing; on a busy machine it is worse.
     assert gloo.efficiency is not None
     assert 0.3 < gloo.efficiency < gloo.limit.efficiency_within + 0.05
