@@ -7,9 +7,9 @@
     python -m tools.mutants equivalent ID --why REASON  set one aside, and draw the next of its part
     python -m tools.mutants show [--json]               what became of them
 
-`run` and `whole` change the checkout that they are called in, one file at a time, and go on where
-they stopped. Call them from the root of a clone with an environment of its own, as nothing else can
-use it meanwhile.
+Who writes a test for a mutant that survived calls `run --only ID` once more. `run` and `whole`
+change the checkout that they are called in, one file at a time, and go on where they stopped. Call
+them from the root of a clone with an environment of its own: nothing else can use it meanwhile.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def run_one(results: Results, mutant: Mutant, how: str) -> None:
     if ended is None:
         run_one(results, results.replace(ROOT, mutant, outcomes.NOT_COMPILED), how)
         return
+    if mutant.outcome in outcomes.ALIVE and how != "whole":
+        killed, survived = outcomes.KILLED_BY_NEW, mutant.outcome
     mutant.outcome, mutant.test = survived if ended.ok else killed, ended.test
     mutant.commit = git(ROOT, "rev-parse", "--short", "HEAD")
     results.save(ROOT)

@@ -14,9 +14,11 @@ from .parts import PARTS
 
 RESULTS = Path("tests/mutants.json")
 KILLED_BY_PART, KILLED_BY_WHOLE = "killed by part", "killed by whole"
+KILLED_BY_NEW = "killed by new test"  # it had survived before there was this test
 SURVIVED, ESCAPED = "survived part", "escaped whole"
 EQUIVALENT, NOT_COMPILED = "equivalent", "does not compile"
-COLUMNS = (KILLED_BY_PART, KILLED_BY_WHOLE, SURVIVED, ESCAPED, EQUIVALENT)
+COLUMNS = (KILLED_BY_PART, KILLED_BY_WHOLE, KILLED_BY_NEW, SURVIVED, ESCAPED, EQUIVALENT)
+ALIVE = (SURVIVED, ESCAPED)
 REPLACED = (EQUIVALENT, NOT_COMPILED)
 
 
@@ -63,21 +65,21 @@ def counts(results: Results) -> dict[str, dict[str, int]]:
 
 
 def show(results: Results, console: Console) -> None:
-    """Print the counts, then each mutant that no test has killed, with its change."""
+    """Print the counts, then each mutant that no test had killed at first, with its change."""
     table = Table("part", "drawn", *COLUMNS, box=None)
     for name, row in counts(results).items():
         table.add_row(name, *map(str, row.values()))
     console.print(f"seed {results.seed}, drawn at {results.drawn_at}", highlight=False)
     console.print(table)
     for mutant in results.mutants:
-        if mutant.outcome in (SURVIVED, ESCAPED, EQUIVALENT):
+        if mutant.outcome in (*ALIVE, KILLED_BY_NEW, EQUIVALENT):
             console.print(f"\n{describe(mutant)}", highlight=False, markup=False)
 
 
 def describe(mutant: Mutant) -> str:
     """Return where a mutant is, what became of it, and its lines."""
     what = f"{mutant.id}: {mutant.file}:{mutant.line}, {mutant.operator}: {mutant.outcome}"
-    reason = f"\n  because {mutant.why}" if mutant.why else ""
+    reason = f"\n  {mutant.why}" if mutant.why else ""
     before, after = (
         "\n".join(f"{sign} {line.strip()}" for line in lines.splitlines())
         for sign, lines in (("-", mutant.before), ("+", mutant.after))
