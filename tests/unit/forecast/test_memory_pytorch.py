@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -39,6 +39,7 @@ def _tokens(batch: int) -> tuple[torch.Tensor, ...]:
     return (torch.zeros(batch, 128, dtype=torch.long),)
 
 
+@cache
 def _traced(size: TransformerSize, batch: int = 8) -> Workload:
     return trace(lambda: Decoder(size), lambda: _tokens(batch), name="gpt", samples=batch)
 
@@ -55,6 +56,12 @@ NAMED: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[torch.Tens
     ),
     "gpt2": (partial(find("gpt2").make, dropout=0.0), find("gpt2").inputs, 4),
 }
+
+
+@cache
+def _traced_named(name: str) -> Workload:
+    make, inputs, batch = NAMED[name]
+    return trace(make, lambda: inputs(batch), name=name, samples=batch)
 
 
 def _optimizer(module: nn.Module, kind: Optimizer) -> torch.optim.Optimizer:
@@ -87,8 +94,7 @@ def test_peaks_are_those_of_pytorchs_tracker(name: str, kind: Optimizer):
                 tracker.reset_mod_stats()
                 _step(module, arguments, optimizer)
         (told,) = tracker.get_tracker_snapshot("peak").values()
-    workload = trace(make, lambda: inputs(batch), name=name, samples=batch)
-    peak = replay(workload, Strategy(micro_batch=batch), optimizer=kind)
+    peak = replay(_traced_named(name), Strategy(micro_batch=batch), optimizer=kind)
     assert peak.allocated == pytest.approx(told["Total"], rel=0.02)
 
 
