@@ -10,7 +10,7 @@ import pytest
 from mutants import execute
 from mutants.cpp_sites import cpp_sites
 from mutants.draw import Mutant, draw, next_mutant
-from mutants.parts import PARTS, closest_tests
+from mutants.parts import PARTS, closest_programs, closest_tests
 from mutants.python_sites import python_sites
 from mutants.results import EQUIVALENT, Results, counts, load
 from mutants.sites import Site, apply, change_of
@@ -129,6 +129,19 @@ def test_each_part_has_sources_and_tests(name: str) -> None:
 )
 def test_the_tests_of_a_module_come_first(source: str, test: str) -> None:
     assert closest_tests(ROOT, PARTS[source.split("/")[2]], Path(source))[0] == test
+
+
+@pytest.mark.parametrize(
+    ("source", "program", "other"),
+    [
+        ("core/collective/dimensions.cc", "dimensions_test", "engine_test"),
+        ("core/engine/frames.cc", "engine_trouble_test", "wire_test"),
+    ],
+)
+def test_the_programs_of_a_file_come_first(source: str, program: str, other: str) -> None:
+    found = closest_programs(ROOT, Path(source))
+    assert program in found
+    assert other not in found
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .draw import Mutant
-from .parts import PARTS, closest_tests
+from .parts import PARTS, closest_programs, closest_tests
 from .results import RESULTS
 from .sites import apply
 
@@ -137,12 +137,15 @@ def first_failed(output: str) -> str:
 
 def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[list[str]]:
     """Return the commands that run the closest tests, then the others of a mutant's part."""
-    part = PARTS[mutant.part]
+    part, source = PARTS[mutant.part], Path(mutant.file)
     if part.is_cpp:
-        return [[*CORE_TESTS, "--stop-on-failure"]]
+        ctest = [*CORE_TESTS, "--stop-on-failure"]
+        programs = closest_programs(root, source)
+        first = [[*ctest, "-R", f"^({'|'.join(programs)})$"]] if programs else []
+        return first if closest else [*first, ctest]
     pytest = [sys.executable, "tools/run_tests.py", "--share", "commit", "-x", *part.options]
     pytest += ["--timeout", str(TEST_SECONDS)]
-    chosen = [closest_tests(root, part, Path(mutant.file))]
+    chosen = [closest_tests(root, part, source)]
     chosen += [] if closest else [part.test_paths(root)]
     return [[*pytest, *tests] for tests in chosen if tests]
 

@@ -108,3 +108,13 @@ def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[s
     named = [test for test, score in scores.items() if score[0] or score[1]]
     named = named or [test for test, score in scores.items() if score[2]]  # of the same folder
     return [str(test) for test in sorted(named, key=lambda test: scores[test])[::-1][:most]]
+
+
+def closest_programs(root: Path, source: Path) -> list[str]:
+    """Return the C++ test programs that share a word with a file's name, else with its folder."""
+    programs = sorted((root / "core/test").glob("*_test.cc"))
+    for name in (Path(source.stem), Path(source.parent.name)):
+        found = [path.stem for path in programs if words(Path(path.stem)) & words(name)]
+        if found:
+            return found
+    return []
