@@ -59,6 +59,7 @@ def plan() -> list[Step]:
         Step("copies", "two streams a direction"),
         Step("copies", "copying kernels"),
         Step("copies", "pageable copies"),
+        Step("copies", "launch costs"),
         Step("pipeline", "pipeline"),
         Step("processes", "neighbours"),
         Step("processes", "neighbours", variables=ONE_CONNECTION),

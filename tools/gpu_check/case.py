@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import copies, machine, pending, pipeline, processes, queues, registration, signals
+from . import copies, launches, machine, pending, pipeline, processes, queues, registration, signals
 from .bench import Bench, Row, open_bench
 
 CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
@@ -18,6 +18,7 @@ CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
     "copy engines": copies.engines,
     "two streams a direction": copies.two_streams,
     "copying kernels": copies.kernels,
+    "launch costs": launches.launch_costs,
     "pageable copies": copies.pageable,
     "registration": registration.registration,
     "round trips": signals.round_trips,
