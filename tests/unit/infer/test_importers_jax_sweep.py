@@ -151,6 +151,7 @@ def choices():
     yield Case("clip whole", lambda x: jnp.clip(x, -2, 3), (whole(9),))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(elements(), pairs(), conversions(), choices()))
 def test_single_elements(case, check):
     check(case)
@@ -249,6 +250,7 @@ def orders():
     yield Case("median", jnp.median, (floats(9),))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(shapes(), reductions(), orders()))
 def test_shapes_and_reductions(case, check):
     check(case)
@@ -318,6 +320,7 @@ def updates():
         yield Case("update", run, (x, i, j, far))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(lookups(), updates()))
 def test_lookups(case, check):
     check(case)
@@ -372,6 +375,7 @@ def other_products():
     yield Case("causal attention", run, tuple(floats(2, 5, 4, 8) for _ in "qkv"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(products(), other_products()))
 def test_products(case, check):
     check(case)
@@ -452,6 +456,7 @@ def other_ranks():
             yield Case(f"conv {layout[0]} {padding} {stride}", run, (x, w))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(convolutions(), transposed(), other_ranks()))
 def test_convolutions(case, check):
     check(case)
@@ -486,6 +491,7 @@ def windows():
         )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(windows()))
 def test_windows(case, check):
     check(case)

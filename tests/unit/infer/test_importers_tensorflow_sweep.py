@@ -149,6 +149,7 @@ def conversions():
     yield Case("where broadcast", lambda tf, c, x: tf.where(c, x, 0.0), (flags(4), floats(3, 4)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(elements(), pairs(), conversions()))
 def test_single_elements(case, check):
     check(case)
@@ -258,6 +259,7 @@ def lookups():
         )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(shapes(), reductions(), lookups()))
 def test_shapes_reductions_and_lookups(case, check):
     check(case)
@@ -295,6 +297,7 @@ def products():
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(products()))
 def test_products(case, check):
     check(case)
@@ -399,6 +402,7 @@ def sizes():
         )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", cases(convolutions(), pools(), sizes()))
 def test_convolutions_pools_and_sizes(case, check):
     check(case)

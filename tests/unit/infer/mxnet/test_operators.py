@@ -243,6 +243,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", list(CASES))
 def test_operators_beside_mxnet(same, name):
     same(name)
