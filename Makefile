@@ -27,6 +27,7 @@ PIP    := $(PY) -m pip --disable-pip-version-check
 STAMPS := $(VENV)/stamps
 
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export CTEST_PARALLEL_LEVEL := $(JOBS)
 export CMAKE_GENERATOR := Ninja
 # One name for the compiler in every build: ccache takes g++ and c++ for two.
 export CXX
@@ -119,10 +120,11 @@ test: test-cxx test-python
 test-all:
 	$(MAKE) test SHARE=all
 
+# The programs wait more than they compute: two for each core.
 test-cxx: $(STAMPS)/system-test $(STAMPS)/venv
 	cmake --preset release -Wno-dev --log-level=WARNING
 	cmake --build --preset release
-	ctest --preset release --output-junit $(CURDIR)/build/results/ctest-release.xml
+	ctest --preset release --parallel $$((2 * $(JOBS))) --output-junit $(CURDIR)/build/results/ctest-release.xml
 
 test-python: $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained
 	$(PY) tools/run_tests.py --share $(SHARE) $(PYTEST_ARGS)
