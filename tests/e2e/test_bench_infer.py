@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cli import in_process, usage_error
 
+from slipstream import infer
 from slipstream.bench.fashion_mnist import write_pictures
+from slipstream.infer import PictureOptions
 
 MODELS = '''
 import numpy as np
@@ -45,28 +48,30 @@ def quarters():
 TINY = ZooModel(name="tiny", build=build, inputs=inputs, outputs=("logits",))
 '''
 
-Bench = Callable[..., "subprocess.CompletedProcess[str]"]
+PROGRAM = str(Path(sys.executable).with_name("slipstream"))
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Runs the command in the user's folder."""
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The user's folder, with models of their own, in which commands run."""
     pytest.importorskip("torch")
     (tmp_path / "my_models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("my_models", None)
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        program = str(Path(sys.executable).with_name("slipstream"))
-        command = [program, "bench", "infer", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
 
-    return run
+def program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    command = [PROGRAM, "bench", "infer", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.slow("bench infer")
-def test_contenders_are_measured_and_files_of_peers_are_made_once(bench: Bench, tmp_path: Path):
-    short = ("--rounds", "2", "--seconds", "0.01", "--search", "3", "--cache", "cache")
+def test_contenders_are_measured_and_files_of_peers_are_made_once(tmp_path: Path):
+    short = ("--rounds", "2", "--seconds", "0.01", "--search", "0.5", "--cache", "cache")
     peers = ("--peer", "pytorch", "--peer", "ort-int8", "--peer", "openvino")
-    done = bench("my_models:TINY", *peers, *short, "--json", "out/infer.json")
+    done = program("my_models:TINY", *peers, *short, "--json", "out/infer.json")
     assert done.returncode == 0, done.stderr
     for text in ("TINY: 0.02 GFLOP", "PyTorch eager", "OpenVINO fp32", "geometric mean", "holds"):
         assert text in done.stdout
@@ -83,36 +88,26 @@ def test_contenders_are_measured_and_files_of_peers_are_made_once(bench: Bench, 
 
     files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cache/*/ort-int8.onnx")}
     assert len(files) == 1
-    assert bench("my_models:TINY", "--peer", "ort-int8", *short).returncode == 0
+    assert program("my_models:TINY", "--peer", "ort-int8", *short).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in files} == files
 
 
-@pytest.mark.slow("bench infer")
-def test_time_and_cost_of_an_image_at_a_required_accuracy(bench: Bench, tmp_path: Path):
+def test_time_and_cost_of_an_image_at_a_required_accuracy(tmp_path: Path):
     labels = np.arange(24) % 4
     images = np.full((24, 28, 28), 40, np.uint8)
     for image, label in zip(images, labels, strict=True):
         row, column = divmod(int(label), 2)
         image[14 * row : 14 * row + 14, 14 * column : 14 * column + 14] = 200
     write_pictures(tmp_path / "pictures", images, labels.astype(np.uint8))
-    program = str(Path(sys.executable).with_name("slipstream"))
-    compile_ = [
-        program,
-        "compile",
-        "my_models:quarters",
-        "-o",
-        "q.slip",
-        "--pixels",
-        "--size",
-        "28",
-    ]
-    options = ["--mean", "0.5", "--std", "0.5", "--time", "2s", "--threads", "1"]
-    done = subprocess.run([*compile_, *options], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    reading = PictureOptions(size=28, mean=(0.5,), std=(0.5,))
+    infer.compile(
+        "my_models:quarters", "q.slip", pictures=reading, pixels=True, seconds=0.5, threads=1
+    )
 
-    arguments = ("q.slip", "--pictures", "pictures", "--price", "0.1", "--json", "cost.json")
-    done = bench(*arguments, "--accuracy", "100,100")
-    assert done.returncode == 0, done.stderr
+    options = ("--pictures", "pictures", "--price", "0.1", "--json", "cost.json")
+    arguments = ("bench", "infer", "q.slip", *options)
+    done = in_process(*arguments, "--accuracy", "100,100")
+    assert done.code == 0, done.stderr
     assert "24 images" in done.stdout
     (model,) = json.loads((tmp_path / "cost.json").read_text())["models"]
     assert model["top1"] == 1.0
@@ -120,13 +115,12 @@ def test_time_and_cost_of_an_image_at_a_required_accuracy(bench: Bench, tmp_path
     assert model["cost_of_an_image"] == pytest.approx(model["mean_seconds"] * 0.1 / 3600)
 
     (tmp_path / "pictures" / "0").rename(tmp_path / "pictures" / "7")  # six wrong answers
-    assert bench(*arguments, "--accuracy", "80").returncode == 1
+    assert in_process(*arguments, "--accuracy", "80").code == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["resnet51"], "the model is 'resnet51'"),
         (["my_models:TINY", "--peer", "turbo"], "the peer is 'turbo'"),
         (["my_models:TINY", "--threads", "4096"], "the cores here"),
         (["my_models:build"], "has to be a ZooModel"),
@@ -136,9 +130,12 @@ def test_time_and_cost_of_an_image_at_a_required_accuracy(bench: Bench, tmp_path
         (["my_models:TINY", "--price", "1"], "--price has no effect without --pictures"),
     ],
 )
-def test_errors_are_one_line_and_a_code(bench: Bench, arguments: list[str], message: str):
-    done = bench(*arguments)
+def test_usage_errors_are_one_line(arguments: list[str], message: str):
+    assert message in usage_error("bench", "infer", *arguments)
+
+
+def test_a_usage_error_ends_the_program_with_2():
+    done = program("resnet51")
     assert done.returncode == 2
-    assert done.stderr.startswith("slipstream: ")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("slipstream: the model is 'resnet51'")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cli import in_process, usage_error
 from PIL import Image
 
 from slipstream import infer
@@ -40,27 +41,25 @@ def load():
         yield random.standard_normal((3, 32, 32)).astype("float32")
 """
 
-Compile = Callable[..., "subprocess.CompletedProcess[str]"]
+MODULES = ("user_models", "user_data")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """The user's folder, with models and data of their own."""
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The user's folder, with models and data of their own, in which commands run."""
     pytest.importorskip("torch")
     (tmp_path / "user_models.py").write_text(MODELS)
     (tmp_path / "user_data.py").write_text(LOADER)
-    return tmp_path
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in MODULES:
+        sys.modules.pop(name, None)
 
 
-@pytest.fixture
-def compile_(folder: Path) -> Compile:
-    """Runs the command in the user's folder."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(Path(sys.executable).with_name("slipstream")), "compile", *arguments]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-
-    return run
+def program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    command = [str(Path(sys.executable).with_name("slipstream")), "compile", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def images(count: int) -> list[np.ndarray]:
@@ -68,13 +67,15 @@ def images(count: int) -> list[np.ndarray]:
     return list(random.standard_normal((count, 1, 3, 32, 32)).astype(np.float32))
 
 
-def test_a_conv_net_with_data_is_compiled_loaded_and_right(compile_: Compile, folder: Path):
-    done = compile_(
+def test_a_conv_net_with_data_is_compiled_loaded_and_right(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    done = program(
         "user_models:conv",
         *("-o", "conv.slip"),
         *("--data", "user_data:load"),
         *("--snr", "15"),
-        *("--time", "10s"),
+        *("--time", "3s"),
         *("--threads", "1"),
         *("--json", "out/report.json"),
     )
@@ -85,12 +86,10 @@ def test_a_conv_net_with_data_is_compiled_loaded_and_right(compile_: Compile, fo
     assert report["candidates"][0]["state"] == "chosen"
     assert any(item["name"] == "silu" for item in report["rewrites"])
 
-    sys.path.insert(0, str(folder))
-    try:
-        import torch
-        import user_models
-    finally:
-        sys.path.remove(str(folder))
+    monkeypatch.syspath_prepend(folder)
+    import torch
+    import user_models
+
     module = user_models.conv()[0].eval()
     with infer.load(folder / "conv.slip") as model:
         assert model.report.model_dump(mode="json") == report
@@ -101,9 +100,11 @@ def test_a_conv_net_with_data_is_compiled_loaded_and_right(compile_: Compile, fo
             assert noise < 10**-1.3
 
 
-def test_an_mlp_without_data_stays_in_floating_point(compile_: Compile, folder: Path):
-    done = compile_("user_models:mlp", "-o", "mlp.slip", "--time", "5s", "--threads", "2")
-    assert done.returncode == 0, done.stderr
+def test_an_mlp_without_data_stays_in_floating_point(folder: Path):
+    done = in_process(
+        *("compile", "user_models:mlp", "-o", "mlp.slip", "--time", "2s", "--threads", "2")
+    )
+    assert done.code == 0, done.stderr
     assert "int8 was not tried" in done.stdout
     assert " int8" not in done.stdout.replace("int8 was not tried", "").replace("so int8", "")
     with infer.load(folder / "mlp.slip") as model:
@@ -111,23 +112,23 @@ def test_an_mlp_without_data_stays_in_floating_point(compile_: Compile, folder: 
         assert model(np.ones((4, 64), np.float32)).shape == (4, 8)
 
 
-def test_a_net_for_pictures_takes_files_and_gives_labels(compile_: Compile, folder: Path):
+def test_a_net_for_pictures_takes_files_and_gives_labels(folder: Path):
     pictures = folder / "pictures"
     pictures.mkdir()
     random = np.random.default_rng(3)
     for number in range(12):
         pixels = random.integers(0, 256, (48, 64, 3), np.uint8)
         Image.fromarray(pixels).save(pictures / f"{number}.jpg")
-    done = compile_(
-        "user_models:conv",
+    done = in_process(
+        *("compile", "user_models:conv"),
         *("-o", "conv.slip"),
         *("--data", "pictures"),
         *("--pixels", "--top", "3", "--size", "36"),
         *("--snr", "15"),
-        *("--time", "8s"),
+        *("--time", "3s"),
         *("--threads", "1"),
     )
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     assert "native int8" in done.stdout
     files = [path.read_bytes() for path in sorted(pictures.iterdir())]
     with infer.load(folder / "conv.slip") as model:
@@ -138,33 +139,43 @@ def test_a_net_for_pictures_takes_files_and_gives_labels(compile_: Compile, fold
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("arguments", "message"),
     [
-        (["no.onnx"], 2, "no.onnx"),
-        (["user_models:conv", "--time", "soon"], 2, "allowed: 90s, 5m, 1h"),
-        (["user_models:conv", "--budget", "much"], 2, "percentage points"),
-        (["user_models:conv", "--engine", "turbo"], 2, "no engine is called turbo"),
-        (["user_models:conv", "--without", "magic"], 2, "no rewrite is called 'magic'"),
-        (["user_models:conv", "--boxes", "iou=much"], 2, "iou=0.45,score=0.25,most=100"),
-        (["user_models:conv", "--top", "11"], 2, "top is 11; allowed: 1 to 10"),
-        (["user_models:mlp", "--pixels"], 2, "pixels need one of shape"),
-        (["user_models:conv", "-o", "no/folder/m.slip"], 2, "there is no folder"),
-        (["user_models:mlp", "--engine", "native", "--snr", "200"], 1, "no candidate"),
+        (["user_models:conv", "--time", "soon"], "allowed: 90s, 5m, 1h"),
+        (["user_models:conv", "--budget", "much"], "percentage points"),
+        (["user_models:conv", "--engine", "turbo"], "no engine is called turbo"),
+        (["user_models:conv", "--without", "magic"], "no rewrite is called 'magic'"),
+        (["user_models:conv", "--boxes", "iou=much"], "iou=0.45,score=0.25,most=100"),
+        (["user_models:conv", "--top", "11"], "top is 11; allowed: 1 to 10"),
+        (["user_models:mlp", "--pixels"], "pixels need one of shape"),
+        (["user_models:conv", "-o", "no/folder/m.slip"], "there is no folder"),
     ],
 )
-def test_errors_are_one_line_and_a_code(
-    compile_: Compile, folder: Path, arguments: list[str], code: int, message: str
-):
-    done = compile_(*arguments)
-    assert done.returncode == code
+def test_usage_errors_are_one_line(folder: Path, arguments: list[str], message: str):
+    assert message in usage_error("compile", *arguments)
+    assert not list(folder.glob("*.slip*"))
+
+
+def test_a_usage_error_ends_the_program_with_2(folder: Path):
+    done = program("no.onnx")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("slipstream: ")
+    assert "no.onnx" in line
+    assert not list(folder.glob("*.slip*"))
+
+
+def test_no_candidate_is_another_code(folder: Path):
+    done = in_process("compile", "user_models:mlp", "--engine", "native", "--snr", "200")
+    assert done.code == 1
     assert done.stderr.startswith("slipstream: ")
-    assert message in done.stderr
+    assert "no candidate" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(folder.glob("*.slip*"))
 
 
-def test_the_list_names_engines_and_rewrites(compile_: Compile):
-    done = compile_("--list")
-    assert done.returncode == 0
+def test_the_list_names_engines_and_rewrites():
+    done = in_process("compile", "--list")
+    assert done.code == 0
     for name in ("onnxruntime", "openvino", "native", "inductor", "squeeze-excite", "attention"):
         assert name in done.stdout
