@@ -15,6 +15,7 @@ from gpu_check.build import BuildError, compile_once
 from gpu_check.case import CASES
 from gpu_check.driver import LIBRARY, Driver, NoDriverError
 from gpu_check.isolated import collect
+from gpu_check.results import text_of
 
 
 def has_driver() -> bool:
@@ -85,3 +86,14 @@ def test_spread_of_times() -> None:
     found = microseconds(range(1000, 101_000, 1000))
     expected = {"median_microseconds": 51, "p99_microseconds": 100, "max_microseconds": 100}
     assert json.loads(json.dumps(found)) == expected
+
+
+def test_results_are_json_with_a_row_a_line() -> None:
+    results: dict[str, list[dict[str, object]]] = {
+        "copies": [{"case": "a", "rows": [{"b": 1}, {"b": 2}], "seconds": 3.0}, {"failed": "late"}],
+        "machine": [],
+    }
+    text = text_of(results)
+    results["copies"][1]["rows"] = []
+    assert json.loads(text) == results
+    assert text.count('"b"') == sum('"b"' in line for line in text.splitlines())

@@ -26,6 +26,7 @@ from .driver import NoDriverError
 from .isolated import ROOT, Result, run_case
 from .load import LOADS
 from .operations import OPERATIONS
+from .results import text_of
 
 OUTPUT = ROOT / "build" / "gpu_check.json"
 SILENCE_SECONDS = 30.0
@@ -33,6 +34,7 @@ HANG_SECONDS = 20.0
 ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 MANY_CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 EAGER = {"CUDA_MODULE_LOADING": "EAGER"}
+NO_TIME = {"failed": "no time was left"}
 HUNG = "does not come back"
 
 
@@ -154,10 +156,10 @@ def main(arguments: list[str]) -> int:
         results[name] = []
         for step in steps:
             limit = deadline - time.monotonic()
-            found = run_step(step, folder, limit) if limit > 1 else {"failed": "no time was left"}
+            found = run_step(step, folder, limit) if limit > 1 else {**NO_TIME, "case": step.case}
             failed = failed or "failed" in found
             results[name].append(found)
-            asked.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            asked.output.write_text(text_of(results), encoding="utf-8")
         print(json.dumps({name: results[name]}), flush=True)
     return 1 if failed else 0
 

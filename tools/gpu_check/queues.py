@@ -12,48 +12,60 @@ from .host_memory import MEBIBYTE, registered, words
 from .operations import SIZE
 
 OTHER_STREAMS = 32
-SETTLE_SECONDS = 0.15
+SETTLE_SECONDS = 0.1
+SMALL, LARGE = 4096, MEBIBYTE
 MOST_ENQUEUED = 6000
 STUCK_SECONDS = 0.3
 
 
-def hold(bench: Bench, staging: bool, memory: int, host: int) -> Callable[[int, int], None]:
+def hold(bench: Bench, copied: int, memory: int, host: int) -> Callable[[int, int], None]:
     """Return a function that makes a stream, its first argument, wait for a word.
 
     Args:
-        staging: Whether the wait stands between copies to the device, as staging enqueues it.
+        copied: Bytes of a copy to the device before and after the wait, as staging enqueues it; 0
+            for no copies.
         memory: Device memory.
         host: Registered memory.
     """
     device = bench.device
 
     def act(stream: int, word: int) -> None:
-        if staging:
-            device.to_device(memory, host, 4096, stream)
+        if copied:
+            device.to_device(memory, host, copied, stream)
         device.wait_value(stream, word, 1)
-        if staging:
-            device.to_device(memory, host, 4096, stream)
+        if copied:
+            device.to_device(memory, host, copied, stream)
 
     return act
+
+
+def works_beside(bench: Bench, memory: int, host: int) -> dict[str, Callable[[int], None]]:
+    """Return what other streams are given, as functions of the stream."""
+    device, nothing = bench.device, bench.kernels.nothing()
+    out = words(device, 1)[0].device
+    # A kernel's first launch loads it, which must not happen while a stream waits.
+    nothing(device.stream())
+    # The driver does not treat small copies to the device as it treats large ones.
+    return {
+        "kernel": nothing,
+        "copy of 4 KiB to the host": lambda stream: device.to_host(host, memory, SMALL, stream),
+        "copy of 4 KiB to the device": lambda stream: device.to_device(memory, host, SMALL, stream),
+        "copy of 1 MiB to the host": lambda stream: device.to_host(host, memory, LARGE, stream),
+        "copy of 1 MiB to the device": lambda stream: device.to_device(memory, host, LARGE, stream),
+        "write value": lambda stream: device.write_value(stream, out, 1),
+    }
 
 
 def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
     """Count the streams that make no progress while others wait."""
     device = bench.device
     host, memory = registered(device, SIZE).host, device.allocate(SIZE)
-    nothing = bench.kernels.nothing()
-    out = words(device, 1)[0]
-    # A kernel's first launch loads it, which must not happen while a stream waits.
-    nothing(device.stream())
-    works: dict[str, Callable[[int], None]] = {
-        "kernel": nothing,
-        "copy to the host": lambda stream: device.to_host(host, memory, 4096, stream),
-        "copy to the device": lambda stream: device.to_device(memory, host, 4096, stream),
-        "write value": lambda stream: device.write_value(stream, out.device, 1),
-    }
+    works = works_beside(bench, memory, host)
     least, greatest = device.priorities()
-    for staging, count, priority, work in product((False, True), (1, 4), (least, greatest), works):
-        wait = hold(bench, staging, memory, host)
+    for copied, count, priority, work in product(
+        (0, SMALL, LARGE), (1, 4), (least, greatest), works
+    ):
+        wait = hold(bench, copied, memory, host)
         waiting = [device.stream(priority=priority) for _ in range(count)]
         others = [device.stream(priority=least) for _ in range(OTHER_STREAMS)]
         gate = words(device, 1)[0]
@@ -67,7 +79,7 @@ def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
         device.call("cuCtxSynchronize")
         yield {
             "waiting_streams": count,
-            "between_copies_to_the_device": staging,
+            "between_copies_of_kibibytes": copied >> 10,
             "their_priority": "lowest" if priority == least else "highest",
             "work": work,
             "other_streams_of_lowest_priority": OTHER_STREAMS,
