@@ -93,7 +93,7 @@ def test_the_network_has_26_layers_and_keeps_its_shortcuts_pictures(module):
 @pytest.mark.slow("classifier from training to answers")
 @pytest.mark.multiprocess
 def test_a_classifier_is_trained_compiled_and_reads_files(slipstream_run, tmp_path):
-    reduced = ("--epochs", "1", "--limit", "512", "--output", str(tmp_path))
+    reduced = ("--epochs", "1", "--limit", "256", "--output", str(tmp_path))
     workers = slipstream_run(2, EXAMPLE / "train.py", *reduced)
     shown, _ = workers.communicate(timeout=200)
     assert workers.returncode == 0, shown
@@ -102,7 +102,7 @@ def test_a_classifier_is_trained_compiled_and_reads_files(slipstream_run, tmp_pa
     assert {"clean", "corrupted", "jpeg"} <= result["accuracy"].keys()
     package = tmp_path / "classifier.slip"
     # So short a training teaches nothing that a budget could keep.
-    search = ("--time", "4", "--limit", "300", "--budget", "100")
+    search = ("--time", "2", "--limit", "128", "--budget", "100")
     options = ("-o", package, "--pictures", tmp_path / "jpeg", *search)
     command = [sys.executable, EXAMPLE / "compile.py", tmp_path / "classifier.pt", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 pytest.importorskip("torch")
 
 from slipstream.bench.pretrained.case import Pretrained
-from slipstream.bench.pretrained.measure import OPENVINO, ORT, OURS, measure
+from slipstream.bench.pretrained.measure import OPENVINO, ORT, OURS, Row, measure
 from slipstream.bench.pretrained.zoo import PRETRAINED
 from slipstream.errors import UsageError
 
@@ -24,13 +26,18 @@ def _needs(model: Pretrained) -> None:
         pytest.skip(str(error))
 
 
+@functools.cache
+def _measured(name: str) -> Row:
+    """Compile and measure a model; once, for all tests of it."""
+    _needs(PRETRAINED[name])
+    return measure(PRETRAINED[name], seconds=SECONDS, is_short=True)
+
+
 @pytest.mark.pretrained
 @pytest.mark.slow("pretrained model")
 @pytest.mark.parametrize("name", PRETRAINED)
 def test_a_compiled_model_answers_as_its_original_does(name: str) -> None:
-    model = PRETRAINED[name]
-    _needs(model)
-    row = measure(model, seconds=SECONDS, is_short=True)
+    row = _measured(name)
     assert row.original >= LEAST_RIGHT
     assert row.lost <= MOST_LOST
     assert row.report.chosen.snr_db is not None
@@ -42,9 +49,7 @@ def test_a_compiled_model_answers_as_its_original_does(name: str) -> None:
 @pytest.mark.slow("pretrained model")
 def test_real_data_is_what_bytes_are_calibrated_and_judged_with() -> None:
     """Right or wrong, int8 is tried for a model of convolutions, and judged by its answers."""
-    model = PRETRAINED["ocr-upright"]
-    _needs(model)
-    report = measure(model, seconds=SECONDS, is_short=True).report
+    report = _measured("ocr-upright").report
     tried = [item for item in report.candidates if item.precision == "int8"]
     assert {item.engine for item in tried} >= {"native", "onnxruntime", "openvino"}
     assert all(item.top1_loss is not None for item in tried if item.snr_db is not None)
