@@ -99,13 +99,17 @@ def tidy(build: Path, source: Path) -> str:
 def check(stamps: Path, check_one: Callable[[Path], str], keys: dict[Path, str]) -> list[str]:
     """Return the findings in the sources that have no stamp; stamp those that have no findings."""
     stamps.mkdir(parents=True, exist_ok=True)
+    findings: list[str] = []
     unknown = [source for source, key in keys.items() if not (stamps / key).exists()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        findings = dict(zip(unknown, pool.map(check_one, unknown), strict=True))
-    for source, key in keys.items():
-        if not findings.get(source):
-            (stamps / key).touch()  # its age counts from when it was last of use
-    return [text for text in findings.values() if text]
+        for source, text in zip(unknown, pool.map(check_one, unknown), strict=True):
+            if text:
+                findings.append(text)
+            else:
+                (stamps / keys[source]).touch()
+    for source in keys.keys() - unknown:
+        (stamps / keys[source]).touch()  # its age counts from its last use
+    return findings
 
 
 def drop_old(stamps: Path) -> None:
