@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, get_args
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.forecast import intervals, machines, parameters
 from slipstream.forecast.candidates import ANY, Allowed
+from slipstream.forecast.garbage import rare_collections
 from slipstream.forecast.hardware import Hardware, Link
 from slipstream.forecast.hardware import load as load_hardware
 from slipstream.forecast.job import Alone, Precision
@@ -44,6 +45,7 @@ def _silent(what: str, done: int, of: int) -> None:
     del what, done, of
 
 
+@rare_collections()
 def forecast(
     model: str,
     *,

@@ -14,11 +14,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.module_tracker import ModuleTracker
 
 from slipstream.errors import UsageError
+from slipstream.forecast.garbage import rare_collections
 from slipstream.forecast.trace.conversion import conversions
 from slipstream.forecast.trace.recorder import Recorder, tensors_in
 from slipstream.forecast.workload import Parameter, Phase, Workload
 
 
+@rare_collections()
 def trace(
     make: Callable[[], torch.nn.Module],
     inputs: Callable[[], Sequence[Any]],

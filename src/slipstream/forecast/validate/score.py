@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.errors import SlipstreamError
+from slipstream.forecast.garbage import rare_collections
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.validate.case import Case, Unread
 from slipstream.forecast.validate.folds import Folds, Leave, fold_of
@@ -157,6 +158,7 @@ def _score(ratios: Sequence[float], missed: int) -> Score:
     )
 
 
+@rare_collections()
 def validate(
     path: Path | str,
     folds: Folds,
