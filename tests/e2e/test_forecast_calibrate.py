@@ -35,6 +35,7 @@ def test_a_name_that_no_option_could_take_is_refused(
 
 
 @pytest.mark.slow("forecast calibrate")
+@pytest.mark.alone
 @pytest.mark.multiprocess
 def test_what_it_writes_is_a_device_to_forecast_with(tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -21,7 +21,7 @@ from slipstream.tour.training import Trained, train
 TRAIN_SECONDS = 140.0  # that steps may take by their forecast: the tour takes five minutes
 ALONE_STEPS = 150
 QUICK_SAMPLES = 4096
-SEARCH_SECONDS, QUICK_SEARCH_SECONDS = 40.0, 8.0
+SEARCH_SECONDS, QUICK_SEARCH_SECONDS = 40.0, 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
