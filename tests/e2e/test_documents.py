@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import typer
 from shown_commands import PAGES, ROOT, shown_commands, wrong_claims
-from typer.testing import CliRunner
 
 from slipstream.cli import app
 
@@ -55,6 +54,9 @@ ELSEWHERE = {
     "slipstream compile --list": (
         "tests/e2e/test_compile.py::test_the_list_names_engines_and_rewrites"
     ),
+    "slipstream forecast resnet18 --batch 64 --gpus T4 --most 4": (
+        "tests/e2e/test_forecast_command.py::test_an_architecture_is_ranked_on_clouds"
+    ),
     "slipstream tour": (
         "tests/e2e/test_tour.py::test_one_command_forecasts_trains_compiles_serves_and_asks"
     ),
@@ -78,7 +80,6 @@ EXAMPLE = (
     " --data examples.03_inference.network:samples --time 20s"
 )
 GREENNET = "python benchmarks/greennet.py"
-FORECAST = "slipstream forecast"
 # What makes a long one short.
 SHORTER = {
     EXAMPLE: "--time 3s",
@@ -89,7 +90,7 @@ SLOW = (EXAMPLE, GREENNET)
 HERE = [
     pytest.param(command, marks=[pytest.mark.slow("shown command")] if command in SLOW else [])
     for command in COMMANDS
-    if command not in ELSEWHERE and not command.startswith(FORECAST)
+    if command not in ELSEWHERE
 ]
 SCRIPT = """
 from slipstream import comm
@@ -156,14 +157,6 @@ def test_a_shown_command_runs(command: str, folder: Path) -> None:
     )
     assert done.returncode in allowed, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_shown_forecast_is_printed() -> None:
-    """In this process, since it only prints."""
-    (command,) = (each for each in COMMANDS if each.startswith(FORECAST))
-    printed = CliRunner().invoke(app, shlex.split(command)[1:])
-    assert printed.exit_code == 0, printed.output
-    assert "resnet18, 64 samples a step" in printed.output
 
 
 def test_slipstream_understands_every_command_of_every_page(

@@ -37,7 +37,7 @@ ELSEWHERE = {
     ),
     "slipstream bench infer mobilenetv3_large --cache build/infer": (
         "tests/e2e/test_bench_infer.py"
-        "::test_contenders_are_measured_and_files_of_peers_are_made_once"
+        "::test_contenders_are_measured_and_files_in_the_cache_are_not_made_again"
     ),
 }
 # What makes each command short; later options win.

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli import usage_error
 
 pytest.importorskip("starlette")
 
 from slipstream import infer
-from slipstream.cli import main
 from slipstream.errors import UsageError
 
 
@@ -30,25 +30,18 @@ from slipstream.errors import UsageError
         (["@"], "the model is '@'; allowed: file.slip"),
     ],
 )
-def test_wrong_usage_exits_with_2(
+def test_wrong_usage_is_said_in_a_line(
     packages: dict[str, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     arguments: list[str],
     words: str,
 ) -> None:
     (tmp_path / "short").write_text("secret\n")
     (tmp_path / "empty").write_text("\n# nothing\n")
     monkeypatch.chdir(tmp_path)
-    ports = ["--port", "0", "--grpc-port", "-1"]
-    monkeypatch.setattr(
-        "sys.argv", ["slipstream", "serve", str(packages["double"]), *ports, *arguments]
-    )
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert words in capsys.readouterr().err
+    ports = ("--port", "0", "--grpc-port", "-1")
+    assert words in usage_error("serve", str(packages["double"]), *ports, *arguments)
 
 
 @pytest.mark.parametrize(
