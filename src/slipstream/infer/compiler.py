@@ -16,6 +16,7 @@ from slipstream.infer.goal import TARGETS, Goal, Target
 from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import this_machine, usable_cores
+from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
 from slipstream.infer.outputs import BoxOptions, with_boxes, with_room, with_top
 from slipstream.infer.package import Accuracy, Check, Manifest, Package, Reading, tensors, write
 from slipstream.infer.pictures import PictureOptions, Reader
@@ -40,6 +41,7 @@ def compile_model(
     snr_db: float | None = None,
     target: Target = "latency",
     seconds: float = 300.0,
+    most_rounds: int = MOST_ROUNDS,
     threads: int | None = None,
     engines: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
@@ -70,6 +72,8 @@ def compile_model(
             many labels that one answer is not more than the budget.
         target: "latency" of one call, "throughput" of as many as there are threads, or "memory".
         seconds: to search for, default 300; what has begun is finished.
+        most_rounds: rounds after which candidates are timed no further, 5 or more; default 200. Few
+            rounds end the search of a small model early, and leave `seconds` to its other parts.
         threads: default all cores that this process may use.
         engines: those to try, by name; default all whose results a package can hold.
         without: rewrites to leave out, by name.
@@ -81,7 +85,17 @@ def compile_model(
     candidate keeps to the budget. Blocks. On a machine with other work the choice may be wrong.
     """
     begin = time.monotonic()
-    goal = _goal(target, budget, snr_db, seconds, threads, engines, without)
+    goal = Goal(
+        target=target,
+        budget=budget,
+        snr_db=snr_db,
+        seconds=seconds,
+        most_rounds=most_rounds,
+        threads=usable_cores() if threads is None else threads,
+        engines=engines,
+        without=without,
+    )
+    _check(goal)
     path = Path(output)
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
@@ -121,31 +135,20 @@ def _reduced(graph: Graph, top: int | None, boxes: BoxOptions | None) -> Graph:
     return graph if boxes is None else with_boxes(graph, boxes)
 
 
-def _goal(
-    target: Target,
-    budget: float,
-    snr_db: float | None,
-    seconds: float,
-    threads: int | None,
-    engines: tuple[str, ...],
-    without: tuple[str, ...],
-) -> Goal:
-    if target not in TARGETS:
-        raise UsageError(f"the target is {target!r}; allowed: {', '.join(TARGETS)}")
-    if seconds <= 0 or budget < 0 or (threads is not None and threads < 1):
+def _check(goal: Goal) -> None:
+    """Raise UsageError for a goal that no search can have."""
+    if goal.target not in TARGETS:
+        raise UsageError(f"the target is {goal.target!r}; allowed: {', '.join(TARGETS)}")
+    if goal.seconds <= 0 or goal.budget < 0 or goal.threads < 1:
         raise UsageError(
-            f"seconds is {seconds}, budget {budget}, threads {threads}; allowed: more than 0, 0 and"
-            " more, 1 and more"
+            f"seconds is {goal.seconds}, budget {goal.budget}, threads {goal.threads}; allowed:"
+            " more than 0, 0 and more, 1 and more"
         )
-    return Goal(
-        target=target,
-        budget=budget,
-        snr_db=snr_db,
-        seconds=seconds,
-        threads=threads or usable_cores(),
-        engines=engines,
-        without=without,
-    )
+    if goal.most_rounds < LEAST_ROUNDS:
+        raise UsageError(
+            f"most_rounds is {goal.most_rounds}; allowed: {LEAST_ROUNDS} and more, as fewer rounds"
+            " tell no quartiles"
+        )
 
 
 def _report(imported: Imported, goal: Goal, found: Found, seconds: float) -> Report:

@@ -121,7 +121,12 @@ class Contest:
         left = self.goal.seconds * max(end - self.share(), LEAST_TIMING)
         with ThreadPoolExecutor(self.goal.threads) as callers:
             runs = {name: trial.round(self.first, callers) for name, trial in alive.items()}
-            timings = interleave(runs, left, tell=lambda share: self.say("candidates are timed"))
+            timings = interleave(
+                runs,
+                left,
+                most_rounds=self.goal.most_rounds,
+                tell=lambda share: self.say("candidates are timed"),
+            )
         for name, timing in timings.items():
             alive[name].timing = timing
             if isinstance(engine_of(alive[name].recipe.engine), Inductor):

@@ -37,7 +37,11 @@ def measure_gains(contest: Contest, chosen: Trial, applied: Sequence[Applied]) -
         if other is None or other.executable is None:
             continue
         try:
-            gains[item.name] = _gain(chosen.executable, other.executable, contest.first, each)
+            runs = _runs(chosen.executable, other.executable, contest.first)
+            timings = interleave(
+                runs, each, most_rounds=contest.goal.most_rounds, final=float("inf")
+            )
+            gains[item.name] = timings[WITHOUT].median - timings[WITH].median
         finally:
             other.close()
     return gains
@@ -54,12 +58,5 @@ def _without(contest: Contest, chosen: Trial, name: str) -> Trial | None:
     return other
 
 
-def _gain(
-    chosen: Executable, other: Executable, inputs: Mapping[str, Array], seconds: float
-) -> float:
-    runs: dict[str, Run] = {
-        WITH: lambda: chosen.run(inputs),
-        WITHOUT: lambda: other.run(inputs),
-    }
-    timings = interleave(runs, seconds, final=float("inf"))
-    return timings[WITHOUT].median - timings[WITH].median
+def _runs(chosen: Executable, other: Executable, inputs: Mapping[str, Array]) -> dict[str, Run]:
+    return {WITH: lambda: chosen.run(inputs), WITHOUT: lambda: other.run(inputs)}

@@ -7,6 +7,7 @@ from typing import Literal
 
 from slipstream.infer.accuracy import Comparison
 from slipstream.infer.engines.protocol import Recipe
+from slipstream.infer.measure import MOST_ROUNDS
 
 Target = Literal["latency", "throughput", "memory"]
 TARGETS: tuple[Target, ...] = ("latency", "throughput", "memory")
@@ -27,6 +28,7 @@ class Goal:
             on average, as far as those that judge tell; default 20, or none where so many have
                 labels that one of them is not more than the budget.
         seconds: that the search may take; what has begun is finished.
+        most_rounds: rounds after which candidates are timed no further, 5 or more; default 200.
         threads: of every candidate.
         engines: names of those to try; default all whose results a package can hold.
         without: names of rewrites to leave out.
@@ -36,6 +38,7 @@ class Goal:
     budget: float = 0.3
     snr_db: float | None = None
     seconds: float = 300.0
+    most_rounds: int = MOST_ROUNDS
     threads: int = 1
     engines: tuple[str, ...] = ()
     without: tuple[str, ...] = ()

@@ -97,9 +97,9 @@ def _add_parts(contest: Contest) -> list[Segment]:
     if len(contenders) < 2 or contest.goal.target != "latency":
         return []
     left = contest.goal.seconds * (SEGMENTS_END - contest.share())
-    threads = contest.goal.threads
+    threads, rounds = contest.goal.threads, contest.goal.most_rounds
     segments = measure_segments(
-        contest.rewritten, contenders, threads, contest.first, left, contest.say
+        contest.rewritten, contenders, threads, contest.first, left, contest.say, rounds
     )
     promised = sum(min(item.ms.values()) for item in segments) / 1e3
     if not segments or promised > GAIN * best.seconds:

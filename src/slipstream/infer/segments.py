@@ -40,6 +40,7 @@ def measure_segments(
     inputs: Mapping[str, Array],
     seconds: float,
     tell: Callable[[str], None],
+    most_rounds: int = MOST_ROUNDS,
 ) -> list[Segment]:
     """The time of each contender for each part of the graph; none where it cannot be cut.
 
@@ -49,6 +50,8 @@ def measure_segments(
         threads: of each.
         inputs: of the graph.
         seconds: for all measurements; making parts ready comes on top.
+        tell: called with what is being done.
+        most_rounds: rounds after which a part is timed no further, default 200.
     """
     ends = even_cuts(graph, MOST_CUTS)
     if not ends:
@@ -68,7 +71,7 @@ def measure_segments(
             return []
         runs = {title: _run(executable, given) for title, executable in ready.items()}
         timings = interleave(
-            runs, seconds / (len(ends) + 1), most_rounds=MOST_ROUNDS, final=WHOLE_FIELD
+            runs, seconds / (len(ends) + 1), most_rounds=most_rounds, final=WHOLE_FIELD
         )
         ms = {title: item.median * 1e3 for title, item in timings.items()}
         found.append(Segment(end=end, ms=ms))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from slipstream.errors import SlipstreamError, UnsupportedError, UsageError
-from slipstream.infer.accuracy import Comparison
+from slipstream.infer.accuracy import ENOUGH, Comparison
 from slipstream.infer.data import Sample, Samples
 from slipstream.infer.engines.onnxruntime import graph_session
 from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
@@ -141,9 +141,10 @@ class Reference:
         go_on: Callable[[int], bool] = lambda index: True,
     ) -> None:
         """Add to the comparisons of trials, sample by sample, all of them or until `go_on` of the
-        next one's number is false. The first is compared in any case."""
+        next one's number is false. The first eight are compared in any case: fewer tell too little.
+        """
         for index in range(len(samples)):
-            if not go_on(index) and index:
+            if not go_on(index) and index >= ENOUGH:
                 break
             sample = samples[index]
             right = self._executable.run(sample.inputs)

@@ -116,7 +116,7 @@ SHAPES = {
 def compiled(function, inputs, tmp_path):
     """Results of the compiled function, and JAX's."""
     path = tmp_path / "model.slip"
-    options = {"seconds": 2, "threads": 1, "engines": ("native", "onnxruntime")}
+    options = {"seconds": 2, "most_rounds": 5, "threads": 1, "engines": ("native", "onnxruntime")}
     infer.compile(function, path, example_inputs=inputs, **options)
     with infer.load(path) as model:
         found = model(*inputs)

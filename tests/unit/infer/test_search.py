@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.infer.accuracy import Comparison
+from slipstream.infer.accuracy import ENOUGH, Comparison
 from slipstream.infer.data import load_data
 from slipstream.infer.engines import ENGINES, FLOATS, Recipe
 from slipstream.infer.goal import Goal
@@ -34,11 +34,11 @@ def samples(net, images):
 
 @pytest.fixture(scope="module")
 def found(imported, samples):
-    return search(imported, Goal(seconds=5, snr_db=20), samples)
+    return search(imported, goal(seconds=5, snr_db=20), samples)
 
 
 def goal(**more):
-    return Goal(**{"seconds": 2, **more})
+    return Goal(**{"seconds": 2, "most_rounds": 5, **more})
 
 
 def titles(found, *states):
@@ -189,6 +189,12 @@ def test_inductor_is_measured_beside_and_never_chosen():
     plain = search(load_model(module, torch.ones(1, 4)), goal())
     (inductor,) = (item for item in plain.candidates if item.engine == "inductor")
     assert (inductor.state, "cannot hold" in inductor.reason) == (State.UNTRIED, True)
+
+
+def test_the_first_samples_are_judged_and_timed_however_little_time_there_is(imported, samples):
+    found = search(imported, goal(seconds=1e-3, engines=("onnxruntime",)), samples)
+    assert found.comparison.samples == ENOUGH
+    assert {item.rounds for item in found.candidates if item.median_ms is not None} == {5}
 
 
 # ---- the budget ----------------------------------------------------------------------------------

@@ -153,6 +153,11 @@ def test_threads_are_one_or_more(compiled):
     infer.load(compiled, threads=2).close()
 
 
+def test_rounds_of_a_search_are_five_or_more(net, tmp_path):
+    with pytest.raises(UsageError, match="most_rounds is 4; allowed: 5 and more"):
+        infer.compile(to_model(net).SerializeToString(), tmp_path / "m.slip", most_rounds=4)
+
+
 def test_results_that_are_others_here_are_noticed(compiled, tmp_path):
     package = read(compiled)
     wrong = {name: -array for name, array in package.check.outputs.items()}

@@ -18,9 +18,10 @@ from slipstream.bench.pretrained.case import (
     Task,
 )
 from slipstream.bench.pretrained.peers import onnx_of, openvino
-from slipstream.infer.measure import interleave
+from slipstream.infer.measure import MOST_ROUNDS, interleave
 from slipstream.infer.report import Report
 
+SHORT_ROUNDS = 5
 OURS, ORT, OPENVINO = "slipstream", "ONNX Runtime fp32", "OpenVINO fp32"
 
 
@@ -63,16 +64,17 @@ def measure(model: Pretrained, *, seconds: float, threads: int = 1, is_short: bo
         model: one of `PRETRAINED`.
         seconds: for the search; the turns take a tenth of that more, and one second at least.
         threads: of one run.
-        is_short: fewer inputs, for tests.
+        is_short: fewer inputs and rounds, for tests.
 
     Raises UsageError where a package or data is not there. Blocks.
     """
     source, task = model.model(), model.task(is_short)
+    rounds = SHORT_ROUNDS if is_short else MOST_ROUNDS
     original = onnx_of(source)
     example = _inputs(task.samples[0])
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         path = Path(folder, "model.slip")
-        report = _compiled(model, source, task, path, seconds, threads)
+        report = _compiled(model, source, task, path, seconds, rounds, threads)
         with infer.load(path, threads) as ours:
             run = of_ours(ours)
             plain = of_onnxruntime(original, threads)
@@ -87,13 +89,19 @@ def measure(model: Pretrained, *, seconds: float, threads: int = 1, is_short: bo
                 report=report,
                 original=task.judge(plain),
                 compiled=task.judge(run),
-                milliseconds=_timed(runs, example, max(seconds / 10, 1.0)),
+                milliseconds=_timed(runs, example, max(seconds / 10, 1.0), rounds),
                 troubles=troubles,
             )
 
 
 def _compiled(
-    model: Pretrained, source: Path | Module, task: Task, path: Path, seconds: float, threads: int
+    model: Pretrained,
+    source: Path | Module,
+    task: Task,
+    path: Path,
+    seconds: float,
+    rounds: int,
+    threads: int,
 ) -> Report:
     is_module = isinstance(source, Module)
     return infer.compile(
@@ -104,16 +112,19 @@ def _compiled(
         data=task.samples,
         snr_db=model.snr_db,
         seconds=seconds,
+        most_rounds=rounds,
         threads=threads,
     )
 
 
-def _timed(runs: Mapping[str, Run], example: Inputs, seconds: float) -> dict[str, float]:
+def _timed(
+    runs: Mapping[str, Run], example: Inputs, seconds: float, rounds: int
+) -> dict[str, float]:
     def turn(run: Run) -> Callable[[], object]:
         return lambda: run(example)
 
     turns = {name: turn(run) for name, run in runs.items()}
-    timings = interleave(turns, seconds, final=1000.0)
+    timings = interleave(turns, seconds, most_rounds=rounds, final=1000.0)
     return {name: 1e3 * timing.median for name, timing in timings.items()}
 
 
