@@ -31,9 +31,13 @@ class NamesInUse:
     It sees so by the tensor's handle. Where that was dropped, or nobody waits for it, by that of a
     later tensor, or a second after it was submitted: which of two calls in a row raises does not
     depend on how fast the network is. Safe to use from any thread.
+
+    Args:
+        clock: nanoseconds that only grow; the default is the system's monotonic clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._clock = clock
         self._lock = threading.Lock()  # guards the four below
         self._uses: dict[str, _Use] = {}
         self._submitted = 0
@@ -60,9 +64,7 @@ class NamesInUse:
                 names.add(each.name)
             for handle in handles:
                 self._submitted += 1
-                self._uses[handle.name] = _Use(
-                    weakref.ref(handle), self._submitted, handle.submitted
-                )
+                self._uses[handle.name] = _Use(weakref.ref(handle), self._submitted, self._clock())
             if len(self._uses) > self._most:
                 self._uses = {n: use for n, use in self._uses.items() if self._is_taken(n)}
                 self._most = 2 * len(self._uses) + _FEW
@@ -108,4 +110,4 @@ class NamesInUse:
             return True
         if self._last_seen >= use.number:
             return False
-        return time.monotonic_ns() - use.submitted < _LONG_NANOSECONDS
+        return self._clock() - use.submitted < _LONG_NANOSECONDS

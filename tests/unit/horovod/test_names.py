@@ -1,12 +1,21 @@
 """A name is in use until its rank has seen that the tensor is done, however fast that is."""
 
 import gc
-import time
 
 import pytest
 
 from slipstream.horovod.names import NamesInUse
 from slipstream.horovod.request import Handle, Request
+
+
+class Clock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.nanoseconds = 0
+
+    def __call__(self) -> int:
+        return self.nanoseconds
 
 
 def take(names: NamesInUse, *wanted: str) -> list[Handle]:
@@ -26,7 +35,7 @@ def is_free(names: NamesInUse, name: str) -> bool:
 
 
 def test_a_name_is_free_once_its_tensor_was_waited_for() -> None:
-    names = NamesInUse()
+    names = NamesInUse(Clock())
     (handle,) = take(names, "a")
     assert not is_free(names, "a")
     end(handle)
@@ -36,7 +45,7 @@ def test_a_name_is_free_once_its_tensor_was_waited_for() -> None:
 
 
 def test_where_a_handle_was_dropped_another_that_is_done_shows_it() -> None:
-    names = NamesInUse()
+    names = NamesInUse(Clock())
     end(take(names, "dropped")[0])
     gc.collect()
     assert not is_free(names, "dropped")
@@ -47,7 +56,7 @@ def test_where_a_handle_was_dropped_another_that_is_done_shows_it() -> None:
 
 
 def test_a_handle_that_is_kept_is_done_when_a_later_one_is() -> None:
-    names = NamesInUse()
+    names = NamesInUse(Clock())
     kept, under_way, later = take(names, "kept", "under way", "later")
     end(kept)
     end(later)
@@ -58,7 +67,7 @@ def test_a_handle_that_is_kept_is_done_when_a_later_one_is() -> None:
 
 
 def test_who_waits_again_does_not_free_the_name_of_the_next() -> None:
-    names = NamesInUse()
+    names = NamesInUse(Clock())
     (first,) = take(names, "a")
     end(first)
     first.wait()
@@ -69,14 +78,14 @@ def test_who_waits_again_does_not_free_the_name_of_the_next() -> None:
 
 
 def test_two_of_a_name_are_refused_and_take_nothing() -> None:
-    names = NamesInUse()
+    names = NamesInUse(Clock())
     with pytest.raises(ValueError, match="'b'"):
         take(names, "a", "b", "b")
     assert is_free(names, "a")
 
 
 def test_what_was_dropped_is_forgotten_in_time() -> None:
-    names = NamesInUse()
+    names = NamesInUse(Clock())
     for number in range(10_000):
         dropped, seen = take(names, f"dropped {number}", "seen")
         end(dropped)
@@ -87,16 +96,18 @@ def test_what_was_dropped_is_forgotten_in_time() -> None:
 
 
 def test_after_a_second_a_name_is_free_though_nobody_looked() -> None:
-    names = NamesInUse()
+    clock = Clock()
+    names = NamesInUse(clock)
     (kept,) = take(names, "kept")
     end(kept)
+    clock.nanoseconds += 999_999_999
     assert not is_free(names, "kept")
-    time.sleep(1.1)
+    clock.nanoseconds += 1
     assert is_free(names, "kept")
 
 
 def test_an_earlier_tensor_that_is_done_shows_nothing() -> None:
-    names = NamesInUse()
+    names = NamesInUse(Clock())
     earlier, later = take(names, "earlier", "later")
     end(earlier)
     end(later)
@@ -109,7 +120,7 @@ def test_an_earlier_tensor_that_is_done_shows_nothing() -> None:
 
 
 def test_what_dropped_handles_leave_is_finished() -> None:
-    names = NamesInUse()
+    names = NamesInUse(Clock())
     finished: list[str] = []
     (dropped,) = take(names, "dropped")
     dropped.begin(None, lambda: finished.append("dropped"))
