@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["selection"]
-
 
 def obstacles(item: pytest.Item) -> Iterator[str]:
     """Why a test cannot run here, judged by its markers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,18 @@ def test_a_marker_that_says_too_little_is_refused(pytester, run, test: str, mess
     result = pytester.runpytest_inprocess("--share", "0")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*{message}*"])
+
+
+def test_the_project_knows_the_options_where_the_file_of_the_last_run_is_still_there(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "left.json"
+    file.touch()
+    options = ("--share", "0", "--left-out", str(file), "-o", "testpaths=tests/unit/settings")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *options],
+        cwd=PLUGINS.parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
