@@ -34,7 +34,8 @@ def run_part(name: str, share: str, arguments: list[str]) -> int:
     return subprocess.call(
         [
             *(sys.executable, "-m", "pytest", "-q", *PARTS[name]),
-            *("--share", share, "--left-out", str(RESULTS / f"left-out-{name}.json")),
+            # In one word: pytest takes a file that is there for a test, before it knows the option.
+            *(f"--share={share}", f"--left-out={RESULTS}/left-out-{name}.json"),
             f"--junitxml={RESULTS / name}.xml",
             *arguments,
         ]

@@ -119,7 +119,7 @@ def test_the_project_knows_the_options_where_the_file_of_the_last_run_is_still_t
 ) -> None:
     file = tmp_path / "left.json"
     file.touch()
-    options = ("--share", "0", "--left-out", str(file), "-o", "testpaths=tests/unit/settings")
+    options = ("--share=0", f"--left-out={file}", "-o", "testpaths=tests/unit/settings")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", *options],
         cwd=PLUGINS.parents[1],
