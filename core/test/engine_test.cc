@@ -203,6 +203,24 @@ TEST(Engine, DifferentRootsAreFoundOutByTheNextOperation) {
   }
 }
 
+TEST(Engine, ARootIsARankOfTheGroup) {
+  EngineWorld world(2);
+  world.each([](EngineRank& self) {
+    std::vector<float> data(8);
+    for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+      Request request = allreduce(data, "weights");
+      request.collective = collective;
+      for (const std::uint32_t root : {2U, 3U}) {
+        request.root = root;
+        const std::string message = error_of([&] { self.run(request); });
+        EXPECT_NE(message.find("is not a rank of group"), std::string::npos) << message;
+      }
+      request.root = 1;
+      self.run(std::move(request));
+    }
+  });
+}
+
 /// NCCL's in-place all-gather.
 TEST(Engine, GathersInPlaceWhenTheInputIsThisRanksBlockOfTheOutput) {
   EngineWorld world(3);
@@ -246,6 +264,26 @@ TEST(Engine, DeadPeerFailsEveryOtherRank) {
     const std::string message = error_of([&] { self.run(allreduce(data, "grad.3")); });
     EXPECT_NE(message.find("rank 2"), std::string::npos) << message;
   });
+}
+
+TEST(Engine, AGroupThatIsMadeAfterADeathFailsAtOnce) {
+  for (const std::uint32_t dead : {0U, 2U}) {
+    EngineWorld world(3);
+    world.each([&](EngineRank& self) {
+      if (self.rank == dead) {
+        world.network().kill_rank(dead);
+        return;
+      }
+      std::vector<float> data(100000);
+      error_of([&] { self.run(allreduce(data)); });
+      auto later = self.engine->make_group("later", {0, 1, 2});
+      Request request = allreduce(data);
+      request.timeout = 10s;
+      const std::string message = error_of([&] { self.run(later, std::move(request)); });
+      EXPECT_NE(message.find(concat("rank ", dead)), std::string::npos) << message;
+      EXPECT_NE(message.find("is gone"), std::string::npos) << message;
+    });
+  }
 }
 
 TEST(Engine, StragglerTimesOutByName) {
