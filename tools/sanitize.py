@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import commits
 from check_layers import ALLOWED, PLAIN, included_layers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -136,13 +137,6 @@ def third(names: Iterable[str], number: int) -> set[str]:
     return set(ordered[number % SHARES :: SHARES])
 
 
-def commits(root: Path) -> int:
-    """Return the number of commits; 0 without git."""
-    command = ["git", "rev-list", "--count", "HEAD"]
-    counted = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    return int(counted.stdout) if counted.returncode == 0 else 0
-
-
 def share(root: Path, number: int) -> dict[str, str]:
     """Return the programs to run, each with the reason."""
     passed = recorded(root)
@@ -210,7 +204,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     which = parser.parse_args(arguments).which
     current = digests(root)
     if which == "share":
-        reasons = share(root, commits(root))
+        reasons = share(root, commits.count(root))
         announce(reasons, len(current))
         return 0 if run(root, list(reasons)) else 1
     if not run(root, list(current)):

@@ -4,8 +4,8 @@
 
 - of each test marked `sweep`: every corner case (each list of parameters gave it its first or its
   last entry, or the case is marked `corner`), and at least a quarter of all cases, in the order of
-  a hash of their names. Which quarter depends on the commit: those of four successive commits are
-  all cases;
+  a hash of their parameters. Which quarter depends on the commit: those of four successive commits
+  are all cases;
 - of each kind of `slow` tests, one, which is another at the next commit.
 """
 
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import commits
 import pytest
 
 SHARES = 4
@@ -41,13 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def share_number(chosen: str, root: Path) -> int:
-    """Return the share's number; without git the commit's is 0."""
-    if chosen != "commit":
-        return int(chosen)
-    counted = subprocess.run(
-        ["git", "rev-list", "--count", "HEAD"], cwd=root, capture_output=True, text=True
-    )
-    return int(counted.stdout) if counted.returncode == 0 else 0
+    """Return the share's number; the commit's is how many there are."""
+    return commits.count(root) if chosen == "commit" else int(chosen)
 
 
 @pytest.hookimpl(trylast=True)
@@ -83,7 +78,8 @@ def share_of_sweeps(items: list[pytest.Item], number: int) -> set[str]:
     swept = [item for item in items if item.nodeid not in kept]
     for cases in grouped(swept, lambda item: item.nodeid.partition("[")[0]):
         kept |= {case.nodeid for case in cases if is_corner(case)}
-        kept |= set(quarter([case.nodeid for case in cases], number))
+        names = {case.nodeid.partition("[")[2]: case.nodeid for case in cases}
+        kept |= {names[name] for name in quarter(list(names), number)}
     return kept
 
 
@@ -98,14 +94,16 @@ def is_corner(case: pytest.Item) -> bool:
 
 
 def is_at_an_end(
-    params: Mapping[str, object], names: str | Sequence[str], entries: Sequence[object]
+    params: Mapping[str, object], names: str | Sequence[str], entries: Iterable[object]
 ) -> bool:
     """Whether the parameters of these names are the first or the last entry of their list."""
     split = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
     own = [params[name] for name in split]
+    first, *others = entries
+    last = others[-1] if others else first
     return any(
         all(is_same(one, other) for one, other in zip(own, values(end, len(own)), strict=True))
-        for end in (entries[0], entries[-1])
+        for end in (first, last)
     )
 
 
@@ -122,7 +120,10 @@ def is_same(one: object, other: object) -> bool:
 
 
 def quarter(names: list[str], number: int) -> list[str]:
-    """Return a quarter of the names, rounded up; those of four successive numbers are all."""
+    """Return a quarter of the names, rounded up; those of four successive numbers are all.
+
+    The names are those of the parameters alone, so tests of the same list run the same of it.
+    """
     ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     size = -(-len(ordered) // SHARES)
     first = number % SHARES * size

@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import commits
 import pytest
 import sanitize
 
@@ -151,9 +152,9 @@ def test_without_a_record_a_share_is_all_programs(root: Path) -> None:
 
 
 def test_the_turn_is_the_number_of_commits(root: Path) -> None:
-    assert sanitize.commits(root) == 0
+    assert commits.count(root) == 0
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "-q"], cwd=root, check=True)
     for number in (1, 2):
         subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=root, check=True)
-        assert sanitize.commits(root) == number
+        assert commits.count(root) == number

@@ -31,7 +31,7 @@ def test_usual(): pass
 PLUGINS = Path(__file__).parents[1] / "plugins"
 MARKERS = f"""
 [pytest]
-pythonpath = {PLUGINS}
+pythonpath = {PLUGINS} {PLUGINS.parents[1] / "tools"}
 addopts = -p selection
 markers =
     sweep: a grid

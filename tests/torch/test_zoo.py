@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,13 +51,20 @@ class Built:
         return [x.numpy() for x in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
-@pytest.fixture(scope="module", params=ZOO)
+@pytest.fixture(scope="module")
 def built(request: pytest.FixtureRequest) -> Built:
     """Each network in turn, built once."""
     model = ZOO[request.param]
     return Built(model=model, network=model.build())
 
 
+def networks(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test on every network of the zoo."""
+    each = pytest.mark.parametrize("built", ZOO, indirect=True, scope="module")
+    return pytest.mark.sweep(each(test))
+
+
+@networks
 def test_network_has_its_parameters_and_operations(built: Built) -> None:
     num_parameters, macs = SIZES[built.model.name]
     assert sum(parameter.numel() for parameter in built.network.parameters()) == num_parameters
@@ -67,6 +75,7 @@ def test_network_has_its_parameters_and_operations(built: Built) -> None:
     assert counter.get_total_flops() == 2 * macs
 
 
+@networks
 def test_activations_stay_of_order_one_through_the_depth(built: Built) -> None:
     deviations: dict[str, float] = {}
     hooks = [
@@ -85,11 +94,13 @@ def test_activations_stay_of_order_one_through_the_depth(built: Built) -> None:
     assert {name: std for name, std in deviations.items() if not 0.02 < std < 50} == {}
 
 
+@networks
 def test_output_depends_on_the_input(built: Built) -> None:
     for one, other in zip(built.outputs(2), built.outputs(3), strict=True):
         assert np.std(one - other) > 0.2 * np.std(one)
 
 
+@networks
 def test_onnx_runtime_computes_the_same(built: Built, tmp_path: Path) -> None:
     path = tmp_path / "network.onnx"
     with warnings.catch_warnings():
