@@ -23,6 +23,7 @@ def obstacles(item: pytest.Item) -> Iterator[str]:
                 yield f"needs {name}"
 
 
+@pytest.hookimpl(tryfirst=True)  # a test that is skipped stands for no other
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests that have an obstacle as skipped."""
     for item in items:

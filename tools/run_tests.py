@@ -19,12 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path("build/results")
-ALONE = "alone or netns"  # marks of tests beside which nothing may run
 WORKERS = max(2, os.cpu_count() or 2)
 PARTS = {
     # One by one, by whoever is free: files differ a hundredfold in how long they take.
-    "beside": ["-n", str(WORKERS), "--dist", "worksteal", "-m", f"not ({ALONE})"],
-    "alone": ["-m", ALONE],
+    "beside": ["-n", str(WORKERS), "--dist", "worksteal", "-m", "not alone"],
+    "alone": ["-m", "alone"],
 }
 NOTHING_SELECTED = 5  # pytest's exit code when -k or -m leaves no test
 
@@ -62,12 +61,12 @@ def module(name: str) -> str:
     return "/".join(parts[: last + 1])
 
 
-def left_out() -> dict[str, list[str]]:
-    """Return by marker the cases that this share left out."""
-    total: dict[str, list[str]] = defaultdict(list)
+def left_out() -> dict[str, set[str]]:
+    """Return by marker the cases that this share left out; each part lists all."""
+    total: dict[str, set[str]] = defaultdict(set)
     for path in RESULTS.glob("left-out-*.json"):
         for marker, names in json.loads(path.read_text(encoding="utf-8")).items():
-            total[marker] += names
+            total[marker] |= set(names)
     return total
 
 

@@ -15,7 +15,7 @@ from slipstream.bench.cross_traffic import cross_traffic
 from slipstream.lab import Lab, LabSpec
 from slipstream.lab import registry as labs
 
-pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
+pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.multiprocess]
 
 COMMAND = str(Path(sys.executable).with_name("slipstream"))
 LIMIT_SECONDS = 60.0
@@ -43,7 +43,7 @@ def test_a_round_trip_stands_beside_small_sizes() -> None:
         report.row("tcp ping-pong", SIZES[1])
 
 
-@pytest.mark.slow("bench comm in a lab")
+@pytest.mark.slow("benchmark in a lab")
 def test_the_flat_ring_sends_more_between_racks() -> None:
     racks = LabSpec(ranks_per_host=2, hosts=4, rate="200mbit", racks=2, uplink="100mbit")
     report = measured("ring", lab=racks)

@@ -11,7 +11,7 @@ from shown_commands import ROOT, shown_commands, wrong_claims
 
 from slipstream.bench import comm_bars
 
-pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
+pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.multiprocess]
 
 COMM = "--hosts 2 --sizes 4k --rounds 1 --rate 200mbit"
 

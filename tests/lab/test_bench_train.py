@@ -97,8 +97,9 @@ def test_the_table_has_rates_ratios_and_marks_losses_that_differ() -> None:
 
 
 @pytest.mark.netns
+@pytest.mark.alone
 @pytest.mark.multiprocess
-@pytest.mark.slow("bench train in a lab")
+@pytest.mark.slow("benchmark in a lab")
 def test_the_demo_s_model_trains_alike_over_all(tmp_path: Path) -> None:
     file = tmp_path / "train.json"
     options = ["--model", "resnet", "--hosts", "2", "--steps", "2", "--rounds", "1"]

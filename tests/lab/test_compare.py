@@ -10,7 +10,7 @@ import pytest
 from slipstream.lab import Lab, LabSpec
 from slipstream.lab.compare import Progress, compare
 
-pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
+pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.multiprocess]
 
 COMMAND = str(Path(sys.executable).with_name("slipstream"))
 NUM_BYTES = 8_000_000

@@ -153,8 +153,9 @@ def test_the_table_has_errors_and_their_mean() -> None:
 
 
 @pytest.mark.netns
+@pytest.mark.alone
 @pytest.mark.multiprocess
-@pytest.mark.slow("bench forecast in a lab")
+@pytest.mark.slow("benchmark in a lab")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_small_model_is_forecast_and_measured(tmp_path: Path, ranks: int) -> None:
     path = tmp_path / "forecast.json"

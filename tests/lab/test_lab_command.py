@@ -15,7 +15,7 @@ import pytest
 from slipstream.lab import Lab, LabSpec
 from slipstream.lab import registry as labs
 
-pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
+pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.multiprocess]
 
 COMMAND = str(Path(sys.executable).with_name("slipstream"))
 NAME = "test-command"

@@ -8,7 +8,7 @@ import pytest
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabRun, LabSpec
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 RateNow = Callable[..., float]
 StartTransfer = Callable[..., LabRun]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.netns, pytest.mark.multiprocess]
+pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.multiprocess]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "lab.md").read_text()

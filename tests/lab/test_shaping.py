@@ -13,7 +13,7 @@ import pytest
 
 from slipstream.lab import Lab, LabRun, LabSpec
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 Transfer = Callable[..., Any]  # returns conftest.Reports
 Wait = Callable[[Callable[[], object]], None]

@@ -8,7 +8,7 @@ from slipstream.lab import Lab, LabSpec
 
 RANK = Path(__file__).parent / "ranks" / "streams.py"
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 
 def streams_in(spec: LabSpec, **environ: str) -> list[int]:

@@ -176,7 +176,7 @@ def test_arrays_of_handles_that_are_thrown_away_live_until_the_end(start: Start)
         assert "the last one is right" in output
 
 
-@pytest.mark.slow("nothing grows")
+@pytest.mark.slow("long or large")
 @pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
 def test_nothing_grows_over_100_worlds_and_10000_reductions(start: Start, of_rank: Any) -> None:
     for output in start(2, "scenario.py", "ages", of_rank=of_rank).finish():
@@ -184,7 +184,7 @@ def test_nothing_grows_over_100_worlds_and_10000_reductions(start: Start, of_ran
 
 
 @pytest.mark.alone  # it needs half of this machine's memory
-@pytest.mark.slow("more than 4 GB")
+@pytest.mark.slow("long or large")
 @pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
 def test_more_than_4_gigabytes_at_once(start: Start, of_rank: Any) -> None:
     if psutil.virtual_memory().available < 12 * 2**30:

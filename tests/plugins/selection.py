@@ -45,9 +45,12 @@ def share_number(chosen: str, root: Path) -> int:
     return commits.count(root) if chosen == "commit" else int(chosen)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what this share leaves out."""
+    """Deselect what this share leaves out; before -m does, so that every part leaves out the same.
+
+    What this machine cannot run has been marked before (conftest.py).
+    """
     left_out = config.stash[LEFT_OUT] = {"sweep": [], "slow": []}
     check_kinds(items)
     chosen = config.getoption("--share")

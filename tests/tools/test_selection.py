@@ -127,3 +127,24 @@ def test_the_project_knows_the_options_where_the_file_of_the_last_run_is_still_t
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_skipped_here_stands_for_no_other(pytester, run) -> None:
+    pytester.makeconftest(
+        """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "large" in item.name:
+            item.add_marker(pytest.mark.skip)
+"""
+    )
+    ran = [run("--share", str(number)) for number in range(3)]
+    slow = [{name for name in share if "training" in name} for share in ran]
+    assert slow == [{"test_training[small]"}, {"test_training[tiny]"}, {"test_training[small]"}]
+
+
+def test_a_part_leaves_out_what_the_whole_does(run) -> None:
+    assert run("--share", "1", "-k", "training") <= run("--share", "1")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import slipstream
+from slipstream.cluster.agent import find_free_port_pair
 
 PACKAGE = Path(slipstream.__file__).parent
 MOST_SECONDS = 0.010
@@ -122,3 +123,17 @@ print(output.tolist())
 dist.destroy_process_group()
 """
     assert run_python(code) == "[1.0, 1.0, 1.0]\n"
+
+
+def test_a_rank_of_mpirun_needs_none_of_torchruns_variables() -> None:
+    code = """
+import os
+from torch import distributed
+distributed.init_process_group("slipstream")
+print(distributed.get_rank(), distributed.get_world_size(), os.environ["LOCAL_RANK"])
+distributed.destroy_process_group()
+"""
+    of_mpirun = {"RANK": "0", "SIZE": "1", "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}
+    variables = {f"OMPI_COMM_WORLD_{name}": value for name, value in of_mpirun.items()}
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port_pair())}
+    assert run_python(code, **variables, **master) == "0 1 0\n"

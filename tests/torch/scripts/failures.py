@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -89,12 +90,17 @@ def check_timeout() -> None:
 
 
 def check_future() -> None:
-    """A failed operation fails its future."""
+    """A failed operation fails its future, and holds its tensor no longer."""
     group = dist.new_group(timeout=timedelta(seconds=1))
     if dist.get_rank() == 0:
-        future = dist.all_reduce(torch.ones(4), group=group, async_op=True).get_future()
+        tensor = torch.ones(4)
+        lives = weakref.ref(tensor)
+        future = dist.all_reduce(tensor, group=group, async_op=True).get_future()
         with raises(RuntimeError, "timeout"):
             future.wait()
+        del tensor, future
+        gc.collect()  # the error's traceback holds all that the call held
+        assert lives() is None
     in_turn()
 
 

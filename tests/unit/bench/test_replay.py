@@ -128,7 +128,8 @@ def test_the_command_does_not_import_pytorch() -> None:
 
 
 @pytest.mark.netns
-@pytest.mark.slow("bench replay in a lab")
+@pytest.mark.alone
+@pytest.mark.slow("benchmark in a lab")
 @pytest.mark.multiprocess
 def test_a_replay_in_the_lab_sends_all_gradients() -> None:
     pytest.importorskip("torch")

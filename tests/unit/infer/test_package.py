@@ -103,6 +103,8 @@ def test_its_members_are_stored_as_they_are_and_open_in_other_tools(compiled, me
         np.testing.assert_array_equal(arrays[name], array)
     assert "weights-0.bin" in members
     assert json.loads(members["report.json"])["candidates"]
+    # People read both: an entry a line.
+    assert all(members[name].startswith(b'{\n "') for name in ("report.json", "manifest.json"))
 
 
 def test_the_manifest_says_what_the_model_takes_and_how_accurate_it_is(compiled):

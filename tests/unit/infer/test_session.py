@@ -167,6 +167,22 @@ def test_results_that_are_others_here_are_noticed(compiled, tmp_path):
     infer.load(tmp_path / "wrong.slip", check=False).close()
 
 
+@pytest.mark.parametrize(("snr_db", "loads"), [(14.5, False), (15.5, True)])
+def test_results_may_differ_by_less_than_15_db(compiled, tmp_path, snr_db, loads):
+    package = read(compiled)
+    ratio = 10 ** (snr_db / 20)  # of stored results to how far those here are from them
+    stored = {
+        name: array * np.float32(ratio / (ratio - 1))
+        for name, array in package.check.outputs.items()
+    }
+    write(tmp_path / "near.slip", replace(package, check=Check(package.check.inputs, stored)))
+    if loads:
+        infer.load(tmp_path / "near.slip").close()
+    else:
+        with pytest.raises(UnsupportedError, match="15 is the least"):
+            infer.load(tmp_path / "near.slip")
+
+
 def test_what_an_engine_kept_is_loaded_without_the_graph(net, tmp_path):
     path = tmp_path / "kept.slip"
     compile_model(to_model(net).SerializeToString(), path, engines=("openvino",), seconds=1)

@@ -53,7 +53,8 @@ def fit(samples: Sequence[Sample]) -> Line:
     """Returns the latency and the rate with the least squares of relative errors.
 
     A sample counts as a ring or as recursive doubling, whichever is sooner by the line that was
-    found before, as the forecast chooses; this is repeated until none changes.
+    found before, as the forecast chooses; this is repeated until none changes, or until no line
+    that rises with size goes through them.
 
     Args:
         samples: of at least two sizes.
@@ -68,11 +69,16 @@ def fit(samples: Sequence[Sample]) -> Line:
         )
     ways = [_ring(sample) for sample in samples]
     line = _least_squares(ways, samples)
+    if line is None:
+        raise UsageError(
+            "larger all-reduces took no longer than small ones: time larger ones, up to 64 MB"
+        )
     for _ in range(_MOST_PASSES):
         before, ways = ways, [_sooner(sample, line) for sample in samples]
-        if ways == before:
+        better = None if ways == before else _least_squares(ways, samples)
+        if better is None:
             break
-        line = _least_squares(ways, samples)
+        line = better
     return line
 
 
@@ -88,16 +94,15 @@ def _sooner(sample: Sample, line: Line) -> tuple[float, float]:
     return min(ways, key=lambda way: way[0] * line.latency + way[1] / line.rate)
 
 
-def _least_squares(ways: Sequence[tuple[float, float]], samples: Sequence[Sample]) -> Line:
-    """The line through steps and bytes; no latency where that would be below zero."""
+def _least_squares(ways: Sequence[tuple[float, float]], samples: Sequence[Sample]) -> Line | None:
+    """Return the line through steps and bytes, or None if it does not rise with the bytes.
+
+    Latency is 0 where it would be below.
+    """
     seconds = np.array([sample.seconds for sample in samples])
     table = np.array(ways) / seconds[:, None]
     wanted = np.ones(len(samples))
     latency, per_byte = np.linalg.lstsq(table, wanted, rcond=None)[0].tolist()
     if latency < 0:
         latency, per_byte = 0.0, float(table[:, 1].sum() / (table[:, 1] ** 2).sum())
-    if not per_byte > 0:
-        raise UsageError(
-            "larger all-reduces took no longer than small ones: time larger ones, up to 64 MB"
-        )
-    return Line(latency, 1 / per_byte)
+    return Line(latency, 1 / per_byte) if per_byte > 0 else None

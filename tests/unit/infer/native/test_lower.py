@@ -10,6 +10,7 @@ import pytest
 from slipstream import _kernels as kernels
 from slipstream.infer.native.lower import lower
 from slipstream.infer.native.operations import OPERATIONS
+from slipstream.infer.native.stages import stages_of
 
 ACTIVATIONS = ("Relu", "Silu", "HardSwish", "Sigmoid", "Gelu", "Tanh", "LeakyRelu")
 WIDTHS = (8, 16, 24, 33, 48)
@@ -131,6 +132,14 @@ def test_constant_that_is_no_weight(check, kind, sketch):
     x = sketch.linear(sketch.input(1, 7, 24), 24)
     joined = sketch("Concat", sketch.vector(1, 1, 24), x, axis=1)
     check(sketch.done(sketch.linear(sketch("Add", joined, sketch.vector(1, 8, 24)), 16)), kind)
+
+
+def test_a_kernel_adds_what_is_computed_beside_it(sketch):
+    x = sketch.input(1, 8, 6, 7)
+    last = sketch("Add", sketch.conv(x, 8, 1), x)
+    assert [(stage.output, stage.tail.addend) for stage in stages_of(sketch.done(last))] == [
+        (last, x)
+    ]
 
 
 def test_steps_are_named_after_values(sketch):
