@@ -82,6 +82,7 @@ class Completions:
                 callback = self._callbacks.pop(event[1], None)
             if callback is not None:
                 _call(callback)
+            del callback  # it holds the operation's tensors, and the next may be long in coming
 
 
 def _call(callback: Callable[[], None]) -> None:

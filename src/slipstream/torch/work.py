@@ -35,6 +35,7 @@ class _Future(OrderedFuture):
         work = self.pending
         if work is not None:
             work.finish_if_called_back()
+        del work  # the traceback of an error holds this frame, and would hold its tensors
         return super().wait()
 
 
@@ -135,7 +136,8 @@ class SlipstreamWork(Work):
                 if handle.done():
                     handle.wait(0.0)
         except Exception as error:  # noqa: BLE001  translated: the caller asked for it as a value
-            return error
+            # Frames of its traceback hold this operation, and a failed future holds the error.
+            return error.with_traceback(None)
         return None
 
     def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
