@@ -149,9 +149,8 @@ def kind(item: pytest.Item) -> str:
 
 def can_represent(item: pytest.Item) -> bool:
     """Whether a slow test may run for its kind: it is short enough, and not skipped here."""
-    marker = item.get_closest_marker("slow")
-    assert marker is not None
-    return marker.kwargs.get("represents", True) and not item.get_closest_marker("skip")
+    can = all(marker.kwargs.get("represents", True) for marker in item.iter_markers("slow"))
+    return can and not item.get_closest_marker("skip")
 
 
 def one_of_each_kind(items: list[pytest.Item], number: int) -> set[str]:

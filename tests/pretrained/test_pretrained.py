@@ -19,6 +19,13 @@ SECONDS = 20.0
 LEAST_RIGHT = 0.7  # of the originals: they do on these inputs what they were trained for
 MOST_LOST = 4.4  # percentage points: one answer of thirty, or two of 46, which some models have
 
+KIND = "pretrained model"
+LONG = {"ocr-text", "sentences"}  # a minute or two each, where the others take 10 to 20 s
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow(KIND, represents=False)) if name in LONG else name
+    for name in PRETRAINED
+]
+
 
 def _needs(model: Pretrained) -> None:
     try:
@@ -36,8 +43,8 @@ def _measured(name: str) -> Row:
 
 
 @pytest.mark.pretrained
-@pytest.mark.slow("pretrained model")
-@pytest.mark.parametrize("name", PRETRAINED)
+@pytest.mark.slow(KIND)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_compiled_model_answers_as_its_original_does(name: str) -> None:
     row = _measured(name)
     assert row.original >= LEAST_RIGHT
@@ -48,7 +55,7 @@ def test_a_compiled_model_answers_as_its_original_does(name: str) -> None:
 
 
 @pytest.mark.pretrained
-@pytest.mark.slow("pretrained model")
+@pytest.mark.slow(KIND)
 def test_real_data_is_what_bytes_are_calibrated_and_judged_with() -> None:
     """Right or wrong, int8 is tried for a model of convolutions, and judged by its answers."""
     report = _measured("ocr-upright").report

@@ -20,7 +20,12 @@ import pytest
 def test_grid(size, kind): pass
 
 @pytest.mark.slow("training")
-@pytest.mark.parametrize("model", ["large", "small", "tiny"])
+@pytest.mark.parametrize("model", [
+    "large",
+    pytest.param("huge", marks=pytest.mark.slow("training", represents=False)),
+    "small",
+    "tiny",
+])
 def test_training(model): pass
 
 @pytest.mark.slow("training", represents=False)
@@ -77,17 +82,17 @@ def test_one_slow_test_of_each_kind_runs_and_another_in_the_next_share(run) -> N
     assert [len(names) for names in slow] == [1, 1, 1]
     assert set.union(*slow) == {f"test_training[{model}]" for model in ("large", "small", "tiny")}
     assert all("test_usual" in share for share in shares)
-    assert "test_whole_training" in run()
+    assert {"test_whole_training", "test_training[huge]"} <= run()
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
 def test_what_is_left_out_is_said_and_written(pytester, run, workers: tuple[str, ...]) -> None:
     run("--share", "0", "--left-out", "out/left.json", *workers)
     left = json.loads((pytester.path / "out" / "left.json").read_text())
-    assert len(left["slow"]) == 3
+    assert len(left["slow"]) == 4
     assert len(left["sweep"]) + len(grid(run("--share", "0"))) == 24
     result = pytester.runpytest_subprocess("--share", "0", *workers)
-    result.stdout.fnmatch_lines([f"left out: {len(left['sweep'])} cases of sweeps and 3 slow*"])
+    result.stdout.fnmatch_lines([f"left out: {len(left['sweep'])} cases of sweeps and 4 slow*"])
 
 
 def test_the_share_of_a_commit_is_their_number(pytester, run) -> None:
