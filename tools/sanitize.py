@@ -204,7 +204,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     which = parser.parse_args(arguments).which
     current = digests(root)
     if which == "share":
-        reasons = share(root, commits.count(root))
+        reasons = share(root, commits.number(root))
         announce(reasons, len(current))
         return 0 if run(root, list(reasons)) else 1
     if not run(root, list(current)):

@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def share_number(chosen: str, root: Path) -> int:
     """Return the share's number; the commit's is how many there are."""
-    return commits.count(root) if chosen == "commit" else int(chosen)
+    return commits.number(root) if chosen == "commit" else int(chosen)
 
 
 @pytest.hookimpl(tryfirst=True)

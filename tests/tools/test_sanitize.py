@@ -152,9 +152,24 @@ def test_without_a_record_a_share_is_all_programs(root: Path) -> None:
 
 
 def test_the_turn_is_the_number_of_commits(root: Path) -> None:
-    assert commits.count(root) == 0
+    assert commits.number(root) == 0
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "-q"], cwd=root, check=True)
     for number in (1, 2):
         subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=root, check=True)
-        assert commits.count(root) == number
+        assert commits.number(root) == number
+
+
+def test_the_turn_in_a_shallow_clone_is_drawn_from_the_commit(root: Path, tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], cwd=root, check=True)
+    for number in range(5):
+        subprocess.run(
+            [*git, "commit", "-q", "--allow-empty", "-m", f"{number}"], cwd=root, check=True
+        )
+    clones = [tmp_path / f"clone{depth}" for depth in (1, 2)]
+    for depth, clone in enumerate(clones, 1):
+        source = f"file://{root}"
+        subprocess.run([*git, "clone", "-q", "--depth", f"{depth}", source, clone], check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+    assert {commits.number(clone) for clone in clones} == {int(head.stdout[:8], 16)}
