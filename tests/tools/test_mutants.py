@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutants import execute
+from mutants import execute, reach
 from mutants.cpp_sites import cpp_sites
 from mutants.draw import Mutant, draw, next_mutant
 from mutants.parts import PARTS, closest_programs, closest_tests
@@ -226,3 +226,75 @@ def test_results_are_stored_and_an_equivalent_one_is_replaced(tmp_path: Path) ->
     assert drawn.part == results.mutants[0].part
     assert counts(results)["all"]["drawn"] == 2
     assert counts(results)[drawn.part][EQUIVALENT] == 1
+
+
+STATEMENTS = """LIMIT = (
+    1
+)
+
+@decorated
+def outer(at=2):
+    if at:
+        return sum(
+            [at, 3]
+        )
+    elif at > 4:
+        pass
+    try:
+        at = 5
+    except ValueError: at = 6
+    match at:
+        case 7: at = 8
+    @decorated
+    def inner(): return 9
+    return inner
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "statement"),
+    [
+        *[(2, None), (5, None), (6, None)],  # of the module
+        *[(7, 7), (9, 8), (11, 7), (12, 12), (14, 14), (15, 13), (17, 16), (18, 18), (19, 18)],
+    ],
+)
+def test_the_statement_of_a_line_can_have_a_line_before_it(
+    line: int, statement: int | None
+) -> None:
+    assert reach.statement_line(STATEMENTS, line) == statement
+    if statement is not None:
+        lines = STATEMENTS.split("\n")
+        indent = lines[statement - 1][: -len(lines[statement - 1].lstrip())]
+        lines.insert(statement - 1, f"{indent}note()")
+        compile("\n".join(lines), "noted", "exec")
+
+
+def test_only_folders_that_reach_a_statement_are_run(tmp_path: Path) -> None:
+    source = "def f(a):\n    if a:\n        return 1\n    return 2\n\n\nLIMIT = 3\n"
+    (tmp_path / "limit.py").write_text(source)
+    one, two, three, module = mutants = [
+        Mutant(number, "comm", "limit.py", line, "constant", "", "")
+        for number, line in enumerate((3, 4, 4, 7))
+    ]
+    reach.note_file(tmp_path, one).parent.mkdir(parents=True)
+    texts = reach.texts_with_notes(tmp_path, mutants)
+    with execute.changed(texts):
+        code = "import limit; limit.f(0)"
+        for test in ("tests/unit/comm/test_a.py::test_b (call)", "tests/e2e/launch/test_c.py::d"):
+            subprocess.run(
+                [sys.executable, "-c", code],
+                cwd=tmp_path,
+                env={"PYTEST_CURRENT_TEST": test},
+                check=True,
+            )
+    assert (tmp_path / "limit.py").read_text() == source
+    for mutant in mutants:
+        mutant.reached = reach.folders(tmp_path, mutant)
+    assert one.reached == []
+    assert execute.whole_commands(one) == []
+    assert two.reached == three.reached == ["tests/e2e", "tests/unit/comm"]
+    [command] = execute.whole_commands(two)
+    assert command[-1] == "PYTEST_ARGS=-x tests/e2e tests/unit/comm"
+    assert module.reached == [reach.EVERYTHING]
+    reach.note_file(tmp_path, one).write_text("tests/lab/test_e.py::f (call)\n\n")
+    assert reach.folders(tmp_path, one) == [reach.EVERYTHING]

@@ -3,7 +3,9 @@
     python -m tools.mutants draw --seed 26 --count 40   draw, and write tests/mutants.json
     python -m tools.mutants run [--only ID]             let the tests of each part meet its mutants
     python -m tools.mutants closest [--only ID]         let the few closest tests meet them: seconds
-    python -m tools.mutants whole [--only ID]           let `make test` meet those that survived
+    python -m tools.mutants reach                       find which tests reach those that survived
+    python -m tools.mutants whole [--only ID]           let `make test`, or its tests that reach
+                                                        them, meet those that survived
     python -m tools.mutants equivalent ID --why REASON  set one aside, and draw the next of its part
     python -m tools.mutants show [--json]               what became of them
 
@@ -21,16 +23,20 @@ from pathlib import Path
 
 from rich.console import Console
 
+from . import reach
 from . import results as outcomes
 from .draw import Mutant, draw
 from .execute import (
     LIMIT_SECONDS,
     UnclearError,
+    changed,
+    execute,
     git,
     limit_memory,
     meet,
     part_commands,
     refuse_changes,
+    whole_commands,
 )
 from .results import Results, counts, describe, load, show
 
@@ -40,13 +46,15 @@ OUTCOMES = {  # of a mutant that tests have killed, and of one that has survived
     "run": (outcomes.KILLED_BY_PART, outcomes.SURVIVED),
     "whole": (outcomes.KILLED_BY_WHOLE, outcomes.ESCAPED),
 }
-WHOLE = [["make", "test", "PYTEST_ARGS=-x"]]
 
 
 def run_one(results: Results, mutant: Mutant, how: str) -> None:
     """Let tests meet one mutant, or those drawn for it as long as they do not compile."""
     killed, survived = OUTCOMES[how]
-    commands = WHOLE if how == "whole" else part_commands(ROOT, mutant, closest=how == "closest")
+    if how == "whole":
+        commands = whole_commands(mutant)
+    else:
+        commands = part_commands(ROOT, mutant, closest=how == "closest")
     ended = meet(ROOT, mutant, commands, LIMIT_SECONDS[how])
     if ended is None:
         run_one(results, results.replace(ROOT, mutant, outcomes.NOT_COMPILED), how)
@@ -76,6 +84,22 @@ def run(how: str, only: int | None) -> int:
     return unclear
 
 
+def find_reached() -> None:
+    """Run all tests once, to see which of them reach the mutants that survived."""
+    refuse_changes(ROOT)
+    results = load(ROOT)
+    survivors = [mutant for mutant in results.mutants if mutant.outcome == outcomes.SURVIVED]
+    for mutant in survivors:
+        reach.note_file(ROOT, mutant).unlink(missing_ok=True)
+    with changed(reach.texts_with_notes(ROOT, survivors)):
+        # Their result says nothing here: what counts is which of them ran.
+        execute(ROOT, ["make", "test-python"], LIMIT_SECONDS["whole"])
+    for mutant in survivors:
+        mutant.reached = reach.folders(ROOT, mutant)
+        print(f"{mutant.id}: {mutant.file}:{mutant.line}: {' '.join(mutant.reached) or 'nothing'}")
+    results.save(ROOT)
+
+
 def arguments() -> argparse.Namespace:
     """Return what was asked for."""
     parser = argparse.ArgumentParser(
@@ -87,6 +111,7 @@ def arguments() -> argparse.Namespace:
     drawn.add_argument("--count", type=int, default=40, help="number of mutants (default 40)")
     for name in OUTCOMES:
         commands.add_parser(name).add_argument("--only", type=int, metavar="ID", help="this one")
+    commands.add_parser("reach")
     equivalent = commands.add_parser("equivalent")
     equivalent.add_argument("id", type=int, help="number of the mutant")
     equivalent.add_argument("--why", required=True, help="reason why no test can tell it")
@@ -101,6 +126,9 @@ def main() -> int:
         commit = git(ROOT, "rev-parse", "--short", "HEAD")
         results = Results(asked.seed, commit, draw(ROOT, asked.seed, asked.count))
         results.save(ROOT)
+        return 0
+    if asked.command == "reach":
+        find_reached()
         return 0
     if asked.command in OUTCOMES:
         return run(asked.command, asked.only)

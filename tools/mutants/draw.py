@@ -28,6 +28,7 @@ class Mutant:
         seconds: Time until it failed, or until all tests had passed.
         why: Reason for which the mutant is equivalent.
         commit: Commit of the tests that met it.
+        reached: Folders whose tests reach it (reach.py); None where that is not known.
     """
 
     id: int
@@ -42,6 +43,7 @@ class Mutant:
     seconds: float = 0.0
     why: str = ""
     commit: str = ""
+    reached: list[str] | None = None
 
     @property
     def change(self) -> Change:

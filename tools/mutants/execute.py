@@ -14,13 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from .draw import Mutant
 from .parts import PARTS, closest_programs, closest_tests
+from .reach import EVERYTHING
 from .results import RESULTS
 from .sites import apply
 
@@ -69,22 +70,28 @@ def limit_memory() -> None:
 
 
 @contextmanager
-def mutated(root: Path, mutant: Mutant) -> Generator[None]:
-    """Change the file, and restore it whatever happens."""
-    path = root / mutant.file
-    original = path.read_text(encoding="utf-8")
-    changed = apply(original, mutant.change)
+def changed(texts: Mapping[Path, str]) -> Generator[None]:
+    """Give files other texts, and restore them whatever happens."""
+    originals = {path: path.read_text(encoding="utf-8") for path in texts}
 
     def stop(number: int, frame: object) -> None:
         sys.exit(f"stopped by signal {number}")
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        path.write_text(changed, encoding="utf-8")
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
         yield
     finally:
-        path.write_text(original, encoding="utf-8")
+        for path, text in originals.items():
+            path.write_text(text, encoding="utf-8")
         signal.signal(signal.SIGTERM, before)
+
+
+def mutated(root: Path, mutant: Mutant) -> AbstractContextManager[None]:
+    """Change the file of a mutant, and restore it whatever happens."""
+    path = root / mutant.file
+    return changed({path: apply(path.read_text(encoding="utf-8"), mutant.change)})
 
 
 def execute(root: Path, command: list[str], limit: float) -> Ended:
@@ -148,6 +155,13 @@ def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[
     chosen = [closest_tests(root, part, source)]
     chosen += [] if closest else [part.test_paths(root)]
     return [[*pytest, *tests] for tests in chosen if tests]
+
+
+def whole_commands(mutant: Mutant) -> list[list[str]]:
+    """Return what runs all tests that may tell a mutant: those that reach it, where it is known."""
+    goal = "test" if PARTS[mutant.part].is_cpp else "test-python"
+    tests = [EVERYTHING] if mutant.reached is None else mutant.reached
+    return [["make", goal, f"PYTEST_ARGS=-x {' '.join(tests)}"]] if tests else []
 
 
 def command_of(test: str) -> list[str]:

@@ -1,0 +1,96 @@
+"""Which folders of tests reach the statement that a mutant changes: no others can tell it.
+
+The statement gets a line before it that writes down the test which is running; then `make test`
+runs once for many mutants. Whole folders count, since fixtures and servers are shared in them. A
+statement that is outside of functions runs when its module is imported, and C++ is not looked at:
+for those nothing is found, and a mutant has to meet every test.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+from .draw import Mutant
+from .parts import PARTS
+
+NOTES = Path("build/results")
+EVERYTHING = "tests"
+
+
+def note_file(root: Path, mutant: Mutant) -> Path:
+    """Return the file in which it is written down who reaches a mutant."""
+    return root.absolute() / NOTES / f"reached-{mutant.id}.txt"
+
+
+def texts_with_notes(root: Path, mutants: Iterable[Mutant]) -> dict[Path, str]:
+    """Return by file its text with a line before the statement of each mutant.
+
+    Mutants whose statement cannot have one are left out.
+    """
+    found: dict[Path, list[str]] = {}
+    # From the last line upwards, so that lines keep their numbers until their turn.
+    for mutant in sorted(mutants, key=lambda mutant: -mutant.line):
+        path = root / mutant.file
+        text = path.read_text(encoding="utf-8")
+        start = None if PARTS[mutant.part].is_cpp else statement_line(text, mutant.line)
+        if start is None:
+            continue
+        lines = found.setdefault(path, text.split("\n"))
+        indent = lines[start - 1][: -len(lines[start - 1].lstrip())]
+        lines.insert(start - 1, indent + _note(note_file(root, mutant)))
+    return {path: "\n".join(lines) for path, lines in found.items()}
+
+
+def _note(file: Path) -> str:
+    """Return a line of Python that appends the name of the test; nothing outside of tests."""
+    test = '__import__("os").environ.get("PYTEST_CURRENT_TEST", "")'
+    return f'with open({str(file)!r}, "a") as _note: _note.write({test} + "\\n")'
+
+
+def statement_line(text: str, line: int) -> int | None:
+    """Return the first line of the innermost statement at a line; None outside of functions."""
+    found: int | None = None
+    waiting: list[tuple[ast.AST, bool]] = [(ast.parse(text), False)]
+    while waiting:
+        node, is_inside = waiting.pop()
+        if is_inside and isinstance(node, ast.stmt) and _begins_its_line(text, node):
+            found = max(found or 0, _first_line(node))
+        is_inside = is_inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in ast.iter_child_nodes(node):
+            if _first_line(child) <= line <= _last_line(child):
+                waiting.append((child, is_inside))
+    return found
+
+
+def _first_line(node: ast.AST) -> int:
+    decorators = getattr(node, "decorator_list", [])
+    return min([each.lineno for each in decorators] + [getattr(node, "lineno", 0)])
+
+
+def _last_line(node: ast.AST) -> int:
+    return getattr(node, "end_lineno", None) or 0
+
+
+def _begins_its_line(text: str, node: ast.stmt) -> bool:
+    """Whether nothing stands before a statement; `elif` is no statement of its own."""
+    line = text.split("\n")[node.lineno - 1].encode()
+    return not line[: node.col_offset].strip() and not line.lstrip().startswith(b"elif")
+
+
+def folders(root: Path, mutant: Mutant) -> list[str]:
+    """Return the folders of the tests that were written down: everything where none can be told."""
+    text = (root / mutant.file).read_text(encoding="utf-8")
+    if PARTS[mutant.part].is_cpp or statement_line(text, mutant.line) is None:
+        return [EVERYTHING]
+    file = note_file(root, mutant)
+    notes = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    # A process that does not know the test may belong to any.
+    return [EVERYTHING] if "" in notes else sorted({_folder(note) for note in notes})
+
+
+def _folder(note: str) -> str:
+    """Return the folder whose tests share fixtures: of tests/unit the one inside it."""
+    parts = Path(note.partition("::")[0]).parts[:-1]
+    return "/".join(parts[: 3 if parts[1:2] == ("unit",) else 2])
