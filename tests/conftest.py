@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says loudly that tests were left out for want of root."""
     skipped = terminalreporter.stats.get("skipped", [])
-    rootless = [report for report in skipped if "root" in str(report.longrepr)]
+    # A skipped test is a place (file and line) and a reason.
+    rootless = [report for report in skipped if "needs root" in report.longrepr[2]]
     if rootless:
         terminalreporter.write_sep(
             "!", f"{len(rootless)} TESTS SKIPPED: they need root; run make test as root", red=True

@@ -12,9 +12,11 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import commits
 from rich.console import Console
 from rich.table import Table
 
@@ -28,35 +30,58 @@ PARTS = {
 NOTHING_SELECTED = 5  # pytest's exit code when -k or -m leaves no test
 
 
-def run_part(name: str, share: str, arguments: list[str]) -> int:
-    """Run one part of the tests and return pytest's exit code."""
-    return subprocess.call(
+def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
+    """Run one part of the tests; return pytest's exit code, or 1 where its results say worse."""
+    cases, left_out = RESULTS / f"{name}.xml", RESULTS / f"left-out-{name}.json"
+    for path in (cases, left_out):
+        path.unlink(missing_ok=True)
+    *options, own = PARTS[name]
+    code = subprocess.call(
         [
-            *(sys.executable, "-m", "pytest", "-q", *PARTS[name]),
+            *(sys.executable, "-m", "pytest", "-q", *options),
+            f"({own}) and ({marks})" if marks else own,
             # In one word: pytest takes a file that is there for a test, before it knows the option.
-            *(f"--share={share}", f"--left-out={RESULTS}/left-out-{name}.json"),
-            f"--junitxml={RESULTS / name}.xml",
+            *(f"--share={share}", f"--left-out={left_out}", f"--junitxml={cases}"),
             *arguments,
         ]
     )
+    if code == 0 and not has_passed(cases):
+        print(f"pytest ended with 0, but {cases} is not that of tests that passed", file=sys.stderr)
+        return 1
+    return code
 
 
-def seconds_by_file() -> dict[str, tuple[float, int]]:
+def has_passed(path: Path) -> bool:
+    """Whether all cases of a file passed: a test can end pytest with 0 before others have run."""
+    cases = cases_of(path)
+    failed = [case for case in cases if {"failure", "error"} & {each.tag for each in case}]
+    return bool(cases) and not failed
+
+
+def cases_of(path: Path) -> list[ElementTree.Element]:
+    """Return the cases of a file of results; none if it is not there, or was not written whole."""
+    try:
+        return list(ElementTree.parse(path).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        return []
+
+
+def seconds_by_file(paths: Iterable[Path]) -> dict[str, tuple[float, int]]:
     """Return by test file, or C++ program, its seconds and its number of cases, longest first."""
     found: dict[str, list[float]] = defaultdict(list)
-    for path in sorted(RESULTS.glob("*.xml")):
-        for case in ElementTree.parse(path).iter("testcase"):
-            name = path.stem if path.stem.startswith("ctest") else case.get("classname", "?")
-            found[f"{name} {case.get('name')}" if name == path.stem else module(name)].append(
-                float(case.get("time", 0))
-            )
+    for path in paths:
+        for case in cases_of(path):
+            is_cpp = path.stem.startswith("ctest")
+            name = f"{path.stem} {case.get('name')}" if is_cpp else module(case)
+            found[name].append(float(case.get("time", 0)))
     sums = {name: (sum(times), len(times)) for name, times in found.items()}
     return dict(sorted(sums.items(), key=lambda item: -item[1][0]))
 
 
-def module(name: str) -> str:
-    """Return the part of a dotted name up to the test module: classes are not counted apart."""
-    parts = name.split(".")
+def module(case: ElementTree.Element) -> str:
+    """Return a case's dotted name up to the test module: classes are not counted apart."""
+    # A module that could not be imported has no class name.
+    parts = (case.get("classname") or case.get("name") or "").split(".")
     last = next((n for n, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
     return "/".join(parts[: last + 1])
 
@@ -70,34 +95,48 @@ def left_out() -> dict[str, set[str]]:
     return total
 
 
-def report(console: Console, rows: int) -> None:
+def report(console: Console, paths: Iterable[Path], rows: int) -> None:
     """Print the longest files, and what was left out."""
     table = Table("test file", "cases", "seconds", box=None)
-    for name, (seconds, cases) in list(seconds_by_file().items())[:rows]:
+    for name, (seconds, cases) in list(seconds_by_file(paths).items())[:rows]:
         table.add_row(name, f"{cases}", f"{seconds:.1f}")
     console.print(table)
-    skipped = left_out()
-    if any(skipped.values()):
+    names = left_out()
+    if any(names.values()):
         console.print(
-            f"Left out: {len(skipped['sweep'])} cases of sweeps, {len(skipped['slow'])} slow tests"
+            f"Left out: {len(names['sweep'])} cases of sweeps, {len(names['slow'])} slow tests"
             f" (listed in {RESULTS}/left-out-*.json). make test-all runs them.",
             highlight=False,
         )
 
 
-def main() -> int:
-    """Run the parts, report, and return the first exit code that is not 0."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--share", default="commit", help="share of the sweeps: commit, all, 0-3")
-    parser.add_argument("--rows", type=int, default=30, help="number of files in the report")
-    parser.add_argument("--report", action="store_true", help="only report on the last run")
-    chosen, arguments = parser.parse_known_args()
-    codes = [0]
-    if not chosen.report:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        codes = [run_part(name, chosen.share, arguments) for name in PARTS]
-    report(Console(width=100), chosen.rows)
+def run(share: str, marks: str, arguments: list[str]) -> int:
+    """Run the parts and return the first exit code that is not 0, or that no test was chosen."""
+    if share == "commit":
+        share = str(commits.number(Path.cwd()))
+        print(f"share {share}, the number of this commit; SHARE={share} runs the same", flush=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    codes = [run_part(name, share, marks, arguments) for name in PARTS]
+    if set(codes) == {NOTHING_SELECTED}:
+        print("no test was chosen: look at what PYTEST_ARGS names", file=sys.stderr)
+        return NOTHING_SELECTED
     return next((code for code in codes if code not in (0, NOTHING_SELECTED)), 0)
+
+
+def main() -> int:
+    """Run the parts, report, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--share", default="commit", help="share: commit, all, or a number")
+    parser.add_argument("-m", dest="marks", default="", help="expression of markers, as pytest's")
+    parser.add_argument("--rows", type=int, default=30, help="number of files in the report")
+    parser.add_argument("--report", action="store_true", help="only report on all results there")
+    chosen, arguments = parser.parse_known_args()
+    if chosen.report:
+        report(Console(width=100), sorted(RESULTS.glob("*.xml")), chosen.rows)
+        return 0
+    code = run(chosen.share, chosen.marks, arguments)
+    report(Console(width=100), [RESULTS / f"{name}.xml" for name in PARTS], chosen.rows)
+    return code
 
 
 if __name__ == "__main__":

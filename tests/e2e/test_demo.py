@@ -97,7 +97,7 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
 
 
 @pytest.mark.multiprocess
-@pytest.mark.slow("whole demo", represents=False)
+@pytest.mark.slow("tour or whole demo", represents=False)
 @pytest.mark.timeout(900)
 def test_the_whole_demo_reaches_its_accuracy_in_five_minutes_of_two_cores(
     slipstream_run, tmp_path

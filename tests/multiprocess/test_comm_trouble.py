@@ -183,12 +183,11 @@ def test_nothing_grows_over_100_worlds_and_10000_reductions(start: Start, of_ran
         assert "cycles" in output
 
 
+@pytest.mark.skipif(psutil.virtual_memory().total < 16 * 2**30, reason="needs 12 GiB of memory")
 @pytest.mark.alone  # it needs half of this machine's memory
 @pytest.mark.slow("long or large")
 @pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
 def test_more_than_4_gigabytes_at_once(start: Start, of_rank: Any) -> None:
-    if psutil.virtual_memory().available < 12 * 2**30:
-        pytest.skip("needs 12 GiB of memory")
     for output in start(2, "huge.py", of_rank=of_rank).finish():
         assert "all bytes are right" in output
 

@@ -1,24 +1,26 @@
 """Chooses what `make test` runs of grids and of slow tests, and says what it left out.
 
-`pytest` runs everything. `pytest --share commit`, which `make test` calls, runs
+`pytest` runs everything. `pytest --share N`, which `make test` calls with the number of the commit
+(run_tests.py), runs
 
 - of each test marked `sweep`: every corner case (each list of parameters gave it its first or its
   last entry, or the case is marked `corner`), and at least a quarter of all cases, in the order of
-  a hash of their parameters. Which quarter depends on the commit: those of four successive commits
+  a hash of their parameters. Which quarter depends on the number: those of four successive numbers
   are all cases;
-- of each kind of `slow` tests, one, which is another at the next commit.
+- of each kind of `slow` tests, one, which is another for the next number;
+- all that a command line names with `::`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import numbers
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import commits
 import pytest
 
 SHARES = 4
@@ -30,19 +32,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("selection", "what is run of sweeps and of slow tests")
     group.addoption(
         "--share",
-        choices=["all", "commit", *map(str, range(SHARES))],
-        default="all",
-        help="share of the sweeps, and the slow tests, that are run: all (the default), the "
-        "commit's, or a share by its number",
+        type=share_number,
+        metavar="all|N",
+        help="share of the sweeps, and the slow tests, that are run: all (the default), or those "
+        "of a number from 0 on, such as a commit's",
     )
     group.addoption(
         "--left-out", type=Path, metavar="FILE", help="file that gets what is left out, as JSON"
     )
 
 
-def share_number(chosen: str, root: Path) -> int:
-    """Return the share's number; the commit's is how many there are."""
-    return commits.number(root) if chosen == "commit" else int(chosen)
+def share_number(text: str) -> int | None:
+    """Return the number of a share; None for all of them."""
+    return None if text == "all" else int(text)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -53,16 +55,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     left_out = config.stash[LEFT_OUT] = {"sweep": [], "slow": []}
     check_kinds(items)
-    chosen = config.getoption("--share")
-    if chosen == "all":
+    number: int | None = config.getoption("--share")
+    if number is None:
         return
-    number = share_number(chosen, config.rootpath)
     kept = share_of_sweeps(items, number) & one_of_each_kind(items, number)
+    kept |= {item.nodeid for item in items if is_named(item, config.args)}
     for item in items:
         if item.nodeid not in kept:
             left_out["slow" if is_slow(item) else "sweep"].append(item.nodeid)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]
+
+
+def is_named(item: pytest.Item, arguments: Iterable[str]) -> bool:
+    """Whether the command line names a case, or its test or class."""
+    name = item.nodeid
+    return any(
+        name == named or name.startswith((f"{named}[", f"{named}::"))
+        for named in arguments
+        if "::" in named
+    )
 
 
 def grouped(
@@ -93,7 +105,12 @@ def is_corner(case: pytest.Item) -> bool:
     lists = list(case.iter_markers("parametrize"))
     if not isinstance(case, pytest.Function) or not lists:
         raise pytest.UsageError(f"{case.nodeid} is marked sweep and has no parameters")
-    return all(is_at_an_end(case.callspec.params, *each.args[:2]) for each in lists)
+    try:
+        return all(is_at_an_end(case.callspec.params, *each.args[:2]) for each in lists)
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(
+            f"{case.nodeid}: the parameters of a sweep are names and a list: {error}"
+        ) from error
 
 
 def is_at_an_end(
@@ -119,7 +136,7 @@ def values(entry: Any, count: int) -> Sequence[object]:
 
 def is_same(one: object, other: object) -> bool:
     """Whether two parameters are one; arrays have no single answer to whether they are equal."""
-    return one is other or (isinstance(one, int | float | str | tuple) and one == other)
+    return one is other or (isinstance(one, numbers.Number | str | tuple) and one == other)
 
 
 def quarter(names: list[str], number: int) -> list[str]:
@@ -149,8 +166,9 @@ def kind(item: pytest.Item) -> str:
 
 def can_represent(item: pytest.Item) -> bool:
     """Whether a slow test may run for its kind: it is short enough, and not skipped here."""
-    can = all(marker.kwargs.get("represents", True) for marker in item.iter_markers("slow"))
-    return can and not item.get_closest_marker("skip")
+    is_short = all(marker.kwargs.get("represents", True) for marker in item.iter_markers("slow"))
+    skipped = [*item.iter_markers("skip"), *item.iter_markers("skipif")]
+    return is_short and all(marker.args and not marker.args[0] for marker in skipped)
 
 
 def one_of_each_kind(items: list[pytest.Item], number: int) -> set[str]:
@@ -193,8 +211,10 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many cases were left out, and what runs them."""
-    left_out = terminalreporter.config.stash.get(LEFT_OUT, {})
-    if any(left_out.values()):
+    config = terminalreporter.config
+    left_out = config.stash.get(LEFT_OUT, {})
+    # Who asked for the file says it once for all parts.
+    if any(left_out.values()) and config.getoption("--left-out") is None:
         terminalreporter.write_line(
             f"left out: {len(left_out['sweep'])} cases of sweeps and {len(left_out['slow'])} slow"
             " tests; make test-all runs them"

@@ -64,6 +64,9 @@ def grid(names: set[str]) -> set[str]:
     return {name for name in names if name.startswith("test_grid")}
 
 
+GRID = "@pytest.mark.sweep\n@pytest.mark.parametrize({})\ndef test_it(a): pass"
+
+
 def test_four_successive_shares_are_the_whole_sweep_and_each_has_its_corners(run) -> None:
     shares = [grid(run("--share", str(number))) for number in range(4)]
     everything = grid(run())
@@ -95,14 +98,21 @@ def test_what_is_left_out_is_said_and_written(pytester, run, workers: tuple[str,
     result.stdout.fnmatch_lines([f"left out: {len(left['sweep'])} cases of sweeps and 4 slow*"])
 
 
-def test_the_share_of_a_commit_is_their_number(pytester, run) -> None:
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
-    subprocess.run(["git", "init", "-q"], cwd=pytester.path, check=True)
-    for number in (1, 2):
-        subprocess.run(
-            [*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=pytester.path, check=True
-        )
-        assert run("--share", "commit") == run("--share", str(number))
+def test_what_is_named_runs_in_every_share(run) -> None:
+    names = {f"test_grid[{kind}-{size}]" for kind in "mn" for size in (7, 8, 9)}
+    assert run("--share", "0", *(f"test_suite.py::{name}" for name in names)) == names
+    assert run("--share", "1", "test_suite.py::test_whole_training") == {"test_whole_training"}
+    assert len(run("--share", "1", "test_suite.py::test_grid")) == 24
+
+
+def test_what_is_skipped_stands_for_no_other(pytester, run) -> None:
+    test = "@pytest.mark.slow('a')\ndef test_{}(): pass\n"
+    skipped = ["skip", "skip(reason='b')", "skipif(True, reason='b')"]
+    tests = [f"@pytest.mark.{mark}\n{test.format(place)}" for place, mark in enumerate(skipped)]
+    tests.append("@pytest.mark.skipif(False, reason='b')\n" + test.format("that_runs"))
+    pytester.makepyfile(test_skipped="import pytest\n" + "".join(tests))
+    for number in range(4):
+        assert run("--share", str(number), "test_skipped.py") == {"test_that_runs"}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +120,9 @@ def test_the_share_of_a_commit_is_their_number(pytester, run) -> None:
     [
         ("@pytest.mark.slow\ndef test_it(): pass", "slow needs one argument, the kind"),
         ("@pytest.mark.sweep\ndef test_it(): pass", "is marked sweep and has no parameters"),
+        (GRID.format("'a', (a for a in '12')"), "the parameters of a sweep are names and a list"),
+        (GRID.format("'a', []"), "the parameters of a sweep are names and a list"),
+        (GRID.format("argnames='a', argvalues=[1]"), "the parameters of a sweep are"),
     ],
 )
 def test_a_marker_that_says_too_little_is_refused(pytester, run, test: str, message: str) -> None:

@@ -128,7 +128,6 @@ def traced(name: str, batch: int = 1, **changes: object) -> Workload:
     )
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "published", "source"), PARAMETERS, ids=[row[0] for row in PARAMETERS]
 )
@@ -136,7 +135,6 @@ def test_parameters_are_as_published(name: str, published: float, source: str) -
     assert parameters(find(name)) == pytest.approx(published, rel=5e-3), source
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "published", "source"), FLOPS, ids=[row[0] for row in FLOPS])
 def test_forward_flops_are_as_published(name: str, published: float, source: str) -> None:
     # Batch norms of one vector have no variance: two samples.
@@ -224,7 +222,6 @@ def test_attention_of_transformer_xl_sees_its_memory() -> None:
     ]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
+from grids import Case, Numbers, cases
 
 from slipstream.infer.importers.jax_functions import import_function
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
 
-ROUNDING_DB = 110.0  # float32: 144 for one operation
-RANDOM = np.random.default_rng(11)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A function and its inputs."""
-
-    name: str
-    function: Callable[..., Any]
-    inputs: tuple[Any, ...]
-    least_db: float = ROUNDING_DB
-
-
-def floats(*shape):
-    return RANDOM.standard_normal(shape).astype(np.float32)
-
-
-def positive(*shape):
-    return np.abs(floats(*shape)) + 0.1
-
-
-def whole(*shape, dtype=np.int32, low=-5, high=6):
-    return RANDOM.integers(low, high, shape).astype(dtype)
-
-
-def flags(*shape):
-    return RANDOM.integers(0, 2, shape).astype(bool)
-
-
-def cases(*groups):
-    found = [case for group in groups for case in group]
-    return [pytest.param(case, id=f"{at}-{case.name}") for at, case in enumerate(found)]
+RANDOM = Numbers()
+floats, positive, whole, flags = RANDOM.floats, RANDOM.positive, RANDOM.whole, RANDOM.flags
 
 
 @pytest.fixture

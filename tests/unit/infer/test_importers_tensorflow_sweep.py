@@ -3,48 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
+from grids import Case, Numbers, cases
 
 from slipstream.infer.importers.tensorflow_models import import_tensorflow
 
-ROUNDING_DB = 110.0  # float32: 144 for one operation
-RANDOM = np.random.default_rng(11)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A function of TensorFlow and its inputs."""
-
-    name: str
-    function: Callable[..., Any]
-    inputs: tuple[Any, ...]
-    least_db: float = ROUNDING_DB
-
-
-def floats(*shape):
-    return RANDOM.standard_normal(shape).astype(np.float32)
-
-
-def positive(*shape):
-    return np.abs(floats(*shape)) + 0.1
-
-
-def whole(*shape, dtype=np.int32, low=-5, high=6):
-    return RANDOM.integers(low, high, shape).astype(dtype)
-
-
-def flags(*shape):
-    return RANDOM.integers(0, 2, shape).astype(bool)
-
-
-def cases(*groups):
-    found = [case for group in groups for case in group]
-    return [pytest.param(case, id=f"{at}-{case.name}") for at, case in enumerate(found)]
+RANDOM = Numbers()
+floats, positive, whole, flags = RANDOM.floats, RANDOM.positive, RANDOM.whole, RANDOM.flags
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +87,7 @@ def pairs():
         yield Case(f"{name} scalar", fixed, (floats(5),))
     for name, dtype in itertools.product(WHOLE, ("int32", "int64")):
         run = lambda tf, x, y, n=name: getattr(tf.math, n)(x, y)  # noqa: E731
-        y = whole(4, 5, dtype=dtype, low=1) * RANDOM.choice([-1, 1], (4, 5)).astype(dtype)
+        y = whole(4, 5, dtype=dtype, low=1) * RANDOM.random.choice([-1, 1], (4, 5)).astype(dtype)
         yield Case(f"{name} {dtype}", run, (whole(4, 5, dtype=dtype), y))
     for name in ("logical_and", "logical_or", "logical_xor"):
         run = lambda tf, x, y, n=name: getattr(tf.math, n)(x, y)  # noqa: E731

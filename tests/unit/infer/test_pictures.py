@@ -49,7 +49,6 @@ def farthest(found, expected):
     return np.abs(found.astype(int) - expected.astype(int)).max()
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("rows", "columns"), SIZES)
 @pytest.mark.parametrize(("height", "width", "size"), [(224, 224, 256), (31, 57, 64), (8, 8, 8)])
@@ -59,7 +58,6 @@ def test_pixels_are_within_one_level_of_pillows(rows, columns, channels, height,
     assert farthest(reader(pixels), by_pillow(image_of(pixels), reader)) <= 1
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("seed", range(40))
 def test_any_box_is_within_one_level_of_pillows(seed, channels):

@@ -42,7 +42,6 @@ def pooled_by_definition(x, kernel, stride, pad, pool):
     return result
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("pool", ["MAX", "AVE"])
 @pytest.mark.parametrize(("window", "size"), WINDOWS, ids=str)
 def test_pooling_rounds_up(one, same, computed, window, pool, size):

@@ -137,7 +137,6 @@ TESTED = [
 ]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(("kind", "values"), TESTED, ids=[kind for kind, _ in TESTED])
 def test_components(new_net, same, kind, values):
     net = new_net()

@@ -243,7 +243,6 @@ CASES = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", list(CASES))
 def test_operators_beside_mxnet(same, name):
     same(name)

@@ -109,7 +109,6 @@ def of_texts(sketch):
     return sketch.done(sketch.linear(norm(sketch, x), 10))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("make", [of_pictures, of_texts])
 @pytest.mark.parametrize("seed", range(20))
 def test_chains(check, kind, sketches, make, seed):

@@ -57,7 +57,6 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("output", [None, OUTPUT])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize(("channels", "into"), [(3, 24), (16, 16), (17, 5), (40, 100)])
@@ -74,7 +73,6 @@ def test_conv(sketch, window, channels, into, output):
     agrees(compute(graph, {x: INPUT, y: output}, feed), expected, output)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("output", [None, OUTPUT])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("channels", [3, 16, 17, 64, 100])

@@ -18,7 +18,6 @@ def made(graph):
     return {name.removesuffix(":numbers") for name in needs if name.endswith(":numbers")}
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("into", [16, 48, 100])
 @pytest.mark.parametrize("shape", [(1, 65), (3, 64), (2, 7, 72), (1, 128, 64), (20, 256)])

@@ -42,7 +42,6 @@ def test_split(check, kind, sketch, parts):
     check(sketch.done(*[sketch.conv(name, 16, 1) for name in names]), kind)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("parts", [(16, 16), (3, 5), (24, 8, 17)], ids=str)
 @pytest.mark.parametrize("kernel", [3, (1, 3), (3, 1)])
 def test_split_before_windows(check, kind, sketch, parts, kernel):
@@ -77,7 +76,6 @@ def test_split_of_tokens(check, kind, sketch):
     check(sketch.done(sketch.linear(y, 16)), kind)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("channels", [3, 16, 17])
 @pytest.mark.parametrize("scales", [(2, 2), (1, 2), (3, 2)])
 @pytest.mark.parametrize("where", ["asymmetric", "half_pixel"])

@@ -12,7 +12,6 @@ from slipstream.infer.native.precision import storable
 CHANNELS = (1, 3, 5, 16, 17, 24, 40, 64, 100)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("hidden", [1, 3, 8, 17])
 @pytest.mark.parametrize("channels", [3, 16, 40])
 @pytest.mark.parametrize(
@@ -41,7 +40,6 @@ def steps(graph, kind):
     return lower(graph, dict.fromkeys(storable(graph), format_), OPERATIONS).program.names
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("channels", [2, 16, 24, 40, 130])
 @pytest.mark.parametrize("into", [1, 16, 35, 80])
 @pytest.mark.parametrize("stride", [1, 2])
@@ -87,7 +85,6 @@ def test_mean_over_named_axes(check, kind, sketch, axes):
     check(sketch.done(sketch.linear(y, 10)), kind)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("op", "extra"),
     [
@@ -121,7 +118,6 @@ def test_pooling(check, kind, sketch, op, extra, channels, more):
     check(sketch.done(sketch.conv(pooled, 16, 1)), kind, or_refused=uncounted)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("kernel", [2, 3, 5])
 @pytest.mark.parametrize("stride", [2, 3])

@@ -27,7 +27,6 @@ def pixels(sketch, batch, height, width, channels, seed=0):
     return output, {name: random.integers(0, 256, (batch, height, width, channels), np.uint8)}
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("batch", "height", "width"), SIZES)
 def test_bytes_are_normalised_before_zeros_are_put_around(

@@ -27,7 +27,6 @@ def activated(sketch, x, op, attributes):
     return sketch(op, x, **attributes)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("shape", [(2, 24, 5, 7), (1, 3, 4, 4), (2, 9, 40), (3, 17), (20,)])
 @pytest.mark.parametrize(("op", "attributes"), [*ACTIVATIONS, ("Clip", {})], ids=str)
 def test_activations(check, sketch, op, attributes, shape):
@@ -74,7 +73,6 @@ def with_tail(sketch, of, form, op="Relu", attributes=None):
     return sketch.done(finished(sketch, y, other, form, op, attributes or {}))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("of", ["conv", "depthwise", "linear"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("op", "attributes"), [*ACTIVATIONS, ("Clip", {})], ids=str)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("into", [1, 4, 16, 33, 100])
 @pytest.mark.parametrize("shape", [(1, 3), (3, 24), (1, 1, 17), (2, 7, 40), (1, 128, 64), (20, 5)])
@@ -67,14 +66,12 @@ def attended(sketch, tokens, heads, mask=None):
     return sketch.done(sketch.linear(y, 24))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("tokens", TOKENS)
 @pytest.mark.parametrize("heads", [1, 3])
 def test_attention(check, kind, sketch, tokens, heads):
     check(attended(sketch, tokens, heads), kind)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("tokens", "rows"), [((1, 1), True), *itertools.product(TOKENS[1:], (False, True))], ids=str
 )

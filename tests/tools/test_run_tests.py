@@ -1,0 +1,106 @@
+"""What run_tests.py returns and reports, on small trees of tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parents[2] / "tools"
+PLUGINS = Path(__file__).parents[1] / "plugins"
+SETTINGS = f"""
+[pytest]
+pythonpath = {PLUGINS}
+addopts = -p selection
+testpaths = tests
+markers =
+    alone: nothing beside it
+    sweep: a grid
+    slow: long
+    other: another
+"""
+ALONE = "import pytest\n@pytest.mark.alone\n"
+PASSES = "def test_passes(): pass\n"
+FAILS = "def test_fails(): assert 0\n"
+
+
+@pytest.fixture
+def tests(tmp_path: Path) -> Path:
+    """A folder of tests, in which one passes beside others and one alone."""
+    (tmp_path / "pytest.ini").write_text(SETTINGS)
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "test_beside.py").write_text(PASSES)
+    (folder / "test_alone.py").write_text(ALONE + PASSES)
+    return folder
+
+
+def run(tests: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(TOOLS / "run_tests.py"), *arguments],
+        cwd=tests.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_all_that_pass_are_reported(tests: Path) -> None:
+    ran = run(tests)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "share 0, the number of this commit" in ran.stdout
+    rows = [line.split()[:2] for line in ran.stdout.splitlines() if "tests/" in line]
+    assert sorted(rows) == [["tests/test_alone", "1"], ["tests/test_beside", "1"]]
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        FAILS,
+        ALONE + FAILS,
+        "import missing\n",
+        f"{ALONE}def test_ends(): import os; os._exit(0)\n{FAILS}",
+        f"{ALONE}def test_ends(): pytest.exit('x', returncode=0)\n{FAILS}",
+        f"{ALONE}def test_late(): import atexit, os; atexit.register(os._exit, 0)\n{ALONE}{FAILS}",
+    ],
+    ids=["beside", "alone", "no module", "process ends", "pytest ends", "pytest ends with 0"],
+)
+def test_a_test_that_fails_in_one_part_is_seen(tests: Path, test: str) -> None:
+    (tests / "test_other.py").write_text(test)
+    assert run(tests, "--share", "0").returncode not in (0, 5)
+
+
+def test_old_results_are_not_those_of_this_run(tests: Path) -> None:
+    run(tests)
+    ran = run(tests, "--no-such-option")
+    assert ran.returncode == 4
+    assert "tests/test_beside" not in ran.stdout
+    assert "tests/test_beside" not in run(tests, "--report").stdout
+
+
+def test_no_test_chosen_is_an_error_and_one_part_without_tests_is_none(tests: Path) -> None:
+    ran = run(tests, "-k", "nothing_has_this_name")
+    assert ran.returncode == 5
+    assert "no test was chosen" in ran.stderr
+    assert run(tests, "tests/test_alone.py").returncode == 0
+
+
+def test_markers_are_chosen_within_the_parts(tests: Path) -> None:
+    (tests / "test_other.py").write_text(
+        f"import pytest\npytestmark = pytest.mark.other\n{PASSES}\n@pytest.mark.alone\n{FAILS}"
+    )
+    assert run(tests, "-m", "other and not alone").returncode == 0
+    ran = run(tests, "-m", "other")
+    assert ran.returncode == 1
+    assert ran.stdout.count("FAILED tests/test_other.py::test_fails") == 1
+
+
+def test_both_parts_have_the_same_share(tests: Path) -> None:
+    grid = "@pytest.mark.sweep\n@pytest.mark.parametrize('a', range(20))\ndef test_grid(a): pass\n"
+    (tests / "test_grid.py").write_text("import pytest\n" + grid)
+    (tests / "test_grid_alone.py").write_text(ALONE + grid)
+    ran = run(tests, "--share", "3")
+    assert "Left out: 26 cases of sweeps, 0 slow tests" in ran.stdout
+    assert "share" not in ran.stdout.splitlines()[0]
