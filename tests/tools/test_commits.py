@@ -21,5 +21,5 @@ def test_a_checkout_that_git_refuses_is_an_error_and_not_number_0(tmp_path: Path
 
 def test_a_checkout_without_commits_is_an_error(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    with pytest.raises(SystemExit, match="git rev-list --count HEAD in .*HEAD"):
+    with pytest.raises(SystemExit, match=r"git rev-list --count HEAD in .*HEAD"):
         commits.number(tmp_path)
