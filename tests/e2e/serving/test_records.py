@@ -107,6 +107,8 @@ def test_requests_are_counted_and_logged_with_their_trace(
     assert [each["outcome"] for each in (first, second, wrong)] == ["ok", "ok", "invalid"]
     traces = [each.get("trace_id") for each in (first, second, wrong)]
     assert traces == ["ab" * 16, "ab" * 16, None]
+    body, _ = tritonclient.http.InferenceServerClient.generate_request_body([given], request_id="7")
+    assert first["bytes"] == len(body)
     assert (first["protocol"], first["id"], first["rows"], first["run_rows"]) == ("rest", "7", 2, 2)
     assert first["ms"] >= first["run_ms"] > 0
     assert "has the shape [1, 5]" in wrong["error"]

@@ -89,6 +89,17 @@ def check_timeout() -> None:
     in_turn()
 
 
+def check_no_time() -> None:
+    """An operation whose options say no time has the group's."""
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(0)
+    if dist.get_rank() == 0:
+        with raises(PeerTimeoutError, "rank 1"):
+            group.allreduce([torch.ones(4)], options).wait()
+    in_turn()
+
+
 def check_future() -> None:
     """A failed operation fails its future, and holds its tensor no longer."""
     group = dist.new_group(timeout=timedelta(seconds=1))
@@ -205,6 +216,7 @@ def main() -> None:
         check_half_wrong_call,
         check_mismatch,
         check_timeout,
+        check_no_time,
         check_future,
         check_interrupted_barrier,
         check_interrupted_sparse_sum,

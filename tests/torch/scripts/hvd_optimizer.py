@@ -105,6 +105,22 @@ def check_training() -> None:
         )
 
 
+def check_only_bytes_keep_what_they_lose() -> None:
+    """Error feedback takes the memory of the gradients once more; with 16 bits there is none."""
+    for number, (name, more) in enumerate({"none": 0, "fp16": 0, "bf16": 0, "int8": 1}.items()):
+        parameter = nn.Parameter(torch.zeros(7, 1237 + number))
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([parameter], lr=1.0),
+            [("parameter", parameter)],
+            compression=getattr(hvd.Compression, name),
+        )
+        parameter.sum().backward()
+        optimizer.step()
+        tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+        # The parameter and its gradient.
+        assert sum(each.shape == parameter.shape for each in tensors) == 2 + more, name
+
+
 def check_groups_of_lists() -> None:
     model, expected = net(), alone(sgd)
     parameters = list(model.parameters())
@@ -340,6 +356,7 @@ def main() -> None:
     hvd.init()
     for check in (
         check_training,
+        check_only_bytes_keep_what_they_lose,
         check_groups_of_lists,
         check_clipping,
         check_what_is_lacking,

@@ -170,6 +170,11 @@ def test_ranks_compare_their_centres_to_all_faces_by_hand() -> None:
     alive = [v for v in found.values if v.num_bytes == 4 * scores]
     most = max(sum(v.born <= i < v.dies for v in alive) for i in range(len(found.operators)))
     assert most == 11
+    # Their gradient is one matrix of zeros that is filled; shares and ones have none.
+    large = {index for index, value in enumerate(found.values) if value.num_bytes == 4 * scores}
+    backward = [each for each in found.operators if each.phase is Phase.BACKWARD]
+    zeros = [each for each in backward if each.name == "zeros" and large & {*each.writes}]
+    assert len(zeros) == 1
 
 
 def test_wide_squeeze_has_more_parameters_and_hardly_more_flops() -> None:

@@ -182,6 +182,9 @@ def reductions():
             lambda tf, x, n=name, a=axis, k=keep: getattr(tf.math, f"reduce_{n}")(x, a, k),
             (floats(2, 5, 3),),
         )
+    for name in ("sum", "prod"):
+        run = lambda tf, x, n=name: getattr(tf.math, f"reduce_{n}")(x, []) + 1  # noqa: E731
+        yield Case(f"{name} over nothing", run, (floats(2, 3),))
     for name in ("sum", "max", "min", "prod"):
         run = lambda tf, x, n=name: getattr(tf.math, f"reduce_{n}")(x, 1)  # noqa: E731
         yield Case(f"{name} whole", run, (whole(3, 4),))

@@ -92,7 +92,7 @@ async def read(
         if "transfer-encoding" in fields or not (said.isascii() and said.isdecimal()):
             return await asyncio.wait_for(_pieces(receive, held), seconds)
         held.add(int(said))
-        memory = _memory(int(said), fields.get(JSON_LENGTH, ""))
+        memory = aligned(int(said), fields.get(JSON_LENGTH, ""))
         await link.fill(memory, seconds)
     except ClientDisconnect as error:
         raise RefusedError(Reason.GONE, "the client hung up") from error
@@ -111,7 +111,13 @@ async def _pieces(receive: Receive, held: Held) -> memoryview:
     return memoryview(b"".join(pieces))
 
 
-def _memory(size: int, json_length: str) -> memoryview:
+def aligned(size: int, json_length: str) -> memoryview:
+    """Return memory for a body whose first tensor, behind the JSON, begins at a cache line.
+
+    Args:
+        size: of the body in bytes.
+        json_length: as the header says it; anything but a number is 0.
+    """
     before = int(json_length) if json_length.isascii() and json_length.isdecimal() else 0
     block = np.empty(size + _ALIGNMENT, np.uint8)
     begin = -(block.ctypes.data + before) % _ALIGNMENT

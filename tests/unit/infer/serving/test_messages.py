@@ -102,6 +102,29 @@ def test_bodies_that_are_wrong_say_how(body, words):
         call_of(memoryview(body), None)
 
 
+@pytest.mark.parametrize(("count", "is_read"), [(16, True), (17, False)])
+def test_a_shape_has_16_sizes_at_most(count, is_read):
+    tensor = {"name": "x", "shape": [1] * count, "datatype": "FP32", "data": [1]}
+    check_read(is_read, "inputs.0.shape: .* at most 16", inputs=[tensor])
+
+
+@pytest.mark.parametrize(("count", "is_read"), [(64, True), (65, False)])
+@pytest.mark.parametrize("key", ["inputs", "outputs"])
+def test_64_tensors_are_given_and_wanted_at_most(key, count, is_read):
+    tensor = {"shape": [1], "datatype": "FP32", "data": [1]}
+    tensors = [{"name": f"t{number}", **tensor} for number in range(count)]
+    check_read(is_read, f"{key}: .* at most 64", **{"inputs": tensors[:1], key: tensors})
+
+
+def check_read(is_read, words, **message):
+    body = memoryview(json.dumps(message).encode())
+    if is_read:
+        call_of(body, None)
+    else:
+        with pytest.raises(RefusedError, match=words):
+            call_of(body, None)
+
+
 @pytest.mark.parametrize(
     ("length", "words"),
     [
