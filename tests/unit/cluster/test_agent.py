@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from slipstream.cluster.agent import Agent
-from slipstream.cluster.messages import Kill
+from slipstream.cluster.messages import End, Kill
 
 
 @pytest.fixture
@@ -35,3 +35,12 @@ def test_the_end_leaves_ranks_their_grace(agent: Agent) -> None:
     left = agent._seconds_to_deadline()
     assert left is not None
     assert 1000.0 - (time.monotonic() - before) <= left <= 1000.0
+
+
+@pytest.mark.parametrize("order", [End(), Kill()])
+def test_an_agent_that_is_ended_before_it_started_ranks_is_done(
+    agent: Agent, order: object
+) -> None:
+    assert not agent._is_done()
+    agent._obey(order)
+    assert agent._is_done()
