@@ -1,7 +1,7 @@
 """Runs the Python tests: side by side what may, alone what must; says where the time went.
 
 Called by `make test` and `make test-all` after the C++ tests. Results are under build/results:
-JUnit files of each part, and what the share left out.
+a JUnit file of each part, and what the share left out.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
@@ -27,24 +28,29 @@ PARTS = {
     "beside": ["-n", str(WORKERS), "--dist", "worksteal", "-m", "not alone"],
     "alone": ["-m", "alone"],
 }
-NOTHING_SELECTED = 5  # pytest's exit code when -k or -m leaves no test
+LEFT_OUT = RESULTS / "left-out.json"
+# Exit codes of pytest: it was interrupted, as by -x, or called wrongly; -k or -m leaves no test.
+ENDED_EARLY = (2, 3, 4)
+NOTHING_SELECTED = 5
 
 
 def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
     """Run one part of the tests; return pytest's exit code, or 1 where its results say worse."""
-    cases, left_out = RESULTS / f"{name}.xml", RESULTS / f"left-out-{name}.json"
-    for path in (cases, left_out):
-        path.unlink(missing_ok=True)
+    cases = RESULTS / f"{name}.xml"
     *options, own = PARTS[name]
-    code = subprocess.call(
+    started = subprocess.Popen(
         [
             *(sys.executable, "-m", "pytest", "-q", *options),
             f"({own}) and ({marks})" if marks else own,
             # In one word: pytest takes a file that is there for a test, before it knows the option.
-            *(f"--share={share}", f"--left-out={left_out}", f"--junitxml={cases}"),
+            *(f"--share={share}", f"--left-out={LEFT_OUT}", f"--junitxml={cases}"),
             *arguments,
         ]
     )
+    try:
+        code = started.wait()
+    except KeyboardInterrupt:  # pytest has it too, and ends what its tests have started
+        code = started.wait()
     if code == 0 and not has_passed(cases):
         print(f"pytest ended with 0, but {cases} is not that of tests that passed", file=sys.stderr)
         return 1
@@ -54,8 +60,12 @@ def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
 def has_passed(path: Path) -> bool:
     """Whether all cases of a file passed: a test can end pytest with 0 before others have run."""
     cases = cases_of(path)
-    failed = [case for case in cases if {"failure", "error"} & {each.tag for each in case}]
-    return bool(cases) and not failed
+    return bool(cases) and not any(map(has_failed, cases))
+
+
+def has_failed(case: ElementTree.Element) -> bool:
+    """Whether a case, its set-up or its collection failed."""
+    return not {"failure", "error"}.isdisjoint(each.tag for each in case)
 
 
 def cases_of(path: Path) -> list[ElementTree.Element]:
@@ -66,47 +76,57 @@ def cases_of(path: Path) -> list[ElementTree.Element]:
         return []
 
 
+def place(case: ElementTree.Element) -> tuple[str, str]:
+    """Return the file of a case, and its name in it with its class."""
+    # A module that could not be imported has no class name.
+    parts = (case.get("classname") or case.get("name") or "").split(".")
+    last = next((n for n, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
+    file = "/".join(parts[: last + 1]) + ".py"
+    return file, "::".join([file, *parts[last + 1 :], case.get("name") or ""])
+
+
 def seconds_by_file(paths: Iterable[Path]) -> dict[str, tuple[float, int]]:
     """Return by test file, or C++ program, its seconds and its number of cases, longest first."""
     found: dict[str, list[float]] = defaultdict(list)
     for path in paths:
         for case in cases_of(path):
             is_cpp = path.stem.startswith("ctest")
-            name = f"{path.stem} {case.get('name')}" if is_cpp else module(case)
+            name = f"{path.stem} {case.get('name')}" if is_cpp else place(case)[0]
             found[name].append(float(case.get("time", 0)))
     sums = {name: (sum(times), len(times)) for name, times in found.items()}
     return dict(sorted(sums.items(), key=lambda item: -item[1][0]))
 
 
-def module(case: ElementTree.Element) -> str:
-    """Return a case's dotted name up to the test module: classes are not counted apart."""
-    # A module that could not be imported has no class name.
-    parts = (case.get("classname") or case.get("name") or "").split(".")
-    last = next((n for n, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
-    return "/".join(parts[: last + 1])
-
-
-def left_out() -> dict[str, set[str]]:
-    """Return by marker the cases that this share left out; each part lists all."""
-    total: dict[str, set[str]] = defaultdict(set)
-    for path in RESULTS.glob("left-out-*.json"):
-        for marker, names in json.loads(path.read_text(encoding="utf-8")).items():
-            total[marker] |= set(names)
-    return total
-
-
-def report(console: Console, paths: Iterable[Path], rows: int) -> None:
-    """Print the longest files, and what was left out."""
-    table = Table("test file", "cases", "seconds", box=None)
-    for name, (seconds, cases) in list(seconds_by_file(paths).items())[:rows]:
+def report(console: Console, paths: list[Path], rows: int) -> None:
+    """Print the longest files, what was left out, and what failed."""
+    files = seconds_by_file(paths)
+    table = Table("test file", box=None)
+    for column in ("cases", "seconds"):
+        table.add_column(column, justify="right")
+    for name, (seconds, cases) in list(files.items())[:rows]:
         table.add_row(name, f"{cases}", f"{seconds:.1f}")
+    rest = list(files.values())[rows:]
+    total = sum(seconds for seconds, _ in files.values())
+    table.add_row(f"{len(rest)} more files", f"{sum(cases for _, cases in rest)}", "")
+    table.add_row("all", f"{sum(cases for _, cases in files.values())}", f"{total:.1f}")
     console.print(table)
-    names = left_out()
+    say_left_out(console)
+    failed = [place(case)[1] for path in paths for case in cases_of(path) if has_failed(case)]
+    if failed:
+        print(f"{len(failed)} failed:", *map(shlex.quote, failed), sep="\n  ")
+
+
+def say_left_out(console: Console) -> None:
+    """Print what the share left out, and what runs it."""
+    if not LEFT_OUT.exists():
+        return
+    names = json.loads(LEFT_OUT.read_text(encoding="utf-8"))
     if any(names.values()):
         console.print(
             f"Left out: {len(names['sweep'])} cases of sweeps, {len(names['slow'])} slow tests"
-            f" (listed in {RESULTS}/left-out-*.json). make test-all runs them.",
+            f" (listed in {LEFT_OUT}). make test-all runs them.",
             highlight=False,
+            soft_wrap=True,
         )
 
 
@@ -116,7 +136,13 @@ def run(share: str, marks: str, arguments: list[str]) -> int:
         share = str(commits.number(Path.cwd()))
         print(f"share {share}, the number of this commit; SHARE={share} runs the same", flush=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    codes = [run_part(name, share, marks, arguments) for name in PARTS]
+    for path in (LEFT_OUT, *(RESULTS / f"{name}.xml" for name in PARTS)):
+        path.unlink(missing_ok=True)
+    codes: list[int] = []
+    for name in PARTS:
+        codes.append(run_part(name, share, marks, arguments))
+        if codes[-1] in ENDED_EARLY:
+            break
     if set(codes) == {NOTHING_SELECTED}:
         print("no test was chosen: look at what PYTEST_ARGS names", file=sys.stderr)
         return NOTHING_SELECTED
@@ -135,7 +161,9 @@ def main() -> int:
         report(Console(width=100), sorted(RESULTS.glob("*.xml")), chosen.rows)
         return 0
     code = run(chosen.share, chosen.marks, arguments)
-    report(Console(width=100), [RESULTS / f"{name}.xml" for name in PARTS], chosen.rows)
+    results = [path for path in (RESULTS / f"{name}.xml" for name in PARTS) if path.exists()]
+    if results:
+        report(Console(width=100), results, chosen.rows)
     return code
 
 

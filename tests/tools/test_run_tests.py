@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,7 +55,8 @@ def test_all_that_pass_are_reported(tests: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "share 0, the number of this commit" in ran.stdout
     rows = [line.split()[:2] for line in ran.stdout.splitlines() if "tests/" in line]
-    assert sorted(rows) == [["tests/test_alone", "1"], ["tests/test_beside", "1"]]
+    assert sorted(rows) == [["tests/test_alone.py", "1"], ["tests/test_beside.py", "1"]]
+    assert "failed" not in ran.stdout
 
 
 @pytest.mark.parametrize(
@@ -72,11 +76,50 @@ def test_a_test_that_fails_in_one_part_is_seen(tests: Path, test: str) -> None:
     assert run(tests, "--share", "0").returncode not in (0, 5)
 
 
+def test_what_failed_is_said_last(tests: Path) -> None:
+    (tests / "test_other.py").write_text(
+        f"class TestIt:\n    {FAILS.replace('fails', 'a').replace('()', '(self)')}"
+        f"import pytest\n@pytest.mark.parametrize('a', ['b c'])\ndef test_b(a): assert 0\n"
+        f"{ALONE}{FAILS}"
+    )
+    ran = run(tests)
+    assert ran.stdout.splitlines()[-4:] == [
+        "3 failed:",
+        "  tests/test_other.py::TestIt::test_a",
+        "  'tests/test_other.py::test_b[b c]'",
+        "  tests/test_other.py::test_fails",
+    ]
+
+
+def test_the_first_failure_ends_both_parts_where_that_is_asked_for(tests: Path) -> None:
+    (tests / "test_other.py").write_text(FAILS)
+    ran = run(tests, "-x")
+    assert ran.returncode == 2, "which is pytest's code for that"
+    assert "test_alone" not in ran.stdout
+
+
+def test_an_interrupt_ends_all_and_says_what_failed(tests: Path) -> None:
+    waits = "import pathlib, time; pathlib.Path('waits').touch(); time.sleep(60)"
+    (tests / "test_other.py").write_text(f"{FAILS}def test_waits(): {waits}\n")
+    command = [sys.executable, str(TOOLS / "run_tests.py"), "tests/test_other.py"]
+    running = subprocess.Popen(
+        command, cwd=tests.parent, stdout=subprocess.PIPE, text=True, process_group=0
+    )
+    while not (tests.parent / "waits").exists():
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == 2
+    assert said.count("no tests ran") == 0
+    assert "test_other.py::test_fails" in said
+
+
 def test_old_results_are_not_those_of_this_run(tests: Path) -> None:
     run(tests)
     ran = run(tests, "--no-such-option")
     assert ran.returncode == 4
     assert "tests/test_beside" not in ran.stdout
+    assert ran.stderr.count("unrecognized arguments") == 1, "the other part asks no more"
     assert "tests/test_beside" not in run(tests, "--report").stdout
 
 
@@ -94,7 +137,7 @@ def test_markers_are_chosen_within_the_parts(tests: Path) -> None:
     assert run(tests, "-m", "other and not alone").returncode == 0
     ran = run(tests, "-m", "other")
     assert ran.returncode == 1
-    assert ran.stdout.count("FAILED tests/test_other.py::test_fails") == 1
+    assert "\n1 failed:\n" in ran.stdout
 
 
 def test_both_parts_have_the_same_share(tests: Path) -> None:
