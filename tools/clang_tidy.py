@@ -1,8 +1,11 @@
 """Runs clang-tidy over the engine and its bindings; not over tests, which take it twice as long.
 
-What passes is not checked again while nothing that clang-tidy reads of it changes: a stamp in the
-user's cache folder (slipstream/clang-tidy), shared by all checkouts, is named by a digest of the
-source, the headers that it includes, the configuration, the compiler flags and the versions.
+A source that passes is not checked again until something changes that clang-tidy reads. A stamp in
+the user's cache folder (slipstream/clang-tidy), which all checkouts share, is named by a digest of:
+the source and our headers that it includes, every .clang-tidy, the source's commands in the
+compilation database, the command line of clang-tidy, and the versions of clang-tidy, g++ and
+nanobind. Those versions stand for all other headers. An include whose name is a macro is not
+followed.
 """
 
 from __future__ import annotations
@@ -10,20 +13,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from check_layers import included_layers
-
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("core", "bindings", "kernels")
+COMMAND = ("clang-tidy", "--quiet")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 STAMPS_KEPT_DAYS = 60
 
 
@@ -33,8 +37,13 @@ def stamps_folder() -> Path:
     return Path(cache) / "slipstream" / "clang-tidy"
 
 
+def is_ours(root: Path, path: Path) -> bool:
+    """Return whether a path is in one of the folders that are checked."""
+    return any(path.is_relative_to(root / folder) for folder in FOLDERS)
+
+
 def compiler_calls(root: Path, build: Path) -> dict[Path, list[str]]:
-    """Write the compilation database of engine and Python module; return each source's flags."""
+    """Write the compilation database of engine and Python module; return each source's commands."""
     defines = [
         "-DSLIPSTREAM_TESTS=OFF",
         "-DSLIPSTREAM_PYTHON=ON",
@@ -43,28 +52,34 @@ def compiler_calls(root: Path, build: Path) -> dict[Path, list[str]]:
     command = ["cmake", "-S", str(root), "-B", str(build), "-G", "Ninja", *defines]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     database = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    ours = tuple(str(root / folder) + os.sep for folder in FOLDERS)
-    return {
-        Path(entry["file"]): shlex.split(entry["command"])[1:]
-        for entry in sorted(database, key=lambda entry: entry["file"])
-        if entry["file"].startswith(ours)
-    }
+    calls: dict[Path, list[str]] = {}
+    for entry in sorted(database, key=lambda entry: entry["file"]):
+        if is_ours(root, Path(entry["file"])):
+            calls.setdefault(Path(entry["file"]), []).append(entry["command"])
+    return calls
 
 
-def included_files(source: Path, flags: list[str]) -> list[Path]:
-    """Return the source and the files that its quoted includes reach, in the folders of -I too."""
-    folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
+def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
+    """Return the files that an #include line of the file may mean, beside it or in the folders."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    candidates = [
+        Path(os.path.normpath(folder / target))
+        for target in INCLUDE.findall(text)
+        for folder in (path.parent, *folders)
+    ]
+    return [candidate for candidate in candidates if candidate.is_file()]
+
+
+def reachable(start: Iterable[Path], step: Callable[[Path], Iterable[Path]]) -> set[Path]:
+    """Return the paths to start from and all that any number of steps reaches from them."""
     found: set[Path] = set()
-    waiting = [source]
+    waiting = list(start)
     while waiting:
         path = waiting.pop()
-        if path in found:
-            continue
-        found.add(path)
-        for _, target, _ in included_layers(path):
-            tried = (folder / target for folder in (path.parent, *folders))
-            waiting += [candidate for candidate in tried if candidate.is_file()][:1]
-    return sorted(found)
+        if path not in found:
+            found.add(path)
+            waiting += step(path)
+    return found
 
 
 def versions() -> str:
@@ -80,10 +95,17 @@ def versions() -> str:
     return "\n".join(said)
 
 
-def key_of(root: Path, shared: str, source: Path, flags: list[str]) -> str:
-    """Return the digest of everything that decides what clang-tidy says about the source."""
-    digest = hashlib.sha256(f"{shared}\0{shlex.join(flags)}".replace(str(root), ".").encode())
-    for path in (root / ".clang-tidy", *included_files(source, flags)):
+def key_of(root: Path, shared: str, calls: dict[Path, list[str]], source: Path) -> str:
+    """Return the digest of what decides the findings in the source (see the top of this file)."""
+    commands = calls[source]
+    flags = [word for command in commands for word in shlex.split(command)]
+    folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
+    ours = [folder for folder in folders if is_ours(root, folder)]
+    files = reachable([source], lambda path: includes(path, ours))
+    files.add(root / ".clang-tidy")
+    files.update(path for folder in FOLDERS for path in (root / folder).rglob(".clang-tidy"))
+    digest = hashlib.sha256("\0".join([shared, *commands]).replace(str(root), ".").encode())
+    for path in sorted(files):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         digest.update(f"\0{os.path.relpath(path, root)}\0{content}".encode())
     return digest.hexdigest()
@@ -91,42 +113,57 @@ def key_of(root: Path, shared: str, source: Path, flags: list[str]) -> str:
 
 def tidy(build: Path, source: Path) -> str:
     """Return what clang-tidy says about one file; empty when it passes."""
-    command = ["clang-tidy", "-p", str(build), "--quiet", str(source)]
+    command = [*COMMAND, "-p", str(build), str(source)]
     result = subprocess.run(command, capture_output=True, text=True)
-    return "" if result.returncode == 0 else result.stdout or result.stderr
+    if result.returncode == 0:
+        return ""
+    ended = f"{source}: clang-tidy ended with {result.returncode}\n"
+    return result.stdout or result.stderr or ended
 
 
-def check(stamps: Path, check_one: Callable[[Path], str], keys: dict[Path, str]) -> list[str]:
+def check(
+    stamps: Path,
+    sources: Iterable[Path],
+    key: Callable[[Path], str],
+    check_one: Callable[[Path], str],
+) -> list[str]:
     """Return the findings in the sources that have no stamp; stamp those that have no findings."""
     stamps.mkdir(parents=True, exist_ok=True)
-    findings: list[str] = []
-    unknown = [source for source, key in keys.items() if not (stamps / key).exists()]
+
+    def findings(source: Path) -> str:
+        stamp = stamps / key(source)
+        if not stamp.exists():
+            text = check_one(source)
+            if text or key(source) != stamp.name:  # changed meanwhile: nobody knows what was read
+                return text
+        stamp.touch()  # its age counts from its last use
+        return ""
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for source, text in zip(unknown, pool.map(check_one, unknown), strict=True):
-            if text:
-                findings.append(text)
-            else:
-                (stamps / keys[source]).touch()
-    for source in keys.keys() - unknown:
-        (stamps / keys[source]).touch()  # its age counts from its last use
-    return findings
+        return [text for text in pool.map(findings, sources) if text]
 
 
 def drop_old(stamps: Path) -> None:
     """Delete the stamps that were of no use for a long time."""
     limit = time.time() - STAMPS_KEPT_DAYS * 24 * 3600
     for stamp in stamps.iterdir():
-        if stamp.stat().st_mtime < limit:
-            stamp.unlink(missing_ok=True)
+        try:
+            if stamp.stat().st_mtime < limit:
+                stamp.unlink()
+        except FileNotFoundError:
+            pass  # another checkout has deleted it
 
 
 def main(root: Path = ROOT) -> int:
-    """Print the findings; return 1 when there are any."""
+    """Print the findings; return 1 when there are any, or no sources."""
     build = root / "build" / "tidy"
-    shared = versions()
     calls = compiler_calls(root, build)
-    keys = {source: key_of(root, shared, source, flags) for source, flags in calls.items()}
-    findings = check(stamps_folder(), partial(tidy, build), keys)
+    if not calls:
+        print(f"{build}/compile_commands.json has no source in {', '.join(FOLDERS)}")
+        return 1
+    shared = "\0".join([*COMMAND, versions()])
+    key = partial(key_of, root, shared, calls)
+    findings = check(stamps_folder(), calls, key, partial(tidy, build))
     drop_old(stamps_folder())
     print("".join(findings), end="")
     return 1 if findings else 0

@@ -14,28 +14,38 @@ SOURCES = {
     "core/base/clock.cc": '#include "base/clock.h"',
     "core/engine/engine.h": '#include "base/clock.h"',
     "core/engine/engine.cc": '#include "engine/engine.h"',
+    "core/engine/.clang-tidy": "",
     "kernels/pack.h": "",
-    "kernels/pack.cc": '#include "pack.h"',
+    "kernels/pack.cc": "#  include <program/steps.h>  // not beside it",
+    "kernels/program/steps.h": '#include "../pack.h"',
 }
 PROGRAMS = {
     "cmake": "exit 0",
     "g++": "echo g++ 12",
-    # It finds fault with sources that contain BAD.
+    # It finds fault with sources that contain BAD, and is killed by those that contain KILL.
     "clang-tidy": 'case "$*" in --version) echo version $TIDY; exit;; esac\n'
-    'for source; do :; done\necho "$source" >> $LINTED\nif grep BAD "$source"; then exit 1; fi',
+    'for source; do :; done\necho "$source" >> $LINTED\neval "$MEANWHILE"\n'
+    'if grep -q KILL "$source"; then kill -9 $$; fi\nif grep BAD "$source"; then exit 1; fi',
 }
 ALL = ["clock.cc", "engine.cc", "pack.cc"]
 
 
-def write_tree(root: Path, flags: str = "-O3") -> None:
+def write_tree(root: Path, flags: str = "-O3", compiler: str = "c++") -> None:
     """Write the sources and their compilation database."""
     for name, text in SOURCES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text + "\n")
+    command = f"{compiler} -I{root}/core -I{root}/kernels {flags} -c"
+    names = [name for name in SOURCES if name.endswith(".cc")]
+    write_database(root, {name: [f"{command} {root}/{name}"] for name in names})
+
+
+def write_database(root: Path, commands: dict[str, list[str]]) -> None:
+    """Write a compilation database."""
     calls = [
-        {"file": f"{root}/{name}", "command": f"c++ -I{root}/core {flags} -c {root}/{name}"}
-        for name in SOURCES
-        if name.endswith(".cc")
+        {"file": f"{root}/{name}", "command": command}
+        for name in commands
+        for command in commands[name]
     ]
     (root / "build/tidy").mkdir(parents=True, exist_ok=True)
     (root / "build/tidy/compile_commands.json").write_text(json.dumps(calls))
@@ -52,6 +62,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("LINTED", str(tmp_path / "linted"))
     monkeypatch.setenv("TIDY", "23")
+    monkeypatch.setenv("MEANWHILE", "")
     write_tree(tmp_path / "tree")
     return tmp_path / "tree"
 
@@ -80,7 +91,9 @@ def test_what_passed_is_not_linted_again_in_another_checkout_either(
         ("core/engine/engine.h", ["engine.cc"]),
         ("core/base/clock.cc", ["clock.cc"]),
         ("kernels/pack.h", ["pack.cc"]),
+        ("kernels/program/steps.h", ["pack.cc"]),
         (".clang-tidy", ALL),
+        ("core/engine/.clang-tidy", ALL),
     ],
 )
 def test_a_change_has_those_linted_that_read_it(root: Path, changed: str, again: list[str]) -> None:
@@ -89,11 +102,15 @@ def test_a_change_has_those_linted_that_read_it(root: Path, changed: str, again:
     assert linted(root) == again
 
 
-def test_other_flags_or_another_version_have_all_linted(
+def test_other_flags_another_compiler_or_another_version_have_all_linted(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linted(root)
     write_tree(root, "-O2")
+    assert linted(root) == ALL
+    write_tree(root, "-O2", "clang++")
+    assert linted(root) == ALL
+    monkeypatch.setattr(clang_tidy, "COMMAND", [*clang_tidy.COMMAND, "--fix"], raising=False)
     assert linted(root) == ALL
     monkeypatch.setenv("TIDY", "24")
     assert linted(root) == ALL
@@ -106,6 +123,44 @@ def test_what_has_findings_is_printed_and_linted_again(
     assert linted(root, code=1) == ALL
     assert capsys.readouterr().out == "BAD\n"
     assert linted(root, code=1) == ["pack.cc"]
+
+
+def test_each_command_of_a_source_counts(root: Path) -> None:
+    for flags in ("-O2", "-O3"):
+        write_database(root, {"kernels/pack.cc": [f"c++ {flags} -c pack.cc", "c++ -c pack.cc"]})
+        assert linted(root) == ["pack.cc"]
+
+
+def test_a_killed_clang_tidy_has_not_passed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = root / "kernels/pack.cc"
+    source.write_text("KILL\n")
+    assert linted(root, code=1) == ALL
+    assert capsys.readouterr().out == f"{source}: clang-tidy ended with -9\n"
+    assert linted(root, code=1) == ["pack.cc"]
+
+
+def test_what_changes_while_it_is_linted_is_linted_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = root / "core/engine/engine.h"
+    text = header.read_text()
+    monkeypatch.setenv("MEANWHILE", f"echo // changed > {header}")
+    assert linted(root) == ALL
+    header.write_text(text)
+    monkeypatch.setenv("MEANWHILE", "")
+    assert linted(root) == ["engine.cc"]
+
+
+def test_an_empty_database_fails(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_database(root, {})
+    assert linted(root, code=1) == []
+    assert "compile_commands.json has no source in core" in capsys.readouterr().out
+
+
+def test_a_stamp_that_another_checkout_has_deleted_is_no_error(root: Path, tmp_path: Path) -> None:
+    linted(root)
+    (tmp_path / "cache/slipstream/clang-tidy/deleted").symlink_to("nothing")
+    assert linted(root) == []
 
 
 def test_a_stamp_lasts_sixty_days_from_its_last_use(root: Path, tmp_path: Path) -> None:
