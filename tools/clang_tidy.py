@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -24,10 +23,11 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from sanitize import includes, reachable
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("core", "bindings", "kernels")
 COMMAND = ("clang-tidy", "--quiet")
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 STAMPS_KEPT_DAYS = 60
 
 
@@ -57,29 +57,6 @@ def compiler_calls(root: Path, build: Path) -> dict[Path, list[str]]:
         if is_ours(root, Path(entry["file"])):
             calls.setdefault(Path(entry["file"]), []).append(entry["command"])
     return calls
-
-
-def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
-    """Return the files that an #include line of the file may mean, beside it or in the folders."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    candidates = [
-        Path(os.path.normpath(folder / target))
-        for target in INCLUDE.findall(text)
-        for folder in (path.parent, *folders)
-    ]
-    return [candidate for candidate in candidates if candidate.is_file()]
-
-
-def reachable(start: Iterable[Path], step: Callable[[Path], Iterable[Path]]) -> set[Path]:
-    """Return the paths to start from and all that any number of steps reaches from them."""
-    found: set[Path] = set()
-    waiting = list(start)
-    while waiting:
-        path = waiting.pop()
-        if path not in found:
-            found.add(path)
-            waiting += step(path)
-    return found
 
 
 def versions() -> str:

@@ -5,9 +5,15 @@ passed: for each program a digest of the files that it depends on. `share`, whic
 runs the programs whose digest differs from that record, and a third of all programs; the thirds of
 three successive commits are all programs.
 
-A program depends on its own source, on what it includes from its test folder, on the layers that
-it includes and those that their arrows reach (check_layers.py), and on the CMake files. A public
-header only declares: the layer with its name, or with a source of its name, is reached too.
+A program depends on its own source, on everything else in its test folder but the other programs,
+and on what it and the shared sources, which CMake links to all programs, include. With a file of a
+layer come all files of the layer's folder and what they include. A public header only declares:
+with it comes the folder that has its name, or that has a source of its name. All CMake files, and
+CXXFLAGS and LDFLAGS, count for every program.
+
+The digests leave out the compiler and the libraries, because with them every program would run on
+any other machine. They miss an include whose name is a macro, and a function that a public header
+declares and a source of another name defines. The thirds look after all of these.
 """
 
 from __future__ import annotations
@@ -15,14 +21,17 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 import commits
-from check_layers import ALLOWED, PLAIN, included_layers
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path("tests/sanitized.json")
@@ -30,6 +39,33 @@ PRESETS = ("asan", "tsan")
 SHARES = 3
 # The test folders, with what CMake puts in front of the names of their programs.
 FOLDERS = {"core/test": "", "kernels/test": "kernels_"}
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+
+
+# ---- what includes what -------------------------------------------------------------------------
+
+
+def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
+    """Return the files that an #include line of the file may mean, beside it or in the folders."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    candidates = [
+        Path(os.path.normpath(folder / target))
+        for target in INCLUDE.findall(text)
+        for folder in (path.parent, *folders)
+    ]
+    return [candidate for candidate in candidates if candidate.is_file()]
+
+
+def reachable(start: Iterable[Path], step: Callable[[Path], Iterable[Path]]) -> set[Path]:
+    """Return the paths to start from and all that any number of steps reaches from them."""
+    found: set[Path] = set()
+    waiting = list(start)
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += step(path)
+    return found
 
 
 # ---- what a program depends on ------------------------------------------------------------------
@@ -45,79 +81,55 @@ def programs(root: Path) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def test_files(source: Path) -> set[Path]:
-    """Return the source, the headers of its folder that it reaches, and the sources beside them."""
-    found: set[Path] = set()
-    waiting = [source]
-    while waiting:
-        path = waiting.pop()
-        if path in found or not path.exists():
-            continue
-        found.add(path)
-        if path.suffix == ".h":
-            waiting.append(path.with_suffix(".cc"))
-        for _, target, _ in included_layers(path):
-            waiting.append(source.parent / target.removeprefix("test/"))
+def shared_files(folder: Path) -> set[Path]:
+    """Return the files of a test folder that no program has for itself."""
+    files = {path for path in folder.rglob("*") if path.is_file()}
+    return files - set(folder.glob("*_test.cc"))
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return the files of a folder without those of its sub-folders, which are other layers."""
+    return [path for path in folder.glob("*") if path.is_file()]
+
+
+def needed_with(tests: Path, path: Path) -> list[Path]:
+    """Return the files that a program of the test folder may need if it needs this one."""
+    top = tests.parent
+    found = includes(path, [top, top / "include"])
+    if path.parent == top / "include/slipstream":
+        implemented = [source.parent for source in top.rglob(f"{path.stem}.cc")]
+        for folder in (*implemented, top / path.stem):
+            found += files_in(folder)
+    elif tests not in path.parents:
+        found += files_in(path.parent)
     return found
 
 
-def layers(root: Path, source: Path) -> set[str]:
-    """Return the layers that the program includes, and those that the arrows reach from them."""
-    plain = PLAIN.get(source.parent.parent.name)
-    waiting: list[str] = []
-    for path in test_files(source):
-        for _, target, layer in included_layers(path):
-            if (source.parent / target.removeprefix("test/")).exists():
-                continue
-            waiting.append(plain if plain and "/" not in target else layer)
-            if layer == "public":
-                waiting += layers_named(root, Path(target).stem)
-    found: set[str] = set()
-    while waiting:
-        layer = waiting.pop()
-        if layer in ALLOWED and layer not in found:
-            found.add(layer)
-            waiting += ALLOWED[layer]
+def build_files(root: Path) -> set[Path]:
+    """Return the presets and all CMake files."""
+    found = {root / "CMakePresets.json", root / "CMakeLists.txt", *root.glob("*.cmake")}
+    for folder in ("core", "kernels", "cmake"):
+        found.update((root / folder).rglob("CMakeLists.txt"), (root / folder).rglob("*.cmake"))
     return found
-
-
-def layers_named(root: Path, name: str) -> list[str]:
-    """Return the layers that have the name of a public header, or a source with its name."""
-    return [
-        layer
-        for layer in ALLOWED
-        if layer == name or (layer_folder(root, layer) / f"{name}.cc").exists()
-    ]
-
-
-def layer_folder(root: Path, layer: str) -> Path:
-    """Return the folder of a layer; its sub-folders are other layers."""
-    special = {"public": "core/include/slipstream", "runtime": "core"}
-    outside = layer.startswith(("kernels", "bindings"))
-    return root / special.get(layer, layer if outside else f"core/{layer}")
 
 
 def dependencies(root: Path, source: Path) -> list[Path]:
     """Return every file whose change may change what the program does."""
-    found = test_files(source)
-    for layer in layers(root, source):
-        for pattern in ("*.cc", "*.h"):
-            found |= set(layer_folder(root, layer).glob(pattern))
-    found |= {folder / "CMakeLists.txt" for folder in (root, source.parent.parent, source.parent)}
-    found.add(root / "CMakePresets.json")
-    return sorted(path for path in found if path.exists())
+    tests = source.parent
+    shared = shared_files(tests)
+    compiled = [source, *(path for path in shared if path.suffix == ".cc")]
+    return sorted(reachable(compiled, partial(needed_with, tests)) | shared | build_files(root))
 
 
 def digests(root: Path) -> dict[str, str]:
-    """Return by program a digest of the names and contents of the files that it depends on."""
-    contents: dict[Path, bytes] = {}
+    """Return by program a digest of the flags and of the files that it depends on."""
+    flags = "\0".join(os.environ.get(name, "") for name in ("CXXFLAGS", "LDFLAGS"))
     found: dict[str, str] = {}
     for name, source in programs(root).items():
-        digest = hashlib.sha256()
+        digest = hashlib.sha256("\0".join([*PRESETS, flags]).encode())
         for path in dependencies(root, source):
-            if path not in contents:
-                contents[path] = hashlib.sha256(path.read_bytes()).digest()
-            digest.update(str(path.relative_to(root)).encode() + b"\0" + contents[path])
+            content = hashlib.sha256(path.read_bytes()).digest()
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + content)
         found[name] = digest.hexdigest()[:32]
     return found
 
@@ -137,15 +149,12 @@ def third(names: Iterable[str], number: int) -> set[str]:
     return set(ordered[number % SHARES :: SHARES])
 
 
-def share(root: Path, number: int) -> dict[str, str]:
-    """Return the programs to run, each with the reason."""
-    passed = recorded(root)
-    current = digests(root)
-    turn = third(current, number)
+def share(passed: dict[str, str], current: dict[str, str], turn: set[str]) -> dict[str, str]:
+    """Return the programs that did not pass with their digest, or whose turn it is, with why."""
     reasons: dict[str, str] = {}
     for name, digest in current.items():
         if passed.get(name) != digest:
-            reasons[name] = "changed since make sanitize passed"
+            reasons[name] = "sources or flags changed since make sanitize passed"
         elif name in turn:
             reasons[name] = "its turn: a third of all programs at each commit"
     return reasons
@@ -169,16 +178,29 @@ def announce(reasons: dict[str, str], total: int) -> None:
 
 def run(root: Path, names: list[str]) -> bool:
     """Build and run the programs under each sanitizer; stop at the first that fails."""
-    return all(
-        subprocess.call(command, cwd=root) == 0
-        for preset in PRESETS
-        for command in commands(root, preset, names)
-    )
+    return all(run_preset(root, preset, names) for preset in PRESETS)
 
 
-def commands(root: Path, preset: str, names: list[str]) -> list[list[str]]:
-    """Return the commands that configure, build and run the programs."""
+def run_preset(root: Path, preset: str, names: list[str]) -> bool:
+    """Build and run the programs under one sanitizer; return whether all ran and passed."""
     results = root / "build" / "results" / f"ctest-{preset}.xml"
+    results.unlink(missing_ok=True)
+    for command in commands(preset, results, names):
+        if subprocess.call(command, cwd=root) != 0:
+            return False
+    cases = ElementTree.parse(results).iter("testcase")
+    missing = set(names) - {case.get("name") for case in cases if case.get("status") == "run"}
+    if missing:
+        print(
+            f"sanitize: ctest --preset {preset} has not run {', '.join(sorted(missing))}."
+            " CMake must add_test() each program by its name.",
+            file=sys.stderr,
+        )
+    return not missing
+
+
+def commands(preset: str, results: Path, names: list[str]) -> list[list[str]]:
+    """Return the commands that configure, build and run the programs."""
     return [
         ["cmake", "--preset", preset, "-Wno-dev", "--log-level=WARNING"],
         ["cmake", "--build", "--preset", preset, "--target", *names],
@@ -197,22 +219,40 @@ def fixed_addresses() -> list[str]:
     return wrapper if subprocess.call([*wrapper, "true"], stderr=subprocess.DEVNULL) == 0 else []
 
 
+def run_all(root: Path) -> int:
+    """Run all programs and record their digests; return 0 when they passed."""
+    before = digests(root)
+    if not run(root, list(before)):
+        return 1
+    after = digests(root)
+    changed = sorted({name for name, _ in before.items() ^ after.items()})
+    if changed:
+        print(
+            f"sanitize: files of {', '.join(changed)} changed during the run, so nothing is"
+            " recorded. Run make sanitize again.",
+            file=sys.stderr,
+        )
+        return 1
+    text = json.dumps(after, indent=1, sort_keys=True) + "\n"
+    (root / RECORD).write_text(text, encoding="utf-8")
+    print(f"All {len(after)} programs passed; {RECORD} records with which sources.")
+    return 0
+
+
+def run_share(root: Path) -> int:
+    """Run this commit's share of the programs; return 0 when they passed."""
+    current = digests(root)
+    reasons = share(recorded(root), current, third(current, commits.number(root)))
+    announce(reasons, len(current))
+    return 0 if run(root, list(reasons)) else 1
+
+
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     """Run all programs, or this commit's share; return 0 when they passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=["all", "share"], help="programs to run")
     which = parser.parse_args(arguments).which
-    current = digests(root)
-    if which == "share":
-        reasons = share(root, commits.number(root))
-        announce(reasons, len(current))
-        return 0 if run(root, list(reasons)) else 1
-    if not run(root, list(current)):
-        return 1
-    text = json.dumps(current, indent=1, sort_keys=True) + "\n"
-    (root / RECORD).write_text(text, encoding="utf-8")
-    print(f"All {len(current)} programs passed; {RECORD} records with which sources.")
-    return 0
+    return run_all(root) if which == "all" else run_share(root)
 
 
 if __name__ == "__main__":

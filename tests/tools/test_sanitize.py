@@ -17,11 +17,17 @@ SOURCES = {
     "core/transport/tcp/stream.cc": '#include "transport/transport.h"',
     "core/engine/engine.cc": '#include "transport/transport.h"',
     "core/runtime.cc": '#include "engine/engine.h"',
+    "core/base/clock.h": "",
+    "core/transport/tcp/stream.h": "",
+    "core/engine/engine.h": '#include "engine/details/queue.inc"',
+    "core/engine/details/queue.inc": "",
+    "core/unlisted/memory.h": "",
     "core/test/clock_test.cc": '#include "base/clock.h"',
-    "core/test/listen_test.cc": '#include "slipstream/listen.h"',
-    "core/test/tcp_test.cc": '#include "test/tcp_world.h"',
-    "core/test/tcp_world.h": '#include "transport/tcp/stream.h"',
-    "core/test/tcp_world.cc": '#include "test/tcp_world.h"',
+    "core/test/listen_test.cc": "# include <slipstream/listen.h>",
+    "core/test/tcp_test.cc": '#include "test/world/tcp.h"',
+    "core/test/world/tcp.h": '#include "ports.h"',
+    "core/test/world/ports.h": '#include "transport/tcp/stream.h"',
+    "core/test/shared.cc": '#include "unlisted/memory.h"',
     "core/test/engine_test.cc": '#include "engine/engine.h"',
     "kernels/program.h": "",
     "kernels/workers.cc": "",
@@ -29,6 +35,7 @@ SOURCES = {
     "CMakeLists.txt": "",
     "CMakePresets.json": "",
     "core/CMakeLists.txt": "",
+    "core/layers.cmake": "",
     "kernels/test/CMakeLists.txt": "",
 }
 CORE = ["clock_test", "engine_test", "listen_test", "tcp_test"]
@@ -45,39 +52,55 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# A cmake and a ctest that write their calls. $FAILING names a call that fails, $UNREGISTERED a test
+# that ctest does not know.
+PROGRAM = """#!/bin/sh
+call="$(basename "$0") $*"
+echo "$call" >> $CALLS
+eval "$MEANWHILE"
+case "$call" in *"$FAILING"*) exit 1; esac
+while [ $# -gt 3 ] && [ "$1" != --output-junit ]; do shift; done
+[ "$1" = --output-junit ] || exit 0
+mkdir -p "$(dirname "$2")"
+cases=$(echo "$4" | tr -d '^()$' | tr '|' '\\n' | grep -vx "$UNREGISTERED")
+printf '<testsuite>%s</testsuite>' "$(printf '<testcase name="%s" status="run"/>' $cases)" > "$2"
+"""
+
+
 @pytest.fixture
 def calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file in which a cmake and a ctest write their calls; $FAILING names one that fails."""
-    folder = root / "programs"
-    folder.mkdir()
-    calls = root / "calls"
+    """The file in which a cmake and a ctest write their calls."""
+    (root / "programs").mkdir()
     for name in ("cmake", "ctest"):
-        program = folder / name
-        program.write_text(
-            f'#!/bin/sh\necho "{name} $*" >> {calls}\n'
-            f'case "{name} $*" in *"$FAILING"*) exit 1; esac\n'
-        )
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    monkeypatch.setenv("FAILING", "nothing of the kind")
-    return calls
+        (root / "programs" / name).write_text(PROGRAM)
+        (root / "programs" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root / 'programs'}:/usr/bin:/bin")
+    monkeypatch.setenv("CALLS", str(root / "calls"))
+    for name in ("FAILING", "UNREGISTERED"):
+        monkeypatch.setenv(name, "nothing of the kind")
+    monkeypatch.setenv("MEANWHILE", "")
+    return root / "calls"
 
 
 @pytest.mark.parametrize(
     ("changed", "programs"),
     [
-        ("core/base/clock.cc", CORE),
-        ("core/include/slipstream/error.h", CORE),
-        ("core/topology/listen.cc", ["engine_test", "listen_test"]),
+        ("core/base/clock.cc", ["clock_test", "engine_test", "tcp_test"]),
+        ("core/include/slipstream/error.h", ["clock_test", "engine_test", "tcp_test"]),
+        ("core/topology/listen.cc", ["listen_test"]),
         ("core/transport/transport.h", ["engine_test", "tcp_test"]),
         ("core/transport/tcp/stream.cc", ["tcp_test"]),
         ("core/engine/new.cc", ["engine_test"]),
+        ("core/engine/details/queue.inc", ["engine_test"]),
+        ("core/unlisted/memory.h", CORE),
         ("core/runtime.cc", []),
-        ("core/test/tcp_world.cc", ["tcp_test"]),
+        ("core/test/shared.cc", CORE),
+        ("core/test/world/ports.h", CORE),
         ("core/test/clock_test.cc", ["clock_test"]),
         ("kernels/workers.cc", ["kernels_program_test"]),
-        ("kernels/test/CMakeLists.txt", ["kernels_program_test"]),
-        ("core/CMakeLists.txt", CORE),
+        ("kernels/test/CMakeLists.txt", ALL),
+        ("core/CMakeLists.txt", ALL),
+        ("core/layers.cmake", ALL),
         ("CMakePresets.json", ALL),
     ],
 )
@@ -89,6 +112,14 @@ def test_a_change_reaches_the_programs_that_depend_on_it(
     after = sanitize.digests(root)
 
     assert [name for name in after if after[name] != before[name]] == programs
+
+
+def test_other_flags_reach_every_program(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sanitize.digests(root)
+    monkeypatch.setenv("CXXFLAGS", "-DNDEBUG")
+    after = sanitize.digests(root)
+
+    assert [name for name in after if after[name] != before[name]] == ALL
 
 
 @pytest.mark.parametrize("first", [0, 1, 200])
@@ -124,6 +155,34 @@ def test_nothing_is_recorded_when_a_sanitizer_fails(
     assert not (root / sanitize.RECORD).exists()
 
 
+@pytest.mark.parametrize("which", ["all", "share"])
+def test_a_program_that_ctest_does_not_know_fails(
+    root: Path,
+    calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    which: str,
+) -> None:
+    monkeypatch.setenv("UNREGISTERED", "engine_test")
+
+    assert sanitize.main([which], root) == 1
+    assert "ctest --preset asan has not run engine_test." in capfd.readouterr().err
+    assert not (root / sanitize.RECORD).exists()
+
+
+def test_nothing_is_recorded_when_a_file_changes_during_the_run(
+    root: Path,
+    calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("MEANWHILE", f"echo // changed > {root}/core/engine/engine.cc")
+
+    assert sanitize.main(["all"], root) == 1
+    assert "files of engine_test changed during the run" in capfd.readouterr().err
+    assert not (root / sanitize.RECORD).exists()
+
+
 def test_a_share_runs_what_changed_and_a_third_and_says_why(
     root: Path, calls: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,14 +200,14 @@ def test_a_share_runs_what_changed_and_a_third_and_says_why(
     assert f"--tests-regex ^({'|'.join(named)})$\n" in calls.read_text()
     said = capfd.readouterr().out.splitlines()
     assert [line.split()[:2] for line in said[1:-1]] == [
-        [name, "changed" if name == "engine_test" else "its"] for name in named
+        [name, "sources" if name == "engine_test" else "its"] for name in named
     ]
     assert "make sanitize runs all programs" in said[-1]
     assert (root / sanitize.RECORD).read_text() == record
 
 
 def test_without_a_record_a_share_is_all_programs(root: Path) -> None:
-    assert sorted(sanitize.share(root, 1)) == ALL
+    assert list(sanitize.share(sanitize.recorded(root), sanitize.digests(root), set())) == ALL
 
 
 def test_the_turn_is_the_number_of_commits(root: Path) -> None:
