@@ -23,7 +23,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from sanitize import includes, reachable
+from includes import includes, reachable
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("core", "bindings", "kernels")

@@ -1,7 +1,9 @@
 """The number of a commit, by which tests and sanitizers choose what is their turn."""
 
+import hashlib
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -26,3 +28,14 @@ def _git(root: Path, *arguments: str) -> str:
     if asked.returncode != 0:
         sys.exit(f"git {' '.join(arguments)} in {root}: {asked.stderr.strip()}")
     return asked.stdout.strip()
+
+
+def turn(names: Iterable[str], number: int, shares: int) -> list[str]:
+    """Return one of so many shares of the names; those of as many successive numbers are all.
+
+    The share is rounded up, and the names are in the order of their hashes.
+    """
+    ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+    size = -(-len(ordered) // shares)
+    first = number % shares * size
+    return [ordered[place % len(ordered)] for place in range(first, first + size)]

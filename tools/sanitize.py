@@ -22,16 +22,16 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 import commits
+from includes import includes, reachable
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path("tests/sanitized.json")
@@ -39,33 +39,6 @@ PRESETS = ("asan", "tsan")
 SHARES = 3
 # The test folders, with what CMake puts in front of the names of their programs.
 FOLDERS = {"core/test": "", "kernels/test": "kernels_"}
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
-
-
-# ---- what includes what -------------------------------------------------------------------------
-
-
-def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
-    """Return the files that an #include line of the file may mean, beside it or in the folders."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    candidates = [
-        Path(os.path.normpath(folder / target))
-        for target in INCLUDE.findall(text)
-        for folder in (path.parent, *folders)
-    ]
-    return [candidate for candidate in candidates if candidate.is_file()]
-
-
-def reachable(start: Iterable[Path], step: Callable[[Path], Iterable[Path]]) -> set[Path]:
-    """Return the paths to start from and all that any number of steps reaches from them."""
-    found: set[Path] = set()
-    waiting = list(start)
-    while waiting:
-        path = waiting.pop()
-        if path not in found:
-            found.add(path)
-            waiting += step(path)
-    return found
 
 
 # ---- what a program depends on ------------------------------------------------------------------
@@ -143,13 +116,7 @@ def recorded(root: Path) -> dict[str, str]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def third(names: Iterable[str], number: int) -> set[str]:
-    """Return a third of the names; those of three successive numbers are all."""
-    ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
-    return set(ordered[number % SHARES :: SHARES])
-
-
-def share(passed: dict[str, str], current: dict[str, str], turn: set[str]) -> dict[str, str]:
+def share(passed: dict[str, str], current: dict[str, str], turn: Collection[str]) -> dict[str, str]:
     """Return the programs that did not pass with their digest, or whose turn it is, with why."""
     reasons: dict[str, str] = {}
     for name, digest in current.items():
@@ -242,7 +209,7 @@ def run_all(root: Path) -> int:
 def run_share(root: Path) -> int:
     """Run this commit's share of the programs; return 0 when they passed."""
     current = digests(root)
-    reasons = share(recorded(root), current, third(current, commits.number(root)))
+    reasons = share(recorded(root), current, commits.turn(current, commits.number(root), SHARES))
     announce(reasons, len(current))
     return 0 if run(root, list(reasons)) else 1
 

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import numbers
 from collections import defaultdict
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import commits
 import pytest
 
 SHARES = 4
@@ -94,7 +94,8 @@ def share_of_sweeps(items: list[pytest.Item], number: int) -> set[str]:
     for cases in grouped(swept, lambda item: item.nodeid.partition("[")[0]):
         kept |= {case.nodeid for case in cases if is_corner(case)}
         names = {case.nodeid.partition("[")[2]: case.nodeid for case in cases}
-        kept |= {names[name] for name in quarter(list(names), number)}
+        # By their parameters alone, so that tests of the same list run the same of it.
+        kept |= {names[name] for name in commits.turn(names, number, SHARES)}
     return kept
 
 
@@ -137,17 +138,6 @@ def values(entry: Any, count: int) -> Sequence[object]:
 def is_same(one: object, other: object) -> bool:
     """Whether two parameters are one; arrays have no single answer to whether they are equal."""
     return one is other or (isinstance(one, numbers.Number | str | tuple) and one == other)
-
-
-def quarter(names: list[str], number: int) -> list[str]:
-    """Return a quarter of the names, rounded up; those of four successive numbers are all.
-
-    The names are those of the parameters alone, so tests of the same list run the same of it.
-    """
-    ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
-    size = -(-len(ordered) // SHARES)
-    first = number % SHARES * size
-    return [ordered[place % len(ordered)] for place in range(first, first + size)]
 
 
 def is_slow(item: pytest.Item) -> bool:

@@ -296,22 +296,6 @@ def test_of_two_batches_the_larger_is_that_of_mixed_precision(
     assert case.strategy.micro_batch == batch
 
 
-@pytest.mark.parametrize(
-    ("gpu", "precision", "batch"),
-    [
-        ("K80", "FP32", 32), ("K80", "FP16", 128), ("V100-SXM2-16GB", "FP32", 64),
-        ("V100-SXM2-16GB", "FP16", 256), ("V100-32GB", "FP32", 128), ("V100-32GB", "FP16", 256),
-    ],
-)  # fmt: skip
-def test_a_batch_of_pictures_that_no_row_says_follows_the_memory(
-    tmp_path: Path, gpu: str, precision: str, batch: int
-):
-    model = f"ResNet-50 v1.5 {precision}"
-    case = _case(tmp_path, DLPERF, model=model, batch_per_gpu="", gpu=gpu)
-    assert case.strategy.micro_batch == batch
-    assert "batch" in case.assumed
-
-
 def test_bert_of_nvidia_accumulates_batches(tmp_path: Path):
     case = _case(tmp_path, BERT)
     assert (case.strategy.micro_batch, case.strategy.micro_batches) == (256, 16)

@@ -1,0 +1,33 @@
+"""What C++ files include, which decides what a change can reach."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+
+
+def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
+    """Return the files that an #include line of the file may mean, beside it or in the folders."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    candidates = [
+        Path(os.path.normpath(folder / target))
+        for target in INCLUDE.findall(text)
+        for folder in (path.parent, *folders)
+    ]
+    return [candidate for candidate in candidates if candidate.is_file()]
+
+
+def reachable(start: Iterable[Path], step: Callable[[Path], Iterable[Path]]) -> set[Path]:
+    """Return the paths to start from and all that any number of steps reaches from them."""
+    found: set[Path] = set()
+    waiting = list(start)
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += step(path)
+    return found
