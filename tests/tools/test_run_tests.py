@@ -15,7 +15,7 @@ TOOLS = Path(__file__).parents[2] / "tools"
 PLUGINS = Path(__file__).parents[1] / "plugins"
 SETTINGS = f"""
 [pytest]
-pythonpath = {PLUGINS}
+pythonpath = {PLUGINS} {TOOLS}
 addopts = -p selection
 testpaths = tests
 markers =
