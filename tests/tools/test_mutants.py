@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from mutants import execute, reach
+from mutants.commands import whole_commands
 from mutants.cpp_sites import cpp_sites
 from mutants.draw import Mutant, draw, next_mutant
 from mutants.parts import PARTS, closest_programs, closest_tests
@@ -291,9 +292,9 @@ def test_only_folders_that_reach_a_statement_are_run(tmp_path: Path) -> None:
     for mutant in mutants:
         mutant.reached = reach.folders(tmp_path, mutant)
     assert one.reached == []
-    assert execute.whole_commands(one) == []
+    assert whole_commands(one) == []
     assert two.reached == three.reached == ["tests/e2e", "tests/unit/comm"]
-    [command] = execute.whole_commands(two)
+    [command] = whole_commands(two)
     assert command[-1] == "PYTEST_ARGS=-x tests/e2e tests/unit/comm"
     assert module.reached == [reach.EVERYTHING]
     reach.note_file(tmp_path, one).write_text("tests/lab/test_e.py::f (call)\n\n")

@@ -25,19 +25,9 @@ from rich.console import Console
 
 from . import reach
 from . import results as outcomes
+from .commands import LIMIT_SECONDS, part_commands, whole_commands
 from .draw import Mutant, draw
-from .execute import (
-    LIMIT_SECONDS,
-    UnclearError,
-    changed,
-    execute,
-    git,
-    limit_memory,
-    meet,
-    part_commands,
-    refuse_changes,
-    whole_commands,
-)
+from .execute import UnclearError, changed, execute, git, limit_memory, meet, refuse_changes
 from .results import Results, counts, describe, load, show
 
 ROOT = Path.cwd()

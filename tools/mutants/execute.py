@@ -19,17 +19,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from .commands import BUILD, LIMIT_SECONDS, TEST_SECONDS, command_of
 from .draw import Mutant
-from .parts import PARTS, closest_programs, closest_tests
-from .reach import EVERYTHING
+from .parts import PARTS
 from .results import RESULTS
 from .sites import apply
 
-LIMIT_SECONDS = {"closest": 600, "run": 1800, "whole": 3600}
-TEST_SECONDS = 90  # for one test: many mutants hang
 TIMED_OUT = "no end within the limit"
-BUILD = ["cmake", "--build", "--preset", "release"]
-CORE_TESTS = ["ctest", "--test-dir", "build/release/core/test", "--output-on-failure"]
 FAILURES = (
     re.compile(r"^(?:FAILED|ERROR) (?P<test>tests/.+?)(?: - .*)?$", re.MULTILINE),
     re.compile(r"^\s*\d+ - (?P<test>\w+) \((?!Passed)", re.MULTILINE),
@@ -140,35 +136,6 @@ def first_failed(output: str) -> str:
         if found:
             return found["test"]
     return (output.strip().splitlines() or ["nothing was printed"])[-1]
-
-
-def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[list[str]]:
-    """Return the commands that run the closest tests, then the others of a mutant's part."""
-    part, source = PARTS[mutant.part], Path(mutant.file)
-    if part.is_cpp:
-        ctest = [*CORE_TESTS, "--stop-on-failure"]
-        programs = closest_programs(root, source)
-        first = [[*ctest, "-R", f"^({'|'.join(programs)})$"]] if programs else []
-        return first if closest else [*first, ctest]
-    pytest = [sys.executable, "tools/run_tests.py", "--share", "commit", "-x", *part.options]
-    pytest += ["--timeout", str(TEST_SECONDS)]
-    chosen = [closest_tests(root, part, source)]
-    chosen += [] if closest else [part.test_paths(root)]
-    return [[*pytest, *tests] for tests in chosen if tests]
-
-
-def whole_commands(mutant: Mutant) -> list[list[str]]:
-    """Return what runs all tests that may tell a mutant: those that reach it, where it is known."""
-    goal = "test" if PARTS[mutant.part].is_cpp else "test-python"
-    tests = [EVERYTHING] if mutant.reached is None else mutant.reached
-    return [["make", goal, f"PYTEST_ARGS=-x {' '.join(tests)}"]] if tests else []
-
-
-def command_of(test: str) -> list[str]:
-    """Return the command that runs one test that failed."""
-    if "tests/" in test:
-        return [sys.executable, "-m", "pytest", "-q", test]
-    return [*CORE_TESTS, "-R", f"^{test}$", "--no-tests=error"]
 
 
 def builds(root: Path, mutant: Mutant) -> bool:
