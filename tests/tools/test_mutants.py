@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -206,9 +209,72 @@ def test_what_hangs_is_killed_with_its_children(checkout: Path) -> None:
     ended = execute.meet(checkout, limit_mutant(), python(code), 2)
     assert ended == execute.Ended(False, execute.TIMED_OUT)
     assert (checkout / "limit.py").read_text() == "LIMIT = 1\n"
-    child = (checkout / "child").read_text().strip()
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"
+    assert has_ended(int((checkout / "child").read_text()))
+
+
+def has_ended(process: int) -> bool:
+    state = Path(f"/proc/{process}/stat")
+    return not state.exists() or state.read_text().split()[2] == "Z"
+
+
+STUBBORN = """
+import signal, sys
+from pathlib import Path
+from mutants.draw import Mutant
+from mutants.execute import meet
+
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN if number in map(int, sys.argv[1:]) else signal.SIG_DFL)
+mutant = Mutant(1, "comm", "limit.py", 1, "constant", "LIMIT = 1", "LIMIT = 2")
+meet(Path(), mutant, [["sh", "-c", "trap '' INT; echo $$ > child; exec sleep 600"]], 600)
+"""
+
+
+def start_stubborn(checkout: Path, *ignored: signal.Signals) -> tuple[subprocess.Popen[str], int]:
+    """Start a process whose tests do not end when asked to, and return it and the tests."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", STUBBORN, *(str(int(number)) for number in ignored)],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_text(checkout / "child", "\n")
+    return started, int((checkout / "child").read_text())
+
+
+def wait_for_text(path: Path, text: str, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not (path.exists() and text in path.read_text()):
+        assert time.monotonic() < deadline, f"{path} has no {text!r}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_a_signal_restores_the_file_at_once_and_another_ends_the_tests(
+    checkout: Path, number: signal.Signals
+) -> None:
+    started, tests = start_stubborn(checkout)
+    started.send_signal(number)
+    wait_for_text(checkout / "limit.py", "LIMIT = 1")
+    assert not has_ended(tests)
+    started.send_signal(number)
+    assert f"stopped by signal {int(number)}" in started.communicate(timeout=10)[1]
+    assert has_ended(tests)
+
+
+def test_a_signal_that_nohup_ignores_stays_ignored(checkout: Path) -> None:
+    started, tests = start_stubborn(checkout, signal.SIGHUP)
+    started.send_signal(signal.SIGHUP)
+    started.send_signal(signal.SIGTERM)
+    os.kill(tests, signal.SIGKILL)
+    assert "stopped by signal 15" in started.communicate(timeout=10)[1]
+
+
+def test_no_bytecode_of_a_mutant_stays(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    execute.meet(checkout, limit_mutant(), python("import limit"), 60)
+    assert [*checkout.rglob("*.pyc")] == []
 
 
 def test_a_changed_checkout_is_refused(checkout: Path) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from .parts import PARTS
 from .results import RESULTS
 from .sites import apply
 
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 TIMED_OUT = "no end within the limit"
 FAILURES = (
     re.compile(r"^(?:FAILED|ERROR) (?P<test>tests/.+?)(?: - .*)?$", re.MULTILINE),
@@ -60,45 +61,61 @@ def git(root: Path, *command: str) -> str:
 
 
 def limit_memory() -> None:
-    """Let no process that is started from here take more than half of the machine's memory."""
+    """Let no process that is started from here allocate more than half of the machine's memory."""
     half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     resource.setrlimit(resource.RLIMIT_DATA, (half, half))
 
 
 @contextmanager
-def changed(texts: Mapping[Path, str]) -> Generator[None]:
-    """Give files other texts, and restore them whatever happens."""
+def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
+    """Give files other texts; what is yielded restores them, and so do the end and a signal.
+
+    A signal restores them before anything that was started has ended. SIGKILL does not.
+    """
     originals = {path: path.read_text(encoding="utf-8") for path in texts}
 
+    def restore() -> None:
+        for path, text in originals.items():
+            # What make has made from a restored file would be older than one written again.
+            if path.read_text(encoding="utf-8") != text:
+                path.write_text(text, encoding="utf-8")
+
     def stop(number: int, frame: object) -> None:
+        restore()
         sys.exit(f"stopped by signal {number}")
 
-    before = signal.signal(signal.SIGTERM, stop)
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heeded}
     try:
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
-        yield
+        yield restore
     finally:
-        for path, text in originals.items():
-            path.write_text(text, encoding="utf-8")
-        signal.signal(signal.SIGTERM, before)
+        restore()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def mutated(root: Path, mutant: Mutant) -> AbstractContextManager[None]:
-    """Change the file of a mutant, and restore it whatever happens."""
+def mutated(root: Path, mutant: Mutant) -> AbstractContextManager[Callable[[], None]]:
+    """Change the file of a mutant as `changed` does."""
     path = root / mutant.file
     return changed({path: apply(path.read_text(encoding="utf-8"), mutant.change)})
 
 
 def execute(root: Path, command: list[str], limit: float) -> Ended:
-    """Run a command in a process group of its own, all of which ends with it."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    """Run a command in a process group of its own; what stays in that group ends with it."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        # Python takes bytecode for current if the source has the same second and size.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     # A file, since a pipe ends only when the last process that was left behind has closed it.
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         started = subprocess.Popen(
             command,
             cwd=root,
-            env={**os.environ, "PATH": path},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -115,18 +132,25 @@ def execute(root: Path, command: list[str], limit: float) -> Ended:
 
 
 def end_group(started: subprocess.Popen[bytes], patience: float = 20) -> None:
-    """End what is left of a process group: first pytest may clean up, then nothing stays."""
+    """End what is left of a process group: pytest may clean up first, unless a signal comes."""
     deadline = time.monotonic() + patience
     try:
-        os.killpg(started.pid, signal.SIGINT)
-        while time.monotonic() < deadline:
-            started.poll()  # or it would stay in the group when it has ended
-            os.killpg(started.pid, 0)
+        signal_group(started, signal.SIGINT)
+        while signal_group(started, 0) and time.monotonic() < deadline:
             time.sleep(0.1)
-        os.killpg(started.pid, signal.SIGKILL)
+    finally:
+        signal_group(started, signal.SIGKILL)
         started.wait()
+
+
+def signal_group(started: subprocess.Popen[bytes], number: int) -> bool:
+    """Send a signal to what is left of a process group, and return whether anything is."""
+    started.poll()  # or it would stay in the group when it has ended
+    try:
+        os.killpg(started.pid, number)
     except ProcessLookupError:
-        pass
+        return False
+    return True
 
 
 def first_failed(output: str) -> str:
