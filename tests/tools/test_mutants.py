@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from mutants import execute, reach
-from mutants.commands import whole_commands
+from mutants.commands import build_commands, part_commands, whole_commands
 from mutants.cpp_sites import cpp_sites
 from mutants.draw import Mutant, draw, next_mutant
 from mutants.parts import PARTS, closest_programs, closest_tests
@@ -205,11 +206,103 @@ def test_a_test_kills_only_what_it_tells_from_the_original(checkout: Path, condi
 
 
 def test_what_hangs_is_killed_with_its_children(checkout: Path) -> None:
-    code = "import subprocess; subprocess.run(['sh', '-c', 'echo $$ > child; sleep 600'])"
-    ended = execute.meet(checkout, limit_mutant(), python(code), 2)
+    code = "grep 1 limit.py || { sh -c 'echo $$ > child; exec sleep 600'; true; }"
+    ended = execute.meet(checkout, limit_mutant(), [["sh", "-c", code]], 2)
     assert ended == execute.Ended(False, execute.TIMED_OUT)
     assert (checkout / "limit.py").read_text() == "LIMIT = 1\n"
     assert has_ended(int((checkout / "child").read_text()))
+
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.22)
+project(limit LANGUAGES CXX)
+enable_testing()
+if(SLIPSTREAM_WERROR)
+  add_compile_options(-Werror=parentheses)
+endif()
+add_subdirectory(core/test)
+"""
+CMAKE_TEST = """
+add_executable(limit_test limit_test.cc)
+add_test(NAME limit_test COMMAND limit_test)
+"""
+MAKE = """
+.venv/stamps/package: core/limit.h
+\tmkdir -p .venv/stamps
+\tcp core/limit.h installed.h
+\ttouch $@
+test-python: .venv/stamps/package
+\tpython -m pytest -q tests/test_installed.py
+"""
+INSTALLED = """
+from pathlib import Path
+def test_installed(): assert "(a || b) && c" in Path("installed.h").read_text()
+"""
+
+
+@pytest.fixture
+def cpp_checkout(checkout: Path) -> Path:
+    """A repository of one C++ header with the presets of the project; a test program reads it."""
+    shutil.copy(ROOT / "CMakePresets.json", checkout)
+    (checkout / "core/test").mkdir(parents=True)
+    for name, text in {
+        "CMakeLists.txt": CMAKE,
+        "core/test/CMakeLists.txt": CMAKE_TEST,
+        "core/test/limit_test.cc": '#include "../limit.h"\nint main() { return !f(1, 1, 1); }\n',
+        "core/limit.h": "inline bool f(bool a, bool b, bool c) { return (a || b) && c; }\n",
+        "Makefile": MAKE,
+        "tests/test_installed.py": INSTALLED,
+    }.items():
+        (checkout / name).write_text(text)
+    return checkout
+
+
+def header_mutant(checkout: Path, old: str, new: str) -> Mutant:
+    before = (checkout / "core/limit.h").read_text().rstrip("\n")
+    after = before.replace(old, new)
+    return Mutant(1, "core/engine", "core/limit.h", 1, "and/or", before, after)
+
+
+def test_a_mutant_that_compiles_with_a_warning_meets_its_tests(cpp_checkout: Path) -> None:
+    mutant = header_mutant(cpp_checkout, "(a || b)", "a || b")
+    tests = part_commands(cpp_checkout, mutant)
+    ended = execute.meet(cpp_checkout, mutant, tests, 60, build_commands(mutant))
+    assert ended == execute.Ended(True)
+
+
+def test_what_does_not_compile_is_told_from_a_build_that_fails(cpp_checkout: Path) -> None:
+    mutant = header_mutant(cpp_checkout, "return", "retrun")
+    build = build_commands(mutant)
+    assert execute.meet(cpp_checkout, mutant, [], 60, build) is None
+    (cpp_checkout / "core/test/limit_test.cc").write_text("#error disk is full")
+    with pytest.raises(execute.UnclearError, match="without the mutant"):
+        execute.meet(cpp_checkout, mutant, [], 60, build)
+
+
+def test_a_build_without_end_is_unclear(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "BUILD_SECONDS", 1)
+    with pytest.raises(execute.UnclearError, match=execute.TIMED_OUT):
+        execute.meet(checkout, limit_mutant(), [], 60, [["sleep", "600"]])
+
+
+def test_what_was_installed_from_a_mutant_does_not_stay(cpp_checkout: Path) -> None:
+    mutant = header_mutant(cpp_checkout, "&&", "||")
+    build, tests = build_commands(mutant, whole=True), whole_commands(mutant)
+    ended = execute.meet(cpp_checkout, mutant, tests, 60, build)
+    assert ended == execute.Ended(False, "tests/test_installed.py::test_installed")
+    assert (cpp_checkout / "installed.h").read_text() == (cpp_checkout / "core/limit.h").read_text()
+    make = subprocess.run(["make", "-q", ".venv/stamps/package"], cwd=cpp_checkout)
+    assert make.returncode == 0
+
+
+def test_tests_without_end_kill_only_if_they_end_without_the_mutant(checkout: Path) -> None:
+    code = "cat limit.py >> runs; grep 1 limit.py || exec sleep 600"
+    for _ in range(2):
+        ended = execute.meet(checkout, limit_mutant(), [["sh", "-c", code]], 2)
+        assert ended == execute.Ended(False, execute.TIMED_OUT)
+    assert (checkout / "runs").read_text() == "LIMIT = 2\nLIMIT = 1\nLIMIT = 2\n"
+    with pytest.raises(execute.UnclearError, match="without the mutant"):
+        execute.meet(checkout, limit_mutant(), [["sleep", "600"]], 1)
 
 
 def has_ended(process: int) -> bool:

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from . import reach
 from . import results as outcomes
-from .commands import LIMIT_SECONDS, part_commands, whole_commands
+from .commands import LIMIT_SECONDS, build_commands, part_commands, whole_commands
 from .draw import Mutant, draw
 from .execute import UnclearError, changed, execute, git, limit_memory, meet, refuse_changes
 from .results import Results, counts, describe, load, show
@@ -38,23 +38,24 @@ OUTCOMES = {  # of a mutant that tests have killed, and of one that has survived
 }
 
 
-def run_one(results: Results, mutant: Mutant, how: str) -> None:
-    """Let tests meet one mutant, or those drawn for it as long as they do not compile."""
+def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
+    """Let tests meet one mutant; return the one that is drawn for it if it does not compile."""
     killed, survived = OUTCOMES[how]
     if how == "whole":
         commands = whole_commands(mutant)
     else:
         commands = part_commands(ROOT, mutant, closest=how == "closest")
-    ended = meet(ROOT, mutant, commands, LIMIT_SECONDS[how])
+    build = build_commands(mutant, whole=how == "whole")
+    ended = meet(ROOT, mutant, commands, LIMIT_SECONDS[how], build)
     if ended is None:
-        run_one(results, results.replace(ROOT, mutant, outcomes.NOT_COMPILED), how)
-        return
+        return [results.replace(ROOT, mutant, outcomes.NOT_COMPILED)]
     if mutant.outcome in outcomes.ALIVE and how != "whole":
         killed, survived = outcomes.KILLED_BY_NEW, mutant.outcome
     mutant.outcome, mutant.test = survived if ended.ok else killed, ended.test
     mutant.commit = git(ROOT, "rev-parse", "--short", "HEAD")
     results.save(ROOT)
     print(f"{describe(mutant)}\n  {mutant.seconds} s {mutant.test}", flush=True)
+    return []
 
 
 def run(how: str, only: int | None) -> int:
@@ -64,13 +65,17 @@ def run(how: str, only: int | None) -> int:
     unclear = 0
     results = load(ROOT)
     awaited = outcomes.SURVIVED if how == "whole" else ""
-    for mutant in list(results.mutants):
-        if mutant.id == only or (only is None and mutant.outcome == awaited):
-            try:
-                run_one(results, mutant, how)
-            except UnclearError as doubt:
-                unclear = 1
-                print(f"unclear: {doubt}", file=sys.stderr)
+    waiting = [
+        mutant
+        for mutant in results.mutants
+        if mutant.id == only or (only is None and mutant.outcome == awaited)
+    ]
+    for mutant in waiting:
+        try:
+            waiting += run_one(results, mutant, how)
+        except UnclearError as doubt:
+            unclear = 1
+            print(f"mutant {mutant.id} is unclear: {doubt}", file=sys.stderr)
     return unclear
 
 

@@ -10,9 +10,20 @@ from .parts import PARTS, closest_programs, closest_tests
 from .reach import EVERYTHING
 
 LIMIT_SECONDS = {"closest": 600, "run": 1800, "whole": 3600}  # for each command
+BUILD_SECONDS = 3600
 TEST_SECONDS = 90  # for one test: many mutants hang
-BUILD = ["cmake", "--build", "--preset", "release"]
-CORE_TESTS = ["ctest", "--test-dir", "build/release/core/test", "--output-on-failure"]
+# A build tree of its own, since warnings are no errors in it: a mutant may well cause some.
+CONFIGURE = ["cmake", "--preset", "release", "-B", "build/mutants", "-D", "SLIPSTREAM_WERROR=OFF"]
+BUILD = ["cmake", "--build", "build/mutants"]
+INSTALL = ["make", ".venv/stamps/package"]
+CORE_TESTS = ["ctest", "--test-dir", "build/mutants/core/test", "--output-on-failure"]
+
+
+def build_commands(mutant: Mutant, *, whole: bool = False) -> list[list[str]]:
+    """Return what builds the C++ tests, and for `whole` the module; Python needs no build."""
+    if not PARTS[mutant.part].is_cpp:
+        return []
+    return [CONFIGURE, BUILD, INSTALL] if whole else [CONFIGURE, BUILD]
 
 
 def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[list[str]]:
@@ -32,9 +43,9 @@ def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[
 
 def whole_commands(mutant: Mutant) -> list[list[str]]:
     """Return what runs all tests that may tell a mutant: those that reach it, where it is known."""
-    goal = "test" if PARTS[mutant.part].is_cpp else "test-python"
+    first = [[*CORE_TESTS, "--stop-on-failure"]] if PARTS[mutant.part].is_cpp else []
     tests = [EVERYTHING] if mutant.reached is None else mutant.reached
-    return [["make", goal, f"PYTEST_ARGS=-x {' '.join(tests)}"]] if tests else []
+    return [*first, ["make", "test-python", f"PYTEST_ARGS=-x {' '.join(tests)}"]] if tests else []
 
 
 def command_of(test: str) -> list[str]:

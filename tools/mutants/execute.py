@@ -1,7 +1,9 @@
 """Applies one mutant, lets tests meet it, and restores the file.
 
-A test that fails kills a mutant only if it fails again when it runs alone, and passes without the
-mutant: a flaky test kills nothing.
+A mutant is killed or set aside only if the original fares better. A test that fails kills it only
+if it fails again when it runs alone, and passes without the mutant; so few flaky tests kill one.
+Tests that have no end kill it only if they pass in the same time without it. It counts as not
+compiling only if the original is built. All else is unclear.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from .commands import BUILD, LIMIT_SECONDS, TEST_SECONDS, command_of
+from .commands import BUILD_SECONDS, INSTALL, TEST_SECONDS, command_of
 from .draw import Mutant
-from .parts import PARTS
 from .results import RESULTS
 from .sites import apply
 
@@ -162,29 +164,78 @@ def first_failed(output: str) -> str:
     return (output.strip().splitlines() or ["nothing was printed"])[-1]
 
 
-def builds(root: Path, mutant: Mutant) -> bool:
-    """Whether the C++ tests can be built as the files are now; Python needs no build."""
-    return not PARTS[mutant.part].is_cpp or execute(root, BUILD, LIMIT_SECONDS["whole"]).ok
-
-
 class UnclearError(Exception):
-    """A test failed that does not tell the mutant from the original."""
+    """What happened with the mutant does not tell it from the original."""
 
 
-def meet(root: Path, mutant: Mutant, commands: list[list[str]], limit: float) -> Ended | None:
-    """Let tests meet a mutant, and return how they ended; None if it does not compile."""
-    start = time.monotonic()
-    with mutated(root, mutant):
-        if not builds(root, mutant):
-            return None
-        ended = Ended(True)
-        for command in commands:
-            ended = ended if not ended.ok else execute(root, command, limit)
-        mutant.seconds = round(time.monotonic() - start, 1)
-        if ended.ok or ended.test == TIMED_OUT:
-            return ended
-        if execute(root, command_of(ended.test), TEST_SECONDS).ok:
-            raise UnclearError(f"{ended.test} fails with mutant {mutant.id}, but not alone")
-    if not (builds(root, mutant) and execute(root, command_of(ended.test), TEST_SECONDS).ok):
-        raise UnclearError(f"{ended.test} fails without mutant {mutant.id} too")
+def meet(
+    root: Path,
+    mutant: Mutant,
+    tests: list[list[str]],
+    limit: float,
+    build: Sequence[list[str]] = (),
+) -> Ended | None:
+    """Let tests meet a mutant, and return how they ended; None if it does not compile.
+
+    Args:
+        limit: Seconds for each command of the tests.
+        build: Commands that come before the tests; what INSTALL installs of a mutant never stays.
+    """
+    with mutated(root, mutant) as restore:
+        try:
+            ended = meet_mutant(root, mutant, tests, limit, build)
+        finally:
+            restore()
+            if INSTALL in build:
+                execute(root, INSTALL, BUILD_SECONDS)
+        for command in build:
+            must_pass(root, command, BUILD_SECONDS)
+        if ended is not None and not ended.ok:
+            compare(root, ended, tests, limit)
     return ended
+
+
+def meet_mutant(
+    root: Path, mutant: Mutant, tests: list[list[str]], limit: float, build: Sequence[list[str]]
+) -> Ended | None:
+    """Let tests meet a mutant that is in its file; return None if it is not built."""
+    start = time.monotonic()
+    built = execute_all(root, build, BUILD_SECONDS)
+    if built.test == TIMED_OUT:
+        raise UnclearError(f"its build had {TIMED_OUT}")
+    if not built.ok:
+        return None
+    ended = execute_all(root, tests, limit)
+    mutant.seconds = round(time.monotonic() - start, 1)
+    is_test = not ended.ok and ended.test != TIMED_OUT
+    if is_test and execute(root, command_of(ended.test), TEST_SECONDS).ok:
+        raise UnclearError(f"{ended.test} fails, but not alone")
+    return ended
+
+
+def execute_all(root: Path, commands: Iterable[list[str]], limit: float) -> Ended:
+    """Run commands until one fails."""
+    for command in commands:
+        ended = execute(root, command, limit)
+        if not ended.ok:
+            return ended
+    return Ended(True)
+
+
+def compare(root: Path, ended: Ended, tests: list[list[str]], limit: float) -> None:
+    """Raise UnclearError unless the original passes what the mutant did not."""
+    if ended.test != TIMED_OUT:
+        must_pass(root, command_of(ended.test), TEST_SECONDS)
+        return
+    for command in tests:
+        must_pass_once(root, tuple(command), limit)
+
+
+def must_pass(root: Path, command: Sequence[str], limit: float) -> None:
+    """Raise UnclearError if a command fails, or has no end within the limit."""
+    ended = execute(root, [*command], limit)
+    if not ended.ok:
+        raise UnclearError(f"{' '.join(command)} fails without the mutant too: {ended.test}")
+
+
+must_pass_once = cache(must_pass)  # takes as long as a mutant that hangs
