@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,17 @@ from mutants.cpp_sites import cpp_sites
 from mutants.draw import Mutant, draw, next_mutant
 from mutants.parts import PARTS, closest_programs, closest_tests
 from mutants.python_sites import python_sites
-from mutants.results import EQUIVALENT, Results, counts, load
+from mutants.results import (
+    EQUIVALENT,
+    ESCAPED,
+    KILLED_BY_NEW,
+    KILLED_BY_WHOLE,
+    NOT_MET,
+    SURVIVED,
+    Results,
+    counts,
+    load,
+)
 from mutants.sites import Site, apply, change_of
 
 ROOT = Path(__file__).parents[2]
@@ -386,6 +397,65 @@ def test_results_are_stored_and_an_equivalent_one_is_replaced(tmp_path: Path) ->
     assert drawn.part == results.mutants[0].part
     assert counts(results)["all"]["drawn"] == 2
     assert counts(results)[drawn.part][EQUIVALENT] == 1
+    assert counts(results)["all"][NOT_MET] == 2
+
+
+def call(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mutants", *arguments],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "arguments"),
+    [
+        *[("", [how, "--only", "9"]) for how in ("closest", "run", "whole")],
+        *[(KILLED_BY_NEW, [how, "--only", "1"]) for how in ("closest", "run", "whole")],
+        (EQUIVALENT, ["run", "--only", "1"]),
+        ("", ["whole", "--only", "1"]),
+        ("", ["equivalent", "9", "--why", "nothing reads it"]),
+        (EQUIVALENT, ["equivalent", "1", "--why", "nothing reads it"]),
+    ],
+)
+def test_only_a_mutant_that_lives_can_be_named(
+    checkout: Path, outcome: str, arguments: list[str]
+) -> None:
+    results = Results(1, "abc", [replace(limit_mutant(), outcome=outcome)])
+    results.save(checkout)
+    called = call(checkout, *arguments)
+    assert called.returncode == 1
+    reason = "there is no mutant 9" if "9" in arguments else f"mutant 1 is {outcome or NOT_MET}"
+    assert called.stderr.startswith(reason)
+    assert load(checkout) == results
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(SURVIVED, KILLED_BY_WHOLE), (ESCAPED, KILLED_BY_NEW)]
+)
+def test_what_all_tests_had_let_escape_is_killed_by_a_new_one(
+    checkout: Path, before: str, after: str
+) -> None:
+    (checkout / "Makefile").write_text("test-python:\n\tpython -m pytest -q tests/test_limit.py\n")
+    (checkout / "tests/test_limit.py").write_text(
+        "def test_it(): assert open('limit.py').read() == 'LIMIT = 1\\n'\n"
+    )
+    Results(1, "abc", [replace(limit_mutant(), outcome=before)]).save(checkout)
+    assert call(checkout, "whole", "--only", "1").returncode == 0
+    [mutant] = load(checkout).mutants
+    assert (mutant.outcome, mutant.test) == (after, "tests/test_limit.py::test_it")
+
+
+@pytest.mark.parametrize("output", ["No space left on device", "ERROR tests/test_limit.py"])
+def test_tests_that_did_not_run_reach_nothing_that_counts(checkout: Path, output: str) -> None:
+    (checkout / "Makefile").write_text(f"test-python:\n\techo '{output}'; exit 1\n")
+    results = Results(1, "abc", [replace(limit_mutant(), outcome=SURVIVED)])
+    results.save(checkout)
+    assert call(checkout, "reach").returncode == 1
+    assert load(checkout) == results
 
 
 STATEMENTS = """LIMIT = (

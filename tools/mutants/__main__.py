@@ -9,9 +9,11 @@
     python -m tools.mutants equivalent ID --why REASON  set one aside, and draw the next of its part
     python -m tools.mutants show [--json]               what became of them
 
-Who writes a test for a mutant that survived calls `run --only ID` once more. `run` and `whole`
-change the checkout that they are called in, one file at a time, and go on where they stopped. Call
-them from the root of a clone with an environment of its own: nothing else can use it meanwhile.
+Who writes a test for a mutant that survived calls `run --only ID` once more. While tests run, files
+of the checkout are changed; a signal restores them, unless it is SIGKILL, and a second one ends the
+tests at once. `run` and `whole` go on where they stopped, and return 1 if some mutants are unclear:
+call them again. Call all from the root of a clone with an environment of its own: nothing else can
+use it meanwhile. C++ mutants are built in build/mutants.
 """
 
 from __future__ import annotations
@@ -31,16 +33,16 @@ from .execute import UnclearError, changed, execute, git, limit_memory, meet, re
 from .results import Results, counts, describe, load, show
 
 ROOT = Path.cwd()
-OUTCOMES = {  # of a mutant that tests have killed, and of one that has survived
-    "closest": (outcomes.KILLED_BY_PART, ""),
-    "run": (outcomes.KILLED_BY_PART, outcomes.SURVIVED),
-    "whole": (outcomes.KILLED_BY_WHOLE, outcomes.ESCAPED),
+OUTCOMES = {  # before it meets the tests, if they kill it, if it survives
+    "closest": ("", outcomes.KILLED_BY_PART, ""),
+    "run": ("", outcomes.KILLED_BY_PART, outcomes.SURVIVED),
+    "whole": (outcomes.SURVIVED, outcomes.KILLED_BY_WHOLE, outcomes.ESCAPED),
 }
 
 
 def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
-    """Let tests meet one mutant; return the one that is drawn for it if it does not compile."""
-    killed, survived = OUTCOMES[how]
+    """Let tests meet one mutant; return the one drawn for it whose turn it is too."""
+    before, killed, survived = OUTCOMES[how]
     if how == "whole":
         commands = whole_commands(mutant)
     else:
@@ -48,8 +50,9 @@ def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
     build = build_commands(mutant, whole=how == "whole")
     ended = meet(ROOT, mutant, commands, LIMIT_SECONDS[how], build)
     if ended is None:
-        return [results.replace(ROOT, mutant, outcomes.NOT_COMPILED)]
-    if mutant.outcome in outcomes.ALIVE and how != "whole":
+        drawn = results.replace(ROOT, mutant, outcomes.NOT_COMPILED)
+        return [drawn] if drawn.outcome == before else []
+    if mutant.outcome != before:  # it has met these tests already
         killed, survived = outcomes.KILLED_BY_NEW, mutant.outcome
     mutant.outcome, mutant.test = survived if ended.ok else killed, ended.test
     mutant.commit = git(ROOT, "rev-parse", "--short", "HEAD")
@@ -64,12 +67,10 @@ def run(how: str, only: int | None) -> int:
     limit_memory()
     unclear = 0
     results = load(ROOT)
-    awaited = outcomes.SURVIVED if how == "whole" else ""
-    waiting = [
-        mutant
-        for mutant in results.mutants
-        if mutant.id == only or (only is None and mutant.outcome == awaited)
-    ]
+    if only is None:
+        waiting = [mutant for mutant in results.mutants if mutant.outcome == OUTCOMES[how][0]]
+    else:
+        waiting = [living(results, only, OUTCOMES[how][0])]
     for mutant in waiting:
         try:
             waiting += run_one(results, mutant, how)
@@ -77,6 +78,16 @@ def run(how: str, only: int | None) -> int:
             unclear = 1
             print(f"mutant {mutant.id} is unclear: {doubt}", file=sys.stderr)
     return unclear
+
+
+def living(results: Results, number: int, before: str = "") -> Mutant:
+    """Return the mutant of a number; exit unless its outcome is `before`, or it has survived."""
+    for mutant in results.mutants:
+        if mutant.id == number:
+            if mutant.outcome in (before, *outcomes.ALIVE):
+                return mutant
+            sys.exit(f"mutant {number} is {mutant.outcome or outcomes.NOT_MET}; it is not its turn")
+    sys.exit(f"there is no mutant {number}: python -m tools.mutants show")
 
 
 def find_reached() -> None:
@@ -87,8 +98,10 @@ def find_reached() -> None:
     for mutant in survivors:
         reach.note_file(ROOT, mutant).unlink(missing_ok=True)
     with changed(reach.texts_with_notes(ROOT, survivors)):
-        # Their result says nothing here: what counts is which of them ran.
-        execute(ROOT, ["make", "test-python"], LIMIT_SECONDS["whole"])
+        ended = execute(ROOT, ["make", "test-python"], LIMIT_SECONDS["whole"])
+    # Tests may fail: what counts is that they ran.
+    if not ended.ok and "::" not in ended.test:
+        sys.exit(f"not all tests ran: {ended.test}")
     for mutant in survivors:
         mutant.reached = reach.folders(ROOT, mutant)
         print(f"{mutant.id}: {mutant.file}:{mutant.line}: {' '.join(mutant.reached) or 'nothing'}")
@@ -129,12 +142,12 @@ def main() -> int:
         return run(asked.command, asked.only)
     results = load(ROOT)
     if asked.command == "equivalent":
-        mutant = next(mutant for mutant in results.mutants if mutant.id == asked.id)
+        mutant = living(results, asked.id)
         print(describe(results.replace(ROOT, mutant, outcomes.EQUIVALENT, asked.why)))
     elif asked.json:
         print(json.dumps(counts(results), indent=1))
     else:
-        show(results, Console(width=110))
+        show(results, Console(width=120))
     return 0
 
 

@@ -1,9 +1,10 @@
-"""Which folders of tests reach the statement that a mutant changes: no others can tell it.
+"""Which folders of tests reach the statement that a mutant changes: others can hardly tell it.
 
 The statement gets a line before it that writes down the test which is running; then `make test`
 runs once for many mutants. Whole folders count, since fixtures and servers are shared in them. A
 statement that is outside of functions runs when its module is imported, and C++ is not looked at:
-for those nothing is found, and a mutant has to meet every test.
+for those nothing is found, and a mutant has to meet every test. Cases of sweeps and slow tests that
+`make test` leaves out at this commit are not seen.
 """
 
 from __future__ import annotations

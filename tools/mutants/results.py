@@ -7,17 +7,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from .draw import Mutant, next_mutant
 from .parts import PARTS
 
 RESULTS = Path("tests/mutants.json")
+NOT_MET = "not yet met"  # shown for an empty outcome
 KILLED_BY_PART, KILLED_BY_WHOLE = "killed by part", "killed by whole"
 KILLED_BY_NEW = "killed by new test"  # it had survived before there was this test
 SURVIVED, ESCAPED = "survived part", "escaped whole"
 EQUIVALENT, NOT_COMPILED = "equivalent", "does not compile"
-COLUMNS = (KILLED_BY_PART, KILLED_BY_WHOLE, KILLED_BY_NEW, SURVIVED, ESCAPED, EQUIVALENT)
+COLUMNS = (
+    *(NOT_MET, KILLED_BY_PART, KILLED_BY_WHOLE, KILLED_BY_NEW),
+    *(SURVIVED, ESCAPED, EQUIVALENT),
+)
 ALIVE = (SURVIVED, ESCAPED)
 REPLACED = (EQUIVALENT, NOT_COMPILED)
 
@@ -60,13 +64,15 @@ def counts(results: Results) -> dict[str, dict[str, int]]:
     for name in [*PARTS, "all"]:
         own = [mutant for mutant in results.mutants if name in (mutant.part, "all")]
         rows[name] = {"drawn": sum(mutant.outcome not in REPLACED for mutant in own)}
-        rows[name] |= {key: sum(mutant.outcome == key for mutant in own) for key in COLUMNS}
+        became = [mutant.outcome or NOT_MET for mutant in own]
+        rows[name] |= {column: became.count(column) for column in COLUMNS}
     return rows
 
 
 def show(results: Results, console: Console) -> None:
     """Print the counts, then each mutant that no test had killed at first, with its change."""
-    table = Table("part", "drawn", *COLUMNS, box=None)
+    part = Column("part", min_width=max(map(len, PARTS)))
+    table = Table(part, "drawn", *COLUMNS, box=None)
     for name, row in counts(results).items():
         table.add_row(name, *map(str, row.values()))
     console.print(f"seed {results.seed}, drawn at {results.drawn_at}", highlight=False)
