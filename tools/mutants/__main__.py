@@ -147,7 +147,7 @@ def main() -> int:
     elif asked.json:
         print(json.dumps(counts(results), indent=1))
     else:
-        show(results, Console(width=120))
+        show(results, Console(width=130))
     return 0
 
 
