@@ -100,3 +100,25 @@ def test_another_protocol_is_refused(message: bytes) -> None:
         Acceptor(KEY, message)
     with pytest.raises(ConfigError, match="does not speak"):
         Connector(KEY, CLAIM).prove(message.ljust(CHALLENGE_BYTES))
+
+
+def test_what_travels_has_the_sizes_and_the_order_that_the_module_names() -> None:
+    connector = Connector(KEY, CLAIM)
+    challenge = Acceptor(KEY, connector.hello).challenge
+    assert (HELLO_BYTES, CHALLENGE_BYTES, PROOF_BYTES, PROTOCOL_VERSION) == (56, 76, 32, 1)
+    assert connector.hello[:24] == struct.pack("!8sHxxIII", b"SLIPMEET", 1, 3, 8, 2)
+    assert challenge[:12] == b"SLIPMEET\0\1\0\0"
+    assert Connector(KEY, CLAIM).hello[24:] != connector.hello[24:], "a nonce is drawn each time"
+
+
+def test_seals_count_so_that_messages_cannot_change_places() -> None:
+    connector = Connector(KEY, CLAIM)
+    acceptor = Acceptor(KEY, connector.hello)
+    acceptor.verify(connector.prove(acceptor.challenge))
+    to_connector, from_connector = acceptor.seals()
+    to_acceptor, from_acceptor = connector.seals()
+    for sends, hears in ((to_connector, from_acceptor), (to_acceptor, from_connector)):
+        first, second = sends.digest(b"a"), sends.digest(b"a")
+        assert first != second
+        assert hears.matches(b"a", first)
+        assert not hears.matches(b"b", second)

@@ -132,3 +132,113 @@ def test_only_segments_that_the_engine_takes_are_tried(segment: int, eager: int)
     sizes = segment_sizes(Settings(segment_bytes=segment, eager_bytes=eager))
     assert all(eager <= size <= segment and size % 64 == 0 for size in sizes)
     assert sizes == [] or sizes[-1] == segment
+
+
+def tries_after(windows: list[Measured]) -> int:
+    """Returns after how many of these windows the one knob is first turned, 0 for never."""
+    knob = Knob("bucket", [1, 2], 1)
+    tuner = Tuner([knob])
+    for number, window in enumerate(windows, 1):
+        tuner.take(window)
+        if knob.value != 1:
+            return number
+    return 0
+
+
+@pytest.mark.parametrize(("waited", "after"), [(0.0, 0), (0.02, 0), (0.0201, 2), (1.0, 2)])
+def test_only_who_waits_for_more_than_2_percent_tries(waited: float, after: int) -> None:
+    assert tries_after([Measured(1.0, waited)] * 10) == after
+
+
+@pytest.mark.parametrize(
+    ("seconds", "after"),
+    [([1.0, 1.09], 2), ([1.0, 1.11, 1.0], 0), ([1.0, 1.2, 1.0, 1.2, 1.0], 5), ([1.0, 0.8, 0.8], 3)],
+)
+def test_two_windows_alike_are_awaited_but_no_more_than_four(
+    seconds: list[float], after: int
+) -> None:
+    assert tries_after([Measured(each, each) for each in seconds]) == after
+
+
+@pytest.mark.parametrize(
+    ("second", "trial", "kept"),
+    [
+        (1.0, 0.9701, 1),
+        (1.0, 0.9699, 2),
+        (1.04, 0.941, 1),  # 1.5 times the difference between the two
+        (1.04, 0.939, 2),
+        (0.96, 0.901, 1),  # of the shorter one
+        (0.96, 0.899, 2),
+    ],
+)
+def test_a_trial_must_bring_more_than_3_percent_and_than_noise(
+    second: float, trial: float, kept: int
+) -> None:
+    knob = Knob("bucket", [1, 2], 1)
+    tuner = Tuner([knob])
+    for seconds in (1.0, second, trial):
+        tuner.take(Measured(seconds, seconds))
+    assert knob.value == kept
+    assert tuner.is_settled is True
+
+
+@pytest.mark.parametrize(
+    ("seconds", "changed"),
+    [
+        ([1.24, 1.24], False),
+        ([1.25, 1.25], True),
+        ([0.81, 0.81], False),
+        ([0.8, 0.8], True),
+        ([1.3, 1.0, 1.3], False),
+        ([0.5, 2.0], True),
+    ],
+)
+def test_two_windows_in_a_row_that_differ_by_a_quarter_are_a_change(
+    seconds: list[float], changed: bool
+) -> None:
+    tuner = Tuner(knobs())
+    for each in (1.0, *seconds):
+        tuner.take(Measured(each, 0.0))
+    assert tuner.is_settled is not changed
+    news = [f"a step takes {seconds[-1]:g} s, no longer 1"] if changed else []
+    assert tuner.news == news
+
+
+def test_each_rest_is_twice_as_long_up_to_1024_windows_and_begins_anew_after_a_change() -> None:
+    tuner = Tuner(knobs())
+    looks: list[int] = []
+    for number in range(32 + 64 + 128 + 256 + 512 + 3 * 1024 + 8):
+        tuner.take(Measured(1.0, 0.0))
+        if not tuner.is_settled:
+            looks.append(number - sum(looks))
+    assert looks == [32, 65, 129, 257, 513, 1025, 1025, 1025]
+    for seconds in (1.0, 9.0, 9.0):
+        tuner.take(Measured(seconds, 0.0))
+    assert not tuner.is_settled
+    windows = 0
+    while tuner.is_settled or windows == 0:
+        tuner.take(Measured(9.0, 0.0))
+        windows += 1
+    assert windows == 33
+
+
+def test_a_knob_goes_down_only_where_up_was_no_better() -> None:
+    turned = [Knob("bucket", [1, 2, 4, 8], 4)]
+    tuner = Tuner(turned)
+    seen: list[int] = []
+
+    def steps(now: Mapping[str, int]) -> float:
+        seen.append(now["bucket"])
+        return {8: 2.0, 4: 1.0, 2: 0.5, 1: 0.7}[now["bucket"]]
+
+    run(tuner, turned, steps, 6)
+    assert seen == [4, 4, 8, 2, 1, 2]
+    assert tuner.news == ["bucket 4 becomes 2: a step takes 0.5 s, not 1"]
+
+
+@pytest.mark.parametrize(("wanted", "value"), [(0, 1), (2, 1), (3, 1), (4, 5), (9, 9), (100, 9)])
+def test_a_knob_is_set_to_the_nearest_value_or_the_lower_of_two(wanted: int, value: int) -> None:
+    knob = Knob("bucket", [9, 5, 1], 9)
+    knob.set(wanted)
+    assert (knob.value, knob.values) == (value, [1, 5, 9])
+    assert [knob.can_move(by) for by in (-1, 1)] == [value > 1, value < 9]
