@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -208,17 +209,17 @@ def test_of_more_than_64_strangers_the_first_one_is_refused(
     meeting: Meeting, threads: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     zero = threads.submit(receive, meeting, b"zero")
-    strangers = [connected(meeting) for _ in range(65)]
-    assert strangers[0].recv(1) == b""
-    strangers[1].setblocking(False)
-    with pytest.raises(BlockingIOError):
-        strangers[1].recv(1)
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith(": it had not proved the job key while others waited")
-    join(of_rank(meeting, 1), b"one")
-    assert zero.result()
-    for each in strangers:
-        each.close()
+    with ExitStack() as held:
+        strangers = [held.enter_context(connected(meeting)) for _ in range(65)]
+        assert strangers[0].recv(1) == b""
+        strangers[1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            strangers[1].recv(1)
+        join(of_rank(meeting, 1), b"one")  # it is one of them at first, so another one has to go
+        assert zero.result()
+    assert len(caplog.messages) == 2
+    for text in caplog.messages:
+        assert text.endswith(": it had not proved the job key while others waited")
 
 
 def test_eight_refusals_are_logged_and_the_others_are_counted(
