@@ -10,7 +10,7 @@ import torch
 from slipstream.errors import UsageError
 from slipstream.forecast.resize import resizable
 from slipstream.forecast.trace import trace
-from slipstream.forecast.trace.architectures.efficient import SCALES
+from slipstream.forecast.trace.architectures.efficient import SCALES, InvertedResidual
 from slipstream.forecast.trace.architectures.names import TABLE, Architecture, find
 from slipstream.forecast.workload import Phase, Workload
 
@@ -37,8 +37,8 @@ PARAMETERS = [
     ("resnet101", 44_549_160, TORCHVISION),
     ("resnet152", 60_192_808, TORCHVISION),
     ("resnet26d", 16.01e6, TIMM),
-    ("resnext101-32x4d", 44.18e6, TIMM),
-    ("se-resnext101-32x4d", 48.96e6, TIMM),
+    ("resnext101-32x4d", 44_177_704, TIMM),
+    ("se-resnext101-32x4d", 48_955_416, TIMM),
     ("mobilenet-v2", 3_504_872, TORCHVISION),
     ("mobilenet-v3-large", 5_483_032, TORCHVISION),
     ("efficientnet-b0", 5_288_548, TORCHVISION),
@@ -49,8 +49,8 @@ PARAMETERS = [
     ("efficientnet-b5", 30_389_784, TORCHVISION),
     ("efficientnet-b6", 43_040_704, TORCHVISION),
     ("efficientnet-b7", 66_347_960, TORCHVISION),
-    ("vit-tiny-16", 5.717e6, TIMM),
-    ("vit-small-16", 22.05e6, TIMM),
+    ("vit-tiny-16", 5_717_416, TIMM),
+    ("vit-small-16", 22_050_664, TIMM),
     ("vit-base-16", 86_567_656, TORCHVISION),
     ("vit-base-32", 88_224_232, TORCHVISION),
     ("vit-large-16", 304_326_632, TORCHVISION),
@@ -93,19 +93,19 @@ PARAMETERS = [
 
 # Multiplications with additions of a forward pass of one sample.
 FLOPS = [
-    ("alexnet", 0.71e9, TORCHVISION),
+    ("alexnet", 0.714e9, TORCHVISION),
     ("vgg16", 15.47e9, TORCHVISION),
-    ("googlenet", 1.50e9, TORCHVISION),
-    ("inception-v3", 5.71e9, TORCHVISION),
-    ("resnet18", 1.81e9, TORCHVISION),
-    ("resnet50", 4.09e9, TORCHVISION),
+    ("googlenet", 1.498e9, TORCHVISION),
+    ("inception-v3", 5.713e9, TORCHVISION),
+    ("resnet18", 1.814e9, TORCHVISION),
+    ("resnet50", 4.089e9, TORCHVISION),
     ("resnet50-v1", 3.86e9, "arXiv 1512.03385, table 1: 3.8e9"),
     ("resnext101-32x4d", 8.01e9, TIMM),
     ("mobilenet-v2", 0.300e9, "arXiv 1801.04381, table 4"),
     ("mobilenet-v3-large", 0.217e9, TORCHVISION),
     ("efficientnet-b0", 0.386e9, TORCHVISION),
-    ("efficientnet-b4", 4.39e9, TORCHVISION),
-    ("vit-base-16", 17.56e9, TORCHVISION),
+    ("efficientnet-b4", 4.394e9, TORCHVISION),
+    ("vit-base-16", 17.564e9, TORCHVISION),
     ("bert-base-seq128", 11.17e9 + 20 * 24.03e6, "arXiv 1909.10351: 22.5e9 / 2, and the heads"),
 ]
 
@@ -132,14 +132,17 @@ def traced(name: str, batch: int = 1, **changes: object) -> Workload:
     ("name", "published", "source"), PARAMETERS, ids=[row[0] for row in PARAMETERS]
 )
 def test_parameters_are_as_published(name: str, published: float, source: str) -> None:
-    assert parameters(find(name)) == pytest.approx(published, rel=5e-3), source
+    # Whole numbers are exact, but for the biases that Llama's products have here.
+    exact = isinstance(published, int) and source is not LLAMA
+    assert parameters(find(name)) == pytest.approx(published, rel=0 if exact else 5e-3), source
 
 
 @pytest.mark.parametrize(("name", "published", "source"), FLOPS, ids=[row[0] for row in FLOPS])
 def test_forward_flops_are_as_published(name: str, published: float, source: str) -> None:
     # Batch norms of one vector have no variance: two samples.
     forward = traced(name, 2).flops(Phase.FORWARD)
-    assert forward / 2 / 2 == pytest.approx(published, rel=1e-2), source
+    rel = 2e-3 if source is TORCHVISION else 1e-2
+    assert forward / 2 / 2 == pytest.approx(published, rel=rel), source
 
 
 @pytest.mark.parametrize(
@@ -279,3 +282,85 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 def test_a_name_like_no_other_is_answered_with_all() -> None:
     with pytest.raises(UsageError, match=r"alexnet, .*, ncf$"):
         find("???")
+
+
+@pytest.mark.parametrize(
+    ("names", "share", "count"),
+    [
+        (("alexnet", "vgg16", "vgg19-22k"), 0.5, 2),
+        (("googlenet", "mobilenet-v2", "mobilenet-v3-large"), 0.2, 1),
+        (("inception-v3",), 0.5, 1),
+        # arXiv 1905.11946, section 5.2: linearly from 0.2 for B0 to 0.5 for B7.
+        (("efficientnet-b0", "efficientnet-b1"), 0.2, 1),
+        (("efficientnet-b2", "efficientnet-b3"), 0.3, 1),
+        (("efficientnet-b4", "efficientnet-b5"), 0.4, 1),
+        (("efficientnet-b6", "efficientnet-b7"), 0.5, 1),
+        (("face-r50", "face-r100"), 0.4, 1),
+        (("bert-base-seq128", "bert-base-squad"), 0.1, 25),
+        (("gpt2",), 0.1, 24),
+        (("gpt3-125m", "mpt-125m", "vit-base-16"), 0.0, 24),
+        (("transformer-big",), 0.1, 31),
+        (("transformer-xl-base",), 0.1, 33),
+        (("transformer-xl-large",), 0.2, 37),
+        (("wide-deep",), 0.5, 7),
+        (("ncf",), 0.5, 3),
+        (("resnet50", "ssd300", "face-y1", "dlrm-small"), 0.0, 0),
+    ],
+)
+def test_dropout_is_as_published(names: tuple[str, ...], share: float, count: int) -> None:
+    for name in names:
+        with torch.device("meta"):
+            module = find(name).make()
+        found = [each.p for each in module.modules() if isinstance(each, torch.nn.Dropout)]
+        assert found == [share] * count, name
+
+
+def test_later_blocks_of_efficientnet_are_skipped_more_often() -> None:
+    with torch.device("meta"):
+        module = find("efficientnet-b0").make()
+    drops = [each.drop for each in module.modules() if isinstance(each, InvertedResidual)]
+    assert drops == pytest.approx([0.2 * place / 16 for place in range(16)])
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "shapes"),
+    [
+        ("resnet50", {}, [(3, 3, 224, 224)]),
+        ("inception-v3", {}, [(3, 3, 299, 299)]),
+        ("ssd300", {}, [(3, 3, 300, 300)]),
+        ("face-y1", {}, [(3, 3, 112, 112), (3,)]),
+        ("bert-base", {}, [(3, 128), (3, 128), (3, 20), (3, 20), (3,)]),
+        ("bert-large-seq512", {}, [(3, 512), (3, 512), (3, 80), (3, 80), (3,)]),
+        ("bert-base-squad", {}, [(3, 384), (3, 384), (3, 2)]),
+        ("gpt2", {}, [(3, 1024)]),
+        ("gpt3-125m", {}, [(3, 2048)]),
+        ("llama2-7b", {}, [(3, 4096)]),
+        ("llama3-8b", {"length": 9}, [(3, 9)]),
+        ("transformer", {"length": 2}, [(1, 2), (1, 2)]),
+        ("transformer-xl", {}, [(3, 192), (3, 192), (16, 3, 192, 512)]),
+        ("dlrm-small", {}, [(3, 13), (3, 26)]),
+        ("wdl", {}, [(3, 2), (3, 26), (3, 13)]),
+        ("ncf", {}, [(3,), (3,)]),
+    ],
+)
+def test_batches_have_the_shapes_of_published_trainings(
+    name: str, changes: dict[str, int], shapes: list[tuple[int, ...]]
+) -> None:
+    found = find(name).inputs(3, **changes)
+    assert [tuple(each.shape) for each in found] == shapes
+    # Tokens and rows of tables are whole; pixels, numbers and memories are not.
+    fractions = {(3, 13), *(shape for shape in shapes if len(shape) == 4)}
+    assert [each.is_floating_point() for each in found] == [each in fractions for each in shapes]
+
+
+def test_a_batch_counts_what_its_architecture_says() -> None:
+    counted = {
+        "image": ("alexnet", "vit-l/32", "r100"),
+        "sequence": ("bert-large", "gpt2", "mpt-7b", "transformer-xl"),
+        "token": ("transformer",),
+        "example": ("dlrm-large", "wdl", "neumf"),
+    }
+    for what, names in counted.items():
+        assert [find(name).samples_are for name in names] == [what] * len(names)
+    # A sentence of 32 tokens is the least, and what is left over is not a sentence.
+    assert [len(find("transformer").inputs(tokens)[0]) for tokens in (32, 63, 64)] == [1, 1, 2]
