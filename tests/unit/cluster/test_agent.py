@@ -1,13 +1,16 @@
 """When the agent of a host is due to act; what it does to processes is in tests/e2e/launch."""
 
 import os
+import random
+import socket
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from slipstream.cluster.agent import Agent
-from slipstream.cluster.messages import End, Kill
+from slipstream.cluster.agent import Agent, find_free_port_pair
+from slipstream.cluster.messages import End, Exited, Kill, encode
+from slipstream.errors import InternalError
 
 
 @pytest.fixture
@@ -44,3 +47,43 @@ def test_an_agent_that_is_ended_before_it_started_ranks_is_done(
     assert not agent._is_done()
     agent._obey(order)
     assert agent._is_done()
+
+
+@pytest.mark.parametrize("order", [Exited(local_rank=0, status=0), None])
+def test_what_is_no_order_is_a_bug(agent: Agent, order: Exited | None) -> None:
+    with pytest.raises(InternalError, match="which is no order"):
+        agent._obey(order)
+
+
+def test_a_second_end_gives_no_new_grace(agent: Agent) -> None:
+    agent._obey(Kill())
+    agent._grace_seconds = 1000.0
+    agent._obey(End())
+    assert agent._seconds_to_deadline() == 0.0
+
+
+def test_orders_are_read_in_pieces_and_several_at_a_time() -> None:
+    orders, launcher = os.pipe()
+    agent = Agent(orders, launcher)
+    os.write(launcher, encode(End())[:5])
+    agent._read_orders()
+    assert not agent._is_done()
+    os.write(launcher, encode(End())[5:] + encode(Kill()))
+    agent._read_orders()
+    assert agent._is_done()
+    os.close(launcher)
+    os.close(orders)
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_a_port_is_free_together_with_the_next_one(taken: int) -> None:
+    random.seed(taken)
+    first = find_free_port_pair()
+    assert 20000 <= first < 30000
+    assert first % 2 == 0
+    random.seed(taken)
+    with socket.socket() as other:
+        other.bind(("", first + taken))
+        second = find_free_port_pair()
+    assert second != first
+    assert 20000 <= second < 30000

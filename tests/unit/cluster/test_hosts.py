@@ -91,3 +91,39 @@ def test_hosts_are_filled_in_turn(num_ranks: int, filled: list[int]) -> None:
 def test_hosts_hold_no_more_than_their_slots(num_ranks: int) -> None:
     with pytest.raises(UsageError, match=f"-np is {num_ranks}; allowed: 1 to 6"):
         fill_hosts(parse_hosts("a:2,b:3,c"), num_ranks)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_local"),
+    [("localhost", True), ("127.0.0.1", True), ("[::1]", True), ("127.0.0.2", False), ("a", False)],
+)
+def test_this_host_has_three_names(text: str, is_local: bool) -> None:
+    assert parse_hosts(text)[0].is_local is is_local
+
+
+@pytest.mark.parametrize(("text", "slots"), [("a:1", 1), ("a:99999", 99999)])
+def test_slots_have_at_most_five_digits(text: str, slots: int) -> None:
+    assert parse_hosts(text)[0].slots == slots
+    with pytest.raises(UsageError):
+        parse_hosts("a:100000")
+    with pytest.raises(UsageError):
+        parse_hosts("a:01")
+
+
+def test_a_host_by_itself_has_one_slot_and_no_login() -> None:
+    host = Host(name="a")
+    assert (host.slots, host.login, host.is_local) == (1, "", False)
+
+
+def test_a_zone_and_a_user_are_read_with_an_ipv6_address() -> None:
+    (host,) = parse_hosts("me@[fe80::1%eth0]:3")
+    assert (host.name, host.login, host.slots) == ("fe80::1%eth0", "me@fe80::1%eth0", 3)
+
+
+def test_a_host_to_which_no_route_leads_is_named() -> None:
+    with pytest.raises(UsageError, match=r"no route from this host to 'nowhere\.invalid'"):
+        address_of_first(parse_hosts("localhost,nowhere.invalid"))
+
+
+def test_hosts_that_are_filled_keep_their_logins() -> None:
+    assert fill_hosts(parse_hosts("me@a:2,b"), 1) == (Host(name="a", slots=1, login="me@a"),)

@@ -130,3 +130,20 @@ def test_another_host_gets_our_settings_and_not_our_paths() -> None:
         "NCCL_DEBUG": "INFO",
     }
     assert forwarded_environment(Host(name="localhost"), here) == {}
+
+
+@pytest.mark.parametrize("prefix", ["SLIPSTREAM", "HOROVOD", "OMP", "MKL", "NCCL", "GLOO", "TORCH"])
+def test_another_host_gets_the_variables_of_the_libraries_of_training(prefix: str) -> None:
+    here = {f"{prefix}_X": "1", f"MY_{prefix}_X": "2", prefix: "3"}
+    assert forwarded_environment(Host(name="a"), here) == {f"{prefix}_X": "1"}
+
+
+def test_another_host_gets_two_variables_by_their_whole_names() -> None:
+    here = {"PYTHONPATH": "/p", "NO_COLOR": "1", "PYTHONPATH_2": "/q"}
+    assert forwarded_environment(Host(name="a"), here) == {"PYTHONPATH": "/p", "NO_COLOR": "1"}
+
+
+def test_a_job_counts_its_ranks_and_leaves_them_three_seconds_to_end() -> None:
+    plain = job(hosts="a:2,b:3")
+    assert (plain.world_size, plain.grace_seconds, plain.module) == (5, 3.0, False)
+    assert (plain.ssh_options, plain.chosen) == ((), {})
