@@ -48,7 +48,9 @@ def test_engines_are_open_until_they_are_closed(engines: list[OpenEngine]) -> No
 def test_a_forked_child_has_no_engine(engines: list[OpenEngine]) -> None:
     readable, writable = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # newer Pythons warn of threads, of which the child has none
+        warnings.simplefilter(
+            "ignore"
+        )  # newer Pythons warn of threads, of which the child has none
         child = os.fork()
     if child == 0:
         engines[0].close()

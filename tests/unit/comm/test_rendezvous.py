@@ -131,13 +131,13 @@ def test_a_rank_that_comes_twice_is_told_where_the_first_one_is(
 def test_who_is_missing_is_named_with_why_it_was_refused(
     meeting: Meeting, threads: ThreadPoolExecutor
 ) -> None:
-    meeting = replace(meeting, seconds=0.5, claim=replace(meeting.claim, world_size=4))
+    meeting = replace(meeting, seconds=1.0, claim=replace(meeting.claim, world_size=4))
     others: list[Future[list[bytes]]] = [
         threads.submit(join, of_rank(meeting, 1), b"one"),
         threads.submit(join, of_rank(meeting, 3, epoch=7), b"three"),
     ]
     wanted = (
-        rf"^ranks 2, 3 of 4 did not come to rank 0 at {meeting.place} within 0.5 s; see what these"
+        rf"^ranks 2, 3 of 4 did not come to rank 0 at {meeting.place} within 1 s; see what these"
         r" processes do, or raise SLIPSTREAM_CONNECT_TIMEOUT; rank 3 was refused: it has begun"
     )
     with pytest.raises(PeerTimeoutError, match=wanted):
