@@ -255,3 +255,96 @@ def test_a_file_of_something_else_says_so(
     path.write_text(json.dumps(_comm(**changed)))
     with pytest.raises(kind, match=message):
         comm.read(path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "ranks", "is_network"),
+    [
+        ({"lab": {"hosts": 1, "ranks_per_host": 4}, "local": 0}, 4, False),
+        ({"lab": {"hosts": 2, "ranks_per_host": 1}, "local": 0}, 2, True),
+        ({"lab": None, "local": 3}, 3, False),
+    ],
+)
+def test_ranks_of_one_host_measure_no_network(
+    spec: dict[str, Any], ranks: int, is_network: bool
+) -> None:
+    found = comm.timed(_comm(spec=spec), "it")
+    assert found.is_network == is_network
+    # Broadcasts, and all-reduces of codecs, are other lines.
+    assert found.samples == (Sample(ranks, 1000.0, 1e-5), Sample(ranks, 2000.0, 2e-5))
+
+
+@pytest.mark.parametrize(
+    ("who", "first"),
+    [
+        (("gloo", "slipstream", "nccl"), "nccl"),
+        (("gloo", "slipstream"), "slipstream"),
+        (("gloo",), "gloo"),
+    ],
+)
+def test_the_first_that_was_measured_counts(who: tuple[str, ...], first: str) -> None:
+    rows = [
+        {"collective": "allreduce", "contender": each, "size": 8, "median_seconds": 1.0}
+        for each in who
+    ]
+    assert comm.timed(_comm(rows=rows), "it").contender == first
+
+
+@pytest.mark.parametrize("name", ["size", "median_seconds"])
+def test_sizes_and_seconds_are_above_0(name: str) -> None:
+    row = {"collective": "allreduce", "contender": "nccl", "size": 8, "median_seconds": 1.0}
+    with pytest.raises(ValueError, match=name):
+        comm.timed(_comm(rows=[row | {name: 0}]), "it")
+
+
+def test_what_was_measured_is_all_that_software_reaches(tmp_path: Path) -> None:
+    path = tmp_path / "some" / "folders" / "node.toml"
+    named = replace(DEVICE, title="Prüfstand", host_gb_per_s=None)
+    ranks = Line(0.0, 5e9)
+    file.write(replace(_calibration(ranks=ranks), device=named), path)
+    fitted, hardware = parameters.load(over=path), load(path)
+    assert (fitted.wire.launch_us, fitted.wire.ramp_us, fitted.wire.inside) == (0, 0, 1)
+    assert fitted.wire.between == parameters.load().wire.between  # no network was measured
+    runtime = fitted.runtime("pytorch2")
+    assert (runtime.memory, runtime.compute) == (1, 1)
+    rates = fitted.rates
+    assert (rates.matrix, rates.tf32, rates.vector, rates.memory) == (1, 1, 1, 1)
+    assert (rates.vector_windows, rates.matrix_windows, rates.depthwise) == (0.8, 0.6, 0.1)
+    # Its host's memory is its own, and no latency is 0.
+    host, device = hardware.link("node-host"), hardware.link("node-ranks")
+    assert (host.kind, host.gbyte_per_s, host.latency_us) == ("host", 20.0, 1.0)
+    assert (device.kind, device.gbyte_per_s, device.latency_us) == ("device", 5.0, 1e-3)
+    found = hardware.device("node")
+    assert (found.year, found.cache_mib, found.memory_gib) == (2026, 8.0, 16.0)
+    assert (found.device_link, found.host_link) == ("node-ranks", "node-host")
+    assert found.source == "measured 2026-11-24: Prüfstand"
+    assert "Prüfstand" in path.read_text(encoding="utf-8")
+    assert "--own 1xnode --hardware node.toml" in path.read_text(encoding="utf-8")
+
+
+def test_a_machine_without_timed_links_has_its_hosts(tmp_path: Path) -> None:
+    file.write(_calibration(), tmp_path / "node.toml")
+    hardware = load(tmp_path / "node.toml")
+    assert hardware.device("node").device_link == "node-host"
+    assert {name for name in hardware.links if name.startswith("node")} == {"node-host"}
+
+
+def test_what_makes_no_data_file_is_said_when_it_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="memory_gib is 0: "):
+        file.write(
+            replace(_calibration(), device=replace(DEVICE, memory_gib=0.0)), tmp_path / "a.toml"
+        )
+    with pytest.raises(ConfigError, match="cannot be read as fitted parameters"):
+        file.write(
+            replace(_calibration(), device=replace(DEVICE, gather="fast")), tmp_path / "b.toml"
+        )
+
+
+def test_a_product_that_is_as_slow_as_a_plain_one_has_all_of_its_rate() -> None:
+    reached = Peak(1e12, 100.0)
+    plain = TimedProduct(100, 100, 100, 2 * 2e6 / 1e12)
+    assert share(plain, reached) == pytest.approx(1)
+    assert share(replace(plain, seconds=2 * plain.seconds), reached) == pytest.approx(0.5)
+    # Twice the sum in three halves of the time: half of the rate at a sum of 1.
+    found = peak(TimedProduct(1, 1, 1, 2.0), TimedProduct(1, 1, 2, 3.0))
+    assert (found.flops_per_second, found.half_sum) == (2.0, 1.0)

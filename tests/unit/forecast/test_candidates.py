@@ -91,6 +91,15 @@ def test_long_sequences_are_shared_and_others_where_samples_are_too_few(
     assert all(each.ranks == 8 for each in every)
 
 
+def test_all_ranks_are_used():
+    every = _found(_shape(blocks=4, most_tensor=4, tokens=16384), 12, 12, 12)
+    assert {(each.tensor, each.context, each.pipeline) for each in every} == {
+        (1, 1, 1), (1, 1, 2), (1, 1, 4), (1, 2, 1), (1, 2, 2), (1, 4, 1), (2, 1, 1), (2, 1, 2),
+        (2, 2, 1), (4, 1, 1),
+    }  # fmt: skip
+    assert {each.ranks for each in every} == {12}
+
+
 def test_stages_are_at_most_the_blocks_and_have_micro_batches_enough():
     every = _found(_shape(blocks=6), 8, 8, 8)
     assert {each.pipeline for each in every} == {1, 2, 4}
@@ -102,7 +111,7 @@ def test_stages_are_at_most_the_blocks_and_have_micro_batches_enough():
 
 @pytest.mark.parametrize(
     ("experts", "data", "found"),
-    [(1, 8, {1}), (8, 8, {1, 2, 4, 8}), (6, 8, {1, 2}), (8, 2, {1, 2})],
+    [(1, 8, {1}), (2, 2, {1, 2}), (8, 8, {1, 2, 4, 8}), (6, 8, {1, 2}), (8, 2, {1, 2})],
 )
 def test_experts_are_shared_by_powers_of_two(experts: int, data: int, found: set[int]):
     every = _found(_shape(experts=experts), data, data, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,14 @@ def test_hosts_that_serve(data: int, servers: int, seconds: float):
     assert bucket_seconds(job, bucket) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(("gbyte", "seconds"), [(100, 4 / 12), (12, 4 / 12), (5, 2 / 5)])
+def test_a_host_adds_what_its_devices_send_as_fast_as_it_comes(gbyte: float, seconds: float):
+    inside = INSIDE.model_copy(update={"gbyte_per_s": gbyte})
+    cluster = replace(CLUSTER, per_host=4, inside=inside)
+    job = replace(_job(data=4, exchange=Exchange.PARAMETER_SERVER), cluster=cluster)
+    assert served(1e9, job) == pytest.approx(seconds)
+
+
 def test_a_parameter_is_apart_if_it_is_shared_out():
     job = _job(data=4, layers=(("p0", Agreement.SHARD), ("p1", Agreement.FACTORS)))
     assert [is_apart(job, name) for name in ("p0", "p1", "p2")] == [True, False, False]
@@ -206,6 +215,7 @@ def test_each_micro_batch_scatters_its_gradients_if_these_are_shared_out():
                       _rank(seconds))[0]
             for count in (1, 3)
         )  # fmt: skip
+        assert one == pytest.approx(10 + whole)
         assert three - one == pytest.approx(2 * (whole * 0.25 + late), rel=1e-4, abs=1e-9)
 
 

@@ -1,5 +1,6 @@
 """Devices, links and prices are read, checked and extended."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,61 @@ def test_links_of_a_mesh_lead_to_others_too(
 ) -> None:
     found = load().link(link).share(devices, per_host)
     assert found == pytest.approx(share, abs=1e-3)
+
+
+def test_names_that_are_not_near_any_are_answered_with_all():
+    hardware = load()
+    with pytest.raises(UsageError, match=re.escape(f"known: {', '.join(sorted(hardware.links))}")):
+        hardware.link("%")
+    with pytest.raises(
+        UsageError, match=re.escape(f"known: {', '.join(sorted(hardware.devices))}")
+    ):
+        hardware.device("%")
+    # Three at most are near.
+    with pytest.raises(UsageError, match=r"near: [^,]+, [^,]+, [^,]+$"):
+        hardware.device("v100-sxm")
+
+
+@pytest.mark.parametrize(("share", "fits"), [(1.0, True), (1.01, False), (0.0, False)])
+def test_no_link_has_more_than_its_rate(tmp_path: Path, share: float, fits: bool):
+    text = f"""
+[[link]]
+name = "mesh"
+kind = "device"
+gbyte_per_s = 10.0
+latency_us = 1.0
+among = {{ 2 = {share} }}
+source = "me"
+"""
+    place = _folder(tmp_path, text)
+    if fits:
+        assert load(place).link("mesh").share(2, 2) == share
+        return
+    with pytest.raises(ConfigError, match="among"):
+        load(place)
+
+
+@pytest.mark.parametrize(
+    ("date", "fits"),
+    [("2026", True), ("2026-11", True), ("2026-11-30", True), ("2026-11-31", False)],
+)
+def test_prices_are_of_a_year_a_month_or_a_day(tmp_path: Path, date: str, fits: bool):
+    text = f'''
+[[offer]]
+cloud = "mine"
+instance = "x"
+region = "here"
+device = "T4"
+count = 1
+dollars_per_hour = 1
+market = "spot"
+date = "{date}"
+source = "me"
+'''
+    place = _folder(tmp_path, text)
+    if fits:
+        (found,) = (each for each in load(place).offers if each.cloud == "mine")
+        assert (found.date, found.network_gbit_per_s) == (date, None)
+        return
+    with pytest.raises(ConfigError, match="date"):
+        load(place)

@@ -50,3 +50,24 @@ def test_a_file_that_cannot_be_read_says_so(tmp_path: Path):
     (tmp_path / "bad.toml").write_text("[low]\n'' = 1\n")
     with pytest.raises(ConfigError, match="cannot be read as intervals"):
         load(tmp_path / "bad.toml")
+
+
+def test_intervals_that_are_not_said_are_wide():
+    usual = Intervals({"": 1.0}, {"": 1.0})
+    assert (usual.efficiency, usual.memory) == (Bounds(0.8, 1.1), Bounds(0.9, 1.1))
+    around = usual.memory.around(10.0)
+    assert (around.value, around.low, around.high) == (10.0, 9.0, pytest.approx(11.0))
+    # Two devices have an interval, and a forecast above 1 is its own upper end.
+    two = usual.of_efficiency(1.05, 2)
+    assert (two.low, two.high) == (pytest.approx(0.84), 1.05)
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high"),
+    # A tenth of one more than there are lies beyond, but the smallest is the least of all.
+    [(1, 1, 1), (9, 1, 9), (18, 1, 18), (20, 2, 19), (30, 3, 28)],
+)
+def test_a_tenth_lies_beyond_each_end(count: int, low: int, high: int):
+    found = quantiles([float(each) for each in range(1, count + 1)])
+    assert found == pytest.approx((low, high))
+    assert quantiles([4.0, 1.0, 2.0], 0.5) == pytest.approx((1.0, 4.0))

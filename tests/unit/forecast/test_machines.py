@@ -43,7 +43,13 @@ def hardware_fixture(tmp_path: Path) -> Hardware:
 @pytest.mark.parametrize(
     ("gbit", "gbyte", "latency"),
     # TCP leaves 94 % for payload; from 400 Gbit/s on, vendors' networks are RDMA.
-    [(10, 1.175, 33), (399, 399 / 8 * 0.94, 33), (400, 50, 14), (3200, 400, 14)],
+    [
+        (0.5, 0.05875, 33),
+        (10, 1.175, 33),
+        (399, 399 / 8 * 0.94, 33),
+        (400, 50, 14),
+        (3200, 400, 14),
+    ],
 )
 def test_fast_networks_are_rdma(gbit: float, gbyte: float, latency: float):
     found = ethernet(gbit)
@@ -126,5 +132,6 @@ def test_of_equal_machines_the_cheapest_stays():
     same = _named(1.0)
     assert distinct([cheap, same])[0] is cheap
     assert distinct([cheap, _named(None)]) == [_named(None)]
+    assert distinct([_named(None), _named(0.5)]) == [_named(None)]
     others = [cheap, _named(1.0, 4), _named(1.0, gbit=10), _named(1.0, gbit=None)]
     assert distinct(others) == others

@@ -1,0 +1,89 @@
+"""What limits a step, what a plan says of itself, and sums of a workload."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from slipstream.forecast import machines
+from slipstream.forecast.hardware import load
+from slipstream.forecast.intervals import group_of
+from slipstream.forecast.plan import Fit, limit_of
+from slipstream.forecast.step import Step
+from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.workload import Kind, Operator, Parameter, Phase, Product, Workload
+
+T4 = machines.own(load(), "T4", 1)
+
+
+def _step(**parts: float) -> Step:
+    none = dict.fromkeys((each.name for each in fields(Step) if each.name != "spans"), 0.0)
+    return Step(**(none | parts), spans=())
+
+
+@pytest.mark.parametrize(
+    ("parts", "limit"),
+    [
+        ({"compute": 4, "moved": 2, "host": 3}, "compute"),
+        ({"compute": 4, "moved": 2.1, "host": 3}, "memory bandwidth"),
+        ({"compute": 4, "moved": 4, "host": 5}, "host"),
+        ({"compute": 4, "tensor": 2, "exchange": 3}, "network"),
+        ({"compute": 4, "tensor": 2, "exchange": 1}, "compute"),
+        ({"compute": 4, "bubble": 5, "optimizer": 9}, "pipeline bubble"),
+        ({"compute": 4, "input": 5}, "input"),
+    ],
+)
+def test_the_largest_part_of_a_step_limits_it(parts: dict[str, float], limit: str):
+    assert limit_of(_step(**parts)) == limit
+
+
+@pytest.mark.parametrize(("more", "does"), [(0, True), (1, False)])
+def test_what_takes_all_of_the_memory_fits(more: int, does: bool):
+    num_bytes = T4.cluster.device.memory_gib * 2**30 + more
+    fit = Fit(
+        machine=T4, hosts=1, strategy=Strategy(), num_bytes=num_bytes, is_least=False, remedies=()
+    )
+    assert fit.does == does
+
+
+def _workload(*kinds: tuple[Kind, float]) -> Workload:
+    operators = tuple(
+        Operator(
+            name="op", module="", phase=phase, kind=kind, bytes_moved=1.0, dtype="float32",
+            products=(Product(2, 3, 5, 7, fill=fill),) * count, reads=(), writes=(),
+        )
+        for kind, fill in kinds
+        for phase, count in ((Phase.FORWARD, 1), (Phase.BACKWARD, 2))
+    )  # fmt: skip
+    parameters = tuple(
+        Parameter(name=name, elements=elements, num_bytes=4 * elements, ready=ready)
+        for name, elements, ready in (("a", 5, 7), ("b", 6, -1), ("c", 7, 0), ("d", 8, 7))
+    )
+    return Workload(
+        name="some", samples=1, operators=operators, values=(), parameters=parameters,
+        buffer_bytes=0,
+    )  # fmt: skip
+
+
+def test_a_workload_sums_its_operators_and_parameters():
+    workload = _workload((Kind.PRODUCT, 1.0), (Kind.CONVOLUTION, 0.5))
+    # What a kernel leaves out of a product is not left out here.
+    assert workload.flops(Phase.FORWARD) == 2 * 420
+    assert workload.flops(Phase.BACKWARD) == 4 * 420
+    assert workload.num_parameters == 26
+    assert [each.name for each in workload.gradients()] == ["c", "a", "d"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "group"),
+    [
+        ([(Kind.ATTENTION, 0.5), (Kind.ATTENTION, 1.0)], "language"),
+        ([(Kind.ATTENTION, 1.0), (Kind.CONVOLUTION, 1.0)], "encoder"),
+        ([(Kind.GATHER, 1.0), (Kind.CONVOLUTION, 1.0)], "image"),
+        ([(Kind.PRODUCT, 1.0), (Kind.GATHER, 1.0)], "tables"),
+        ([(Kind.PRODUCT, 1.0)], ""),
+    ],
+)
+def test_models_are_told_apart_by_their_operators(kinds: list[tuple[Kind, float]], group: str):
+    assert group_of(_workload(*kinds)) == group
