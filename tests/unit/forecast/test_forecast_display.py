@@ -15,8 +15,10 @@ from rich.console import Console
 from slipstream.forecast import machines
 from slipstream.forecast.display import (
     duration,
+    gib,
     losers,
     rounded,
+    share,
     strategy_words,
     table,
 )
@@ -26,7 +28,7 @@ from slipstream.forecast.memory import Peak
 from slipstream.forecast.plan import Interval, Loss, Plan
 from slipstream.forecast.search import Result
 from slipstream.forecast.step import Step
-from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.strategy import Agreement, Exchange, Strategy
 from slipstream.forecast.written import as_json
 
 HARDWARE = load()
@@ -195,3 +197,88 @@ def test_json_has_everything() -> None:
     own = as_json(Result((_plan(_own(), 0.1),), ()))["plans"][0]
     assert own["network"] is None
     assert own["offer"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"context": 2}, ["context 2"]),
+        ({"pipeline": 2, "virtual": 2}, ["pipeline 2", "2 stages by turns"]),
+        ({"tensor": 2, "sequence": True}, ["tensor 2", "sequence"]),
+        ({"data": 2, "expert": 2}, ["data 2", "experts over 2"]),
+        (
+            {"data": 2, "exchange": Exchange.PARAMETER_SERVER, "servers": 3},
+            ["data 2", "parameter servers on 3 hosts"],
+        ),
+        (
+            {"data": 2, "exchange": Exchange.LOCAL, "period": 16},
+            ["data 2", "local SGD, 16 steps"],
+        ),
+        ({"data": 2, "across": True}, ["data 2", "exchange across steps"]),
+        (
+            {
+                "layers": (
+                    ("a", Agreement.SHARD), ("b", Agreement.FACTORS), ("c", Agreement.SHARD),
+                ),
+            },
+            ["one device", "1 layer late multiply", "2 layers shared out"],
+        ),
+        ({"data": 2, "bucket_bytes": 4 << 20}, ["data 2", "buckets of 4 MiB"]),
+    ],
+)  # fmt: skip
+def test_each_part_of_a_strategy_has_its_words(changes: dict[str, Any], words: list[str]) -> None:
+    assert strategy_words(Strategy(**changes)) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.99, "990 ms"), (1.0, "1.0 s"), (119.0, "119 s"), (120.0, "2.0 min"),
+        (7199.0, "120.0 min"), (7200.0, "2.0 h"), (259199.0, "72.0 h"), (259200.0, "3.0 days"),
+    ],
+)  # fmt: skip
+def test_a_unit_is_used_from_so_many_of_it_on(seconds: float, shown: str) -> None:
+    digits = shown.split()[0].partition(".")[2]
+    width = 0.9 if digits else 9.0
+    unit = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}[shown.split()[1]]
+    around = Interval(seconds, seconds, seconds + width * unit)
+    assert duration(around)[0] == shown
+
+
+def test_gigabytes_have_fractions_where_they_are_few() -> None:
+    assert gib(Interval(3 << 30, 2.5 * 2**30, 9.94 * 2**30)) == ("3.0 GiB", "2.5-9.9")
+    assert gib(Interval(3 << 30, 2.5 * 2**30, 10 << 30)) == ("3.0 GiB", "2-10")
+
+
+def test_a_certain_share_has_no_interval() -> None:
+    assert share(Interval(0.934, 0.81, 0.99)) == ("93%", "81-99%")
+    assert share(Interval(1.0, 1.0, 1.0)) == ("100%", "")
+
+
+def test_own_hosts_are_counted_and_joined() -> None:
+    one = _shown(table(Result((_plan(_own(), 0.1),), ())))
+    assert "hosts" not in one
+    joined = machines.own(HARDWARE, "A100", 8, machines.ethernet(25))
+    two = _plan(joined, 0.1, hosts=2, strategy=Strategy(data=16))
+    text = _shown(table(Result((two,), ())))
+    for part in ("16 A100-80GB", "2 hosts", "25 Gbit/s", "micro-batch 1"):
+        assert part in text
+
+
+def test_dollars_are_of_all_hosts_and_of_an_epoch_or_a_thousand_steps() -> None:
+    machine = machines.own(HARDWARE, "A100", 8, machines.ethernet(25), 36.0)
+    # Two hosts cost 72 dollars an hour, two cents a second.
+    steps = _plan(machine, 10.0, hosts=2)
+    assert "$200" in _shown(table(Result((steps,), ())))
+    epoch = _plan(machine, 10.0, hosts=2, seconds_per_epoch=_around(50_000.0))
+    assert "$1,000" in _shown(table(Result((epoch,), ())))
+    target = _plan(machine, 10.0, hosts=2, dollars=_around(300.0))
+    text = _shown(table(Result((target,), ())))
+    assert "$300" in text
+    assert "/1k" not in text
+
+
+@pytest.mark.parametrize(("more", "tight"), [(0, False), (1, True)])
+def test_a_plan_is_tight_above_the_memory_of_its_device(more: int, *, tight: bool) -> None:
+    memory = Interval(70 << 30, 60 << 30, (80 << 30) + more)
+    assert _plan(_own(), 0.1, memory=memory).is_tight == tight
