@@ -274,3 +274,14 @@ def test_a_translator_that_knows_nothing_takes_every_word_to_be_as_likely():
     model.tokens.weight.data.zero_()
     source = torch.zeros(2, 3, dtype=torch.int64)
     assert model(source, source).item() == pytest.approx(math.log(11))
+
+
+def test_words_of_transformer_xl_are_scored_in_clusters():
+    size = TransformerSize(hidden=8, layers=1, heads=2, inner=8, vocabulary=200_005, positions=4)
+    model = TransformerXL(size).eval()
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    tokens = torch.zeros(1, 4, dtype=torch.int64)
+    # 19997 words and three clusters, of 20000, 160000 and 8 words; a tail has one token in four.
+    expected = (4 * math.log(20_000) + math.log(20_000) + math.log(160_000) + math.log(8)) / 4
+    assert model(tokens, tokens, torch.zeros(1, 1, 4, 8))[0].item() == pytest.approx(expected)

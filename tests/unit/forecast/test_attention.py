@@ -72,6 +72,7 @@ def test_the_backward_pass_is_four_products(dropout: bool):
     products = [each.products[0] for each in parts if each.name == "bmm"]
     flops = 2 * BATCH * HEADS * TOKENS * TOKENS * HEAD
     assert [each.flops for each in products] == [flops] * 4
+    assert {each.fill for each in products} == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,9 @@ def test_values_live_from_what_writes_them_to_what_reads_them_last(dropout: bool
     # Scores, shares and the gradient of shares; with dropout, what is left of them and a mask.
     sizes = sorted(each.num_bytes for each in fresh)
     assert sizes == sorted([4 * SCORES] * (4 if dropout else 3) + [SCORES] * dropout)
+    if softmax_of == 1:
+        for index, value in enumerate(fresh, len(before.values)):
+            assert index in found.operators[value.born].writes
     for index, value in enumerate(found.values[: len(before.values)]):
         read = [n for n, each in enumerate(found.operators) if index in each.reads]
         if value.born >= 0 and value.dies >= 0:
