@@ -6,7 +6,10 @@ import asyncio
 
 import pytest
 
-from slipstream.infer.package import Tensor
+from slipstream.errors import UsageError
+from slipstream.infer.engines.protocol import Recipe
+from slipstream.infer.machine import this_machine
+from slipstream.infer.package import Accuracy, Manifest, Tensor
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
@@ -53,5 +56,60 @@ def signature():
             for each in (inputs, outputs)
         ]
         return Signature(*tensors, most_rows)
+
+    return make
+
+
+class Sums:
+    """Replicas of models whose y is the sum of each row of x; "bad.slip" is no package."""
+
+    def __init__(self, manifest):
+        self.manifest, self.fault, self.seconds = manifest, None, 0.0
+        self.loaded, self.unloaded, self.alone, self.is_closed = [], [], [], False
+
+    async def load(self, key, path):
+        if path.name == "bad.slip":
+            raise UsageError(f"{path} is no package")
+        self.loaded.append((key, path))
+        from slipstream.infer.serving.replicas import Ready
+
+        return Ready(self.manifest, 1, self.seconds)
+
+    async def run(self, key, inputs, is_alone):
+        self.alone.append(is_alone)
+        await asyncio.sleep(0)
+        if self.fault is not None:
+            raise self.fault
+        return {"y": inputs["x"].sum(axis=1)}, 0.25
+
+    async def unload(self, key):
+        self.unloaded.append(key)
+
+    async def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def sums(signature):
+    """Replicas of models of float32 x (2, 2) and y (2)."""
+    made = signature({"x": (2, 2)}, {"y": (2,)})
+    accuracy = Accuracy(snr_db=40.0, top1_loss=None, samples=9, labelled=0, data="9 of mine")
+    manifest = Manifest(
+        graph="model.onnx", inputs=made.inputs, outputs=made.outputs, threads=1,
+        recipe=Recipe(engine="openvino", precision="int8"), machine=this_machine(),
+        accuracy=accuracy,
+    )  # fmt: skip
+    return Sums(manifest)
+
+
+@pytest.fixture
+def repository(sums):
+    """Makes a repository of what a command line names; a request has 4 rows at most."""
+    from slipstream.infer.serving.lane import LaneLimits
+    from slipstream.infer.serving.repository import Repository, specs_of
+
+    def make(*texts, **limits):
+        limits = LaneLimits(**{"runs": 1, "delay": 0.0, **limits})
+        return Repository(specs_of(texts), sums, limits, 4)
 
     return make
