@@ -60,8 +60,8 @@ def test_a_trace_that_is_none_has_no_identity(parent):
 def test_each_request_is_a_line_that_is_there_at_once(tmp_path):
     with (tmp_path / "log").open("w") as file:
         log = log_to(file)
-        for id in "12":
-            log(Record(protocol="rest", id=id))
+        for name in "12":
+            log(Record(protocol="rest", id=name))
         lines = (tmp_path / "log").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["1", "2"]
 
