@@ -97,3 +97,58 @@ def test_damaged_strings_are_refused_and_nothing_else(random):
         except RefusedError:
             continue
         assert len(found) == 2
+
+
+@pytest.mark.parametrize("dtype", [each for each in DTYPES if "int" in each])
+def test_integers_reach_to_both_ends_of_their_range_and_no_further(dtype):
+    ends = np.iinfo(dtype)
+    datatype = datatype_of(dtype)
+    for end in (ends.min, ends.max):
+        assert array_of_numbers([end], datatype, [1], "x").tolist() == [end]
+    for beyond in (ends.min - 1, ends.max + 1):
+        with pytest.raises(RefusedError, match=rf"beyond the range of {datatype}$|data are "):
+            array_of_numbers([beyond], datatype, [1], "x")
+
+
+def test_fractions_beyond_the_range_are_infinite():
+    found = array_of_numbers([1e39, -1e39, 3e38], "FP32", [3], "x")
+    assert found.tolist() == [np.inf, -np.inf, np.float32(3e38)]
+
+
+@pytest.mark.parametrize("datatype", ["BOOL", "INT8", "FP64"])
+def test_a_tensor_may_be_empty(datatype):
+    assert array_of_numbers([], datatype, [0, 3], "x").shape == (0, 3)
+    assert array_of(memoryview(b""), datatype, [2, 0], "x").shape == (2, 0)
+    assert byte_strings(memoryview(b""), [0], "x") == []
+    with pytest.raises(RefusedError, match=r"has 0 numbers; the shape \[1\] needs 1"):
+        array_of_numbers([], datatype, [1], "x")
+
+
+@pytest.mark.parametrize(
+    ("raw", "shape", "words"),
+    [
+        (b"\1\0\0", [1], "the length of element 0 is cut off"),
+        (b"\1\0\0\0a\0\0\0", [2], "the length of element 1 is cut off"),
+        (b"\1\0\0\0", [1], "element 0 ends beyond the end"),
+        (b"\1\0\0\0a\2\0\0\0b", [2], "element 1 ends beyond the end"),
+        (b"\0\0\0\0" * 5, [2, 2], r"has 5 elements; the shape \[2, 2\] needs 4"),
+        (b"\0\0\0\0", [], None),
+        (b"\0\0\0\0" * 6, [2, 3], None),
+        (b"\0\1\0\0" + bytes(256), [1], None),
+    ],
+)  # fmt: skip
+def test_lengths_of_strings_are_checked_at_their_ends(raw, shape, words):
+    if words is None:
+        assert b"".join(byte_strings(memoryview(raw), shape, "x")) == bytes(256 if raw[1] else 0)
+        return
+    with pytest.raises(RefusedError, match=words):
+        byte_strings(memoryview(raw), shape, "x")
+
+
+def test_a_datatype_that_is_none_is_told_with_all_that_are():
+    with pytest.raises(RefusedError) as caught:
+        array_of(memoryview(b""), "F" * 33, [0], "x")
+    assert str(caught.value) == (
+        f"input 'x' is {'F' * 32!r}; allowed: BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16,"
+        " INT32, INT64, FP16, FP32, FP64, BYTES"
+    )

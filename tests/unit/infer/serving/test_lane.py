@@ -168,3 +168,152 @@ def test_a_failure_is_told_to_those_that_shared_the_run_and_the_next_goes_on(
         await lane.drained()
 
     run_stepped(main)
+
+
+def test_a_full_lane_says_how_long_it_would_take(signature, run_stepped):
+    async def main(loop):
+        model = Model(signature, loop, seconds=0.5)
+        lane = model.lane(waiting=1)
+        asked = [asyncio.ensure_future(ask(lane, model.taken(n))) for n in range(2 + AHEAD)]
+        await asyncio.sleep(0)
+        assert (lane.running, lane.waiting) == (1 + AHEAD, 1)
+        with pytest.raises(RefusedError) as caught:
+            await ask(lane, model.taken())
+        assert str(caught.value) == "1 requests wait; at most as many may"
+        # Half of the run that is under way, two that are next, one that waits, and this one.
+        assert caught.value.retry_after == pytest.approx(0.5 * 5)
+        await asyncio.gather(*asked)
+
+    run_stepped(main)
+
+
+@pytest.mark.parametrize(
+    ("rows", "runs", "count", "whole"),
+    [
+        (1, 1, 1, 1),
+        (4, 1, 4, 1),
+        (4, 1, 5, 2),
+        (4, 2, 8, 1),
+        (4, 2, 9, 2),
+        (1, 3, 64, 22),
+    ],
+)
+def test_a_request_is_admitted_if_its_runs_fit_into_its_time(
+    signature, run_stepped, rows, runs, count, whole
+):
+    """Runs are taken to need half as much again, and 15 % of the time is for the way."""
+
+    async def main(loop):
+        model = Model(signature, loop, rows=rows, seconds=1.0)
+        lane, needed = model.lane(runs=runs), whole * 1.5 / 0.85
+        with pytest.raises(RefusedError) as caught:
+            await ask(lane, model.taken(rows=count), needed * 0.999)
+        assert str(caught.value) == (
+            f"it would take about {whole:.3f} s, and has {whole * 1.5 * 0.999:.3f} s; ask again"
+            " later, or allow more"
+        )
+        assert caught.value.retry_after == pytest.approx(whole * 1.5 * 0.001)
+        assert (lane.waiting, lane.running) == (0, 0)
+        done = await ask(lane, model.taken(rows=count), needed * 1.001)
+        assert done.outputs["y"].shape == (count,)
+
+    run_stepped(main)
+
+
+def test_a_request_whose_deadline_is_past_has_no_time(signature, run_stepped):
+    async def main(loop):
+        model = Model(signature, loop, seconds=1.0)
+        with pytest.raises(RefusedError, match="and has 0.000 s") as caught:
+            await ask(model.lane(), model.taken(), -2.0)
+        assert caught.value.reason is Reason.BUSY
+        assert caught.value.retry_after == pytest.approx(1.5 + 2 * 0.85)
+
+    run_stepped(main)
+
+
+def test_a_deadline_that_passes_in_line_is_told_with_the_time_that_it_waited(
+    signature, run_stepped
+):
+    async def main(loop):
+        model = Model(signature, loop, rows=4, seconds=0.0)
+        lane = model.lane(delay=0.0)
+        model.seconds = 3.0  # runs have become slow
+        first = [asyncio.ensure_future(ask(lane, model.taken(rows=4))) for _ in range(1 + AHEAD)]
+        late = asyncio.ensure_future(ask(lane, model.taken(), 1.0))
+        on_time = asyncio.ensure_future(ask(lane, model.taken(7.0)))
+        with pytest.raises(RefusedError, match=r"^its deadline passed after 9\.000 s$") as caught:
+            await late
+        assert caught.value.reason is Reason.LATE
+        done = await on_time
+        assert (done.shared, done.outputs["y"].tolist()) == (1, [14.0])
+        assert (done.queued, done.ran) == (pytest.approx(9.0), pytest.approx(3.0))
+        await asyncio.gather(*first)
+
+    run_stepped(main)
+
+
+def test_runs_that_become_slower_count_by_a_tenth_each(signature, run_stepped):
+    async def main(loop):
+        model = Model(signature, loop, seconds=1.0)
+        lane = model.lane()
+        model.seconds = 2.0
+        for expected in (1.1, 1.19):
+            await ask(lane, model.taken())
+            with pytest.raises(RefusedError, match=f"about {expected:.3f} s"):
+                await ask(lane, model.taken(), 1.0)
+
+    run_stepped(main)
+
+
+def test_several_runs_of_a_request_are_measured_each(signature, run_stepped):
+    async def main(loop):
+        model = Model(signature, loop, rows=4, seconds=1.0)
+        lane = model.lane()
+        done = await ask(lane, model.taken(rows=12))
+        assert (done.ran, done.shared, done.queued) == (pytest.approx(3.0), 12, 0.0)
+        with pytest.raises(RefusedError, match="about 1.000 s"):
+            await ask(lane, model.taken(), 1.0)
+
+    run_stepped(main)
+
+
+@pytest.mark.parametrize(("is_alone", "count"), [(True, 1), (False, 1), (True, 2)])
+def test_a_run_is_alone_where_its_only_request_is(signature, run_stepped, is_alone, count):
+    found = []
+
+    async def main(loop):
+        model = Model(signature, loop, rows=4)
+        limits = LaneLimits(runs=1, delay=0.01)
+
+        async def run(inputs, is_alone):
+            found.append(is_alone)
+            return {"y": inputs["x"].sum(axis=1)}, 0.0
+
+        lane = Lane(model.signature, run, limits, 0.0, loop.time)
+        until = loop.time() + LATER
+        await asyncio.gather(*(lane.ask(model.taken(), until, is_alone) for _ in range(count)))
+
+    run_stepped(main)
+    assert found == [is_alone and count == 1]
+
+
+def test_a_run_that_nobody_waits_for_any_more_is_cancelled(signature, run_stepped):
+    async def main(loop):
+        model = Model(signature, loop, rows=2, seconds=50.0)
+        lane = model.lane(delay=0.01)
+        asked = [asyncio.ensure_future(ask(lane, model.taken(), 1000.0)) for _ in range(2)]
+        await asyncio.sleep(1)
+        asked[0].cancel()
+        await asyncio.sleep(1)
+        assert lane.running == 1
+        asked[1].cancel()
+        await lane.drained()
+        assert loop.time() == pytest.approx(1002)
+        assert lane.running == 0
+
+    run_stepped(main)
+
+
+def test_what_a_lane_holds_if_nothing_is_said():
+    limits = LaneLimits(runs=3)
+    assert (limits.runs, limits.waiting, limits.delay) == (3, 1024, 0.002)

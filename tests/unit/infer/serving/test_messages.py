@@ -158,3 +158,56 @@ def test_damaged_bodies_are_refused_and_nothing_else(random):
             call_of(memoryview(bytes(raw)), length if random.random() < 0.9 else None)
         except RefusedError as error:
             assert len(str(error)) < 1000  # noqa: PT017
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(1, 1e-6), (2_500_000, 2.5), (None, None)])
+def test_a_timeout_is_in_microseconds(timeout, seconds):
+    message = {"inputs": [], "parameters": {} if timeout is None else {"timeout": timeout}}
+    assert call_of(memoryview(json.dumps(message).encode()), None).seconds == seconds
+
+
+@pytest.mark.parametrize("timeout", [0, 1.5, "9"])
+def test_other_timeouts_are_refused(timeout):
+    message = {"inputs": [], "parameters": {"timeout": timeout}}
+    with pytest.raises(RefusedError, match="allowed: microseconds, 1 and more"):
+        call_of(memoryview(json.dumps(message).encode()), None)
+
+
+def test_a_body_of_json_alone_may_say_its_length():
+    body = memoryview(b'{"inputs": []}')
+    call = call_of(body, str(len(body)))
+    assert call == Call({})
+    assert (call.id, call.outputs, call.binary, call.seconds) == ("", {}, False, None)
+    with pytest.raises(RefusedError, match="is '15'; allowed: 0 to 14, the bytes of the body"):
+        call_of(body, "15")
+
+
+@pytest.mark.parametrize(("wanted", "binary"), [(True, False), (False, True)])
+def test_what_an_output_says_comes_before_what_the_request_says(wanted, binary):
+    outputs = {"y": X, "z": N}
+    call = Call({}, outputs={"y": wanted, "z": None}, binary=binary)
+    pieces, length = response_of(call, "model", "1", outputs)
+    y, z = json.loads(pieces[0])["outputs"]
+    assert ("data" in y, "data" in z) == (not wanted, not binary)
+    assert length == len(pieces[0])
+    assert [bytes(each) for each in pieces[1:]] == [(X if wanted else N).tobytes()]
+
+
+@pytest.mark.parametrize("size", [-1, 25, True, "24", 1.0])
+def test_the_bytes_of_a_tensor_are_a_number_of_those_that_are_left(size):
+    tensor = {"name": "x", "shape": [2, 3], "datatype": "FP32"}
+    head = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": size}}]}).encode()
+    words = f"has binary_data_size {size!r}; 24 bytes are left in the body"
+    with pytest.raises(RefusedError, match=words):
+        call_of(memoryview(head + X.tobytes()), str(len(head)))
+
+
+def test_files_are_elements_of_bytes_and_binary_only():
+    raw = b"\3\0\0\0one"
+    tensor = {"name": "x", "shape": [1], "datatype": "BYTES"}
+    head = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": 7}}]}).encode()
+    (file,) = call_of(memoryview(head + raw), str(len(head))).given["x"]
+    assert bytes(file) == b"one"
+    check_read(False, "is BYTES; send it as binary data", inputs=[{**tensor, "data": ["one"]}])
+    check_read(False, "has neither data nor binary_data_size", inputs=[tensor])
+    check_read(False, r"has the shape \[-1\]: below 0", inputs=[{**tensor, "shape": [-1]}])

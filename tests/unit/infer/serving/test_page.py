@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from slipstream.infer.engines.protocol import Recipe
 from slipstream.infer.machine import this_machine
-from slipstream.infer.package import Accuracy, Manifest
+from slipstream.infer.package import Accuracy, Manifest, Reading
 from slipstream.infer.serving.page import OPEN_PATHS, SECONDS, History, page_routes
 from slipstream.infer.serving.record import OK, Record
 from slipstream.infer.serving.repository import Spec
@@ -179,3 +179,49 @@ def test_files_say_what_they_are_and_load_nothing_from_elsewhere(signature, hist
 def test_every_file_of_the_page_is_served():
     folder = resources.files("slipstream.infer.serving") / "page"
     assert len(list(folder.iterdir())) == len(OPEN_PATHS)
+
+
+@pytest.mark.parametrize("path", ["/", "/page/page.js", "/page/state"])
+def test_the_page_asks_for_no_more_than_it_needs(signature, history, path):
+    _, headers, _ = get(Models(signature), history, path)
+    assert headers["content-security-policy"] == (
+        "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none';"
+        " form-action 'none'; frame-ancestors 'none'"
+    )
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == ("no-store" if path.endswith("state") else "no-cache")
+
+
+def test_five_minutes_are_looked_back_on_to_the_second(clock, history):
+    assert SECONDS == 300
+    history.add(record())
+    for late, load, first in ((299, 1, 0), (300, 1, 1), (301, 0, 0)):
+        clock.now = 1000.0 + late
+        assert history.load("a", "1")["requests"] == load
+        assert history.series()["requests"][0] == first
+
+
+@pytest.mark.parametrize(
+    ("outcome", "refused", "p50"), [(OK, 0, True), ("gone", 0, False), ("late", 1, False)]
+)
+def test_only_answers_have_times_and_who_is_gone_was_not_refused(history, outcome, refused, p50):
+    history.add(record(outcome=outcome))
+    found = history.load("a", "1")
+    assert (found["requests"], found["refused"]) == (1, refused)
+    assert (found["p50_ms"] is not None) == (found["p99_ms"] is not None) == p50
+
+
+def test_a_quantile_is_the_first_time_that_so_many_are_not_above(history):
+    for seconds in (0.001, 0.1):
+        history.add(record(seconds))
+    assert history.load("a", "1")["p50_ms"] == pytest.approx(1, rel=0.026)
+    history.add(record(0.1))
+    assert history.load("a", "1")["p50_ms"] == pytest.approx(100, rel=0.026)
+
+
+def test_a_picture_input_is_told(signature, history):
+    models = Models(signature)
+    reading = Reading(input="x", size=8)
+    models.served.manifest = models.served.manifest.model_copy(update={"pictures": reading})
+    _, _, body = get(models, history, "/page/state")
+    assert orjson.loads(body)["models"][0]["pictures"] == "x"
