@@ -223,7 +223,7 @@ def test_a_request_is_admitted_if_its_runs_fit_into_its_time(
 def test_a_request_whose_deadline_is_past_has_no_time(signature, run_stepped):
     async def main(loop):
         model = Model(signature, loop, seconds=1.0)
-        with pytest.raises(RefusedError, match="and has 0.000 s") as caught:
+        with pytest.raises(RefusedError, match=r"and has 0\.000 s") as caught:
             await ask(model.lane(), model.taken(), -2.0)
         assert caught.value.reason is Reason.BUSY
         assert caught.value.retry_after == pytest.approx(1.5 + 2 * 0.85)
@@ -271,7 +271,7 @@ def test_several_runs_of_a_request_are_measured_each(signature, run_stepped):
         lane = model.lane()
         done = await ask(lane, model.taken(rows=12))
         assert (done.ran, done.shared, done.queued) == (pytest.approx(3.0), 12, 0.0)
-        with pytest.raises(RefusedError, match="about 1.000 s"):
+        with pytest.raises(RefusedError, match=r"about 1\.000 s"):
             await ask(lane, model.taken(), 1.0)
 
     run_stepped(main)
@@ -317,3 +317,49 @@ def test_a_run_that_nobody_waits_for_any_more_is_cancelled(signature, run_steppe
 def test_what_a_lane_holds_if_nothing_is_said():
     limits = LaneLimits(runs=3)
     assert (limits.runs, limits.waiting, limits.delay) == (3, 1024, 0.002)
+
+
+def test_requests_share_a_run_only_as_far_as_all_of_them_fit(signature, run_stepped):
+    async def main(loop):
+        model = Model(signature, loop, rows=4, seconds=1.0)
+        lane = model.lane(delay=0.5)
+        counts = (2, 1, 2, 2, 3)
+        done = await asyncio.gather(*(ask(lane, model.taken(rows=each)) for each in counts))
+        assert [each.shared for each in done] == [3, 3, 4, 4, 3]
+
+    run_stepped(main)
+
+
+def test_a_model_without_rows_runs_each_request_by_itself(signature, run_stepped):
+    async def main(loop):
+        model = Model(signature, loop)
+        model.signature = signature({"x": (1, 2)}, {"y": (3,)})
+        seconds = []
+
+        async def run(inputs, is_alone):
+            seconds.append(loop.time())
+            assert not is_alone
+            return {"y": np.zeros(3, np.float32)}, 0.0
+
+        lane = Lane(model.signature, run, LaneLimits(runs=1, delay=10.0), 1.0, loop.time)
+        with pytest.raises(RefusedError, match=r"about 1\.000 s"):
+            await ask(lane, model.taken(), 1.0)
+        done = await asyncio.gather(*(ask(lane, model.taken()) for _ in range(3)))
+        assert [each.shared for each in done] == [1, 1, 1]
+        # None of them waited for others.
+        assert seconds == [1000.0] * 3
+
+    run_stepped(main)
+
+
+def test_a_request_that_shares_waits_from_when_the_first_came(signature, run_stepped):
+    async def main(loop):
+        model = Model(signature, loop, rows=4)
+        lane = model.lane(delay=1.0)
+        first = asyncio.ensure_future(ask(lane, model.taken()))
+        await asyncio.sleep(0.75)
+        second = await ask(lane, model.taken())
+        assert ((await first).queued, second.queued) == (1.0, 0.25)
+        assert (second.shared, len(model.runs)) == (2, 1)
+
+    run_stepped(main)
