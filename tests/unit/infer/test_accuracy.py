@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.infer.accuracy import EXACT, Comparison
+from slipstream.infer.accuracy import ENOUGH, EXACT, Comparison
 
 
 def compared(found, right, labels=None):
@@ -74,3 +74,53 @@ def test_right_answers_are_counted_per_row():
 
 def test_without_labels_there_is_no_loss():
     assert compared([1.0], [1.0]).top1_loss is None
+
+
+def test_decibels_are_from_minus_200_to_200():
+    assert EXACT == 200
+    assert compared([0.0, 1.0], [0.0, 1.0]).snr_db == 200
+    assert compared([1e30], [1.0]).snr_db == -200
+    assert compared([1e9 + 1e-5], [1e9]).snr_db == 200
+    assert compared([1.0], [0.0]).snr_db == -200
+    assert compared([3.0], [1.0]).snr_db == pytest.approx(-10 * np.log10(4))
+
+
+def test_numbers_that_are_none_in_both_are_neither_signal_nor_noise():
+    right = [1.0, np.nan, np.inf, -np.inf]
+    assert compared([1.1, np.nan, np.inf, -np.inf], right).snr_db == pytest.approx(20)
+    assert compared([1.0, np.nan, np.inf, np.inf], right).snr_db == -EXACT
+    assert compared([1.0, 0.0, np.inf, -np.inf], right).snr_db == -EXACT
+
+
+@pytest.mark.parametrize(("samples", "is_less"), [(7, False), (8, True)])
+def test_eight_samples_tell_how_noise_differs(samples, is_less):
+    assert ENOUGH == 8
+    found = Comparison()
+    for number in range(samples):
+        found.add({"y": np.array([1.1 if number else 1.2])}, {"y": np.array([1.0])})
+    assert found.samples == samples
+    assert (found.sure_db < found.snr_db) == is_less
+
+
+def test_the_doubt_is_of_the_worst_output_and_infinite_noise_has_none():
+    found = Comparison()
+    for number in range(8):
+        right = {"a": np.array([1.0]), "b": np.array([1.0])}
+        found.add({"a": np.array([1.1]), "b": np.array([1.05 + 0.1 * (number % 2)])}, right)
+    assert found.snr_db == pytest.approx(10 * np.log10(1 / 0.0125))
+    error = 0.01 / np.sqrt(7)
+    assert found.sure_db == pytest.approx(-10 * np.log10(0.0125 + 1.645 * error))
+    found.add({"a": np.array([np.inf]), "b": np.array([1.0])}, right)
+    assert found.sure_db == found.snr_db == -EXACT
+
+
+def test_answers_are_those_of_the_first_output_sample_by_sample():
+    found, right = Comparison(), {"a": np.eye(3), "b": np.ones((3, 3))}
+    wrong = {"a": np.eye(3)[[1, 2, 0]], "b": np.ones((3, 3))}
+    found.add(right, right, np.arange(3))
+    found.add(wrong, right, np.arange(3))
+    found.add(right, wrong, np.arange(3))
+    assert (found.labelled, found.right, found.reference_right) == (9, 6, 6)
+    assert found.top1_loss == 0.0
+    found.add(wrong, right, np.arange(3))
+    assert found.top1_loss == pytest.approx(25)
