@@ -64,3 +64,12 @@ def test_both_have_their_turns_and_runs_before_that_do_not_count(found):
         1: LEAST_RUNS * (1 + ROUNDS),
         2: 2 * LEAST_RUNS * (1 + ROUNDS),
     }
+
+
+@pytest.mark.parametrize(("ratio", "chosen", "closed"), [(0.0, 8, {2, 4}), (float("inf"), 1, {2})])
+def test_runs_are_doubled_as_long_as_that_is_faster(found, monkeypatch, ratio, chosen, closed):
+    monkeypatch.setattr(sharing, "EVEN", ratio)
+    best, made = found(8)
+    assert best == chosen
+    assert {runs for runs, each in made.items() if each.is_closed} == closed
+    assert set(made) == {1, chosen, *closed}
