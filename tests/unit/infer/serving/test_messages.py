@@ -211,3 +211,9 @@ def test_files_are_elements_of_bytes_and_binary_only():
     check_read(False, "is BYTES; send it as binary data", inputs=[{**tensor, "data": ["one"]}])
     check_read(False, "has neither data nor binary_data_size", inputs=[tensor])
     check_read(False, r"has the shape \[-1\]: below 0", inputs=[{**tensor, "shape": [-1]}])
+
+
+def test_a_tensor_may_be_empty():
+    tensor = {"name": "x", "shape": [0, 3], "datatype": "FP32", "data": []}
+    body = memoryview(json.dumps({"inputs": [tensor]}).encode())
+    assert call_of(body, None).given["x"].shape == (0, 3)

@@ -294,3 +294,43 @@ def test_a_busy_model_says_after_how_many_whole_seconds_to_come_back(connected, 
         assert json.loads(body)["error"].startswith("it would take about 100.000 s, and has 5")
 
     connected(main)
+
+
+def test_a_client_that_hangs_up_while_its_model_runs_is_gone_and_others_are_answered(
+    connected, sums
+):
+    async def main(client):
+        sums.held = asyncio.Event()
+        client.send("POST", INFER, json.dumps(ASKED).encode())
+        while not client.models.get("m", "1").lane.running:
+            await asyncio.sleep(0)
+        client.writer.close()
+        while not client.records:
+            await asyncio.sleep(0)
+        (record,) = client.records
+        assert (record.outcome, record.error) == ("gone", "the client hung up")
+        await client.models.get("m", "1").lane.drained()
+        assert client.bodies.num_bytes == 0
+
+    connected(main)
+
+
+def test_a_client_that_hangs_up_after_its_answer_was_answered(connected):
+    async def main(client):
+        assert (await client.infer(ASKED))[0] == 200
+        client.writer.close()
+        await client.writer.wait_closed()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert [each.outcome for each in client.records] == ["ok"]
+
+    connected(main)
+
+
+@pytest.mark.parametrize("length", ["12x", "²", "-1"])
+def test_a_length_that_is_no_number_is_refused(connected, length):
+    async def main(client):
+        client.send("POST", INFER, content_length=length)
+        assert (await client.reader.read()).startswith(b"HTTP/1.1 400 ")
+
+    connected(main)
