@@ -22,7 +22,7 @@ def body_of(inputs: Mapping[str, Array], deadline: float | None = None) -> tuple
         inputs: by name.
         deadline: that the server may keep to, in seconds; None: its own.
     """
-    whole = {name: np.ascontiguousarray(each) for name, each in inputs.items()}
+    whole = {name: np.asarray(each, order="C") for name, each in inputs.items()}
     said = [
         {
             "name": name, "datatype": datatype_of(each.dtype), "shape": list(each.shape),

@@ -116,6 +116,7 @@ class Link:
         """Wait for the agent to end, and return in words how it ended and what it said last."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        assert self._process.stderr is not None
         self.is_open = False
         self._process.stdin.close()
         self._process.stdout.close()
@@ -125,6 +126,7 @@ class Link:
             self._process.kill()
             code = self._process.wait()
         self.read_errors()
+        self._process.stderr.close()
         said = "; ".join(line.strip() for line in self._noise[-NUM_NOISE_LINES:]) or "no message"
         return f"{self._explain(code)}: {said}"
 

@@ -35,7 +35,7 @@ class _Expansion:
         self._softmax_of = softmax_of
         self._operators: list[Operator] = []
         self._first: list[int] = []
-        self._fresh: list[Value] = []
+        self._fresh: list[int] = []  # bytes of values that the old workload has not
         # What the backward pass of an attention reads, by the value that it gave.
         self._kept: dict[int, tuple[int, ...]] = {}
 
@@ -53,7 +53,7 @@ class _Expansion:
         return replace(
             self._old,
             operators=tuple(self._operators),
-            values=(*map(self._moved, self._old.values), *self._fresh),
+            values=(*map(self._moved, self._old.values), *self._lives()),
             parameters=tuple(
                 replace(each, ready=self._last(each.ready)) for each in self._old.parameters
             ),
@@ -66,18 +66,29 @@ class _Expansion:
         dies = value.dies if value.dies < 0 else self._first[value.dies]
         return replace(value, born=self._last(value.born), dies=dies)
 
+    def _lives(self) -> list[Value]:
+        """The fresh values, each there from the operator that writes it to the last that reads."""
+        fresh = range(len(self._old.values), len(self._old.values) + len(self._fresh))
+        born: dict[int, int] = {}
+        dies: dict[int, int] = {}
+        for index, operator in enumerate(self._operators):
+            for value in operator.writes:
+                born.setdefault(value, index)
+            for value in (*operator.reads, *operator.writes):
+                dies[value] = index + 1
+        return [Value(self._fresh[at], born[v], dies[v]) for at, v in enumerate(fresh)]
+
     def _forward(self, operator: Operator) -> None:
         scores, sums = (replace(product, fill=1.0) for product in operator.products)
         numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
-        raw = self._value(numbers * size, born=0, dies=2)
-        shares = self._value(numbers * size, born=1)
+        raw, shares = self._value(numbers * size), self._value(numbers * size)
         parts = [
             _product(operator, scores, operator.reads, (raw,)),
             *self._softmax(operator, scores, (raw,), (shares,)),
         ]
         kept: tuple[int, ...] = (shares,)
         if self._dropout:
-            kept = (shares, self._value(numbers * size, born=2), self._value(numbers, born=2))
+            kept = (shares, self._value(numbers * size), self._value(numbers))
             moved = numbers * (2 * size + 1)
             parts.append(_pass(operator, Kind.MEMORY, "dropout", moved, (shares,), kept[1:]))
         last = kept[min(1, len(kept) - 1)]
@@ -90,11 +101,10 @@ class _Expansion:
         scores = replace(operator.products[0], fill=1.0)
         numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
         into, weights, *rest = (replace(each, fill=1.0) for each in operator.products[-4:])
-        gradient = self._value(numbers * size, born=0, dies=3 + self._dropout)
-        inner = (gradient,)
+        inner = (self._value(numbers * size),)
         # The gradient of the sums' inputs first, then back through the softmax to query and key.
         parts = [_product(operator, rest[0], operator.reads, inner)]
-        reads = (*operator.reads, *kept[1:2])
+        reads = (*operator.reads, *(kept[1:2] or kept))
         parts.append(_product(operator, rest[1], reads, operator.writes[2:]))
         if self._dropout:
             moved = numbers * (2 * size + 1)
@@ -102,10 +112,6 @@ class _Expansion:
         parts += self._softmax(operator, scores, (*inner, *kept[:1]), inner)
         for product, written in zip((into, weights), operator.writes[:2], strict=False):
             parts.append(_product(operator, product, (*inner, *operator.reads), (written,)))
-        end = len(self._operators) + len(parts)
-        for value in kept:
-            at = value - len(self._old.values)
-            self._fresh[at] = replace(self._fresh[at], dies=end)
         self._operators += parts
 
     def _softmax(
@@ -121,11 +127,9 @@ class _Expansion:
             for count in passes
         ]
 
-    def _value(self, num_bytes: int, *, born: int, dies: int | None = None) -> int:
-        """Adds a value that lives from one part to before another; None: till it is said."""
-        at = len(self._operators)
-        end = -1 if dies is None else at + dies
-        self._fresh.append(Value(num_bytes, at + born, end))
+    def _value(self, num_bytes: int) -> int:
+        """Adds a value of so many bytes."""
+        self._fresh.append(num_bytes)
         return len(self._old.values) + len(self._fresh) - 1
 
 

@@ -246,9 +246,9 @@ def shared_out(workload: Workload, strategy: Strategy) -> Workload:
     own = [each for each in workload.parameters if each.name in names]
     shares = set(with_copies(workload.operators, {each.value for each in own}))
     for each in own:
-        made = workload.operators[each.ready].writes if each.ready >= 0 else ()
-        size = each.num_bytes
-        shares.update(v for v in made if workload.values[v].num_bytes == size)
+        if each.ready >= 0:
+            made = workload.operators[_maker(workload, each.ready)].writes
+            shares.update(v for v in made if workload.values[v].num_bytes == each.num_bytes)
     values = [
         replace(value, num_bytes=value.num_bytes // strategy.data) if index in shares else value
         for index, value in enumerate(workload.values)

@@ -104,7 +104,8 @@ def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[floa
         coverage: of the interval, 0 to 1.
     """
     logs = sorted(math.log(ratio) for ratio in ratios)
-    beyond = (1 - coverage) / 2 * (len(logs) + 1)
+    # Rounded, as (1 - 0.8) / 2 * 20 is a little less than 2.
+    beyond = round((1 - coverage) / 2 * (len(logs) + 1), 9)
     low = max(1, math.floor(beyond))
     return math.exp(logs[low - 1]), math.exp(logs[len(logs) - low])
 

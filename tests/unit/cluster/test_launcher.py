@@ -1,12 +1,9 @@
 """The launcher and agents that a test makes up: shell scripts in place of ssh say their lines."""
 
-import gc
 import json
 import os
 import signal
 import sys
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,12 +52,9 @@ def says(kind: str, **fields: object) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path) -> Path:
     """Where the agents are, and write what they were told."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # of the agents' pipes
-        yield tmp_path
-        gc.collect()
+    return tmp_path
 
 
 def job(folder: Path, script: str, hosts: str = "a:2,me@b", **environ: str) -> Job:
@@ -286,6 +280,8 @@ def test_links_count_ranks_on_from_host_to_host(folder: Path) -> None:
     for link in links:
         assert link.close().startswith("no agent could be started (exit code 3)")
         assert not link.is_open
+        with pytest.raises(ValueError, match="closed file"):
+            _ = link.errors
 
 
 def test_this_hosts_agent_runs_what_it_is_told_with_the_python_of_the_launcher(

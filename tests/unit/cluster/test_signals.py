@@ -1,14 +1,15 @@
 """Signals as bytes, and processes that are waited for and not reaped."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slipstream.cluster.processes import exit_status, signal_group, start_rank
 from slipstream.cluster.signals import (
     END_SIGNALS,
     PASSED_SIGNALS,
@@ -57,20 +58,44 @@ def test_the_ends_of_children_are_told_though_our_parent_ignored_them() -> None:
         signal.signal(signal.SIGCHLD, before)
 
 
+AGENT = """
+import json, os, signal, sys
+from slipstream.cluster.processes import exit_status, signal_group, start_rank
+
+def said(pipe):
+    with pipe:
+        return pipe.read().decode()
+
+def tell(*values):
+    print(json.dumps(values))
+
+argv, folder, environ = json.loads(sys.argv[1])
+"""
+
+
+def as_agent(program: str, argv: list[str], folder: str = "/", environ: Any = ()) -> Any:
+    """Runs a program that starts ranks from its only thread, and returns what it tells."""
+    start = json.dumps((argv, folder, dict(environ)))
+    command = [sys.executable, "-c", AGENT + program, start]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+
+
 @pytest.mark.parametrize(
     ("script", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9), ("kill -15 $$", -15)]
 )
 def test_a_status_is_a_code_or_minus_a_signal_and_the_process_stays(
     script: str, status: int
 ) -> None:
-    rank = start_rank(["sh", "-c", script], "/", {})
-    os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
-    assert exit_status(rank.pid) == status
-    assert exit_status(rank.pid) == status
-    signal_group(rank.pid, signal.SIGTERM)
-    assert rank.wait() == status
-    signal_group(rank.pid, signal.SIGTERM)  # nobody is left
-    _close(rank)
+    program = """
+rank = start_rank(argv, folder, environ)
+os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
+seen = exit_status(rank.pid), exit_status(rank.pid)
+signal_group(rank.pid, signal.SIGTERM)
+last = rank.wait()
+signal_group(rank.pid, signal.SIGTERM)  # nobody is left
+tell(*seen, last)
+"""
+    assert as_agent(program, ["sh", "-c", script]) == [status] * 3
 
 
 def test_a_rank_has_pipes_a_session_its_folder_and_the_environment_and_no_input(
@@ -78,42 +103,51 @@ def test_a_rank_has_pipes_a_session_its_folder_and_the_environment_and_no_input(
 ) -> None:
     script = "import os, sys; sys.stdout.write(repr((os.getsid(0) == os.getpid(), os.getcwd(),"
     script += " os.environ['X'], sys.stdin.read()))); sys.stderr.write('error')"
-    rank = start_rank([sys.executable, "-c", script], str(tmp_path), {"X": "y"})
-    out, err = rank.communicate()
-    assert out.decode() == repr((True, str(tmp_path), "y", ""))
-    assert err == b"error"
+    program = """
+rank = start_rank(argv, folder, environ)
+tell(*map(bytes.decode, rank.communicate()))
+"""
+    out, err = as_agent(program, [sys.executable, "-c", script], str(tmp_path), {"X": "y"})
+    assert out == repr((True, str(tmp_path), "y", ""))
+    assert err == "error"
 
 
 def test_a_rank_that_runs_has_no_status_and_a_signal_reaches_its_group() -> None:
-    rank = start_rank(["sh", "-c", "echo up; sleep 1000; exit 0"], "/", {})
-    assert rank.stdout is not None
-    assert rank.stdout.read(3) == b"up\n"
-    assert exit_status(rank.pid) is None
-    signal_group(rank.pid, signal.SIGKILL)
-    assert rank.stdout.read() == b""  # the sleep has ended as well
-    assert rank.wait() == -9
-    _close(rank)
+    program = """
+rank = start_rank(argv, folder, environ)
+up = rank.stdout.read(3).decode()
+status = exit_status(rank.pid)
+signal_group(rank.pid, signal.SIGKILL)
+tell(up, status, said(rank.stdout), rank.wait())
+"""
+    seen = as_agent(program, ["sh", "-c", "echo up; sleep 1000; exit 0"])
+    assert seen == ["up\n", None, "", -9]  # the sleep has ended as well
 
 
 def test_a_rank_on_the_launchers_terminal_writes_there() -> None:
-    readable, writable = os.pipe()
-    rank = start_rank(["sh", "-c", "echo out; echo err >&2"], "/", {}, (writable, writable))
-    os.close(writable)
-    assert (rank.stdout, rank.stderr) == (None, None)
-    assert rank.wait() == 0
-    assert os.read(readable, 100) == b"out\nerr\n"
-    os.close(readable)
+    program = """
+readable, writable = os.pipe()
+rank = start_rank(argv, folder, environ, (writable, writable))
+os.close(writable)
+tell(rank.stdout, rank.stderr, rank.wait(), said(open(readable, "rb")))
+"""
+    seen = as_agent(program, ["sh", "-c", "echo out; echo err >&2"])
+    assert seen == [None, None, 0, "out\nerr\n"]
 
 
 @pytest.mark.parametrize(
-    ("program", "folder"), [("no such program", "/"), ("true", "/no such folder"), ("/", "/")]
+    ("argv", "folder", "error"),
+    [
+        ("no such program", "/", "FileNotFoundError"),
+        ("true", "/no such folder", "FileNotFoundError"),
+        ("/", "/", "PermissionError"),
+    ],
 )
-def test_what_cannot_be_started_is_an_error(program: str, folder: str) -> None:
-    with pytest.raises(OSError, match=r"No such file|Permission denied"):
-        start_rank([program], folder, dict(os.environ))
-
-
-def _close(rank: "subprocess.Popen[bytes]") -> None:
-    for pipe in (rank.stdout, rank.stderr):
-        assert pipe is not None
-        pipe.close()
+def test_what_cannot_be_started_is_an_error(argv: str, folder: str, error: str) -> None:
+    program = """
+try:
+    start_rank(argv, folder, environ)
+except OSError as error:
+    tell(type(error).__name__)
+"""
+    assert as_agent(program, [argv], folder, {"PATH": os.environ["PATH"]}) == [error]

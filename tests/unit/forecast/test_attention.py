@@ -97,9 +97,11 @@ def test_values_live_from_what_writes_them_to_what_reads_them_last(dropout: bool
     # Scores, shares and the gradient of shares; with dropout, what is left of them and a mask.
     sizes = sorted(each.num_bytes for each in fresh)
     assert sizes == sorted([4 * SCORES] * (4 if dropout else 3) + [SCORES] * dropout)
-    if softmax_of == 1:
-        for index, value in enumerate(fresh, len(before.values)):
-            assert index in found.operators[value.born].writes
+    for index, value in enumerate(fresh, len(before.values)):
+        assert index in found.operators[value.born].writes
+        assert index in found.operators[value.dies - 1].reads
+        uses = [n for n, op in enumerate(found.operators) if index in (*op.reads, *op.writes)]
+        assert (value.born, value.dies) == (uses[0], uses[-1] + 1)
     for index, value in enumerate(found.values[: len(before.values)]):
         read = [n for n, each in enumerate(found.operators) if index in each.reads]
         if value.born >= 0 and value.dies >= 0:
@@ -109,7 +111,6 @@ def test_values_live_from_what_writes_them_to_what_reads_them_last(dropout: bool
         (now,) = (each for each in found.parameters if each.name == kept.name)
         same = found.operators[now.ready], before.operators[kept.ready]
         assert replace(same[0], reads=(), writes=()) == replace(same[1], reads=(), writes=())
-    # What is kept for the backward pass dies right behind the attention's last kernel there.
-    last = max(n for n, each in enumerate(found.operators) if each.name == "bmm")
-    shares = [each for each in fresh if each.dies == last + 1]
-    assert len(shares) == (3 if dropout else 1)
+    # The shares, what dropout left of them and its mask are kept for the backward pass.
+    back = min(n for n, each in enumerate(found.operators) if each.phase is Phase.BACKWARD)
+    assert sum(each.born < back < each.dies for each in fresh) == (3 if dropout else 1)

@@ -99,8 +99,9 @@ def test_products_and_tables_are_layers():
     assert (table.elements, table.is_last, score.is_last) == (800, False, True)
 
 
-def test_a_layer_that_is_shared_out_leaves_its_share():
-    workload = _two_layers(bias=False)
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_layer_that_is_shared_out_leaves_its_share(bias: bool):
+    workload = _two_layers(bias=bias)
     strategy = Strategy(data=4, layers=(("0.weight", Agreement.SHARD),))
     found = shared_out(workload, strategy)
     sizes = {each.name: (each.elements, each.num_bytes) for each in found.parameters}

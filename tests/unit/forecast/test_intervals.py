@@ -65,7 +65,7 @@ def test_intervals_that_are_not_said_are_wide():
 @pytest.mark.parametrize(
     ("count", "low", "high"),
     # A tenth of one more than there are lies beyond, but the smallest is the least of all.
-    [(1, 1, 1), (9, 1, 9), (18, 1, 18), (20, 2, 19), (30, 3, 28)],
+    [(1, 1, 1), (9, 1, 9), (18, 1, 18), (19, 2, 18), (20, 2, 19), (29, 3, 27), (30, 3, 28)],
 )
 def test_a_tenth_lies_beyond_each_end(count: int, low: int, high: int):
     found = quantiles([float(each) for each in range(1, count + 1)])

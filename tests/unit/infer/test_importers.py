@@ -159,6 +159,16 @@ def test_modules_name_their_inputs_and_are_compared(torch):
     assert imported.module is not None
 
 
+def test_modules_may_take_and_give_scalars(torch):
+    class Scaled(torch.nn.Module):
+        def forward(self, x, factor):
+            return x * factor, (x * factor).sum()
+
+    imported = load_model(Scaled(), {"x": torch.ones(2, 3), "factor": torch.tensor(2.0)})
+    assert imported.graph.shape("factor") == ()
+    assert imported.graph.shape(imported.graph.outputs[1]) == ()
+
+
 def test_modules_are_put_into_eval_mode(torch):
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)).train()
     assert [node.op for node in load_model(module, torch.ones(1, 4)).graph.nodes] == ["Gemm"]

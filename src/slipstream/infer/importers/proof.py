@@ -54,7 +54,7 @@ def prove(
     """
     try:
         session = plain_session(to_model(graph).SerializeToString(), 1)
-        results = session.run({name: np.ascontiguousarray(item) for name, item in inputs.items()})
+        results = session.run({name: np.asarray(item, order="C") for name, item in inputs.items()})
     except (UnsupportedError, RuntimeError) as error:
         raise UsageError(f"{what}: what was imported cannot be run: {error}") from error
     comparison = Comparison()

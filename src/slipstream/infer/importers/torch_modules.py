@@ -256,7 +256,7 @@ def _compared(
     graph: Graph, model: onnx.ModelProto, tensors: Mapping[str, Any], found: Any
 ) -> float:
     """Signal to noise of the export's results; UsageError where it is no faithful one."""
-    inputs = {name: np.ascontiguousarray(item.numpy()) for name, item in tensors.items()}
+    inputs = {name: np.asarray(item.numpy(), order="C") for name, item in tensors.items()}
     right: dict[str, Array] = {
         name: item.detach().numpy()
         for name, item in zip(graph.outputs, _flat(found).values(), strict=True)

@@ -26,7 +26,7 @@ def pieces_of(content: Mapping[str, Any], tensors: Mapping[str, Array]) -> list[
         content: to be JSON; "tensors" is not among it.
         tensors: by name.
     """
-    whole = {name: np.ascontiguousarray(each) for name, each in tensors.items()}
+    whole = {name: np.asarray(each, order="C") for name, each in tensors.items()}
     said = [[name, str(each.dtype), list(each.shape)] for name, each in whole.items()]
     head = orjson.dumps({**content, "tensors": said})
     sizes = SIZES.pack(len(head), sum(each.nbytes for each in whole.values()))

@@ -191,7 +191,7 @@ def _response_of(
 ) -> Any:
     response = message("ModelInferResponse")(model_name=name, model_version=version, id=asked.id)
     for each in wanted_of(call, outputs):
-        array = np.ascontiguousarray(outputs[each])
+        array = np.asarray(outputs[each], order="C")
         response.outputs.add(name=each, datatype=datatype_of(array.dtype), shape=list(array.shape))
         response.raw_output_contents.append(array.tobytes())
     return response

@@ -119,7 +119,7 @@ def response_of(
     said: list[dict[str, Any]] = []
     raw: list[bytes | memoryview] = []
     for name, binary in wanted_of(call, outputs).items():
-        array = np.ascontiguousarray(outputs[name])
+        array = np.asarray(outputs[name], order="C")
         tensor: dict[str, Any] = {
             "name": name, "datatype": datatype_of(array.dtype), "shape": list(array.shape),
         }  # fmt: skip

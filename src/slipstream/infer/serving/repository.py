@@ -19,7 +19,9 @@ from slipstream.infer.serving.refusals import Reason, RefusedError
 from slipstream.infer.serving.replicas import Ready, Replicas
 from slipstream.infer.serving.signature import Signature, Taken
 
-_SPEC = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?P<path>[^@]+?)(?:@(?P<share>\d+(?:\.\d+)?)%)?")
+_SPEC = re.compile(
+    r"(?:(?P<name>[\w.-]+)=)?(?P<path>[^@=](?:[^@]*[^@=])?)(?:@(?P<share>\d+(?:\.\d+)?)%)?"
+)
 
 
 @dataclass(frozen=True, slots=True)

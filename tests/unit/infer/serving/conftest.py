@@ -65,6 +65,7 @@ class Sums:
 
     def __init__(self, manifest):
         self.manifest, self.fault, self.seconds, self.held = manifest, None, 0.0, None
+        self.axis = 1
         self.loaded, self.unloaded, self.alone, self.is_closed = [], [], [], False
 
     async def load(self, key, path):
@@ -80,7 +81,7 @@ class Sums:
         await (asyncio.sleep(0) if self.held is None else self.held.wait())
         if self.fault is not None:
             raise self.fault
-        return {"y": inputs["x"].sum(axis=1)}, 0.25
+        return {"y": inputs["x"].sum(axis=self.axis)}, 0.25
 
     async def unload(self, key):
         self.unloaded.append(key)

@@ -24,6 +24,7 @@ def test_content_and_tensors_come_back_from_the_bytes_of_a_frame():
     tensors = {
         "a": np.arange(6, dtype=np.int64).reshape(2, 3).T,
         "empty": np.zeros((0, 3), np.float32),
+        "scalar": np.array(2.5),
         "flags": np.array([True, False, True]),
     }
     head, payload = whole({"do": "run", "number": 7}, tensors)

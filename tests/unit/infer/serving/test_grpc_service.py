@@ -127,6 +127,15 @@ def test_contents_may_be_numbers_and_outputs_named(connected):
     connected(main)
 
 
+def test_a_scalar_has_no_sizes(connected, sums):
+    async def main(client):
+        (output,) = (await client.call("ModelInfer", infer())).outputs
+        assert list(output.shape) == []
+
+    sums.axis = None
+    connected(main)
+
+
 def test_metadata_and_states_are_told(connected):
     async def main(client):
         assert (await client.call("ServerLive")).live

@@ -49,12 +49,17 @@ def test_tensors_stay_on_the_body():
 
 @pytest.mark.parametrize("binary", [None, False, True])
 def test_what_is_answered_the_usual_client_reads(random, binary):
-    outputs = {"y": random.random((2, 5)).astype(np.float32), "z": np.array([[3], [4]])}
+    outputs = {
+        "y": random.random((2, 5)).astype(np.float32),
+        "z": np.array([[3], [4]]),
+        "loss": np.array(0.5, np.float32),
+    }
     call = Call({}, id="9", binary=bool(binary))
     pieces, length = response_of(call, "model", "2", outputs)
     found = InferenceServerClient.parse_response_body(b"".join(pieces), header_length=length)
     for name, array in outputs.items():
         np.testing.assert_array_equal(found.as_numpy(name), array)
+        assert found.as_numpy(name).shape == array.shape
     said = found.get_response()
     assert (said["model_name"], said["model_version"], said["id"]) == ("model", "2", "9")
 

@@ -28,7 +28,9 @@ def test_names_versions_and_shares_are_read():
     ]
 
 
-@pytest.mark.parametrize("text", ["", "@10%", "a.slip@10", "a.slip@1.%", "a.slip@-1%"])
+@pytest.mark.parametrize(
+    "text", ["", "@10%", "a=", "a=@10%", "=x.slip", "a.slip@10", "a.slip@1.%", "a.slip@-1%"]
+)
 def test_what_cannot_be_read_is_said(text):
     with pytest.raises(UsageError, match=r"allowed: file\.slip, name=file\.slip@10%"):
         specs_of([text])
