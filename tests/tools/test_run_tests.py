@@ -27,6 +27,15 @@ markers =
 ALONE = "import pytest\n@pytest.mark.alone\n"
 PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails(): assert 0\n"
+# Touches a file when a failure has reached the process that says what failed.
+REPORTS = """
+import os, pathlib, pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        pathlib.Path("reported").touch()
+"""
 
 
 @pytest.fixture
@@ -101,11 +110,12 @@ def test_the_first_failure_ends_both_parts_where_that_is_asked_for(tests: Path) 
 def test_an_interrupt_ends_all_and_says_what_failed(tests: Path) -> None:
     waits = "import pathlib, time; pathlib.Path('waits').touch(); time.sleep(60)"
     (tests / "test_other.py").write_text(f"{FAILS}def test_waits(): {waits}\n")
+    (tests / "conftest.py").write_text(REPORTS)
     command = [sys.executable, str(TOOLS / "run_tests.py"), "tests/test_other.py"]
     running = subprocess.Popen(
         command, cwd=tests.parent, stdout=subprocess.PIPE, text=True, process_group=0
     )
-    while not (tests.parent / "waits").exists():
+    while not all((tests.parent / name).exists() for name in ("waits", "reported")):
         time.sleep(0.05)
     os.killpg(running.pid, signal.SIGINT)
     said, _ = running.communicate(timeout=60)
