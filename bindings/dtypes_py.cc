@@ -38,9 +38,11 @@ void bind_dtypes(nb::module_& m) {
   nb::enum_<Algorithm>(m, "Algorithm", "How a collective is computed.")
       .value("AUTO", Algorithm::kAuto)
       .value("RING", Algorithm::kRing)
+      .value("DIMENSIONS", Algorithm::kDimensions)
       .value("RECURSIVE_DOUBLING", Algorithm::kRecursiveDoubling)
       .value("BINOMIAL", Algorithm::kBinomial)
-      .value("DIRECT", Algorithm::kDirect);
+      .value("DIRECT", Algorithm::kDirect)
+      .value("ENCODED", Algorithm::kEncoded);
   m.def("simd_target", &simd_target_name, "The SIMD target chosen for this CPU, such as 'AVX3'.");
   m.def("algorithm_table", &algorithm_table,
         "The table by which algorithms are chosen: a line a rule, columns separated by tabs.");

@@ -119,10 +119,9 @@ void bind_basics(GroupClass& group) {
           },
           nb::kw_only(), nb::arg("direct_bytes"), nb::arg("doubling_bytes"),
           nb::arg("segment_bytes") = 0,
-          "For allreduces from now on, up to how many bytes they are direct or by recursive "
-          "doubling,"
-          " and the bytes of a segment (0: the engine's). All members call it between the same two"
-          " operations.")
+          "For allreduces from now on, up to how many bytes they are direct or by recursive"
+          " doubling, and the bytes of a segment (0: the engine's). All members call it between the"
+          " same two operations.")
       .def(
           "close",
           [](const PyGroup& g) {

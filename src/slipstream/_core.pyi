@@ -61,11 +61,15 @@ class Algorithm(enum.Enum):
 
     RING = 1
 
+    DIMENSIONS = 2
+
     RECURSIVE_DOUBLING = 3
 
     BINOMIAL = 4
 
     DIRECT = 5
+
+    ENCODED = 6
 
 def simd_target() -> str:
     """The SIMD target chosen for this CPU, such as 'AVX3'."""

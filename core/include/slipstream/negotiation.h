@@ -38,8 +38,7 @@
 /// - Bits are given to others when there are too many tensors: those that were ready the longest
 ///   time ago and, as one more AND tells, are submitted nowhere.
 /// - A tensor that waits for too long makes its rank ask for a report, by a third bit. Then all
-/// ranks
-///   exchange their bits, and the first one writes down who has submitted what.
+///   ranks exchange their bits, and the first one writes down who has submitted what.
 namespace slipstream {
 
 class Engine;

@@ -1,6 +1,7 @@
 """What `slipstream doctor` finds out about this host; nothing here imports a framework."""
 
 import importlib
+import importlib.util
 import os
 import platform
 import re
@@ -10,7 +11,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import (
+    PackageNotFoundError,
+    entry_points,
+    packages_distributions,
+    version,
+)
 from pathlib import Path
 from typing import Literal
 
@@ -160,15 +166,23 @@ def _engine(name: str, state: State, text: str, remedy: str = "") -> Finding:
 
 
 def _framework(name: str) -> Finding:
-    try:
-        found = version(name)
-    except PackageNotFoundError:
+    if importlib.util.find_spec(name) is None:
         remedy = "pip install 'torch>=2.6'" if name == "torch" else ""
         return Finding(
             topic="Frameworks", name=name, state="absent", text="not installed", remedy=remedy
         )
+    found = _version_of(name)
     text = f"{found}, {_torch_backend()}" if name == "torch" else found
     return Finding(topic="Frameworks", name=name, state="ok", text=text)
+
+
+def _version_of(module: str) -> str:
+    """The version of what installed a module: tensorflow-cpu installs tensorflow."""
+    try:
+        return version(module)
+    except PackageNotFoundError:
+        installed_by = packages_distributions().get(module)
+        return version(installed_by[0]) if installed_by else "of unknown version"
 
 
 def _torch_backend() -> str:

@@ -118,5 +118,5 @@ _DEGREES = (
     "data", "tensor", "context", "expert", "pipeline", "virtual", "micro_batch", "micro_batches",
     "period",
 )  # fmt: skip
-# Bytes on the wire over bytes of fp32; int8 has a scale for each 256 numbers.
-WIRE_SHARE = {"none": 1.0, "fp16": 0.5, "bf16": 0.5, "int8": 0.25 + 1 / 256}
+# Bytes on the wire over bytes of fp32; int8 has a scale, four bytes, for each 128 numbers.
+WIRE_SHARE = {"none": 1.0, "fp16": 0.5, "bf16": 0.5, "int8": 0.25 + 1 / 128}

@@ -253,11 +253,12 @@ class Execution:
         return padded
 
     def _op(self, request: Request) -> str:
-        return "sum" if self._averages_integers(request) else request.op
+        return "sum" if self._averages_late(request) else request.op
 
-    def _averages_integers(self, request: Request) -> bool:
-        """Whether the sum is divided here, as the engine averages real numbers only."""
-        return request.op == "average" and self._arrays.is_integral(request.array)
+    def _averages_late(self, request: Request) -> bool:
+        """Whether the sum is divided with the postscale, as the engine drops rests of integers."""
+        is_integral = self._arrays.is_integral(request.array)
+        return request.op == "average" and request.postscale != 1.0 and is_integral
 
     def _prescaled(self, request: Request, array: Array) -> Array:
         return array if request.prescale == 1.0 else self._arrays.scaled(array, request.prescale)
@@ -265,10 +266,7 @@ class Execution:
     def _postscaled(self, request: Request, target: Array) -> Array:
         """Scales a result in place, and returns it."""
         factor = request.postscale
-        if self._averages_integers(request):
-            if factor == 1.0:
-                self._arrays.divide(target, self._group.size)
-                return target
+        if self._averages_late(request):
             factor /= self._group.size
         if factor != 1.0:
             self._arrays.copy(target, self._arrays.scaled(target, factor))

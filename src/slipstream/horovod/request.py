@@ -57,10 +57,6 @@ class Arrays(Protocol):
         """Returns a new array times a factor: integers in float64, 16 bits in float32."""
         ...
 
-    def divide(self, array: Array, divisor: int) -> None:
-        """Divides integers in place, towards zero."""
-        ...
-
     def is_integral(self, array: Array) -> bool:
         """Returns whether the elements are whole numbers."""
         ...

@@ -70,12 +70,26 @@ def check_others_fail() -> None:
     hvd.join()
 
 
+def check_names_after_errors() -> None:
+    """Ranks that made unlike numbers of calls without names meet again."""
+    for first in range(hvd.size()):
+        if hvd.rank() != first:
+            with pytest.raises(hvd.HorovodInternalError, match="not supported with Join"):
+                hvd.allgather(torch.ones(17, 17))
+        last = hvd.join()
+        assert hvd.allgather_object(last) == [last] * hvd.size()
+        assert hvd.broadcast_object(last if hvd.rank() == 1 else None, 1) == last
+        rows = torch.full((2,), hvd.rank())
+        assert hvd.allgather(rows).tolist() == [r for r in range(hvd.size()) for _ in "ab"]
+
+
 def main() -> None:
     hvd.init()
     for first in (0, 1):
         for dtype in (torch.int64, torch.float32):
             check_reductions(first, dtype)
     check_others_fail()
+    check_names_after_errors()
     check_adasum()
     check_disagreement()
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()

@@ -56,6 +56,10 @@ def check_factors() -> None:
         expected = (torch.stack(scaled).sum(0) * 0.5).to(dtype)
         result = hvd.allreduce(own, op=hvd.Sum, prescale_factor=2.5, postscale_factor=0.5)
         torch.testing.assert_close(result, expected)
+        # What the average leaves over counts in what it is multiplied by.
+        whole = torch.stack(everybody((9,), dtype)).double().sum(0)
+        result = hvd.allreduce(own, op=hvd.Average, postscale_factor=2.5)
+        torch.testing.assert_close(result, (whole * (2.5 / hvd.size())).to(dtype))
 
 
 def check_groups() -> None:

@@ -1,7 +1,9 @@
 """What the doctor says about the host that the tests run on, and about settings that are wrong."""
 
+import importlib.util
 import os
 import platform
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +24,23 @@ def test_it_sees_the_python_and_the_cores_that_it_runs_on() -> None:
 def test_it_sees_installed_frameworks_without_importing_them() -> None:
     assert found("numpy").text == np.__version__
     assert found("mxnet").state == "absent"
+
+
+def test_it_sees_frameworks_that_packages_of_other_names_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (found("tensorflow").state == "ok") == (
+        importlib.util.find_spec("tensorflow") is not None
+    )
+    (tmp_path / "mxnet").mkdir()
+    (tmp_path / "mxnet" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert found("mxnet").text == "of unknown version"
+    about = tmp_path / "mxnet_mkl-1.9.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: mxnet-mkl\nVersion: 1.9.1\n")
+    (about / "top_level.txt").write_text("mxnet\n")
+    assert found("mxnet").text == "1.9.1"
 
 
 def test_the_interface_is_the_one_of_the_route_to_the_peer() -> None:

@@ -28,12 +28,12 @@ def _job(codec: str, ranks: int = 8, gradient_bytes: int = 4) -> Job:
         ("none", 8, 4, 4),
         ("fp16", 8, 4, 2),
         ("bf16", 8, 4, 2),
-        ("int8", 8, 4, 1 + 1 / 64),
+        ("int8", 8, 4, 1 + 1 / 32),
         # A codec that saves nothing is not used, nor one inside of a host.
         ("fp16", 8, 2, 2),
-        ("int8", 8, 2, 1 + 1 / 64),
+        ("int8", 8, 2, 1 + 1 / 32),
         ("int8", 4, 4, 4),
-        ("int8", 5, 4, 1 + 1 / 64),
+        ("int8", 5, 4, 1 + 1 / 32),
     ],
 )
 def test_codecs_are_for_the_way_between_hosts(

@@ -8,6 +8,7 @@ import pytest
 from slipstream.horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.common.util import (
+    _cache,
     env,
     extension_available,
     gloo_built,
@@ -27,6 +28,18 @@ def test_variables_are_changed_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     assert os.environ["KEPT"] == "before"
     assert "NEW" not in os.environ
     assert "LEFT" not in os.environ
+
+
+def test_a_function_that_is_cached_is_called_once_for_each_argument() -> None:
+    calls: list[int] = []
+
+    @_cache
+    def doubled(number: int) -> int:
+        calls.append(number)
+        return 2 * number
+
+    assert [doubled(each) for each in (1, 2, 1)] == [2, 4, 2]
+    assert calls == [1, 2]
 
 
 def test_lists_are_split_evenly() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -14,6 +15,8 @@ from slipstream.horovod.common.basics import nccl_built as nccl_built
 from slipstream.settings.changed import changed as env
 
 __all__ = ["env"]
+
+_cache = functools.cache  # by this name Horovod's own tests import it
 
 T = TypeVar("T")
 

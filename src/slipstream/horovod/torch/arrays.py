@@ -45,10 +45,6 @@ class TorchArrays:
             return (array.float() * factor).to(dtype)
         return array * factor
 
-    def divide(self, array: torch.Tensor, divisor: int) -> None:
-        """Divides integers in place, towards zero."""
-        array.div_(divisor, rounding_mode="trunc")
-
     def is_integral(self, array: torch.Tensor) -> bool:
         """Returns whether the elements are whole numbers."""
         return not (array.dtype.is_floating_point or array.dtype.is_complex)

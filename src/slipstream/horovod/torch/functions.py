@@ -63,13 +63,15 @@ def broadcast_object(
     Args:
         obj: not looked at but on that rank.
         root_rank: in the job.
-        name: stands for it on all ranks; default: they are counted.
+        name: the same on all ranks, and not that of another under way; default: one of its own,
+            whatever the type of the object.
         process_set: whose ranks take part.
     """
+    name = "broadcast_object" if name is None else name
     is_root = job().world.rank == root_rank
     data, why = _pickled(obj) if is_root else (bytearray(), None)
     size = torch.tensor([-1 if why else len(data)])
-    broadcast_(size, root_rank, _part(name, "size"), process_set)
+    broadcast_(size, root_rank, f"{name}.size", process_set)
     if int(size) < 0:
         raise HorovodInternalError(
             f"rank {root_rank} cannot pickle the object that it broadcasts"
@@ -77,24 +79,31 @@ def broadcast_object(
     memory = torch.empty(int(size), dtype=torch.uint8)
     if is_root:
         memory.copy_(torch.frombuffer(data, dtype=torch.uint8))
-    broadcast_(memory, root_rank, _part(name, "data"), process_set)
+    broadcast_(memory, root_rank, f"{name}.data", process_set)
     return obj if is_root else pickle.loads(memory.numpy().tobytes())
 
 
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Return the objects of all ranks, in their order, on all ranks; they are pickled. Blocks."""
+    """Return the objects of all ranks, in their order, on all ranks; they are pickled. Blocks.
+
+    Args:
+        obj: of this rank; types may differ.
+        name: as for `broadcast_object`.
+        process_set: whose ranks take part.
+    """
+    name = "allgather_object" if name is None else name
     memory, why = _pickled(obj)
     own = torch.tensor([-1 if why else len(memory)])
-    sizes = allgather(own, _part(name, "size"), process_set)
+    sizes = allgather(own, f"{name}.size", process_set)
     if int(sizes.min()) < 0:
         places = [place for place, each in enumerate(sizes) if int(each) < 0]
         raise HorovodInternalError(
             f"ranks {places} of the process set cannot pickle the object that they gather"
         ) from why
     data = torch.frombuffer(memory, dtype=torch.uint8)
-    gathered = allgather(data, _part(name, "data"), process_set)
+    gathered = allgather(data, f"{name}.data", process_set)
     parts = torch.split(gathered, [int(each) for each in sizes])
     return [pickle.loads(part.numpy().tobytes()) for part in parts]
 
@@ -192,7 +201,3 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         several = cast("list[Any]", value)
         return type(several)(_mapped(each, change) for each in several)
     return change(value)
-
-
-def _part(name: str | None, part: str) -> str | None:
-    return None if name is None else f"{name}.{part}"

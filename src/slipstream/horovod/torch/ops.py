@@ -17,6 +17,7 @@ from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.request import Request
 from slipstream.horovod.torch.submit import (
     AsyncResult,
+    forget_names,
     full_name,
     plain,
     rank_in,
@@ -358,7 +359,9 @@ def join(device: int = -1) -> int:
     Returns:
         The rank that was the last.
     """
-    return queue_of(global_process_set).join()
+    last = queue_of(global_process_set).join()
+    forget_names(global_process_set)  # who joined early has not counted what the others did
+    return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -19,7 +19,7 @@ from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.torch.compression import Compression, Compressor
 from slipstream.horovod.torch.ops import allreduce_async_
 from slipstream.horovod.torch.reducer import Reducer, Terms
-from slipstream.horovod.torch.submit import full_name
+from slipstream.horovod.torch.submit import OPTIMIZER, full_name
 
 _NO_SKIP = (
     "optimizer.step() called without optimizer.skip_synchronize() context after"
@@ -83,7 +83,7 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
         raise ValueError("backward_passes_per_step must be > 0")
     if process_set.process_set_id is None or not job().sets:
         raise ValueError(f"Process set does not exist or has not been registered. {process_set}")
-    names = _names(optimizer, named_parameters, full_name("optimizer", None, process_set))
+    names = _names(optimizer, named_parameters, full_name(OPTIMIZER, None, process_set))
     grouped = _grouped(groups, [each for each in names if each.requires_grad])
     if op == Adasum and job().world.size == 1:
         op = Average  # of one, which is the same

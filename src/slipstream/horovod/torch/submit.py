@@ -29,7 +29,9 @@ _SUPPORTED = (
     torch.bool,
 )
 
-_unnamed: Counter[str] = Counter()
+OPTIMIZER = "optimizer"  # what is counted for parameters without names
+
+_unnamed: Counter[tuple[str, int | None]] = Counter()
 
 
 class AsyncResult:
@@ -70,9 +72,16 @@ class AsyncResult:
         return self._result
 
 
-def forget_names() -> None:
-    """Counts tensors without names from the begin, as all ranks do after init()."""
-    _unnamed.clear()
+def forget_names(process_set: ProcessSet | None = None) -> None:
+    """Counts collectives without names from the begin, as all ranks do at the same time.
+
+    Args:
+        process_set: whose, but for those of optimizers, which may live on; None: all of them.
+    """
+    for kind, number in list(_unnamed):
+        is_its = process_set is not None and number == process_set.process_set_id
+        if process_set is None or (is_its and kind != OPTIMIZER):
+            del _unnamed[kind, number]
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -98,7 +107,7 @@ def full_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
     """Returns the name by which all ranks know a tensor; those without one are counted."""
     if name is not None:
         return f"{kind}.{name}"
-    counted = f"{kind} {process_set.process_set_id}"
+    counted = kind, process_set.process_set_id
     _unnamed[counted] += 1
     return f"{kind}.noname.{_unnamed[counted]}"
 
