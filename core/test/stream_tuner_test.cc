@@ -246,6 +246,25 @@ TEST(StreamTuner, WhoeverTakesOverTriesAgainSoon) {
   EXPECT_EQ(tuner.plan().trial, Trial::kMore);
 }
 
+/// An operation with near peers is over, and one with others goes on for long.
+TEST(StreamTuner, ATrialThatOnlyOtherPeersMeetIsGivenUp) {
+  using Trial = StreamTuner::Trial;
+  StreamTuner tuner(16, false);
+  for (int i = 0; i < 10'000 && tuner.plan().trial == Trial::kNone; ++i) {
+    tuner.note(0, 2ms, 100'000);
+    tuner.waited(2ms);
+  }
+  ASSERT_EQ(tuner.plan().trial, Trial::kMore);
+  std::uint32_t tried = 0;
+  for (int i = 0; i < 10'000 && tuner.plan().trial != Trial::kNone; ++i, ++tried) {
+    tuner.note(3, 2ms, 100'000);
+    tuner.waited(2ms);
+  }
+  EXPECT_EQ(tuner.plan().trial, Trial::kNone);
+  EXPECT_EQ(tuner.count(), 1U);
+  EXPECT_LT(tried, 1'000U);
+}
+
 TEST(StreamTuner, WhoWaitsForTheFirstTimeWithFewerHasLost) {
   using Trial = StreamTuner::Trial;
   StreamTuner tuner(16, false);
