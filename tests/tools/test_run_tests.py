@@ -29,12 +29,17 @@ PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails(): assert 0\n"
 # Touches a file when a failure has reached the process that says what failed.
 REPORTS = """
-import os, pathlib, pytest
+import pathlib, pytest
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_logreport(report):
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        pathlib.Path("reported").touch()
+class Reports:
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            pathlib.Path("reported").touch()
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reports())
 """
 
 
@@ -112,13 +117,15 @@ def test_an_interrupt_ends_all_and_says_what_failed(tests: Path) -> None:
     (tests / "test_other.py").write_text(f"{FAILS}def test_waits(): {waits}\n")
     (tests / "conftest.py").write_text(REPORTS)
     command = [sys.executable, str(TOOLS / "run_tests.py"), "tests/test_other.py"]
-    running = subprocess.Popen(
+    with subprocess.Popen(
         command, cwd=tests.parent, stdout=subprocess.PIPE, text=True, process_group=0
-    )
-    while not all((tests.parent / name).exists() for name in ("waits", "reported")):
-        time.sleep(0.05)
-    os.killpg(running.pid, signal.SIGINT)
-    said, _ = running.communicate(timeout=60)
+    ) as running:
+        try:
+            while not all((tests.parent / name).exists() for name in ("waits", "reported")):
+                time.sleep(0.05)
+        finally:
+            os.killpg(running.pid, signal.SIGINT)
+        said, _ = running.communicate(timeout=60)
     assert running.returncode == 2
     assert said.count("no tests ran") == 0
     assert "test_other.py::test_fails" in said
