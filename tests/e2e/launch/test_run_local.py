@@ -70,6 +70,18 @@ def test_a_folder_full_of_unlucky_names_does_no_harm(run: Run, tmp_path: Path) -
     assert "[0] fine\n" in launch.output
 
 
+def test_what_a_rank_leaves_behind_is_no_zombie_once_it_has_ended(run: Run) -> None:
+    program = (
+        "import pathlib, subprocess, time\n"
+        "left = subprocess.run(['sh', '-c', 'true & echo $!'], stdout=subprocess.PIPE, text=True)\n"
+        "while pathlib.Path('/proc', left.stdout.strip()).exists(): time.sleep(0.02)\n"
+        "print('it is gone')\n"
+    )
+    launch = run("-n", "1", sys.executable, "-c", program)
+    launch.wait_for("[0] it is gone\n")
+    assert launch.finish() == 0, launch.errors
+
+
 def test_the_first_failure_ends_all_within_seconds_and_is_named(run: Run, wait_until: Wait) -> None:
     launch = run("-n", "3", "act.py", "error=last words", "1:exit=3", "spawn", "escape", "wait")
     assert launch.finish() == 3
