@@ -73,7 +73,7 @@ def test_a_folder_full_of_unlucky_names_does_no_harm(run: Run, tmp_path: Path) -
 def test_what_a_rank_leaves_behind_is_no_zombie_once_it_has_ended(run: Run) -> None:
     program = (
         "import pathlib, subprocess, time\n"
-        "left = subprocess.run(['sh', '-c', 'true & echo $!'], stdout=subprocess.PIPE, text=True)\n"
+        "left = subprocess.run(['sh', '-c', 'sleep 0.2 & echo $!'], stdout=-1, text=True)\n"
         "while pathlib.Path('/proc', left.stdout.strip()).exists(): time.sleep(0.02)\n"
         "print('it is gone')\n"
     )
