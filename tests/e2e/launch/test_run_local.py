@@ -73,8 +73,8 @@ def test_a_folder_full_of_unlucky_names_does_no_harm(run: Run, tmp_path: Path) -
 def test_what_a_rank_leaves_behind_is_no_zombie_once_it_has_ended(run: Run) -> None:
     program = (
         "import pathlib, subprocess, time\n"
-        "left = subprocess.run(['sh', '-c', 'sleep 0.2 & echo $!'], stdout=-1, text=True)\n"
-        "while pathlib.Path('/proc', left.stdout.strip()).exists(): time.sleep(0.02)\n"
+        "left = subprocess.check_output(['sh', '-c', 'sleep 0.2 & echo $!'], text=True)\n"
+        "while pathlib.Path('/proc', left.strip()).exists(): time.sleep(0.02)\n"
         "print('it is gone')\n"
     )
     launch = run("-n", "1", sys.executable, "-c", program)
