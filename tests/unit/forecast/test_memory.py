@@ -50,6 +50,17 @@ def _uses(peak: Peak) -> int:
     )  # fmt: skip
 
 
+def _check_lives(workload: Workload) -> None:
+    """What an operator reads was written before it, and what it uses is not freed yet."""
+    for index, operator in enumerate(workload.operators):
+        for value in (workload.values[i] for i in operator.reads):
+            is_new = value.born == index and index in _writers(workload, operator.reads)
+            assert value.born < index or is_new
+            assert value.dies < 0 or value.dies > index
+        for value in operator.writes:
+            assert workload.values[value].born <= index
+
+
 # What traces look like.
 
 
@@ -222,12 +233,42 @@ def test_blocks_run_again_before_their_backward_pass(gpt: Workload):
     assert again.flops(Phase.FORWARD) == forward
     assert again.flops(Phase.BACKWARD) == gpt.flops(Phase.BACKWARD) + blocks
     assert [p.name for p in again.gradients()] == [p.name for p in gpt.gradients()]
-    for index, operator in enumerate(again.operators):
-        for value in (again.values[i] for i in operator.reads):
-            assert value.born < index or value.born < 0 or index in _writers(again, operator.reads)
-            assert value.dies < 0 or value.dies > index
-        for value in operator.writes:
-            assert again.values[value].born <= index
+    _check_lives(again)
+
+
+class _Block(nn.Module):
+    """Gives what its own second layer reads too."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.inner(x).relu()
+        return self.outer(hidden), hidden
+
+
+class _TwoHeads(nn.Module):
+    """Two layers behind blocks, which read what the last block computed inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(_Block() for _ in range(3))
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = x
+        for block in self.blocks:
+            x, hidden = block(x)
+        return x + self.first(hidden) + self.second(hidden)
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_what_several_layers_read_behind_a_block_stays_for_the_last_of_them(selective: bool):
+    plain = trace(_TwoHeads, lambda: (torch.zeros(32, 64),), name="heads", samples=32)
+    again = checkpointed(plain, selective=selective)
+    assert len(again.operators) > len(plain.operators)
+    _check_lives(again)
 
 
 def test_selective_checkpoints_keep_attention_and_half_of_products(gpt: Workload):
