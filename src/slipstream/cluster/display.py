@@ -1,7 +1,7 @@
 """A job on a terminal, in a log file, or as a stream of JSON events."""
 
 import json
-import os
+import sys
 from dataclasses import asdict
 from typing import Literal, TextIO
 
@@ -10,6 +10,7 @@ from rich.color import ColorSystem
 from rich.style import Style
 
 from slipstream.cluster.launcher import Failure
+from slipstream.cluster.outlet import Outlet
 
 OutputMode = Literal["all", "rank0", "failed"]
 
@@ -36,8 +37,8 @@ class TerminalDisplay:
     def __init__(
         self, hosts: list[str], out: TextIO, err: TextIO, *, mode: OutputMode, color: bool
     ) -> None:
-        self._out = out
-        self._err = err
+        self._out = Outlet(out, lambda error: self.note(_lost_words("output", error)))
+        self._err = Outlet(err, lambda error: None)
         self._mode = mode
         self._color = color
         several = len(set(hosts)) > 1
@@ -55,12 +56,10 @@ class TerminalDisplay:
     def progress(self, rank: int, text: str) -> None:
         """Keep rank 0's overwritten line at the bottom of a terminal; of others drop it."""
         if rank == 0 and self._shows(rank) and self._err.isatty():
-            columns = os.get_terminal_size(self._err.fileno()).columns
-            room = max(columns - self._prefix_width - 1, 1)
+            room = max(self._err.columns() - self._prefix_width - 1, 1)
             shown = set_cell_size(text, room).rstrip()
             self._progress = self._prefix(rank, self._err) + shown
             self._err.write(ERASE_LINE + self._progress)
-            self._err.flush()
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """Show nothing."""
@@ -93,22 +92,19 @@ class TerminalDisplay:
     def _shows(self, rank: int) -> bool:
         return self._mode == "all" or (self._mode == "rank0" and rank == 0)
 
-    def _prefix(self, rank: int, stream: TextIO) -> str:
+    def _prefix(self, rank: int, stream: Outlet) -> str:
         return self._paint(self._prefixes[rank], _RANK_STYLES[rank % len(_RANK_STYLES)], stream)
 
-    def _paint(self, text: str, style: Style, stream: TextIO) -> str:
+    def _paint(self, text: str, style: Style, stream: Outlet) -> str:
         is_colored = self._color and stream.isatty()
         return style.render(text, color_system=ColorSystem.STANDARD if is_colored else None)
 
-    def _write(self, stream: TextIO, text: str) -> None:
+    def _write(self, stream: Outlet, text: str) -> None:
         if self._progress:
             self._err.write(ERASE_LINE)
-            self._err.flush()
         stream.write(text + "\n")
-        stream.flush()
         if self._progress:
             self._err.write(self._progress)
-            self._err.flush()
 
 
 class JsonDisplay:
@@ -120,7 +116,7 @@ class JsonDisplay:
     """
 
     def __init__(self, out: TextIO, *, mode: OutputMode) -> None:
-        self._out = out
+        self._out = Outlet(out, lambda error: print(_lost_words("events", error), file=sys.stderr))
         self._mode = mode
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
@@ -149,4 +145,7 @@ class JsonDisplay:
 
     def _event(self, event: str, **fields: object) -> None:
         self._out.write(json.dumps({"event": event, **fields}) + "\n")
-        self._out.flush()
+
+
+def _lost_words(what: str, error: OSError) -> str:
+    return f"{what} cannot be shown any more ({error.strerror}); the job goes on"

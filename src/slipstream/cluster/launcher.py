@@ -282,12 +282,12 @@ class _Launcher:
             if number in PASSED_SIGNALS:
                 self._pass_on(number)
             elif self._signal is not None:
-                self._display.note(f"{name} again: the ranks are killed")
                 self._order_all(Kill(), 0.0)
+                self._display.note(f"{name} again: the ranks are killed")
             else:
                 self._signal = number
-                self._display.note(f"{name} goes to every rank; another one kills them")
                 self._pass_on(number)
+                self._display.note(f"{name} goes to every rank; another one kills them")
 
     def _pass_on(self, number: int) -> None:
         started = [link for link in self._links if link.has_started]

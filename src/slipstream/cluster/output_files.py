@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -23,6 +24,8 @@ class OutputFiles:
 
     def __init__(self, shown: Display, folder: Path, num_ranks: int) -> None:
         self._shown = shown
+        self._folder = folder
+        self._is_whole = True
         width = len(str(num_ranks - 1))
         try:
             self._files = [
@@ -35,10 +38,9 @@ class OutputFiles:
             ) from error
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
-        """Write a line, and show it."""
+        """Write a line, and show it; where there is no room for it, say so once."""
         file = self._files[rank][is_error]
-        file.write(text + "\n")
-        file.flush()
+        self._try(lambda: print(text, file=file, flush=True))
         self._shown.line(rank, text, is_error=is_error)
 
     def progress(self, rank: int, text: str) -> None:
@@ -61,8 +63,19 @@ class OutputFiles:
         """Show it, and close the files."""
         for files in self._files:
             for each in files:
-                each.close()
+                self._try(each.close)
         self._shown.finished(failure)
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            if self._is_whole:
+                self.note(
+                    f"lines are missing in {self._folder}, which cannot be written"
+                    f" ({error.strerror}); the job goes on"
+                )
+            self._is_whole = False
 
 
 def _file(path: Path) -> TextIO:
