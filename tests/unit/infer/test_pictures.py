@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
+import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -10,7 +13,13 @@ from PIL import Image
 
 from slipstream import _kernels
 from slipstream.errors import UsageError
-from slipstream.infer.pictures import PictureOptions, Reader
+from slipstream.infer import pictures
+from slipstream.infer.pictures import (
+    MOST_PIXELS,
+    PictureOptions,
+    Reader,
+    TooManyPixelsError,
+)
 
 SIZES = [(375, 500), (500, 375), (224, 224), (30, 40), (1000, 333), (5, 7), (1, 1)]
 
@@ -139,6 +148,55 @@ def test_arrays_with_gaps_are_read_right():
 def test_what_is_no_picture_is_said_to_be_none(picture, message):
     with pytest.raises(UsageError, match=message):
         Reader(size=8, height=8, width=8, channels=3)(picture)
+
+
+def png_of(columns, rows):
+    """A file that says that there are so many pixels, and has none of them."""
+
+    def chunk(name, data):
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    head = struct.pack(">IIBBBBB", columns, rows, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", b"")
+
+
+def jpeg_of(columns, rows):
+    """A file whose head says that there are so many pixels."""
+    data = bytearray(file_of(noise(16, 16, 3), "JPEG"))
+    at = data.index(b"\xff\xc0") + 5
+    data[at : at + 4] = struct.pack(">HH", rows, columns)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("make", [png_of, jpeg_of])
+@pytest.mark.parametrize(("columns", "rows"), [(8192, 8193), (20000, 20000), (65500, 65500)])
+def test_files_of_too_many_pixels_are_not_decoded(make, columns, rows):
+    reader = Reader(size=8, height=8, width=8, channels=3)
+    with pytest.raises(TooManyPixelsError, match=f"{columns * rows} pixels.*most {MOST_PIXELS}"):
+        reader(make(columns, rows))
+
+
+def test_as_many_pixels_as_are_allowed_are_decoded():
+    file = io.BytesIO()
+    Image.new("1", (8192, 8192)).save(file, "PNG")
+    assert not Reader(size=8, height=8, width=8, channels=1)(file.getvalue()).any()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_large_files_wait_for_one_another_and_small_ones_do_not(kind, monkeypatch):
+    reader = Reader(size=8, height=8, width=8, channels=3)
+    small, large = (file_of(noise(side, side, 3), kind) for side in (16, 17))
+    monkeypatch.setattr(pictures, "LARGE_PIXELS", 16 * 16)
+    done = []
+    waits = threading.Thread(target=lambda: done.append(reader(large)))
+    with pictures._large:
+        waits.start()
+        reader(small)
+        assert not done
+    waits.join()
+    assert len(done) == 1
 
 
 def test_a_file_that_ends_early_is_refused():

@@ -19,9 +19,9 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.graph import Array
 from slipstream.infer.package import Reading, Tensor
-from slipstream.infer.pictures import Reader
+from slipstream.infer.pictures import Reader, TooManyPixelsError
 from slipstream.infer.serving.datatypes import BYTES, datatype_of
-from slipstream.infer.serving.refusals import invalid
+from slipstream.infer.serving.refusals import Reason, RefusedError, invalid
 
 Arrays: TypeAlias = "dict[str, Array]"
 Given: TypeAlias = "Array | list[memoryview]"
@@ -171,7 +171,10 @@ class Signature:
             try:
                 self._reader[1](file, found[number])
             except UsageError as error:
-                raise invalid(f"input {tensor.name!r}, file {number}: {error}") from error
+                too_large = isinstance(error, TooManyPixelsError)
+                reason = Reason.TOO_LARGE if too_large else Reason.INVALID
+                words = f"input {tensor.name!r}, file {number}: {error}"
+                raise RefusedError(reason, words) from error
         return found
 
 

@@ -148,6 +148,15 @@ class TestPictures:
         with pytest.raises(RefusedError, match="input 'x', file 1: "):
             model.take(given)
 
+    @pytest.mark.parametrize("size", [(8192, 8193), (20000, 9000)])
+    def test_a_file_of_too_many_pixels_is_too_large(self, model, size):
+        data = io.BytesIO()
+        pytest.importorskip("PIL.Image").new("1", size).save(data, "gif")
+        given = {"x": [memoryview(data.getvalue())], "z": np.zeros((1, 1), np.uint8)}
+        with pytest.raises(RefusedError, match="input 'x', file 0: .*at most 67108864") as caught:
+            model.take(given)
+        assert caught.value.reason.status == 413
+
     def test_other_inputs_take_no_files(self, model):
         given = {"x": [self.file()], "z": [self.file()]}
         with pytest.raises(RefusedError) as caught:
