@@ -153,7 +153,7 @@ class TestPictures:
         data = io.BytesIO()
         pytest.importorskip("PIL.Image").new("1", size).save(data, "gif")
         given = {"x": [memoryview(data.getvalue())], "z": np.zeros((1, 1), np.uint8)}
-        with pytest.raises(RefusedError, match="input 'x', file 0: .*at most 67108864") as caught:
+        with pytest.raises(RefusedError, match=r"input 'x', file 0: .*at most 67108864") as caught:
             model.take(given)
         assert caught.value.reason.status == 413
 
