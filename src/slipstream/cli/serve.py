@@ -50,6 +50,9 @@ def serve(
     delay: Annotated[
         float, typer.Option(min=0.0, help="Milliseconds that a request waits to share a run.")
     ] = 2.0,
+    keep_alive: Annotated[
+        int, typer.Option(min=1, help="Seconds that a connection without a request stays open.")
+    ] = 75,
     token_file: Annotated[
         Path | None, typer.Option(help="File of tokens, one a line, that let requests in.")
     ] = None,
@@ -101,6 +104,7 @@ def serve(
         threads=threads,
         seconds=timeout,
         delay=delay * 1e-3,
+        keep_alive=keep_alive,
         tokens=Tokens() if token_file is None else tokens_of(token_file),
         tls=None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key),
         access_log=_opened(access_log),

@@ -127,3 +127,18 @@ def test_a_client_that_wants_no_more_is_let_go(connection: socket.socket) -> Non
 def test_other_methods_are_told_what_is_allowed(connection: socket.socket) -> None:
     connection.sendall(f"GET {PATH} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     assert answers(connection)[0][0] == 405
+
+
+def test_a_connection_without_requests_stays_open_as_long_as_is_said(
+    serve: Callable[..., Any], packages: dict[str, Path]
+) -> None:
+    seconds = 6  # where nothing is said to uvicorn, it is 5
+    server = serve(str(packages["double"]), "--keep-alive", str(seconds))
+    host, port = server.rest.rsplit(":", 1)
+    content, json_length = body()
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(request(content, json_length, f"Content-Length: {len(content)}"))
+        assert [status for status, _ in answers(connection)] == [200]
+        begin = time.monotonic()
+        assert connection.recv(1) == b""
+        assert time.monotonic() - begin > seconds - 0.5

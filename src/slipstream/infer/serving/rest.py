@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -58,7 +59,7 @@ class Rest:
                 Route("/v2", self._server),
                 Route("/metrics", self._numbers),
             ],
-            exception_handlers={RefusedError: _refused},
+            exception_handlers={RefusedError: _refused, HTTPException: _failed},
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,6 +86,11 @@ class Rest:
     async def _infer(self, model: str, version: str, scope: Scope, receive: Receive) -> None:
         fields = {name.decode("latin-1"): each.decode("latin-1") for name, each in scope["headers"]}
         link: Link = scope["extensions"][LINK]
+        encoding = fields.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise RefusedError(
+                Reason.ENCODED, f"the body is encoded as {encoding[:64]!r}; allowed: as it is"
+            )
         with self._desk.request("rest", model, version, fields) as asked:
             with self._bodies.held() as held:
                 body = await read(fields, link, receive, held, asked.seconds)
@@ -163,6 +169,16 @@ def _unless_gone(link: Link) -> Generator[None]:
         raise RefusedError(Reason.GONE, "the client hung up") from error
     finally:
         link.when_gone(None)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """What Starlette refuses, in the protocol's words."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path[:128]
+    words = f"there is no {path!r}" if error.status_code == 404 else f"{path!r}: {error.detail}"
+    return JSONResponse(
+        {"error": words}, status_code=error.status_code, headers=dict(error.headers or {})
+    )
 
 
 async def _refused(_: Request, error: Exception) -> Response:

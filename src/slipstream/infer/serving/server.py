@@ -63,6 +63,8 @@ class ServeSpec:
         tls: None: what is said is not hidden.
         access_log: where a line of JSON is written for each request; None: nowhere.
         drain: seconds that requests have when the server is told to end.
+        keep_alive: seconds that a connection without a request stays open, 1 or more. Proxies keep
+            theirs for up to 60 s, and must not find one closed.
     """
 
     models: Sequence[Spec]
@@ -82,6 +84,7 @@ class ServeSpec:
     tls: Tls | None = None
     access_log: TextIO | None = None
     drain: float = 30.0
+    keep_alive: int = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,7 @@ class Server:
             ssl_certfile=None if spec.tls is None else spec.tls.certificate,
             ssl_keyfile=None if spec.tls is None else spec.tls.key,
             log_config=None, access_log=False, timeout_graceful_shutdown=int(spec.drain),
-            server_header=False,
+            server_header=False, timeout_keep_alive=spec.keep_alive,
         )  # fmt: skip
         web = _Uvicorn(config)
         sockets = [_listening(spec.host, spec.port)]

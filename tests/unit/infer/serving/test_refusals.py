@@ -11,12 +11,13 @@ pytest.importorskip("starlette")
 
 from slipstream.infer.serving.refusals import Reason, RefusedError, invalid
 
-# google/rpc/code.proto names the status of HTTP for each but TOO_LARGE.
+# google/rpc/code.proto names the status of HTTP for each but TOO_LARGE and ENCODED.
 STATUS = {
     Reason.INVALID: (400, "INVALID_ARGUMENT"),
     Reason.UNAUTHENTICATED: (401, "UNAUTHENTICATED"),
     Reason.UNKNOWN: (404, "NOT_FOUND"),
     Reason.TOO_LARGE: (http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "OUT_OF_RANGE"),
+    Reason.ENCODED: (http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "INVALID_ARGUMENT"),
     Reason.BUSY: (429, "RESOURCE_EXHAUSTED"),
     Reason.GONE: (499, "CANCELLED"),
     Reason.FAILED: (500, "INTERNAL"),

@@ -162,6 +162,40 @@ def test_paths_have_their_status(connected, path, is_whole, status):
     connected(main, is_whole=is_whole)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words"),
+    [
+        ("GET", "/v2/nothing", 404, "there is no '/v2/nothing'"),
+        ("GET", "/v2/models/m/config", 404, "there is no '/v2/models/m/config'"),
+        ("POST", "/v2/repository/index", 404, "there is no '/v2/repository/index'"),
+        ("POST", "/v2/health/live", 405, "'/v2/health/live': Method Not Allowed"),
+        ("DELETE", "/v2/models/m", 405, "'/v2/models/m': Method Not Allowed"),
+    ],
+)  # fmt: skip
+def test_paths_that_are_not_there_are_refused_in_json(connected, method, path, status, words):
+    async def main(client):
+        found, fields, body = await client.ask(method, path)
+        assert (found, json.loads(body)) == (status, {"error": words})
+        assert ("allow" in fields) == (status == 405)
+
+    connected(main)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "status"), [("gzip", 415), ("br", 415), ("gzip, identity", 415), ("Identity", 200)]
+)
+def test_a_body_that_is_encoded_is_refused(connected, encoding, status):
+    async def main(client):
+        found, _, body = await client.infer(ASKED, content_encoding=encoding)
+        assert found == status
+        if status == 415:
+            words = f"the body is encoded as {encoding!r}; allowed: as it is"
+            assert json.loads(body) == {"error": words}
+        assert (await client.infer(ASKED))[0] == 200
+
+    connected(main)
+
+
 def test_numbers_are_those_of_prometheus(connected):
     async def main(client):
         await client.infer(ASKED)
