@@ -112,7 +112,7 @@ def serve(
     try:
         uvloop.run(Server(spec, told).run())
     except OSError as error:
-        raise UsageError(f"{host}:{port} cannot be listened on: {error}") from error
+        raise UsageError(error.strerror or str(error)) from error
 
 
 def _opened(path: str | None) -> TextIO | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,16 @@ def test_wrong_usage_is_said_in_a_line(
     monkeypatch.chdir(tmp_path)
     ports = ("--port", "0", "--grpc-port", "-1")
     assert words in usage_error("serve", str(packages["double"]), *ports, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("option", "other"), [("--port", "--grpc-port"), ("--grpc-port", "--port")]
+)
+def test_a_port_that_is_taken_is_named(packages: dict[str, Path], option: str, other: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = usage_error("serve", str(packages["double"]), option, port, other, "0")
+    assert f"127.0.0.1:{port} cannot be listened on: Address already in use" in said
 
 
 @pytest.mark.parametrize(

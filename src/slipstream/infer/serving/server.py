@@ -10,7 +10,7 @@ import gc
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -167,8 +167,12 @@ class Server:
         )  # fmt: skip
         web = _Uvicorn(config)
         sockets = [_listening(spec.host, spec.port)]
+        try:
+            remote = await self._grpc(Service(desk, spec.tokens, own))
+        except OSError:
+            sockets[0].close()
+            raise
         serving = asyncio.create_task(web.serve(sockets))
-        remote = await self._grpc(Service(desk, spec.tokens, own))
         try:
             # What is there now stays: no request is to wait while all of it is looked through.
             gc.freeze()
@@ -188,6 +192,7 @@ class Server:
         options = [("grpc.max_receive_message_length", spec.body), ("grpc.so_reuseport", 0)]
         server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((service.handler(),))
+        _listening(spec.host, spec.grpc_port).close()  # gRPC does not say why it cannot
         address = f"{spec.host}:{spec.grpc_port}"
         if spec.tls is None:
             port = server.add_insecure_port(address)
@@ -226,18 +231,20 @@ def serve(
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that is known to be TCP: else asyncio leaves Nagle's algorithm on, and a response
     of two pieces waits 40 ms for the client to acknowledge the first."""
-    family, kind, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    found = socket.socket(family, kind, socket.IPPROTO_TCP)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind(address)
-        # Who is told where it listens may connect at once.
-        found.listen(_BACKLOG)
-    except OSError:
-        found.close()
-        raise
+    with ExitStack() as unless_listening:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            found = unless_listening.enter_context(socket.socket(family, kind, socket.IPPROTO_TCP))
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(address)
+            # Who is told where it listens may connect at once.
+            found.listen(_BACKLOG)
+        except OSError as error:
+            words = f"{host}:{port} cannot be listened on: {error.strerror}"
+            raise OSError(error.errno, words) from error
+        unless_listening.pop_all()
     return found
 
 
