@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slipstream.errors import UsageError
+from slipstream.settings import loopback_address
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -127,7 +128,7 @@ def address_of_first(hosts: tuple[Host, ...]) -> str:
     """
     remote = [host for host in hosts if not host.is_local]
     if not remote:
-        return "127.0.0.1"
+        return loopback_address()
     if not hosts[0].is_local:
         return hosts[0].name
     try:

@@ -6,9 +6,8 @@ import socket
 
 from slipstream import _core
 from slipstream.comm.profile import kept_streams
-from slipstream.settings import InterfaceFilter, Settings
+from slipstream.settings import InterfaceFilter, Settings, loopback_address
 
-_LOOPBACK = "127.0.0.1"
 _BYTES_PER_MBIT = 125_000
 
 
@@ -45,7 +44,7 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
         ConfigError: no address is left to listen on.
     """
     if towards is None:
-        bind = [_LOOPBACK]
+        bind = [loopback_address()]
     else:
         bind = [each.address for each in choose_listen_addresses(settings, towards)]
     return _core.Config(

@@ -33,6 +33,16 @@ def test_ranks_meet_through_the_variables_they_get(run: Run, ranks: Path) -> Non
     assert launch.errors.count(f"OMP_NUM_THREADS={threads}") == 1
 
 
+@pytest.mark.netns
+@pytest.mark.parametrize("count", [1, 2])
+def test_ranks_meet_on_a_host_without_ipv4(run: Run, count: int) -> None:
+    only_v6 = 'ip link set lo up; ip addr del 127.0.0.1/8 dev lo; exec "$@"'
+    before = ("unshare", "--net", "sh", "-c", only_v6, "sh")
+    launch = run("-n", str(count), "meet.py", before=before)
+    assert launch.finish() == 0, launch.errors
+    assert f"[0] met {' '.join(map(str, range(count)))}\n" in launch.output
+
+
 def test_two_jobs_at_once_do_not_meet_each_other(run: Run) -> None:
     launches = [run("-n", "2", "meet.py") for _ in range(2)]
     assert [launch.finish() for launch in launches] == [0, 0]
