@@ -3,6 +3,7 @@
 Exit codes: 0 success; 1 it failed; 2 wrong usage or setting; `run` adds those of the ranks.
 """
 
+import os
 import sys
 
 import typer
@@ -33,7 +34,17 @@ tour.add_to(app)
 def main() -> None:
     """Run the command line; an error of ours is one line, not a traceback."""
     try:
+        _check_folder()
         app()
     except SlipstreamError as error:
         print(f"slipstream: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, (ConfigError, UsageError)) else 1)
+
+
+def _check_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise UsageError(
+            "the working directory was deleted; change to one that is there"
+        ) from error
