@@ -210,7 +210,26 @@ def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def copy_out(copies: Copies) -> None:
-    """Copies results to where the caller wants them, also if that was made in inference mode."""
+    """Copies results to where the caller wants them, also if that was made in inference mode.
+
+    Raises:
+        UsageError: a tensor repeats its elements, as expand() makes it, and the results differ.
+    """
     for target, source in copies:
         with torch.inference_mode() if target.is_inference() else torch.no_grad():
+            for dim, stride in enumerate(target.stride()):
+                if stride == 0 and target.shape[dim] > 1:
+                    target, source = target.narrow(dim, 0, 1), _once(source, dim)
             target.copy_(source)
+
+
+def _once(results: torch.Tensor, dim: int) -> torch.Tensor:
+    """Returns what is the same all along a dimension."""
+    first = results.narrow(dim, 0, 1)
+    is_same = (results == first) | ((results != results) & (first != first))
+    if not is_same.all():
+        raise UsageError(
+            f"the output repeats its elements along dimension {dim}, as expand() makes it, but the"
+            f" results of shape {tuple(results.shape)} differ there; pass a .clone() of it"
+        )
+    return first

@@ -87,6 +87,27 @@ def test_results_go_where_the_caller_wants_them_also_in_inference_mode() -> None
     tensors.copy_out(())
 
 
+@pytest.mark.parametrize("shape", [(4,), (2, 4), (4, 1, 3)])
+@pytest.mark.parametrize("value", [3.0, float("nan")])
+def test_results_that_are_the_same_go_to_elements_that_are_repeated(
+    shape: tuple[int, ...], value: float
+) -> None:
+    base = torch.zeros(())
+    tensors.copy_out(((base.expand(shape), torch.full(shape, value)),))
+    torch.testing.assert_close(base, torch.tensor(value), equal_nan=True)
+    rows = torch.zeros(2, 1)
+    wanted = torch.tensor([[1.0], [2.0]])
+    tensors.copy_out(((rows.expand(2, 3), wanted.expand(2, 3).clone()),))
+    assert torch.equal(rows, wanted)
+
+
+def test_results_that_differ_have_no_place_where_elements_are_repeated() -> None:
+    base = torch.zeros(1)
+    with pytest.raises(UsageError, match=r"along dimension 0.*shape \(3,\) differ.*clone"):
+        tensors.copy_out(((base.expand(3), torch.arange(3.0)),))
+    assert base.item() == 0
+
+
 def test_tensors_that_follow_one_another_are_one_without_a_copy() -> None:
     whole = torch.arange(10.0)
     parts = list(whole[2:8].chunk(3))
