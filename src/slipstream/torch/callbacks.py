@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from slipstream.torch.dynamo import keep_out
+
 JOIN_SECONDS = 5.0
 
 _threads: set[int] = set()  # identities of those that run callbacks
@@ -88,6 +90,7 @@ class Failure:
         return f"{type(self.error).__name__}: {self.error}"
 
 
+@keep_out
 class OrderedFuture(torch.futures.Future[Any]):
     """A future of PyTorch's.
 

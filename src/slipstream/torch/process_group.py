@@ -42,6 +42,7 @@ from slipstream.errors import UsageError
 from slipstream.torch import bootstrap, collectives, profiler
 from slipstream.torch.callbacks import Callbacks, in_callback
 from slipstream.torch.collectives import Options, Submission, Tensors
+from slipstream.torch.dynamo import keep_out
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.plugin import NAME
 from slipstream.torch.sparse import allreduce_sparse
@@ -70,6 +71,7 @@ _EVERY_DEFAULT = (
 )
 
 
+@keep_out
 class SlipstreamProcessGroup(ProcessGroup):
     """A group of ranks whose CPU tensors travel through Slipstream's engine.
 

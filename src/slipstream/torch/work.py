@@ -14,6 +14,7 @@ from torch.distributed.distributed_c10d import Work
 from slipstream.torch.callbacks import Callbacks, OrderedFuture
 from slipstream.torch.collectives import Submission
 from slipstream.torch.completions import Completions
+from slipstream.torch.dynamo import keep_out
 from slipstream.torch.profiler import ProfilerRange
 from slipstream.torch.tensors import copy_out
 
@@ -23,6 +24,7 @@ _NO_LIMIT = timedelta(0)
 _once = threading.Lock()
 
 
+@keep_out
 class _Future(OrderedFuture):
     """The future of an operation; it may be waited for in a callback of another one."""
 
@@ -39,6 +41,7 @@ class _Future(OrderedFuture):
         return super().wait()
 
 
+@keep_out
 class SlipstreamWork(Work):
     """One operation, or several that were coalesced.
 
