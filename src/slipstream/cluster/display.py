@@ -37,8 +37,8 @@ class TerminalDisplay:
     def __init__(
         self, hosts: list[str], out: TextIO, err: TextIO, *, mode: OutputMode, color: bool
     ) -> None:
-        self._out = Outlet(out, lambda error: self.note(_lost_words("output", error)))
-        self._err = Outlet(err, lambda error: None)
+        self._out = Outlet(out, lambda why: self.note(f"output cannot be shown any more ({why})"))
+        self._err = Outlet(err, lambda _: None)
         self._mode = mode
         self._color = color
         several = len(set(hosts)) > 1
@@ -60,6 +60,11 @@ class TerminalDisplay:
             shown = set_cell_size(text, room).rstrip()
             self._progress = self._prefix(rank, self._err) + shown
             self._err.write(ERASE_LINE + self._progress)
+
+    @property
+    def has_no_reader(self) -> bool:
+        """Whether output went to a pipe that nobody reads any more."""
+        return self._out.has_no_reader
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """Show nothing."""
@@ -116,7 +121,7 @@ class JsonDisplay:
     """
 
     def __init__(self, out: TextIO, *, mode: OutputMode) -> None:
-        self._out = Outlet(out, lambda error: print(_lost_words("events", error), file=sys.stderr))
+        self._out = Outlet(out, lambda why: print(f"no more events ({why})", file=sys.stderr))
         self._mode = mode
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
@@ -126,6 +131,11 @@ class JsonDisplay:
 
     def progress(self, rank: int, text: str) -> None:
         """Report nothing: the last state comes as a line."""
+
+    @property
+    def has_no_reader(self) -> bool:
+        """Whether events went to a pipe that nobody reads any more."""
+        return self._out.has_no_reader
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """Report that a rank runs."""
@@ -145,7 +155,3 @@ class JsonDisplay:
 
     def _event(self, event: str, **fields: object) -> None:
         self._out.write(json.dumps({"event": event, **fields}) + "\n")
-
-
-def _lost_words(what: str, error: OSError) -> str:
-    return f"{what} cannot be shown any more ({error.strerror}); the job goes on"

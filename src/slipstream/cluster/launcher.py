@@ -75,6 +75,11 @@ class Failure:
 class Display(Listener, Protocol):
     """Shows a job to a person or to a program."""
 
+    @property
+    def has_no_reader(self) -> bool:
+        """Whether it is a pipe that nobody reads any more."""
+        ...
+
     def started(self, rank: int, host: str, pid: int) -> None:
         """Take that a rank runs."""
 
@@ -141,6 +146,7 @@ class _Launcher:
                     if key.fd in self._selector.get_map():
                         key.data()
                 self._meet_deadline()
+                self._mind_reader()
         finally:
             for link in self._links:
                 if link.is_open:
@@ -288,6 +294,13 @@ class _Launcher:
                 self._signal = number
                 self._pass_on(number)
                 self._display.note(f"{name} goes to every rank; another one kills them")
+
+    def _mind_reader(self) -> None:
+        """End a job that nobody reads, as `| head` does, and let the ranks save as for a signal."""
+        if self._display.has_no_reader and self._signal is None and not self._is_ending:
+            self._signal = signal.SIGTERM
+            self._pass_on(signal.SIGTERM)
+            self._display.note("nobody reads the output: SIGTERM goes to every rank")
 
     def _pass_on(self, number: int) -> None:
         started = [link for link in self._links if link.has_started]

@@ -9,17 +9,21 @@ from typing import TextIO
 
 
 class Outlet:
-    """A stream that goes nowhere once it cannot be written: the job does not depend on it.
+    """A stream that goes nowhere once it cannot be written: no error ends the job.
 
     Args:
         stream: that is written.
         lost: called once with the reason, after what could not be written has been dropped.
+
+    Attributes:
+        has_no_reader: it was a pipe, whose reader is gone.
     """
 
-    def __init__(self, stream: TextIO, lost: Callable[[OSError], None]) -> None:
+    def __init__(self, stream: TextIO, lost: Callable[[str], None]) -> None:
         self._stream = stream
         self._lost = lost
         self._is_lost = False
+        self.has_no_reader = False
 
     def write(self, text: str) -> None:
         """Write text, and leave none of it in memory."""
@@ -48,4 +52,5 @@ class Outlet:
         with contextlib.suppress(OSError):
             self._stream.flush()
         self._is_lost = True
-        self._lost(error)
+        self.has_no_reader = isinstance(error, BrokenPipeError)
+        self._lost(error.strerror or str(error))

@@ -43,6 +43,11 @@ class OutputFiles:
         self._try(lambda: print(text, file=file, flush=True))
         self._shown.line(rank, text, is_error=is_error)
 
+    @property
+    def has_no_reader(self) -> bool:
+        """Whether nobody reads what is shown."""
+        return self._shown.has_no_reader
+
     def progress(self, rank: int, text: str) -> None:
         """Show it: its last state comes as a line."""
         self._shown.progress(rank, text)

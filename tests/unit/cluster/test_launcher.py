@@ -22,6 +22,8 @@ SAYS_HELLO = f'echo \'{HELLO}\'; read start; echo "$start" > "$LOGS/$login";'
 class Recorder:
     """Keeps what it is to show."""
 
+    has_no_reader = False
+
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
         self.notes: list[str] = []
