@@ -93,8 +93,6 @@ def serve(
         raise UsageError(
             f"others reach {host}: say --token-file, whose tokens let them in, or --everybody"
         )
-    if (tls_cert is None) != (tls_key is None):
-        raise UsageError("one of --tls-cert and --tls-key is missing")
     spec = ServeSpec(
         models=specs_of(models),
         host=host,
@@ -106,13 +104,19 @@ def serve(
         delay=delay * 1e-3,
         keep_alive=keep_alive,
         tokens=Tokens() if token_file is None else tokens_of(token_file),
-        tls=None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key),
+        tls=None if (pair := _pair(tls_cert, tls_key)) is None else Tls(*pair),
         access_log=_opened(access_log),
     )
     try:
         uvloop.run(Server(spec, told).run())
     except OSError as error:
         raise UsageError(error.strerror or str(error)) from error
+
+
+def _pair(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    if (certificate is None) != (key is None):
+        raise UsageError("one of --tls-cert and --tls-key is missing")
+    return None if certificate is None or key is None else (certificate, key)
 
 
 def _opened(path: str | None) -> TextIO | None:
