@@ -81,8 +81,7 @@ def serve(
     console = make_console(sys.stdout)
 
     def told(bound: Bound) -> None:
-        scheme = "http" if spec.tls is None else "https"
-        console.print(f"REST   {scheme}://{bound.rest}/v2", highlight=False)
+        console.print(f"REST   http{'s' * bool(spec.tls)}://{bound.rest}/v2", highlight=False)
         if bound.grpc is not None:
             console.print(f"gRPC   {bound.grpc}", highlight=False)
         for each in spec.models:
