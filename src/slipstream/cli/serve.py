@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.lab.display import make_console
+
+if TYPE_CHECKING:
+    from slipstream.infer.serving.access import Tls
+    from slipstream.infer.serving.server import Bound, ServeSpec
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -69,25 +74,15 @@ def serve(
     try:
         import uvloop
 
-        from slipstream.infer.serving.access import Tls, Tokens, is_loopback, tokens_of
+        from slipstream.infer.serving.access import Tokens, is_loopback, tokens_of
         from slipstream.infer.serving.repository import specs_of
-        from slipstream.infer.serving.server import Bound, Server, ServeSpec
+        from slipstream.infer.serving.server import Server, ServeSpec
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("slipstream"):
             raise
         raise UnsupportedError(
             f"serving needs the package {error.name}; pip install 'slipstream[serve]'"
         ) from error
-    console = make_console(sys.stdout)
-
-    def told(bound: Bound) -> None:
-        console.print(f"REST   http{'s' * bool(spec.tls)}://{bound.rest}/v2", highlight=False)
-        if bound.grpc is not None:
-            console.print(f"gRPC   {bound.grpc}", highlight=False)
-        for each in spec.models:
-            console.print(f"model  {each.name}, version {each.version}", highlight=False)
-        console.file.flush()
-
     if not (is_loopback(host) or token_file or everybody):
         raise UsageError(
             f"others reach {host}: say --token-file, whose tokens let them in, or --everybody"
@@ -103,19 +98,32 @@ def serve(
         delay=delay * 1e-3,
         keep_alive=keep_alive,
         tokens=Tokens() if token_file is None else tokens_of(token_file),
-        tls=None if (pair := _pair(tls_cert, tls_key)) is None else Tls(*pair),
+        tls=_tls(tls_cert, tls_key),
         access_log=_opened(access_log),
     )
     try:
-        uvloop.run(Server(spec, told).run())
+        uvloop.run(Server(spec, partial(_tell, spec)).run())
     except OSError as error:
         raise UsageError(error.strerror or str(error)) from error
 
 
-def _pair(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+def _tell(spec: ServeSpec, bound: Bound) -> None:
+    console = make_console(sys.stdout)
+    scheme = "http" if spec.tls is None else "https"
+    console.print(f"REST   {scheme}://{bound.rest}/v2", highlight=False)
+    if bound.grpc is not None:
+        console.print(f"gRPC   {bound.grpc}", highlight=False)
+    for each in spec.models:
+        console.print(f"model  {each.name}, version {each.version}", highlight=False)
+    console.file.flush()
+
+
+def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
+    from slipstream.infer.serving.access import Tls
+
     if (certificate is None) != (key is None):
         raise UsageError("one of --tls-cert and --tls-key is missing")
-    return None if certificate is None or key is None else (certificate, key)
+    return None if certificate is None or key is None else Tls(certificate, key)
 
 
 def _opened(path: str | None) -> TextIO | None:

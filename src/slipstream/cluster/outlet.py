@@ -12,7 +12,7 @@ class Outlet:
     """A stream that goes nowhere once it cannot be written: no error ends the job.
 
     Args:
-        stream: that is written.
+        stream: the text stream that is written.
         lost: called once with the reason, after what could not be written has been dropped.
 
     Attributes:

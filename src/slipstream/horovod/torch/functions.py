@@ -89,7 +89,7 @@ def allgather_object(
     """Return the objects of all ranks, in their order, on all ranks; they are pickled. Blocks.
 
     Args:
-        obj: of this rank; types may differ.
+        obj: the object of this rank; ranks may have objects of different types.
         name: as for `broadcast_object`.
         process_set: whose ranks take part.
     """

@@ -76,11 +76,14 @@ def forget_names(process_set: ProcessSet | None = None) -> None:
     """Counts collectives without names from the begin, as all ranks do at the same time.
 
     Args:
-        process_set: whose, but for those of optimizers, which may live on; None: all of them.
+        process_set: the set whose collectives are counted anew; those of its optimizers, which may
+            live on, are not. Default None: all sets, and optimizers too.
     """
+    if process_set is None:
+        _unnamed.clear()
+        return
     for kind, number in list(_unnamed):
-        is_its = process_set is not None and number == process_set.process_set_id
-        if process_set is None or (is_its and kind != OPTIMIZER):
+        if number == process_set.process_set_id and kind != OPTIMIZER:
             del _unnamed[kind, number]
 
 
