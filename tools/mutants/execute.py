@@ -29,6 +29,7 @@ from .sites import apply
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 TIMED_OUT = "no end within the limit"
+received: list[int] = []  # signals that ask this program to stop
 FAILURES = (
     re.compile(r"^(?:FAILED|ERROR) (?P<test>tests/.+?)(?: - .*)?$", re.MULTILINE),
     re.compile(r"^\s*\d+ - (?P<test>\w+) \((?!Passed)", re.MULTILINE),
@@ -72,7 +73,9 @@ def limit_memory() -> None:
 def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
     """Give files other texts; what is yielded restores them, and so do the end and a signal.
 
-    A signal restores them before anything that was started has ended. SIGKILL does not.
+    A signal restores them before anything that was started has ended. SIGKILL does not. The program
+    ends when what was started has; a second signal kills that. No signal raises an exception where
+    it arrives: it could arrive between the start of a command and what ends it.
     """
     originals = {path: path.read_text(encoding="utf-8") for path in texts}
 
@@ -84,7 +87,7 @@ def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
 
     def stop(number: int, frame: object) -> None:
         restore()
-        sys.exit(f"stopped by signal {number}")
+        received.append(number)
 
     heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in heeded}
@@ -96,6 +99,13 @@ def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
         restore()
         for number, handler in before.items():
             signal.signal(number, handler)
+        stop_if_asked()
+
+
+def stop_if_asked() -> None:
+    """Exit if a signal was received."""
+    if received:
+        sys.exit(f"stopped by signal {received[0]}")
 
 
 def mutated(root: Path, mutant: Mutant) -> AbstractContextManager[Callable[[], None]]:
@@ -123,26 +133,35 @@ def execute(root: Path, command: list[str], limit: float) -> Ended:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        try:
-            code = started.wait(limit)
-        except subprocess.TimeoutExpired:
+        code = wait(started, limit)
+        end_group(started)
+        stop_if_asked()
+        if code is None:
             return Ended(False, TIMED_OUT)
-        finally:
-            end_group(started)
         output.seek(0)
         return Ended(True) if code == 0 else Ended(False, first_failed(output.read()))
 
 
+def wait(started: subprocess.Popen[bytes], limit: float) -> int | None:
+    """Return how it ended; None if it has not within the limit, or before a signal."""
+    deadline = time.monotonic() + limit
+    while not received and time.monotonic() < deadline:
+        try:
+            return started.wait(0.1)
+        except subprocess.TimeoutExpired:
+            pass
+    return started.poll()
+
+
 def end_group(started: subprocess.Popen[bytes], patience: float = 20) -> None:
-    """End what is left of a process group: pytest may clean up first, unless a signal comes."""
+    """End what is left of a process group: pytest may clean up first, unless a second signal
+    comes."""
     deadline = time.monotonic() + patience
-    try:
-        signal_group(started, signal.SIGINT)
-        while signal_group(started, 0) and time.monotonic() < deadline:
-            time.sleep(0.1)
-    finally:
-        signal_group(started, signal.SIGKILL)
-        started.wait()
+    signal_group(started, signal.SIGINT)
+    while signal_group(started, 0) and time.monotonic() < deadline and len(received) < 2:
+        time.sleep(0.1)
+    signal_group(started, signal.SIGKILL)
+    started.wait()
 
 
 def signal_group(started: subprocess.Popen[bytes], number: int) -> bool:
