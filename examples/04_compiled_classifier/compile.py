@@ -2,9 +2,9 @@
 
     python examples/04_compiled_classifier/compile.py classifier/classifier.pt -o classifier.slip
 
-Training pictures calibrate, test pictures judge: no more than `--budget` percentage points of right
-answers may be lost. The compiled model reads JPEG files; what is printed at the end is measured
-from their bytes to the answer.
+Test pictures calibrate and judge, and some of them are held out to the end: no more than `--budget`
+percentage points of right answers may be lost. The compiled model reads JPEG files; what is printed
+at the end is measured from their bytes to the answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from slipstream.infer.report import candidates_table, summary
 sys.path.append(str(Path(__file__).resolve().parents[1] / "01_fashion_mnist"))
 from data import DEVIATION, MEAN, load, normalise  # of the first example
 
-NUM_CALIBRATION = 64  # the search calibrates by the first 64 samples, and judges by the others
 PIXELS = infer.PictureOptions(size=28, mean=(MEAN,), std=(DEVIATION,))
 
 
@@ -56,11 +55,10 @@ def trained(path: Path) -> nn.Module:
 
 
 def samples(limit: int | None) -> Iterator[tuple[np.ndarray, int]]:
-    """Pictures as bytes (28, 28, 1) with their labels: of the training set, then the test set."""
-    for split, count in (("train", NUM_CALIBRATION), ("t10k", limit)):
-        images, labels = load(split, count)
-        for image, label in zip(images.numpy(), labels.tolist(), strict=True):
-            yield image.transpose(1, 2, 0), label
+    """Pictures of the test set as bytes (28, 28, 1), with their labels."""
+    images, labels = load("t10k", limit)
+    for image, label in zip(images.numpy(), labels.tolist(), strict=True):
+        yield image.transpose(1, 2, 0), label
 
 
 def compiled(network: nn.Module, arguments: argparse.Namespace) -> infer.Report:

@@ -116,7 +116,7 @@ def test_a_net_for_pictures_takes_files_and_gives_labels(folder: Path):
     pictures = folder / "pictures"
     pictures.mkdir()
     random = np.random.default_rng(3)
-    for number in range(12):
+    for number in range(24):
         pixels = random.integers(0, 256, (48, 64, 3), np.uint8)
         Image.fromarray(pixels).save(pictures / f"{number}.jpg")
     done = in_process(

@@ -43,6 +43,18 @@ BOXES = "iou=0.45,score=0.25,most=100, or fewer of them"
 NORMALISED = "One number, or one per channel; default ImageNet's."
 
 
+Budget = Annotated[
+    str, typer.Option(help="Points of top-1 that may be lost where the data has labels.")
+]
+Snr = Annotated[
+    float | None,
+    typer.Option(help="Least signal to noise in dB; default 20 where labels cannot tell."),
+]
+Agreement = Annotated[
+    str, typer.Option(help="Share of answers that stay the model's where there are no labels.")
+]
+
+
 class TargetChoice(str, Enum):
     """What is to be least."""
 
@@ -83,13 +95,9 @@ def compile_model(
         "model.slip"
     ),
     data: Annotated[str | None, typer.Option(help=DATA)] = None,
-    budget: Annotated[
-        str, typer.Option(help="Points of top-1 that may be lost where the data has labels.")
-    ] = "0.3%",
-    snr: Annotated[
-        float | None,
-        typer.Option(help="Least signal to noise in dB; default 20 where labels cannot tell."),
-    ] = None,
+    budget: Budget = "0.3%",
+    snr: Snr = None,
+    agreement: Agreement = "95%",
     target: Annotated[TargetChoice, typer.Option(help="What is to be least, or most.")] = (
         TargetChoice.LATENCY
     ),
@@ -147,6 +155,7 @@ def compile_model(
             boxes=None if boxes is None else parse_boxes(boxes),
             budget=parse_points(budget),
             snr_db=snr,
+            agreement=parse_points(agreement, "the agreement"),
             target=target.value,
             seconds=parse_seconds(time),
             threads=threads,
@@ -177,11 +186,11 @@ def parse_seconds(text: str) -> float:
     return float(found[1]) * UNITS[found[2]]
 
 
-def parse_points(text: str) -> float:
+def parse_points(text: str, what: str = "the budget") -> float:
     """`0.3%` or `0.3` as percentage points; UsageError for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
     if found is None:
-        raise UsageError(f"the budget is {text!r}; allowed: percentage points such as 0.3%")
+        raise UsageError(f"{what} is {text!r}; allowed: percentage points such as 0.3%")
     return float(found[1])
 
 

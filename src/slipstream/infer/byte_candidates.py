@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slipstream.infer.accuracy import Comparison
+from slipstream.infer.accuracy import ENOUGH, Comparison
 from slipstream.infer.analysis import analyse
 from slipstream.infer.contest import Contest
-from slipstream.infer.data import Sample, Samples
 from slipstream.infer.engines import Engine, Precision, Recipe
 from slipstream.infer.engines.protocol import Profiled
 from slipstream.infer.graph import Graph
+from slipstream.infer.judging import some
 from slipstream.infer.mixture import Case, Mixture
 from slipstream.infer.native.precision import storable
 from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observe
 from slipstream.infer.quantize.shifts import shifts_of
-from slipstream.infer.report import State
 from slipstream.infer.trial import Trial
 
-FEW = 8  # samples on which methods of calibration are compared
-CALIBRATION_ENDS, CASES_END, MIXING_ENDS = 0.3, 0.35, 0.55  # shares of the time
+# Shares of the time until which each part may go on.
+OBSERVING_ENDS, CALIBRATION_ENDS, CASES_END, MIXING_ENDS = 0.2, 0.3, 0.35, 0.5
 PARTS_SHARE = 0.7  # of the time for mixtures, in which the noise of each part is measured
 MOST_CASES = 64  # samples that judge mixtures
 
@@ -37,9 +36,8 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
     names = storable(contest.rewritten)
     if not (wanted or dynamic) or not names:
         return {}
-    contest.say("values are observed for int8")
-    inputs = [sample.inputs for sample in contest.calibration]
-    histograms = observe(contest.rewritten, inputs, names)
+    seen = some(contest, contest.samples.calibration, OBSERVING_ENDS, what="values are observed")
+    histograms = observe(contest.rewritten, [sample.inputs for sample in seen], names)
     means = {name: histogram.means for name, histogram in histograms.items()}
     shifts = {"shifts": shifts_of(contest.rewritten, means)}
     for engine, recipe in dynamic:
@@ -50,7 +48,7 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
     for engine, recipe in wanted:
         if first is None:
             trial = _calibrated(contest, engine, recipe, histograms)
-            first = None if trial.state is State.FAILED else trial
+            first = None if trial.executable is None else trial
         else:
             same = recipe.model_copy(update={"ranges": first.recipe.ranges})
             trial = contest.ready(engine, same, first.method)
@@ -69,21 +67,22 @@ def _calibrated(
     contest: Contest, engine: Engine, recipe: Recipe, histograms: Mapping[str, Histogram]
 ) -> Trial:
     """The candidate whose method of calibration gives the best results."""
-    few = [contest.judged[index] for index in range(min(FEW, len(contest.judged)))]
+    few = contest.reference.cases(some(contest, contest.samples.judged.first(ENOUGH), 1.0))
     best = contest.ready(engine, _with(recipe, histograms, METHODS[0]), METHODS[0])
-    if best.state is State.FAILED:
+    if best.executable is None:
         return best
-    contest.reference.compare([best], few)
+    least = _compared(contest, best, few).snr_db
     for method in METHODS[1:]:
         if contest.share() > CALIBRATION_ENDS:
             contest.notes.append(f"no time was left to calibrate by {method}")
             continue
         other = contest.ready(engine, _with(recipe, histograms, method), method)
-        contest.reference.compare([other], few)
-        if other.comparison.snr_db > best.comparison.snr_db:
-            best, other = other, best
+        if other.executable is None:
+            continue
+        found = _compared(contest, other, few).snr_db
+        if found > least:
+            best, other, least = other, best, found
         other.close()
-    best.comparison = Comparison()
     return best
 
 
@@ -94,16 +93,23 @@ def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
     bytes_.sort(key=lambda trial: not isinstance(trial.executable, Profiled))
     if not bytes_:
         return
-    others: Sequence[Sample] = contest.calibration if contest.is_divided else ()
-    samples = _by_turns(contest.judged, others, MOST_CASES)
-    cases = contest.reference.answers(samples, MOST_CASES, lambda: contest.share() <= CASES_END)
+    samples = contest.samples.judged.turns(contest.samples.calibration).first(MOST_CASES)
+    cases = contest.reference.cases(some(contest, samples, CASES_END))
     first = bytes_[0]
     if not _objections(contest, first, cases):
         return
     engine = next(item for item in contest.engines if item.name == first.recipe.engine)
     recipe = first.recipe.model_copy(update={"rest": _rest(contest, engine, cases)})
     ranges = [_ranges(histograms, method) for method in METHODS]
-    mixture = Mixture(engine, contest.rewritten, recipe, ranges, contest.goal.threads, cases)
+    mixture = Mixture(
+        engine,
+        contest.rewritten,
+        recipe,
+        ranges,
+        contest.goal.threads,
+        cases,
+        yardstick=contest.reference.yardstick,
+    )
     seconds = (MIXING_ENDS - contest.share()) * contest.goal.seconds
     order = mixture.order(max(seconds, 0.0) * PARTS_SHARE, contest.say)
     contest.say("a mixture of bytes and floats is looked for")
@@ -125,16 +131,6 @@ def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
             tried.append(mixed.ranges)
 
 
-def _by_turns(judged: Samples, calibration: Sequence[Sample], most: int) -> list[Sample]:
-    """The first samples that judge and that calibrate, by turns: the more judge mixtures, the less
-    is one chosen for what only these few have."""
-    found: list[Sample] = []
-    for index in range(min(most, max(len(judged), len(calibration)))):
-        found += [judged[index]] if index < len(judged) else []
-        found += [calibration[index]] if index < len(calibration) else []
-    return found[:most]
-
-
 def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:
     """The mixture that one engine found, on all."""
     for engine, recipe in contest.recipes("int8"):
@@ -147,11 +143,15 @@ def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:
 
 def _objections(contest: Contest, trial: Trial, cases: Sequence[Case]) -> str:
     """What there is to say against a trial, by its results in some cases."""
+    return contest.goal.objection(trial.recipe, _compared(contest, trial, cases))
+
+
+def _compared(contest: Contest, trial: Trial, cases: Sequence[Case]) -> Comparison:
     assert trial.executable is not None
-    found = Comparison()
+    found = contest.reference.comparison()
     for case in cases:
         found.add(trial.executable.run(case.sample.inputs), case.right, case.sample.labels)
-    return contest.goal.objection(trial.recipe, found)
+    return found
 
 
 def _rest(contest: Contest, engine: Engine, cases: Sequence[Case]) -> Precision:
@@ -159,7 +159,7 @@ def _rest(contest: Contest, engine: Engine, cases: Sequence[Case]) -> Precision:
     for precision in _rests(engine):
         trials = (t for t in contest.alive() if t.recipe.precision == precision)
         trial = next((t for t in trials if t.recipe.engine == engine.name), None)
-        if trial is not None and not _objections(contest, trial, cases):
+        if trial is not None and trial.executable and not _objections(contest, trial, cases):
             return precision
     return "fp32"
 

@@ -12,13 +12,13 @@ from slipstream.errors import UsageError
 from slipstream.infer.data import Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import Restoring, Rounding, engine_of
 from slipstream.infer.engines.protocol import Blob, Small
-from slipstream.infer.goal import TARGETS, Goal, Target
+from slipstream.infer.goal import AGREEMENT, TARGETS, Goal, Target
 from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import this_machine, usable_cores
 from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
 from slipstream.infer.outputs import BoxOptions, with_boxes, with_room, with_top
-from slipstream.infer.package import Accuracy, Check, Manifest, Package, Reading, tensors, write
+from slipstream.infer.package import Check, Manifest, Package, Reading, tensors, write
 from slipstream.infer.pictures import PictureOptions, Reader
 from slipstream.infer.pixels import picture_input, with_pixels
 from slipstream.infer.report import Candidate, Report, Rewritten, State
@@ -39,6 +39,7 @@ def compile_model(
     boxes: BoxOptions | None = None,
     budget: float = 0.3,
     snr_db: float | None = None,
+    agreement: float = AGREEMENT,
     target: Target = "latency",
     seconds: float = 300.0,
     most_rounds: int = MOST_ROUNDS,
@@ -68,8 +69,11 @@ def compile_model(
         boxes: the package gives the best `boxes` that do not overlap, their `scores`, `labels` and
             `counts`, in place of all boxes; see `slipstream.infer.outputs.with_boxes`.
         budget: percentage points of top-1 accuracy that may be lost where the data has labels.
-        snr_db: least signal to noise of the outputs in dB; default 20, or none where there are so
-            many labels that one answer is not more than the budget.
+        snr_db: least signal to noise in dB of each output, and of each group of its channels where
+            their sizes differ; default 20, or none where labels alone tell that no more than the
+            budget is lost.
+        agreement: percent of the answers that have to be the model's own, where the data has no
+            labels and an output is of classes; default 95.
         target: "latency" of one call, "throughput" of as many as there are threads, or "memory".
         seconds: to search for, default 300; what has begun is finished.
         most_rounds: rounds after which candidates are timed no further, 5 or more; default 200. Few
@@ -89,6 +93,8 @@ def compile_model(
         target=target,
         budget=budget,
         snr_db=snr_db,
+        agreement=agreement,
+        is_classifier=top is not None,
         seconds=seconds,
         most_rounds=most_rounds,
         threads=usable_cores() if threads is None else threads,
@@ -157,8 +163,9 @@ def _report(imported: Imported, goal: Goal, found: Found, seconds: float) -> Rep
         machine=this_machine(),
         threads=goal.threads,
         target=goal.target,
-        allowed=goal.allowed(found.comparison.labelled),
-        data=found.data,
+        allowed=goal.allowed(found.comparison),
+        accuracy=found.accuracy,
+        data=found.accuracy.data,
         notes=(*imported.notes, *found.notes),
         nodes_before=len(imported.graph.nodes),
         nodes_after=len(found.rewritten.nodes),
@@ -220,7 +227,6 @@ def _package(
     )
     executable.close()
     graph = _with_output_shapes(found.graph, outputs)
-    comparison = found.comparison
     manifest = Manifest(
         graph="model.onnx" if found.recipe.rewrites else "source.onnx",
         inputs=tensors(graph, list(graph.inputs)),
@@ -228,13 +234,7 @@ def _package(
         pictures=reading,
         recipe=found.recipe,
         threads=goal.threads,
-        accuracy=Accuracy(
-            snr_db=comparison.snr_db,
-            top1_loss=comparison.top1_loss,
-            samples=comparison.samples,
-            labelled=comparison.labelled,
-            data=report.data,
-        ),
+        accuracy=found.accuracy,
         machine=report.machine,
     )
     check = Check(first.inputs, {name: outputs[name] for name in graph.outputs})

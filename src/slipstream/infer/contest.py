@@ -1,7 +1,6 @@
-"""The contest of candidates: each is made ready, judged by its results, and timed.
+"""The contest of candidates: each is made ready, judged by its results (see `judging`), and timed.
 
-Results are held against those of the graph as imported, which ONNX Runtime runs in float32 without
-optimisations. Those that keep to the budget are timed by turns.
+Those that keep to the budget are timed by turns.
 """
 
 from __future__ import annotations
@@ -9,11 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.infer.accuracy import Comparison
+from slipstream.infer.accuracy import ENOUGH
 from slipstream.infer.data import Sample, Samples, synthetic
+from slipstream.infer.division import Division
 from slipstream.infer.engines import ENGINES, Engine, Precision, Recipe, engine_of
 from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.modules import NO_GPU
@@ -21,16 +21,18 @@ from slipstream.infer.goal import Goal
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported
 from slipstream.infer.measure import interleave
+from slipstream.infer.reference import Reference
 from slipstream.infer.report import Candidate, State
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.trial import Reference, Trial
+from slipstream.infer.trial import Trial
 
 Tell = Callable[[str, float], None]
 
 NO_PACKAGE = "a package cannot hold what it makes"
-MOST_CALIBRATION = 64
-FEW = 8  # samples that are not divided
+NO_TIME = "no time was left"
 NUM_SYNTHETIC = 4
+LEARNING_ENDS = 0.05  # of the time: how large outputs are is known by then
+READY_ENDS = 0.5  # of the time: then nothing else is made ready
 LEAST_TIMING = 0.1  # of the time: what was judged late is timed all the same
 
 
@@ -47,11 +49,19 @@ class Contest:
         self.rewritten, self.applied = optimise(imported.graph, without=goal.without)
         self.is_real = samples is not None
         given = synthetic(imported.graph, NUM_SYNTHETIC) if samples is None else samples
-        self.calibration, self.judged = _divided(given)
-        self.is_divided = isinstance(self.judged, _Rest)
-        self.first = self.judged[0].inputs
+        self.samples = Division.of(given)
+        self.first = self.samples.judged[0].inputs
         self.engines = self._wanted_engines()
         self.reference = Reference(imported.graph, goal.threads, imported.origin)
+        self.reference.learn(self._first_samples(), is_classifier=goal.is_classifier)
+
+    def _first_samples(self) -> Iterator[Sample]:
+        """A few, one at least, which tell how large the numbers of the outputs are."""
+        known = self.samples.calibration if len(self.samples.calibration) else self.samples.judged
+        for index in range(min(ENOUGH, len(known))):
+            if index and self.share() > LEARNING_ENDS:
+                break
+            yield known[index]
 
     # ---- candidates ----------------------------------------------------------------------------
 
@@ -97,23 +107,19 @@ class Contest:
                         yield engine, recipe
 
     def ready(self, engine: Engine, recipe: Recipe, method: str | None = None) -> Trial:
-        """A candidate, made ready; what went wrong is its reason."""
+        """A candidate, made ready; what went wrong is its reason. It is not tried where others are
+        ready and no time is left."""
+        trial = Trial(recipe, method, comparison=self.reference.comparison())
+        if self.share() > READY_ENDS and self.alive():
+            trial.end(State.UNTRIED, f"{NO_TIME} to make it ready")
+            return trial
         self.say(f"{recipe.engine} {recipe.precision} is made ready")
-        trial = Trial(recipe, method)
         trial.prepare(engine, self.graph(recipe), self.goal.threads, self.first)
         return trial
 
     def graph(self, recipe: Recipe) -> Graph:
         """The graph that a recipe runs."""
         return self.rewritten if recipe.rewrites else self.imported.graph
-
-    def judge(self, alive: Sequence[Trial], end: float) -> None:
-        """Compare candidates on as many samples as time allows, and reject the bad ones."""
-        self.reference.compare(alive, self.judged, lambda index: self._may_judge(index, end))
-        for trial in alive:
-            objection = self.goal.objection(trial.recipe, trial.comparison)
-            if objection:
-                trial.end(State.REJECTED, objection)
 
     def time(self, trials: Sequence[Trial], end: float) -> None:
         """Time trials by turns, until a share of the time has passed."""
@@ -155,22 +161,6 @@ class Contest:
             return min(right, key=lambda trial: (trial.weights_bytes, trial.seconds))
         return min(right, key=lambda trial: trial.seconds)
 
-    def data(self, comparison: Comparison) -> str:
-        """What results were compared on, in words."""
-        if not self.is_real:
-            return f"{comparison.samples} random inputs, as there is no data"
-        labels = f" with {comparison.labelled} labels" if comparison.labelled else ""
-        number = len(self.calibration)
-        if isinstance(self.judged, _Rest):
-            return f"{comparison.samples} samples{labels}; {number} others calibrated int8"
-        return (
-            f"{comparison.samples} samples{labels}, which are so few that they calibrated int8 too"
-        )
-
-    def _may_judge(self, index: int, end: float) -> bool:
-        self.say(f"results are compared: sample {index + 1} of {len(self.judged)}")
-        return self.share() <= end
-
     def share(self) -> float:
         """Of the time that has passed; above 1 when it is over."""
         return (time.monotonic() - self._begin) / self.goal.seconds
@@ -178,29 +168,6 @@ class Contest:
     def say(self, text: str) -> None:
         """Tell what is being done."""
         self._tell(text, min(self.share(), 1.0))
-
-
-@dataclass(frozen=True)
-class _Rest:
-    """Samples from a number on."""
-
-    samples: Samples
-    first: int
-
-    def __len__(self) -> int:
-        return len(self.samples) - self.first
-
-    def __getitem__(self, index: int) -> Sample:
-        return self.samples[self.first + index]
-
-
-def _divided(samples: Samples) -> tuple[Sequence[Sample], Samples]:
-    """Samples that calibrate, and those that judge; all do both where they are few."""
-    count = len(samples)
-    if count < FEW:
-        return [samples[index] for index in range(count)], samples
-    first = min(count // 2, MOST_CALIBRATION)
-    return [samples[index] for index in range(first)], _Rest(samples, first)
 
 
 def _routes(engine: Engine, precision: Precision) -> tuple[bool, ...]:

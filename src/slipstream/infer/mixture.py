@@ -21,6 +21,7 @@ from slipstream.infer.data import Sample
 from slipstream.infer.engines import Engine, Executable, Recipe
 from slipstream.infer.engines.protocol import Profiled
 from slipstream.infer.graph import Array, Graph
+from slipstream.infer.yardstick import Yardstick
 
 Ranges = Mapping[str, tuple[float, float]]
 
@@ -62,6 +63,7 @@ class Mixture:
         threads: of every candidate.
         cases: by which candidates are judged; the first `few` find the noise.
         few: 1 or more.
+        yardstick: which numbers of the results are judged together; default all of an output.
     """
 
     def __init__(
@@ -73,10 +75,12 @@ class Mixture:
         threads: int,
         cases: Sequence[Case],
         few: int = 4,
+        yardstick: Yardstick | None = None,
     ) -> None:
         self._engine, self._graph, self._recipe = engine, graph, recipe
         self._alternatives, self._threads = alternatives, threads
         self._cases, self._few = cases, few
+        self._yardstick = yardstick or Yardstick()
 
     def order(self, seconds: float, tell: Callable[[str], None]) -> list[Part]:
         """All values with a range, those first that should stay in floating point first.
@@ -153,7 +157,7 @@ class Mixture:
 
     def _compared(self, recipe: Recipe, cases: Sequence[Case]) -> Comparison:
         executable = self._prepared(recipe)
-        comparison = Comparison()
+        comparison = Comparison(self._yardstick)
         try:
             for case in cases:
                 found = executable.run(case.sample.inputs)

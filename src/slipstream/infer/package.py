@@ -36,6 +36,7 @@ from slipstream.infer.engines.protocol import Blob, Recipe, Small
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.machine import Machine
 from slipstream.infer.members import MANIFEST, Member, Members, wrong
+from slipstream.infer.promise import Accuracy
 from slipstream.infer.report import Report
 from slipstream.infer.small_constants import made_small, made_whole
 from slipstream.infer.stored_graph import WEIGHTS, graph_files, read_graph
@@ -53,26 +54,6 @@ class Tensor(BaseModel):
     name: str
     dtype: str
     shape: tuple[int, ...]
-
-
-class Accuracy(BaseModel):
-    """How far results are from those of the imported model in float32.
-
-    Args:
-        snr_db: signal to noise in dB, 200 where they are equal.
-        top1_loss: percentage points of right answers lost; None without labels.
-        samples: that this was measured on.
-        labelled: labels among them.
-        data: what they were, in words.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    snr_db: float
-    top1_loss: float | None
-    samples: int
-    labelled: int
-    data: str
 
 
 class Reading(BaseModel):

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from slipstream.infer.engines.protocol import Precision
 from slipstream.infer.machine import Machine
+from slipstream.infer.promise import Accuracy
 
 
 class State(str, Enum):
@@ -38,6 +39,9 @@ class Candidate(BaseModel):
         reason: why it was not measured, rejected or failed; "" otherwise.
         snr_db: signal to noise of its results beside the reference's, in dB, 200 if equal.
         top1_loss: percentage points of right answers lost, where there are labels.
+        top1: percent of right answers, where there are labels.
+        agreement: percent of the answers that are the model's, where an output is of classes.
+        samples: that judged it.
         median_ms, low_ms, high_ms: of one input, and the quartiles; with several streams, the time
             of a round divided by them.
         rounds: how often it was timed.
@@ -58,6 +62,9 @@ class Candidate(BaseModel):
     reason: str = ""
     snr_db: float | None = None
     top1_loss: float | None = None
+    top1: float | None = None
+    agreement: float | None = None
+    samples: int = 0
     median_ms: float | None = None
     low_ms: float | None = None
     high_ms: float | None = None
@@ -117,6 +124,7 @@ class Report(BaseModel):
         threads: that every candidate had.
         target: latency, throughput or memory.
         allowed: the accuracy budget in words.
+        accuracy: of the chosen candidate.
         data: what results were compared on, in words.
         notes: what was assumed or left out, a sentence each.
         nodes_before, nodes_after: of the graph as imported, and as rewritten.
@@ -134,6 +142,7 @@ class Report(BaseModel):
     threads: int
     target: str
     allowed: str
+    accuracy: Accuracy | None = None
     data: str
     notes: tuple[str, ...] = ()
     nodes_before: int
@@ -167,19 +176,24 @@ def candidates_table(report: Report) -> Table:
         table.add_column(name, no_wrap=True)
     for name in ("ms", "quartiles", "SNR dB", "weights"):
         table.add_column(name, justify="right", no_wrap=True)
-    has_labels = any(item.top1_loss is not None for item in report.candidates)
+    has_labels = any(item.top1 is not None for item in report.candidates)
+    has_answers = any(item.agreement is not None for item in report.candidates)
     if has_labels:
-        table.add_column("top-1 lost", justify="right")
+        table.add_column("top-1", justify="right", no_wrap=True)
+    elif has_answers:
+        table.add_column("same answer", justify="right", no_wrap=True)
     table.add_column("outcome", overflow="fold")
     for item in (each for each in report.candidates if each.precision is not None):
-        table.add_row(*_cells(item, has_labels), style=_STYLES.get(item.state))
+        table.add_row(*_cells(item, has_labels, has_answers), style=_STYLES.get(item.state))
     return table
 
 
 def summary(report: Report) -> Text:
     """The choice, what it rests on, and the rewrites."""
     lines = [Text(report.choice, style="bold")]
-    lines.append(Text(f"Judged on {report.data}; allowed: {report.allowed}."))
+    if report.accuracy is not None:
+        lines.append(Text(f"Accuracy: {report.accuracy.words}."))
+    lines.append(Text(f"Measured on {report.data}; allowed: {report.allowed}."))
     lines.extend(Text(f"Note: {note}.") for note in report.notes)
     if report.segments:
         lines.append(Text(_segments_line(report.segments)))
@@ -189,9 +203,13 @@ def summary(report: Report) -> Text:
     return Text("\n").join(lines)
 
 
-def _cells(item: Candidate, has_labels: bool) -> list[str]:
+def _cells(item: Candidate, has_labels: bool, has_answers: bool) -> list[str]:
     quartiles = "" if item.low_ms is None else f"{item.low_ms:.3g}-{item.high_ms:.3g}"
-    loss = [_number(item.top1_loss, "+.2f")] if has_labels else []
+    answers: list[str] = []
+    if has_labels:
+        answers = ["" if item.top1 is None else f"{item.top1:.2f} ({-(item.top1_loss or 0):+.2f})"]
+    elif has_answers:
+        answers = [_number(item.agreement, ".1f")]
     words = [item.state.value, *([item.reason] if item.reason else [])]
     method = f"; ranges by {item.method}" if item.method else ""
     if item.kept:
@@ -203,7 +221,7 @@ def _cells(item: Candidate, has_labels: bool) -> list[str]:
         quartiles,
         _number(item.snr_db, ".1f"),
         "" if item.weights_bytes is None else f"{item.weights_bytes / 1e6:.1f} MB",
-        *loss,
+        *answers,
         ": ".join(words) + method,
     ]
 

@@ -19,13 +19,15 @@ from slipstream.infer.gains import measure_gains
 from slipstream.infer.goal import Goal
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported
+from slipstream.infer.judging import against_bytes, confirmed, judge
+from slipstream.infer.promise import Accuracy, accuracy_of, chance_note
 from slipstream.infer.report import Candidate, Segment, State
 from slipstream.infer.rewrites import Applied
 from slipstream.infer.segments import Contender, best_parts, measure_segments
 from slipstream.infer.trial import Trial
 
 # Shares of the time until which each part may go on.
-JUDGING_ENDS, TIMING_ENDS, SEGMENTS_END = 0.65, 0.77, 0.84
+TIMING_ENDS, SEGMENTS_END, CONFIRMING_ENDS = 0.77, 0.84, 0.92
 GAIN = 0.98  # of the best whole: what the parts must promise together
 
 
@@ -36,25 +38,25 @@ class Found:
     Args:
         recipe: the best one.
         graph: that it runs.
-        comparison: of its results with the reference's.
+        comparison: of its results with the reference's, on the samples that judged.
+        accuracy: what that comes to, on samples that had no part in choosing it if there are any.
         candidates: all, the chosen one first, then by time.
         applied: what the rewrites did.
         gains: seconds of a call that each of them saves, where that was measured.
         segments: times of the model's parts.
         rewritten: the graph after them.
-        data: what results were compared on, in words.
         notes: what was left out and why.
     """
 
     recipe: Recipe
     graph: Graph
     comparison: Comparison
+    accuracy: Accuracy
     candidates: tuple[Candidate, ...]
     applied: tuple[Applied, ...]
     gains: Mapping[str, float]
     segments: tuple[Segment, ...]
     rewritten: Graph
-    data: str
     notes: tuple[str, ...]
 
 
@@ -69,8 +71,9 @@ def search(
     Args:
         imported: the model.
         goal: what is looked for.
-        samples: half of them, 64 at most, calibrate int8, and the others judge it. Without any
-            int8 is not tried, and floating point is compared on random inputs.
+        samples: a quarter of them, 64 at most, calibrates int8, a quarter is held out to tell how
+            good the chosen one is, and the others judge. Of less than 16 int8 is not tried; without
+            any, floating point is compared on random inputs.
         tell: called with what is being done, and the share of the time that has passed.
 
     Raises UsageError where the graph cannot be run at all, UnsupportedError where no candidate
@@ -81,13 +84,22 @@ def search(
         for engine, recipe in contest.recipes(*FLOATS):
             contest.trials.append(contest.ready(engine, recipe))
         if samples is not None:
-            add_mixtures(contest, add_bytes(contest))
-        contest.judge(contest.alive(), JUDGING_ENDS)
+            _add_candidates_of_bytes(contest)
+        judge(contest, contest.alive())
         contest.time(contest.alive(), TIMING_ENDS)
         segments = _add_parts(contest)
-        return _found(contest, segments)
+        return _found(contest, confirmed(contest, CONFIRMING_ENDS), segments)
     finally:
         contest.close()
+
+
+def _add_candidates_of_bytes(contest: Contest) -> None:
+    """Where samples and time suffice to tell how good they are."""
+    reason = against_bytes(contest)
+    if reason:
+        contest.notes.append(f"it stays in floating point: {reason}")
+    else:
+        add_mixtures(contest, add_bytes(contest))
 
 
 def _add_parts(contest: Contest) -> list[Segment]:
@@ -104,13 +116,14 @@ def _add_parts(contest: Contest) -> list[Segment]:
     promised = sum(min(item.ms.values()) for item in segments) / 1e3
     if not segments or promised > GAIN * best.seconds:
         return segments
-    trial = Trial(best_parts(segments, contenders))
+    parts = best_parts(segments, contenders)
+    trial = Trial(parts, comparison=contest.reference.comparison())
     if not trial.recipe.parts:
         return segments
     trial.prepare(engine_of(trial.recipe.engine), contest.rewritten, threads, contest.first)
     contest.trials.append(trial)
     if trial.executable is not None:
-        contest.judge([trial], 1.0)
+        judge(contest, [trial], 1.0)
     if trial.executable is not None:
         contest.time([best, trial], 1.0)
     return segments
@@ -131,12 +144,14 @@ def _contenders(contest: Contest) -> list[Contender]:
     ]
 
 
-def _found(contest: Contest, segments: list[Segment]) -> Found:
+def _found(contest: Contest, chosen: Trial, segments: list[Segment]) -> Found:
     """The winner and all others."""
-    chosen = contest.best()
     chosen.state = State.CHOSEN
     gains = measure_gains(contest, chosen, contest.applied)
     order = sorted(contest.trials, key=lambda trial: (trial is not chosen, *_place(trial)))
+    warning = chance_note(chosen.comparison)
+    if warning:
+        contest.notes.append(warning)
     if not contest.is_real:
         contest.notes.append(
             "there is no data, so int8 was not tried: it stays in floating point (--data)"
@@ -145,12 +160,17 @@ def _found(contest: Contest, segments: list[Segment]) -> Found:
         recipe=chosen.recipe,
         graph=contest.graph(chosen.recipe),
         comparison=chosen.comparison,
+        accuracy=accuracy_of(
+            chosen.comparison,
+            chosen.held_out,
+            len(contest.samples.calibration),
+            is_real=contest.is_real,
+        ),
         candidates=(*(trial.candidate() for trial in order), *contest.untried),
         applied=contest.applied,
         gains=gains,
         segments=tuple(segments),
         rewritten=contest.rewritten,
-        data=contest.data(chosen.comparison),
         notes=tuple(contest.notes),
     )
 

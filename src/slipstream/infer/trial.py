@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from slipstream.errors import SlipstreamError, UnsupportedError, UsageError
-from slipstream.infer.accuracy import ENOUGH, Comparison
-from slipstream.infer.data import Sample, Samples
-from slipstream.infer.engines.onnxruntime import graph_session
+from slipstream.errors import SlipstreamError
+from slipstream.infer.accuracy import Comparison
 from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
-from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.measure import Timing
-from slipstream.infer.mixture import Case
 from slipstream.infer.native.formats import SMALLEST_MATRIX
 from slipstream.infer.native.precision import is_large
 from slipstream.infer.parts import pieces
@@ -39,7 +35,8 @@ class Trial:
         recipe: how it runs.
         method: by which ranges of int8 were found: one of `METHODS`, or the noise that they make.
         executable: until it is closed.
-        comparison: of its results with the reference's.
+        comparison: of its results with the reference's, on the samples that judge.
+        held_out: the same on those that were held out; only of one that might be chosen.
         timing: of runs, each of as many calls at a time as the recipe has streams.
         kept: of a mixture: values that could be bytes and have no range.
     """
@@ -51,6 +48,8 @@ class Trial:
     state: State = State.MEASURED
     reason: str = ""
     comparison: Comparison = field(default_factory=Comparison)
+    held_out: Comparison | None = None
+    run_seconds: float = 0.0  # of its second run: what it takes to compare it on a sample
     timing: Timing | None = None
     weights_bytes: int = 0
     kept: int = 0
@@ -71,6 +70,9 @@ class Trial:
         try:
             self.executable = engine.prepare(graph, self.recipe, threads)
             self.executable.run(inputs)
+            again = time.perf_counter()
+            self.executable.run(inputs)
+            self.run_seconds = time.perf_counter() - again
         except (SlipstreamError, RuntimeError, ValueError, MemoryError) as error:
             lines = str(error).splitlines() or [type(error).__name__]
             self.end(State.FAILED, lines[0])
@@ -114,6 +116,9 @@ class Trial:
             reason=self.reason,
             snr_db=self.comparison.snr_db if judged else None,
             top1_loss=self.comparison.top1_loss if judged else None,
+            top1=self.comparison.top1 if judged else None,
+            agreement=self.comparison.agreement if judged else None,
+            samples=self.comparison.samples,
             median_ms=None if timing is None else timing.median * share,
             low_ms=None if timing is None else timing.low * share,
             high_ms=None if timing is None else timing.high * share,
@@ -121,54 +126,6 @@ class Trial:
             weights_bytes=self.weights_bytes,
             prepare_seconds=self.prepare_seconds,
         )
-
-
-class Reference:
-    """The graph as imported, run by ONNX Runtime in float32 without its optimisations."""
-
-    def __init__(self, graph: Graph, threads: int, origin: str) -> None:
-        """Raises UsageError where it cannot be run."""
-        recipe = Recipe(engine="onnxruntime", rewrites=False)
-        try:
-            self._executable = graph_session(standard_graph(graph, recipe), threads)
-        except UnsupportedError as error:
-            raise UsageError(f"{origin} cannot be run: {error}") from error
-
-    def compare(
-        self,
-        trials: Sequence[Trial],
-        samples: Samples | Sequence[Sample],
-        go_on: Callable[[int], bool] = lambda index: True,
-    ) -> None:
-        """Add to the comparisons of trials, sample by sample, all of them or until `go_on` of the
-        next one's number is false. The first eight are compared in any case: fewer tell too little.
-        """
-        for index in range(len(samples)):
-            if not go_on(index) and index >= ENOUGH:
-                break
-            sample = samples[index]
-            right = self._executable.run(sample.inputs)
-            for trial in trials:
-                assert trial.executable is not None
-                found = trial.executable.run(sample.inputs)
-                trial.comparison.add(found, right, sample.labels)
-
-    def answers(
-        self, samples: Samples | Sequence[Sample], most: int, go_on: Callable[[], bool]
-    ) -> list[Case]:
-        """The right results for the first samples: for `most`, or until `go_on` is false; at least
-        for one."""
-        found: list[Case] = []
-        for index in range(min(most, len(samples))):
-            if found and not go_on():
-                break
-            sample = samples[index]
-            found.append(Case(sample, self._executable.run(sample.inputs)))
-        return found
-
-    def close(self) -> None:
-        """Give its memory back."""
-        self._executable.close()
 
 
 def weights_bytes(graph: Graph, recipe: Recipe) -> int:

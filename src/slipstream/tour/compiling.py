@@ -15,15 +15,14 @@ import torch
 from slipstream import infer
 from slipstream.tour import example
 
-NUM_CALIBRATION = 64  # the search calibrates by the first samples, and judges by the others
-NUM_JUDGED = 2000
+NUM_SAMPLES = 2000
 BUDGET = 0.3  # percentage points of right answers that may be lost
 
 
 def compile_checkpoint(
     checkpoint: Path, package: Path, *, seconds: float, tell: Callable[[str, float], None]
 ) -> infer.Report:
-    """Compiles the trained network; calibrated by training pictures, judged by test pictures.
+    """Compiles the trained network, calibrated and judged by test pictures.
 
     Args:
         checkpoint: file that the training wrote.
@@ -49,7 +48,6 @@ def compile_checkpoint(
 
 
 def _samples(data: Any) -> Iterator[tuple[np.ndarray[Any, np.dtype[np.uint8]], int]]:
-    for split, count in (("train", NUM_CALIBRATION), ("t10k", NUM_JUDGED)):
-        images, labels = data.load(split, count)
-        for image, label in zip(images.numpy(), labels.tolist(), strict=True):
-            yield image.transpose(1, 2, 0), label
+    images, labels = data.load("t10k", NUM_SAMPLES)
+    for image, label in zip(images.numpy(), labels.tolist(), strict=True):
+        yield image.transpose(1, 2, 0), label

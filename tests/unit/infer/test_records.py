@@ -23,7 +23,7 @@ from slipstream.infer.trial import Trial
 CHANGED = {
     "Comparison", "Node", "Graph", "_Contender", "Lowering", "Need", "Tail", "Stage", "Histogram",
     "_Moved", "Held", "_Waiting", "_Shared", "_Count", "_Second", "Record", "Request", "Server",
-    "_Team", "Trial",
+    "_Team", "Trial", "Powers",
 }  # fmt: skip
 # Those of which there are many.
 SMALL = ("analysis", "goal", "pictures", "rewrites", "serving", "session")
@@ -105,6 +105,7 @@ def test_a_recipe_is_of_floats_on_a_rewritten_graph_one_call_at_a_time():
 def test_a_search_is_for_latency_and_takes_five_minutes_at_most():
     found = {each.name: getattr(Goal(), each.name) for each in fields(Goal)}
     assert found == {
-        "target": "latency", "budget": 0.3, "snr_db": None, "seconds": 300.0, "most_rounds": 200,
-        "threads": 1, "engines": (), "without": (),
+        "target": "latency", "budget": 0.3, "snr_db": None, "agreement": 95.0,
+        "is_classifier": False, "seconds": 300.0, "most_rounds": 200, "threads": 1, "engines": (),
+        "without": (),
     }  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.infer.accuracy import ENOUGH, Comparison
+from slipstream.infer.accuracy import ENOUGH
 from slipstream.infer.data import load_data
 from slipstream.infer.engines import ENGINES, FLOATS, Recipe
 from slipstream.infer.goal import Goal
@@ -43,16 +43,6 @@ def goal(**more):
 
 def titles(found, *states):
     return {item.title for item in found.candidates if item.state in states}
-
-
-def comparison(snr_db=100.0, lost=None, labelled=1000):
-    right = np.ones(100)
-    made = Comparison()
-    made.add({"y": right * (1 + 10 ** (-snr_db / 20))}, {"y": right})
-    if lost is not None:
-        made.labelled, made.reference_right = labelled, labelled * 9 // 10
-        made.right = made.reference_right - lost
-    return made
 
 
 def test_every_engine_is_tried_in_every_precision_it_has(found):
@@ -121,14 +111,16 @@ def test_engines_that_cannot_run_are_named_with_the_reason(found):
 
 
 def test_samples_that_judge_are_not_those_that_calibrate(found):
-    assert found.data == "20 samples; 20 others calibrated int8"
+    assert found.accuracy.data == "10 samples held out; 20 others judged, 10 calibrated"
+    assert (found.comparison.samples, found.accuracy.samples) == (20, 10)
 
 
 def test_without_data_it_stays_in_floating_point_and_says_so(imported):
     found = search(imported, goal())
     assert {item.precision for item in found.candidates} - {None} <= set(FLOATS)
     assert "int8 was not tried" in found.notes[0]
-    assert "random inputs" in found.data
+    assert found.accuracy.data == "4 random inputs, as there is no data"
+    assert found.accuracy.sure_db is None
 
 
 def test_labels_make_the_budget_one_of_answers(imported, images, net):
@@ -197,50 +189,7 @@ def test_the_first_samples_are_judged_and_timed_however_little_time_there_is(imp
     assert {item.rounds for item in found.candidates if item.median_ms is not None} == {5}
 
 
-# ---- the budget ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("limits", "precision", "judged", "objection"),
-    [
-        ({}, "int8", comparison(20.5), ""),
-        ({}, "int8", comparison(19.5), "19.5 dB, and 20 is the least"),
-        ({"snr_db": 30.0}, "int8", comparison(29), "30 is the least"),
-        ({"snr_db": 5.0}, "fp32", comparison(50), "float32 is wrong"),
-        ({}, "int8", comparison(5, lost=3), ""),
-        ({}, "int8", comparison(50, lost=4), "loses 0.40 points"),
-        ({"snr_db": 10.0}, "int8", comparison(5, lost=0), "10 is the least"),
-        ({}, "int8", comparison(-8, lost=0, labelled=10), "20 is the least"),
-        ({}, "int8", comparison(21, lost=0, labelled=10), ""),
-        ({"budget": 10.0}, "int8", comparison(5, lost=1, labelled=10), ""),
-    ],
-)
-def test_what_the_budget_lets_pass(limits, precision, judged, objection):
-    found = Goal(**limits).objection(Recipe(engine="native", precision=precision), judged)
-    assert objection in found
-    assert bool(objection) == bool(found)
-
-
-@pytest.mark.parametrize(
-    ("limits", "labelled", "words"),
-    [
-        ({}, 0, "a signal to noise of 20 dB or more"),
-        ({}, 400, "0.3 percentage points of top-1 lost"),
-        ({"snr_db": 9.0}, 400, "0.3 percentage points of top-1 lost, and a signal to noise of 9"),
-        ({}, 40, "lost (40 labels cannot tell so little), and a signal to noise of 20 dB or more"),
-    ],
-)
-def test_the_budget_in_words(limits, labelled, words):
-    assert words in Goal(**limits).allowed(labelled)
-
-
-def test_noise_of_other_samples_is_in_the_budget():
-    judged = Comparison()
-    for number in range(16):
-        judged.add({"y": np.float32([1.05 if number % 2 else 1.12])}, {"y": np.float32([1])})
-    recipe = Recipe(engine="native", precision="int8")
-    assert judged.snr_db > 20 > judged.sure_db
-    assert "(on other samples perhaps 19." in Goal(snr_db=20).objection(recipe, judged)
+# ---- rewrites ---------------------------------------------------------------------------------
 
 
 def test_what_rewrites_gained_is_measured(imported):

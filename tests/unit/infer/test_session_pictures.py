@@ -215,7 +215,7 @@ def test_a_manifest_whose_pictures_are_no_input_is_refused(package, tmp_path):
 
 
 def test_folders_calibrate_what_reads_bytes(net, tmp_path):
-    for seed in range(12):
+    for seed in range(24):
         (tmp_path / f"{seed}.png").write_bytes(file_of(seed))
     path = tmp_path / "model.slip"
     model = to_model(net).SerializeToString()

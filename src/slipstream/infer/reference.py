@@ -1,0 +1,64 @@
+"""What is right: the graph as imported, run by ONNX Runtime in float32, not optimised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.infer.accuracy import Comparison
+from slipstream.infer.data import Sample
+from slipstream.infer.engines import Executable
+from slipstream.infer.engines.onnxruntime import graph_session
+from slipstream.infer.engines.protocol import Recipe
+from slipstream.infer.engines.standard import standard_graph
+from slipstream.infer.graph import Array, Graph
+from slipstream.infer.mixture import Case
+from slipstream.infer.yardstick import Yardstick
+
+
+class Reference:
+    """Results that are right, and what candidates' results are measured by."""
+
+    def __init__(self, graph: Graph, threads: int, origin: str) -> None:
+        """Raises UsageError where it cannot be run."""
+        recipe = Recipe(engine="onnxruntime", rewrites=False)
+        self.yardstick = Yardstick()
+        self.seconds = 0.0
+        try:
+            self._executable = graph_session(standard_graph(graph, recipe), threads)
+        except UnsupportedError as error:
+            raise UsageError(f"{origin} cannot be run: {error}") from error
+
+    def learn(self, samples: Iterable[Sample], *, is_classifier: bool) -> None:
+        """Find the yardstick by the results for some samples, one or more, and how long a run takes
+        (`seconds`, of the fastest). `is_classifier` is as `Yardstick.of` has it."""
+        outputs: list[Mapping[str, Array]] = []
+        times: list[float] = []
+        for sample in samples:
+            begin = time.perf_counter()
+            outputs.append(self._executable.run(sample.inputs))
+            times.append(time.perf_counter() - begin)
+        self.seconds = min(times)
+        self.yardstick = Yardstick.of(outputs, is_classifier=is_classifier)
+
+    def comparison(self) -> Comparison:
+        """A comparison without any sample yet."""
+        return Comparison(self.yardstick)
+
+    def compare(
+        self, rivals: Sequence[tuple[Executable, Comparison]], samples: Iterable[Sample]
+    ) -> None:
+        """Add to the comparisons of executables, sample by sample."""
+        for sample in samples:
+            right = self._executable.run(sample.inputs)
+            for executable, comparison in rivals:
+                comparison.add(executable.run(sample.inputs), right, sample.labels)
+
+    def cases(self, samples: Iterable[Sample]) -> list[Case]:
+        """Samples with the right results for them."""
+        return [Case(sample, self._executable.run(sample.inputs)) for sample in samples]
+
+    def close(self) -> None:
+        """Give its memory back."""
+        self._executable.close()
