@@ -39,7 +39,7 @@ Load the result with slipstream.infer.load("model.slip").
 """
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 DATA = "Folder of pictures, .npy or .npz files; an .npz file; package.module:loader."
-BOXES = "iou=0.45,score=0.25,most=100, or fewer of them"
+BOXES = "iou=0.45,score=0.25,most=100,layout=yolov8, or fewer of them"
 NORMALISED = "One number, or one per channel; default ImageNet's."
 
 
@@ -195,8 +195,8 @@ def parse_points(text: str, what: str = "the budget") -> float:
 
 
 def parse_boxes(text: str) -> infer.BoxOptions:
-    """`iou=0.45,score=0.25,most=100` or some of it; UsageError for anything else."""
-    kinds: dict[str, type[int] | type[float]] = {"iou": float, "score": float, "most": int}
+    """`iou=0.45,score=0.25,most=100,layout=yolov8` or some of it; UsageError for anything else."""
+    kinds = {"iou": float, "score": float, "most": int, "layout": str}
     try:
         pairs = [part.strip().split("=") for part in text.split(",") if part.strip()]
         return infer.BoxOptions(**{name: kinds[name](number) for name, number in pairs})  # pyright: ignore[reportArgumentType]

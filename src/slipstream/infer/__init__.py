@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from slipstream.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from slipstream.infer.boxes import BoxOptions as BoxOptions
     from slipstream.infer.compiler import compile_model as compile  # noqa: A004
-    from slipstream.infer.outputs import BoxOptions as BoxOptions
     from slipstream.infer.pictures import PictureOptions as PictureOptions
     from slipstream.infer.report import Report as Report
     from slipstream.infer.serving.server import serve as serve
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # ONNX and the engines take a second to import: they come when something is used.
 _LATER = {
-    "BoxOptions": ("slipstream.infer.outputs", "BoxOptions"),
+    "BoxOptions": ("slipstream.infer.boxes", "BoxOptions"),
     "ItemError": ("slipstream.infer.stream", "ItemError"),
     "PictureOptions": ("slipstream.infer.pictures", "PictureOptions"),
     "compile": ("slipstream.infer.compiler", "compile_model"),

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import UsageError
-from slipstream.infer.data import Sample, Samples, load_data, synthetic
+from slipstream.infer.boxes import BoxOptions
+from slipstream.infer.data import Batches, Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import Restoring, Rounding, engine_of
 from slipstream.infer.engines.protocol import Blob, Small
 from slipstream.infer.goal import AGREEMENT, TARGETS, Goal, Target
@@ -17,10 +18,10 @@ from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import this_machine, usable_cores
 from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
-from slipstream.infer.outputs import BoxOptions, with_boxes, with_room, with_top
 from slipstream.infer.package import Check, Manifest, Package, Reading, tensors, write
 from slipstream.infer.pictures import PictureOptions, Reader
 from slipstream.infer.pixels import picture_input, with_pixels
+from slipstream.infer.reduction import Reduction
 from slipstream.infer.report import Candidate, Report, Rewritten, State
 from slipstream.infer.search import Found, Tell, search
 
@@ -67,7 +68,7 @@ def compile_model(
             of the graph. Samples have to be such pixels too.
         top: the package gives so many `labels` with the highest `scores`, in place of all scores.
         boxes: the package gives the best `boxes` that do not overlap, their `scores`, `labels` and
-            `counts`, in place of all boxes; see `slipstream.infer.outputs.with_boxes`.
+            `counts`, in place of all boxes; see `slipstream.infer.boxes.with_boxes`.
         budget: percentage points of top-1 accuracy that may be lost where the data has labels.
         snr_db: least signal to noise in dB of each output, and of each group of its channels where
             their sizes differ; default 20, or none where labels alone tell that no more than the
@@ -105,6 +106,7 @@ def compile_model(
     path = Path(output)
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
+    reduction = Reduction(top, boxes)
     tell("the model is imported", 0.0)
     imported = load_model(model, example_inputs, shapes=shapes, weights=weights)
     reading: Reading | None = None
@@ -112,15 +114,16 @@ def compile_model(
         graph = with_pixels(imported.graph, pictures or PictureOptions())
         imported = replace(imported, graph=graph, module=None)
         reading = _reading(graph, pictures or PictureOptions())
-    _reduced(imported.graph, top, boxes)  # what cannot be done is said before the search
-    if top is not None or boxes is not None:  # what the search finds names values as they stay
-        imported = replace(imported, graph=with_room(imported.graph))
+    imported = reduction.prepared(imported)
     samples = None if data is None else load_data(data, imported.graph, pictures)
+    classes, remark = _classes(imported.graph, samples)
+    reduction, other = reduction.settled(imported, samples, goal.threads)
+    imported = replace(imported, notes=(*imported.notes, *remark, *other))
     found = search(imported, goal, samples, tell)
     report = _report(imported, goal, found, time.monotonic() - begin)
     tell("the package is written", 1.0)
-    found = replace(found, graph=_reduced(found.graph, top, boxes))
-    write(path, _package(imported, goal, found, report, samples, reading))
+    found = replace(found, graph=reduction.of(found.graph))
+    write(path, _package(imported, goal, found, report, samples, reading, classes))
     return report
 
 
@@ -131,14 +134,13 @@ def _reading(graph: Graph, options: PictureOptions) -> Reading:
     return Reading(input=name, size=Reader.of(options, height, width, channels).size)
 
 
-def _reduced(graph: Graph, top: int | None, boxes: BoxOptions | None) -> Graph:
-    """The graph with the outputs that are asked for. Candidates are judged by all numbers, so this
-    comes after the search."""
-    if top is not None and boxes is not None:
-        raise UsageError("top and boxes are both given; a model has classes, or boxes")
-    if top is not None:
-        return with_top(graph, top)
-    return graph if boxes is None else with_boxes(graph, boxes)
+def _classes(graph: Graph, samples: Batches | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the classes, and a remark where folders are not as many as these."""
+    names = () if samples is None else samples.classes
+    count = (graph.shape(graph.outputs[0]) or (0,))[-1]
+    if not names or len(names) == count:
+        return names, ()
+    return (), (f"there are {len(names)} folders and {count} classes, so their names are not kept",)
 
 
 def _check(goal: Goal) -> None:
@@ -215,6 +217,7 @@ def _package(
     report: Report,
     samples: Samples | None,
     reading: Reading | None,
+    classes: tuple[str, ...],
 ) -> Package:
     """The package: what was chosen is made ready once more, for what its engine keeps."""
     first: Sample = (synthetic(imported.graph, 1) if samples is None else samples)[0]
@@ -232,6 +235,7 @@ def _package(
         inputs=tensors(graph, list(graph.inputs)),
         outputs=tensors(graph, graph.outputs),
         pictures=reading,
+        classes=classes,
         recipe=found.recipe,
         threads=goal.threads,
         accuracy=found.accuracy,

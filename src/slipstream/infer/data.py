@@ -47,7 +47,7 @@ class Samples(Protocol):
     def __getitem__(self, index: int, /) -> Sample: ...
 
 
-def load_data(source: Any, graph: Graph, pictures: PictureOptions | None = None) -> Samples:
+def load_data(source: Any, graph: Graph, pictures: PictureOptions | None = None) -> Batches:
     """The samples that `source` has for the inputs of a graph.
 
     Args:
@@ -129,7 +129,16 @@ def _num_entries(graph: Graph, name: str) -> int:
 class Batches:
     """Items, as many to a sample as the graph's batch is. What is left over is left out."""
 
-    def __init__(self, count: int, item: Callable[[int], Item], graph: Graph, origin: str) -> None:
+    def __init__(
+        self,
+        count: int,
+        item: Callable[[int], Item],
+        graph: Graph,
+        origin: str,
+        classes: tuple[str, ...] = (),
+    ) -> None:
+        """`classes` are the names of the labels from 0 on, where they have any."""
+        self.classes = classes
         self._item, self._graph, self._origin = item, graph, origin
         if count == 0:
             raise UsageError(f"{origin}: there is no sample")
@@ -189,7 +198,7 @@ class Batches:
         return np.asarray(whole, dtype, order="C")
 
 
-def _of_path(path: Path, graph: Graph, options: PictureOptions) -> Samples:
+def _of_path(path: Path, graph: Graph, options: PictureOptions) -> Batches:
     if path.suffix == ".npz" and path.is_file():
         return _of_rows(path, graph)
     if not path.is_dir():
@@ -207,10 +216,10 @@ def _of_path(path: Path, graph: Graph, options: PictureOptions) -> Samples:
         array, label = found(index)
         return {name: array}, label
 
-    return Batches(len(found), item, graph, str(path))
+    return Batches(len(found), item, graph, str(path), found.classes)
 
 
-def _of_rows(path: Path, graph: Graph) -> Samples:
+def _of_rows(path: Path, graph: Graph) -> Batches:
     arrays = _loaded(path)
     labels = next((arrays.pop(name) for name in LABELS if name in arrays), None)
     counts = {len(array) for array in arrays.values() if array.ndim}

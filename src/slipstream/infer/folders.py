@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +22,21 @@ ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".
 
 @dataclass(frozen=True)
 class Folder:
-    """The pictures of a folder, by number."""
+    """The pictures of a folder, by number.
+
+    Args:
+        files: each with its label.
+        classes: names of the labels from 0 on; none where folders are numbers.
+        read: gives the pixels of a file.
+        is_first: the channels come before rows and columns.
+        dtype: of the model's input.
+        options: how pictures are read.
+    """
 
     files: tuple[tuple[Path, int | None], ...]
+    classes: tuple[str, ...]
     read: Reader
-    is_first: bool  # the channels come before rows and columns
+    is_first: bool
     dtype: np.dtype[np.generic]
     options: PictureOptions
 
@@ -64,23 +75,35 @@ def read_folder(folder: Path, value: Value, options: PictureOptions) -> Folder:
             " .npz files"
         )
     channels, height, width = shape[1:] if is_first else (shape[3], *shape[1:3])
-    files = _labelled(folder)
+    names = _sub_folders(folder)
+    files = _labelled(folder, names)
     if not files:
         raise UsageError(f"{folder}: there are no pictures ({', '.join(sorted(ENDINGS))})")
     dtype = value.dtype or np.dtype(np.float32)
     reader = Reader.of(options, height, width, channels)
-    return Folder(tuple(files), reader, is_first, dtype, options)
+    classes = () if _are_numbers(names) else tuple(names)
+    return Folder(tuple(files), classes, reader, is_first, dtype, options)
 
 
-def _labelled(folder: Path) -> list[tuple[Path, int | None]]:
+def _sub_folders(folder: Path) -> list[str]:
+    """The names of those with pictures, in the order of their labels; none where the folder has
+    pictures itself."""
+    if _pictures(folder):
+        return []
+    names = [each.name for each in folder.iterdir() if each.is_dir() and _pictures(each)]
+    return sorted(names, key=int if _are_numbers(names) else str)
+
+
+def _are_numbers(names: Sequence[str]) -> bool:
+    return all(name.isdecimal() for name in names)
+
+
+def _labelled(folder: Path, names: Sequence[str]) -> list[tuple[Path, int | None]]:
     """Every picture with its label: pictures of all labels by turns, so that any first part of
     them is a fair sample."""
-    own = _pictures(folder)
-    if own:
-        return [(path, None) for path in own]
-    names = [each.name for each in folder.iterdir() if each.is_dir() and _pictures(each)]
-    are_numbers = all(name.isdecimal() for name in names)
-    names.sort(key=int if are_numbers else str)
+    if not names:
+        return [(path, None) for path in _pictures(folder)]
+    are_numbers = _are_numbers(names)
     rows = [
         (turn, path, int(name) if are_numbers else number)
         for number, name in enumerate(names)

@@ -71,7 +71,22 @@ class Reading(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a package says about itself."""
+    """What a package says about itself.
+
+    Args:
+        format: of the file.
+        slipstream: version that wrote it.
+        graph: member with what the recipe runs.
+        inputs: of the model.
+        outputs: of it.
+        pictures: how files become an input; None where none does.
+        classes: names of the classes by number; none where they are not known.
+        recipe: how it runs.
+        threads: that it was chosen for.
+        accuracy: what it promises.
+        machine: on which it was compiled.
+        members: all others, with their sizes and hashes.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -81,6 +96,7 @@ class Manifest(BaseModel):
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     pictures: Reading | None = None
+    classes: tuple[str, ...] = ()
     recipe: Recipe
     threads: int = Field(ge=1)
     accuracy: Accuracy

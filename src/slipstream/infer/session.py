@@ -62,6 +62,12 @@ class Model:
         return self._manifest
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes by number, as the output `labels` has them; none where they are not
+        known."""
+        return self._manifest.classes
+
+    @property
     def report(self) -> Report:
         """What was tried when it was compiled."""
         return self._package.report

@@ -83,7 +83,7 @@ def _compiled(path: Path, graph: onnx.GraphProto, **options: Any) -> Path:
     return path
 
 
-def _colours(path: Path) -> Path:
+def _colours(path: Path, folders: Path) -> Path:
     """Says of what a picture has most: 0 red, 1 green, 2 blue."""
     value = helper.make_tensor_value_info
     nodes = [
@@ -94,7 +94,7 @@ def _colours(path: Path) -> Path:
     graph = helper.make_graph(
         nodes, "colours", [given], [value("colours", TensorProto.FLOAT, [1, 3])]
     )
-    return _compiled(path, graph, pixels=True, top=3)
+    return _compiled(path, graph, pixels=True, top=3, data=folders)
 
 
 def _times(path: Path) -> Path:
@@ -112,7 +112,12 @@ def _times(path: Path) -> Path:
 @pytest.fixture(name="packages", scope="module")
 def packages_fixture(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("packages")
-    return [str(_colours(folder / "colours.slip")), str(_times(folder / "times.slip"))]
+    for number, (name, colour) in enumerate(COLOURS.items()):
+        (folder / "pictures" / f"{number} {name}").mkdir(parents=True)
+        picture = folder / "pictures" / f"{number} {name}" / "one.png"
+        Image.new("RGB", (16, 16), tuple(colour)).save(picture)
+    colours = _colours(folder / "colours.slip", folder / "pictures")
+    return [str(colours), str(_times(folder / "times.slip"))]
 
 
 @pytest.fixture(name="pictures", scope="module")
@@ -207,10 +212,13 @@ def test_a_picture_gets_its_label(page: Any, site: Site) -> None:
     page.get_by_role("button", name="Ask").click()
     said = _answer(page, "answered in")
     assert re.search(
-        r"colours, version 1, answered in [\d.]+ ms.*row 1: label 1.*row 2: label 2", said
+        r"colours, version 1, answered in [\d.]+ ms"
+        r".*row 1: 1 green \(label 1\).*row 2: 2 blue \(label 2\)",
+        said,
     )
     tables = page.locator("#outputs table")
-    assert [each.locator("tbody th").first.inner_text() for each in tables.all()] == ["1", "2"]
+    best = [each.locator("tbody th").first.inner_text() for each in tables.all()]
+    assert best == ["1 green 1", "2 blue 2"]
     scores = [float(each) for each in tables.first.locator("td").all_inner_texts()]
     assert scores == sorted(scores, reverse=True)
     assert len(scores) == 3
@@ -361,7 +369,7 @@ def test_it_fits_and_is_readable_and_asks_this_server_only(
     page.wait_for_selector("html[data-seen]")
     page.get_by_label("Pictures, each a row").set_input_files(site.pictures / "red.png")
     page.get_by_role("button", name="Ask").click()
-    _answer(page, "Best is label 0")
+    _answer(page, "Best is 0 red (label 0)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     least, what = page.evaluate(CONTRAST)
     assert least >= 4.5, what

@@ -79,16 +79,19 @@ def test_folders_are_labels_in_their_order_and_by_turns(net, pictures):
     samples = load_data(pictures("dog", "cat", "ant"), net)
     assert len(samples) == 6
     assert [samples[index].labels.tolist() for index in range(6)] == [[0], [1], [2]] * 2
+    assert samples.classes == ("ant", "cat", "dog")
 
 
 def test_folders_that_are_numbers_are_those_labels(net, pictures):
     samples = load_data(pictures("10", "9"), net)
     assert [samples[index].labels[0] for index in range(2)] == [9, 10]
+    assert samples.classes == ()
 
 
 def test_pictures_without_folders_have_no_labels(net, pictures):
     samples = load_data(pictures("cat") / "cat", net)
     assert samples[0].labels is None
+    assert samples.classes == ()
 
 
 def test_a_batch_takes_several_and_leaves_the_rest_out(batch, pictures):

@@ -197,7 +197,7 @@ def test_pixels_and_outputs_are_checked_before_the_search(net, tmp_path):
         infer.compile(model, tmp_path / "m.slip", top=6)
     with pytest.raises(UsageError, match="top and boxes are both given"):
         infer.compile(model, tmp_path / "m.slip", top=1, boxes=infer.BoxOptions())
-    with pytest.raises(UsageError, match="boxes are found of one output"):
+    with pytest.raises(UsageError, match="boxes are found of float32: yolov5"):
         infer.compile(model, tmp_path / "m.slip", boxes=infer.BoxOptions())
 
 
@@ -225,6 +225,23 @@ def test_folders_calibrate_what_reads_bytes(net, tmp_path):
     with infer.load(path) as compiled:
         assert {item.precision for item in compiled.report.candidates} >= {"fp32", "int8"}
         assert compiled(file_of(0)).shape == (1, 5)
+
+
+@pytest.mark.parametrize(("count", "are_kept"), [(5, True), (4, False)])
+def test_names_of_folders_are_those_of_the_classes(net, tmp_path, count, are_kept):
+    for name in ("ant", "bee", "cat", "dog", "emu")[:count]:
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for seed in range(4):
+            (tmp_path / "data" / name / f"{seed}.png").write_bytes(file_of(seed))
+    path = tmp_path / "model.slip"
+    options = {"data": tmp_path / "data", "top": 2, "seconds": 1, "engines": ("onnxruntime",)}
+    report = infer.compile(to_model(net).SerializeToString(), path, threads=1, **options)
+    with infer.load(path) as compiled:
+        assert compiled.classes == (("ant", "bee", "cat", "dog", "emu") if are_kept else ())
+        if are_kept:
+            labels = compiled(np.zeros((1, 3, 8, 8), np.float32))["labels"]
+            assert [compiled.classes[label] for label in labels[0]]
+    assert ("there are 4 folders and 5 classes" in " ".join(report.notes)) != are_kept
 
 
 def test_runs_share_the_cores_as_is_fastest(net):

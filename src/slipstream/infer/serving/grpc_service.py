@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -15,10 +15,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from slipstream.infer.graph import Array
+from slipstream.infer.outputs import LABELS
 from slipstream.infer.serving.access import Tokens
 from slipstream.infer.serving.datatypes import BYTES, array_of_numbers, datatype_of, number_of
 from slipstream.infer.serving.grpc_messages import SERVICE, message
-from slipstream.infer.serving.messages import Call, of_raw, wanted_of
+from slipstream.infer.serving.messages import Call, names_of, of_raw, wanted_of
 from slipstream.infer.serving.refusals import RefusedError, invalid
 from slipstream.infer.serving.requests import Desk
 from slipstream.infer.serving.signature import Given
@@ -106,7 +107,10 @@ class Service:
                 await context.send_initial_metadata(tuple(record.trace.items()))
             call = _call_of(asked, context.time_remaining())
             done = await request.answer(call)
-            return _response_of(asked, call, record.model, record.version, done.outputs)
+            classes = request.served.manifest.classes
+            response = _response_of(asked, call, done.outputs, classes)
+            response.model_name, response.model_version = record.model, record.version
+            return response
 
 
 def _told(name: str, answer: Answer, tokens: Tokens) -> Answer:
@@ -187,11 +191,16 @@ def _of_contents(given: Any) -> Given:
 
 
 def _response_of(
-    asked: Any, call: Call, name: str, version: str, outputs: Mapping[str, Array]
+    asked: Any, call: Call, outputs: Mapping[str, Array], classes: Sequence[str]
 ) -> Any:
-    response = message("ModelInferResponse")(model_name=name, model_version=version, id=asked.id)
+    """The response to a call; names of labels are lines of the parameter `classes`."""
+    response = message("ModelInferResponse")(id=asked.id)
     for each in wanted_of(call, outputs):
         array = np.asarray(outputs[each], order="C")
-        response.outputs.add(name=each, datatype=datatype_of(array.dtype), shape=list(array.shape))
+        said = response.outputs.add(
+            name=each, datatype=datatype_of(array.dtype), shape=list(array.shape)
+        )
+        if classes and each == LABELS:
+            said.parameters["classes"].string_param = "\n".join(names_of(array, classes))
         response.raw_output_contents.append(array.tobytes())
     return response

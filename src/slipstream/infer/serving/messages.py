@@ -18,6 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slipstream.infer.graph import Array
+from slipstream.infer.outputs import LABELS
 from slipstream.infer.serving.datatypes import (
     BYTES,
     array_of,
@@ -104,7 +105,7 @@ def call_of(body: memoryview, json_length: str | None) -> Call:
 
 
 def response_of(
-    call: Call, model: str, version: str, outputs: Arrays
+    call: Call, model: str, version: str, outputs: Arrays, classes: Sequence[str] = ()
 ) -> tuple[list[bytes | memoryview], int | None]:
     """Returns the pieces of a response's body, and the length of its JSON; None: all is JSON.
 
@@ -113,6 +114,8 @@ def response_of(
         model: its name.
         version: of it.
         outputs: of the model, in its order.
+        classes: names of the classes by number; the output `labels` has those of its labels among
+            its parameters.
 
     Raises RefusedError for outputs that the model does not have.
     """
@@ -128,12 +131,20 @@ def response_of(
             raw.append(array.reshape(-1).view(np.uint8).data)
         else:
             tensor["data"] = _numbers(array)
+        if classes and name == LABELS:
+            tensor.setdefault("parameters", {})["classes"] = names_of(array, classes)
         said.append(tensor)
     content = {"model_name": model, "model_version": version, "outputs": said}
     if call.id:
         content["id"] = call.id
     head = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     return [head, *raw], len(head) if raw else None
+
+
+def names_of(labels: Array, classes: Sequence[str]) -> list[str]:
+    """Returns the names of labels, in the order of the array; "" for those that are no class."""
+    numbers: list[int] = labels.ravel().tolist()
+    return [classes[at] if 0 <= at < len(classes) else "" for at in numbers]
 
 
 def wanted_of(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, bool | None]:

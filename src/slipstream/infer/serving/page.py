@@ -174,6 +174,7 @@ def _model(repository: Repository, history: History, spec: Spec) -> dict[str, An
         "ready": True,
         "inputs": signature.described(signature.inputs),
         "outputs": signature.described(signature.outputs),
+        "classes": manifest.classes,
         "pictures": None if manifest.pictures is None else manifest.pictures.input,
         "engine": manifest.recipe.engine,
         "precision": manifest.recipe.precision,

@@ -99,7 +99,8 @@ class Rest:
                 with _unless_gone(link):
                     done = await asked.answer(call)
             record = asked.record
-            pieces, length = response_of(call, record.model, record.version, done.outputs)
+            classes = asked.served.manifest.classes
+            pieces, length = response_of(call, record.model, record.version, done.outputs, classes)
             # What is counted and logged is so once the client has its answer.
             await link.answer(_fields(record, length), pieces)
 

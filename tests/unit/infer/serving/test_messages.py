@@ -73,6 +73,15 @@ def test_only_outputs_that_are_wanted_are_answered():
         response_of(Call({}, outputs={"w": None}), "model", "1", outputs)
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_labels_have_the_names_of_their_classes(binary):
+    outputs = {"labels": np.array([[2, 0, -1]]), "n": np.array([[1]])}
+    pieces, _ = response_of(Call({}, binary=binary), "model", "1", outputs, ("ant", "cat", "dog"))
+    labels, other = json.loads(pieces[0])["outputs"]
+    assert labels["parameters"]["classes"] == ["dog", "ant", ""]
+    assert "classes" not in other.get("parameters", {})
+
+
 def test_halves_are_written_as_numbers():
     pieces, _ = response_of(Call({}), "model", "1", {"y": np.array([0.5], np.float16)})
     (found,) = json.loads(pieces[0])["outputs"]

@@ -280,10 +280,18 @@ function first(outputs) {
   const rows = each ? labels.data.length / each : 0;
   const words = Array.from({ length: Math.min(rows, SPOKEN) }, (_, row) => {
     const label = labels.data[row * each];
-    const what = label === -1 ? "nothing" : `label ${label}, score ${written(scores.data[row * each], 3)}`;
+    const what = label === -1 ? "nothing" : `${named(labels, row * each)}, score ${written(scores.data[row * each], 3)}`;
     return rows > 1 ? `row ${row + 1}: ${what}` : what;
   });
   return `Best is ${words.join("; ")}${rows > SPOKEN ? "; and so on" : ""}.`;
+}
+
+// The name of a class, "" where the model has none.
+const name = (labels, at) => labels.parameters?.classes?.[at] ?? "";
+
+function named(labels, at) {
+  const label = `label ${labels.data[at]}`;
+  return name(labels, at) ? `${name(labels, at)} (${label})` : label;
 }
 
 function count(each) {
@@ -302,7 +310,7 @@ function classes(outputs) {
   const tables = Array.from({ length: rows }, (_, row) => {
     const lines = Array.from({ length: each }, (_, at) => row * each + at)
       .filter((at) => labels.data[at] !== -1)
-      .map((at) => made("tr", [made("th", String(labels.data[at]), { scope: "row" }), made("td", written(scores.data[at], 4))]));
+      .map((at) => made("tr", [made("th", [name(labels, at), labels.data[at]].join(" ").trim(), { scope: "row" }), made("td", written(scores.data[at], 4))]));
     return made("table", [
       made("caption", rows > 1 ? `Row ${row + 1}` : "Highest score first"),
       made("thead", made("tr", ["Label", "Score"].map((name) => made("th", name, { scope: "col" })))),
