@@ -205,3 +205,25 @@ def test_rewrites_that_the_engine_needs_have_no_gain(imported):
     found = search(imported, goal(engines=("native",)))
     assert "silu" in found.gains
     assert "gemm-linear" in {item.name for item in found.applied if item.matches}
+
+
+@pytest.mark.parametrize("masked", [0.0, 1.0, -1e4, -np.inf])
+def test_bytes_are_tried_where_a_value_never_changes_or_is_infinite(build, masked):
+    """The case that was reported: a mask that is the same in all samples."""
+    random = np.random.default_rng(5)
+    graph = build(
+        """(float[4,32] x, float[4,32] mask) => (float[4,32] y) {
+            a = MatMul(x, v) r = Relu(a) b = MatMul(r, v) c = Add(b, mask) s = Softmax(c)
+            y = MatMul(s, w)
+        }""",
+        v=random.standard_normal((32, 32)) / 6,
+        w=random.standard_normal((32, 32)),
+    )
+    mask = np.full((4, 32), masked, np.float32)
+    mask[:, 0] = 0 if np.isinf(masked) else masked
+    data = [{"x": random.standard_normal((4, 32)), "mask": mask} for _ in range(24)]
+    data = [{name: array.astype(np.float32) for name, array in each.items()} for each in data]
+    found = search(Imported(graph, None, "it"), goal(snr_db=15.0), load_data(data, graph))
+    tried = [item for item in found.candidates if item.precision == "int8"]
+    assert {item.engine for item in tried} >= {"native", "onnxruntime", "openvino"}
+    assert not any(item.state is State.FAILED for item in tried)

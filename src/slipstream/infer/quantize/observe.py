@@ -27,22 +27,28 @@ METHODS: tuple[Method, ...] = ("min-max", "percentile", "entropy", "error")
 BINS = 2048
 PERCENTILE = 99.99
 MOST_KEPT = 2**30  # bytes
+LEAST_BIN = 2.0**-20  # of the largest value: float32 tells eight apart in it
 
 
 @dataclass
 class Histogram:
     """How often values fell into each of BINS equal bins from low to high. The range that is known
-    beforehand is not found."""
+    beforehand is not found. Values that were once infinite, or no number, have none: bytes could
+    not stand for them."""
 
     low: float = np.inf
     high: float = -np.inf
     is_known: bool = False
+    is_finite: bool = True
     counts: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
     samples: int = 0
     sums: Array = field(default_factory=lambda: np.zeros(1))  # of the samples' means per channel
 
     def widen(self, values: Array) -> None:
         """Make room for these values, of one sample."""
+        self.is_finite = self.is_finite and bool(np.isfinite(values).all())
+        if not self.is_finite:
+            return
         self.low = min(self.low, float(values.min()))
         self.high = max(self.high, float(values.max()))
         axes = (0, 2, 3) if values.ndim == 4 else tuple(range(values.ndim - 1))
@@ -51,7 +57,8 @@ class Histogram:
 
     def count(self, values: Array) -> None:
         """Count values that it has room for."""
-        self.counts += np.histogram(values, BINS, (self.low, max(self.high, self.low + 1e-12)))[0]
+        if self.is_finite:
+            self.counts += np.histogram(values, BINS, (self.low, self.top))[0]
 
     def range(self, method: Method) -> tuple[float, float]:
         """The range that bytes should cover."""
@@ -67,13 +74,20 @@ class Histogram:
     @property
     def edges(self) -> Array:
         """The BINS + 1 edges of the bins."""
-        return np.linspace(self.low, self.high, BINS + 1)
+        return np.linspace(self.low, self.top, BINS + 1)
+
+    @property
+    def top(self) -> float:
+        """Where the last bin ends: `high`, or so far above `low` that bins differ as float32."""
+        size = max(abs(self.low), abs(self.high))
+        return max(self.high, self.low + BINS * LEAST_BIN * max(size, LEAST_BIN))
 
 
 def observe(
     graph: Graph, samples: Sequence[Mapping[str, Array]], names: Iterable[str]
 ) -> dict[str, Histogram]:
-    """Histograms of the values `names` over the samples; UsageError where there is no sample."""
+    """Histograms of the values `names` over the samples, but for those that were once infinite or
+    no number; UsageError where there is no sample."""
     if not samples:
         raise UsageError("quantisation needs sample inputs, and there is none")
     wanted = list(names)
@@ -91,7 +105,7 @@ def observe(
         results = kept[number] if number < len(kept) else run(sample)
         for name, values in zip(wanted, results, strict=True):
             found[name].count(values)
-    return found
+    return {name: histogram for name, histogram in found.items() if histogram.is_finite}
 
 
 def _known(graph: Graph, names: Sequence[str]) -> dict[str, Histogram]:
