@@ -37,7 +37,9 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
     if not (wanted or dynamic) or not names:
         return {}
     seen = some(contest, contest.samples.calibration, OBSERVING_ENDS, what="values are observed")
-    histograms = observe(contest.rewritten, [sample.inputs for sample in seen], names)
+    inputs = [sample.inputs for sample in seen]
+    contest.calibrated = len(inputs)
+    histograms = observe(contest.rewritten, inputs, names)
     means = {name: histogram.means for name, histogram in histograms.items()}
     shifts = {"shifts": shifts_of(contest.rewritten, means)}
     for engine, recipe in dynamic:

@@ -50,6 +50,7 @@ class Contest:
         self.is_real = samples is not None
         given = synthetic(imported.graph, NUM_SYNTHETIC) if samples is None else samples
         self.samples = Division.of(given)
+        self.calibrated = 0  # samples by which ranges were found
         self.first = self.samples.judged[0].inputs
         self.engines = self._wanted_engines()
         self.reference = Reference(imported.graph, goal.threads, imported.origin)

@@ -163,7 +163,7 @@ def _found(contest: Contest, chosen: Trial, segments: list[Segment]) -> Found:
         accuracy=accuracy_of(
             chosen.comparison,
             chosen.held_out,
-            len(contest.samples.calibration),
+            contest.calibrated,
             is_real=contest.is_real,
         ),
         candidates=(*(trial.candidate() for trial in order), *contest.untried),
