@@ -47,6 +47,18 @@ def check_groups() -> None:
         assert (same[1] == hvd.size()).all()
 
 
+def check_sparse_groups() -> None:
+    """Where the indices fail, the values, which take longer, are waited for: names are free again."""
+    width = 1 << 21
+    shape, place = ([3, 2, width], [[1], [0]]) if hvd.rank() % 2 else ([3, width], [[1]])
+    odd = torch.sparse_coo_tensor(torch.tensor(place), torch.ones(1, width), shape)
+    even = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, width), [3, width])
+    for _ in range(3):
+        fails(hvd.sparse_allreduce_async(odd, "rows", hvd.Sum), "rows.indices")
+        found = hvd.sparse_allreduce_async(even, "rows", hvd.Sum)()
+        assert found.to_dense()[1].sum().item() == hvd.size() * width
+
+
 def check_wrong_calls() -> None:
     if hvd.rank() == 0:  # a wrong call on one rank does not count tensors without names
         for wrong in (
@@ -143,6 +155,7 @@ def main() -> None:
     hvd.init()
     check_disagreement()
     check_groups()
+    check_sparse_groups()
     check_wrong_calls()
     check_names()
     hvd.shutdown()

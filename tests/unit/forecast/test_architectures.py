@@ -231,6 +231,20 @@ def test_attention_of_transformer_xl_sees_its_memory() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "fills"),
+    [
+        ("vit-tiny-16", {1.0}),
+        ("gpt3-125m", {0.5}),
+        ("mpt-125m", {0.5}),
+    ],
+)
+def test_tokens_see_all_others_or_those_before_them(name: str, fills: set[float]) -> None:
+    operators = traced(name, 64 if find(name).samples_are == "token" else 1).operators
+    attention = [each for each in operators if "scaled_dot_product" in each.name]
+    assert {product.fill for each in attention for product in each.products} == fills
+
+
+@pytest.mark.parametrize(
     ("name", "changes"),
     [
         ("ssd300", {}),
