@@ -45,16 +45,18 @@ def test_ranks_save_as_long_as_they_need_after_the_terminal_is_closed(tmp_path: 
 def test_ranks_save_when_nobody_reads_their_output_any_more(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    saves = 'sleep 1; seq 30000; touch "saved.$RANK"; exit 0'
+    saves = 'sleep 1; seq 30000; mv "up.$RANK" "saved.$RANK"; exit 0'
+    program = f"trap '{saves}' TERM; touch up.$RANK; while :; do echo up; done"
     launch = subprocess.Popen(
-        [*COMMAND, *options, "sh", "-c", f"trap '{saves}' TERM; while :; do echo up; done"],
+        [*COMMAND, *options, "sh", "-c", program],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
     )
     assert launch.stdout is not None
-    launch.stdout.readline()
+    while len(list(tmp_path.glob("up.*"))) < 2:
+        launch.stdout.readline()
     launch.stdout.close()
     launch.stdout = None
     _, errors = launch.communicate(timeout=LIMIT_SECONDS)
