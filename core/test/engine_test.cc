@@ -318,6 +318,27 @@ TEST(Engine, LostStreamIsMadeUpForByTheOthers) {
   });
 }
 
+/// Two of four streams that carry segments, and all four where so many may be used.
+TEST(Engine, SegmentsGoOverAsManyStreamsAsTheyMay) {
+  for (const std::uint32_t most : {1U, 2U, 8U}) {
+    FakeOptions network;
+    network.num_streams = 5;
+    network.capacity_frames = 1;
+    EngineOptions options;
+    options.segment_bytes = 4096;
+    options.most_streams = most;
+    options.fixed_streams = true;
+    EngineWorld world(2, network, options);
+    world.each([](EngineRank& self) {
+      std::vector<float> data(200'000, 1.0F);
+      self.run(allreduce(data));
+    });
+    const FakeTraffic traffic = world.network().traffic(0, 1);
+    EXPECT_EQ(std::ranges::count_if(traffic.bytes_by_stream, [](auto bytes) { return bytes > 0; }),
+              std::min(most, 4U));
+  }
+}
+
 TEST(Engine, SendsAndReceives) {
   EngineWorld world(3);
   world.each([](EngineRank& self) {

@@ -167,6 +167,19 @@ TEST(Trouble, ClosingWithAnOperationInFlightSparesThoseBeforeIt) {
   });
 }
 
+/// The engine closes as often before as after its thread has seen the operation.
+TEST(Trouble, WhatWasSubmittedJustBeforeClosingFails) {
+  for (int turn = 0; turn < 100; ++turn) {
+    EngineWorld world(2);
+    std::vector<float> data(10);
+    const auto pending = world[0].engine->submit(world[0].world, allreduce(data));
+    world[0].engine->close();
+    ASSERT_TRUE(pending->done());
+    ASSERT_TRUE(pending->error());
+    EXPECT_NE(std::string(pending->error()->what()).find("closed"), std::string::npos);
+  }
+}
+
 TEST(Trouble, AReceiveFromARankThatAskedAndLeftFails) {
   EngineWorld world(2);
   std::atomic<bool> has_left{false};

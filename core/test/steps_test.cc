@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collective/choose.h"
+#include "collective/plan.h"
 #include "engine_world.h"
 
 // 64 ranks: the steps and bytes of each algorithm as its formula says, printed beside it. Steps are
@@ -12,6 +13,24 @@
 // before), bytes in the plans and in what the engines have sent, which has frames around it.
 namespace slipstream::test {
 namespace {
+
+TEST(Plan, SendsOfAFlockKnowEachOther) {
+  constexpr std::uint32_t kNone = PlanBuilder::kNone;
+  PlanBuilder builder(Algorithm::kDimensions);
+  const Region region = builder.scratch(64);
+  const std::uint32_t first = builder.send(1, 0, region), second = builder.send(2, 0, region);
+  const std::uint32_t alone = builder.send(3, 0, region), third = builder.send(4, 0, region);
+  builder.keep_pace({first, kNone, second});
+  builder.keep_pace({kNone});  // no flock at all
+  builder.keep_pace({third});
+  const Plan plan = std::move(builder).build();
+  using Steps = std::vector<std::uint32_t>;
+  EXPECT_EQ(plan.flocks, (std::vector<Steps>{{}, {first, second}, {third}}));
+  EXPECT_EQ(plan.steps[first].flock, 1U);
+  EXPECT_EQ(plan.steps[second].flock, 1U);
+  EXPECT_EQ(plan.steps[alone].flock, 0U);
+  EXPECT_EQ(plan.steps[third].flock, 2U);
+}
 
 constexpr std::uint32_t kRanks = 64;
 constexpr std::uint64_t kCount = 64 * 1024;  // floats; a multiple of the ranks, so blocks are equal

@@ -42,6 +42,7 @@ struct FakeTraffic {
   std::uint64_t frames = 0;
   std::uint64_t payload_bytes = 0;
   std::array<std::uint64_t, 16> frames_by_kind{};
+  std::vector<std::uint64_t> bytes_by_stream;  ///< of payload
 
   [[nodiscard]] std::uint64_t of(FrameKind kind) const {
     return frames_by_kind.at(static_cast<std::size_t>(kind));
