@@ -87,7 +87,8 @@ std::optional<std::vector<Fault>> FakePort::send(const FakeLane& lane, const Fra
   FakeTraffic& traffic = inbound(lane.from).traffic;
   traffic.frames += 1;
   traffic.payload_bytes += payload.size();
-  if (traffic.bytes_by_stream.size() <= lane.stream) traffic.bytes_by_stream.resize(lane.stream + 1);
+  if (traffic.bytes_by_stream.size() <= lane.stream)
+    traffic.bytes_by_stream.resize(lane.stream + 1);
   traffic.bytes_by_stream[lane.stream] += payload.size();
   traffic.frames_by_kind.at(static_cast<std::size_t>(frame.kind)) += 1;
   if (sent.dead) return std::vector<Fault>();

@@ -13,17 +13,21 @@ from slipstream.infer.boxes import BoxOptions
 from slipstream.infer.data import Batches, Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import Restoring, Rounding, engine_of
 from slipstream.infer.engines.protocol import Blob, Small
+from slipstream.infer.first_load import try_package
 from slipstream.infer.goal import AGREEMENT, TARGETS, Goal, Target
-from slipstream.infer.graph import Array, Graph, Value
+from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import this_machine, usable_cores
 from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
+from slipstream.infer.open_sizes import with_output_shapes
 from slipstream.infer.package import Check, Manifest, Package, Reading, tensors, write
 from slipstream.infer.pictures import PictureOptions, Reader
 from slipstream.infer.pixels import picture_input, with_pixels
 from slipstream.infer.reduction import Reduction
 from slipstream.infer.report import Candidate, Report, Rewritten, State
 from slipstream.infer.search import Found, Tell, search
+
+NUM_RUNS = 3  # that tell which sizes of outputs differ from input to input
 
 
 def compile_model(
@@ -87,7 +91,8 @@ def compile_model(
     Returns: what was tried and why this was chosen; it is in the package as well.
 
     Raises UsageError for a model, data or option that is not right; UnsupportedError where no
-    candidate keeps to the budget. Blocks. On a machine with other work the choice may be wrong.
+    candidate keeps to the budget. The package is loaded and called once in another process before
+    it is at its place. Blocks. On a machine with other work the choice may be wrong.
     """
     begin = time.monotonic()
     goal = Goal(
@@ -123,7 +128,9 @@ def compile_model(
     report = _report(imported, goal, found, time.monotonic() - begin)
     tell("the package is written", 1.0)
     found = replace(found, graph=reduction.of(found.graph))
-    write(path, _package(imported, goal, found, report, samples, reading, classes))
+    package = _package(imported, goal, found, report, samples, reading, classes)
+    tell("the package is loaded in another process", 1.0)
+    write(path, package, try_package)
     return report
 
 
@@ -220,16 +227,19 @@ def _package(
     classes: tuple[str, ...],
 ) -> Package:
     """The package: what was chosen is made ready once more, for what its engine keeps."""
-    first: Sample = (synthetic(imported.graph, 1) if samples is None else samples)[0]
+    given = synthetic(imported.graph, NUM_RUNS) if samples is None else samples
+    first: Sample = given[0]
     engine = engine_of(found.recipe.engine)
     executable = engine.prepare(found.graph, found.recipe, goal.threads)
     outputs = executable.run(first.inputs)
+    others = (given[index].inputs for index in range(1, min(NUM_RUNS, len(given))))
+    runs = [outputs, *(executable.run(inputs) for inputs in others)]
     small: Mapping[str, Small] = executable.small if isinstance(executable, Rounding) else {}
     blobs: Mapping[str, Blob] = (
         engine.kept(executable, found.recipe, goal.threads) if isinstance(engine, Restoring) else {}
     )
     executable.close()
-    graph = _with_output_shapes(found.graph, outputs)
+    graph = with_output_shapes(found.graph, runs)
     manifest = Manifest(
         graph="model.onnx" if found.recipe.rewrites else "source.onnx",
         inputs=tensors(graph, list(graph.inputs)),
@@ -243,11 +253,3 @@ def _package(
     )
     check = Check(first.inputs, {name: outputs[name] for name in graph.outputs})
     return Package(manifest, lambda: graph, report, check, blobs, small)
-
-
-def _with_output_shapes(graph: Graph, outputs: Mapping[str, Array]) -> Graph:
-    """The graph with the shapes of its outputs, where it did not know them, as one run gave them:
-    shape inference does not see through every If and Loop."""
-    found = {name: Value(outputs[name].dtype, outputs[name].shape) for name in graph.outputs}
-    unknown = {name: found[name] for name in found if graph.shape(name) is None}
-    return replace(graph, values={**graph.values, **unknown})

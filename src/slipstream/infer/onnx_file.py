@@ -89,7 +89,8 @@ def to_model(graph: Graph) -> ModelProto:
     ]
     for proto, node in zip(nodes, graph.nodes, strict=True):
         proto.attribute.extend(_attribute(name, item) for name, item in node.attributes.items())
-    domains = {node.domain for node in graph.nodes} | {""}
+    # Branches and bodies may use domains that no node of the graph itself is of.
+    domains = {node.domain for node in graph.nodes} | set(graph.opsets) | {""}
     opsets = [helper.make_opsetid(name, graph.opsets.get(name, 1)) for name in sorted(domains)]
     proto = helper.make_graph(
         nodes,

@@ -47,7 +47,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content makes the same file
 
 
 class Tensor(BaseModel):
-    """An input or output: its name, NumPy's name of its dtype, and its shape."""
+    """An input or output: its name, NumPy's name of its dtype, and its shape; of outputs -1 is a
+    size that follows from the numbers of an input."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -140,10 +141,15 @@ class Package:
 
 
 def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, ...]:
-    """What a package says of values of a graph whose shapes are fixed."""
+    """What a package says of values of a graph; -1 is a size that follows from the numbers of an
+    input."""
     found = [(name, graph.value(name)) for name in names]
     return tuple(
-        Tensor(name=name, dtype=str(value.dtype or np.dtype(np.float32)), shape=value.fixed or ())
+        Tensor(
+            name=name,
+            dtype=str(value.dtype or np.dtype(np.float32)),
+            shape=tuple(size if isinstance(size, int) else -1 for size in value.shape or ()),
+        )
         for name, value in found
     )
 
@@ -151,8 +157,13 @@ def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, .
 # ---- writing -----------------------------------------------------------------------------------
 
 
-def write(path: Path, package: Package) -> None:
+def write(path: Path, package: Package, check: Callable[[Path], None] = lambda path: None) -> None:
     """Write a package; what was at `path` is replaced at once, or stays if anything fails.
+
+    Args:
+        path: of the file.
+        package: to write.
+        check: called with the file before it is at its place; what it raises is passed on.
 
     Raises UsageError where the file cannot be written.
     """
@@ -173,10 +184,12 @@ def write(path: Path, package: Package) -> None:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
             for name, data in contents.items():
                 archive.writestr(zipfile.ZipInfo(name, EPOCH), data)
+        check(part)
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UsageError(f"{path} cannot be written: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _check_bytes(check: Check) -> bytes:
@@ -306,6 +319,8 @@ def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
 
 
 def _checked(array: Array, tensor: Tensor) -> Array:
-    if str(array.dtype) != tensor.dtype or array.shape != tensor.shape:
+    sizes = zip(array.shape, tensor.shape, strict=False)
+    is_of_shape = array.ndim == len(tensor.shape) and all(b in (a, -1) for a, b in sizes)
+    if str(array.dtype) != tensor.dtype or not is_of_shape:
         raise ValueError(f"{tensor.name} is {array.dtype} {array.shape}")
     return np.asarray(array, order="C")

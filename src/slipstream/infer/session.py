@@ -85,7 +85,7 @@ class Model:
             named: or by keyword.
 
         Returns: the output's array where there is only one, else a dictionary by name. They belong
-        to the caller. Shapes are those in `manifest.outputs`.
+        to the caller. Shapes are those in `manifest.outputs`, of which -1 may be any size.
 
         Raises UsageError for inputs that are missing, unknown, or of another dtype or shape.
         """

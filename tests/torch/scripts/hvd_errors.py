@@ -48,7 +48,7 @@ def check_groups() -> None:
 
 
 def check_sparse_groups() -> None:
-    """Where the indices fail, the values, which take longer, are waited for: names are free again."""
+    """Where the indices fail, the values, which take longer, are waited for too."""
     width = 1 << 21
     shape, place = ([3, 2, width], [[1], [0]]) if hvd.rank() % 2 else ([3, width], [[1]])
     odd = torch.sparse_coo_tensor(torch.tensor(place), torch.ones(1, width), shape)

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import onnx.version_converter
 from google.protobuf.message import DecodeError
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 from slipstream.errors import UsageError
 from slipstream.infer import onnx_file
@@ -19,12 +20,15 @@ from slipstream.infer.graph import SLIPSTREAM, Graph
 from slipstream.infer.rewrites import OLDEST_OPSET
 
 NEW_OPSET = 17
+NEW_IR = 8  # in which constants need not be inputs, as those are that conversion adds
+CONTRIB = "com.microsoft"  # operators of ONNX Runtime, which other engines lack
 
 
 def read_onnx(source: Path | bytes) -> Graph:
     """The graph of a model, of operators that the rewrites know.
 
-    Raises UsageError where it is no ONNX model, and for operators that ONNX has not: all by name.
+    Raises UsageError where it is no ONNX model, and for operators that neither ONNX has nor ONNX
+    Runtime: all by name.
     """
     what = "these bytes" if isinstance(source, bytes) else str(source)
     try:
@@ -62,16 +66,26 @@ def graph_of(model: ModelProto, what: str) -> Graph:
 def _strange_operators(model: ModelProto) -> list[str]:
     known = {(schema.domain, schema.name) for schema in onnx.defs.get_all_schemas()}
     own = {(function.domain, function.name) for function in model.functions}
-    used = {
-        ("" if node.domain == "ai.onnx" else node.domain, node.op_type) for node in model.graph.node
-    }
-    found = sorted(pair for pair in used - known - own if pair[0] != SLIPSTREAM)
+    nodes = [*_nodes(model.graph), *(node for each in model.functions for node in each.node)]
+    used = {("" if node.domain == "ai.onnx" else node.domain, node.op_type) for node in nodes}
+    found = sorted(pair for pair in used - known - own if pair[0] not in (SLIPSTREAM, CONTRIB))
     return [f"{domain}.{name}" if domain else name for domain, name in found]
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Its nodes, those of branches and bodies too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
 
 
 def _converted(model: ModelProto, what: str) -> ModelProto:
     try:
-        return onnx.version_converter.convert_version(model, NEW_OPSET)
+        converted = onnx.version_converter.convert_version(model, NEW_OPSET)
+        converted.ir_version = max(converted.ir_version, NEW_IR)
+        return converted
     except Exception as error:  # of its C++ code, of no class of its own
         raise UsageError(
             f"{what}: operators older than version {OLDEST_OPSET}, and onnx.version_converter"

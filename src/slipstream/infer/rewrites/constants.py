@@ -88,7 +88,8 @@ def _size(editor: Editor, node: Node, output: str) -> int | None:
             limit, step = (editor.constant(name) for name in node.inputs[1:])
             if limit is None or step is None:
                 return None
-            return 8 * max(0, math.ceil(float(limit - first) / float(step)))
+            first, limit, step = (float(array.reshape(())) for array in (first, limit, step))
+            return 8 * max(0, math.ceil((limit - first) / step))
         case _:
             value = editor.value(output)
             if value.fixed is None or value.dtype is None:

@@ -179,7 +179,9 @@ class Signature:
 
 
 def _rows(tensors: Sequence[Tensor]) -> int | None:
-    """Rows of a run; None: tensors do not begin with the same number."""
+    """Rows of a run; None: tensors do not begin with the same number, or one has open sizes."""
+    if any(size < 0 for each in tensors for size in each.shape):
+        return None
     firsts = {each.shape[0] if each.shape else 0 for each in tensors}
     return firsts.pop() if len(firsts) == 1 and firsts != {0} else None
 
