@@ -257,3 +257,30 @@ def test_inputs_may_be_read_only_and_begin_anywhere(
     assert not any(each.flags.writeable for each in given.values())
     assert snr(executable.run(given), expected) > LEAST_DB[precision]
     executable.close()
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "native"])
+def test_an_output_may_be_a_constant_or_an_input(build, random, engine):
+    """Our kernels looked for what nobody had computed."""
+    graph = build(
+        "(float[1,4] x) => (float[1,4] y, float[2] known) { y = MatMul(x, w) }",
+        w=random.standard_normal((4, 4)),
+        known=np.float32([3, 5]),
+    )
+    x = random.standard_normal((1, 4)).astype(np.float32)
+    rewritten, _ = optimise(graph)
+    executable = ENGINES[engine].prepare(rewritten, Recipe(engine=engine), 1)
+    try:
+        first, second = executable.run({"x": x}), executable.run({"x": x})
+    finally:
+        executable.close()
+    first["known"][0] = 9  # arrays are the caller's
+    assert second["known"].tolist() == [3, 5]
+    np.testing.assert_allclose(second["y"], x @ graph.constants["w"], rtol=1e-5)
+
+
+def test_openvino_refuses_a_graph_whose_input_it_would_call_otherwise(build):
+    """It computed with whatever was in memory."""
+    graph = build("(float[3,4] x) => (float[3,4] y) { y = Dropout(x) }")
+    with pytest.raises(UnsupportedError, match="OpenVINO calls an input y, which the graph does"):
+        ENGINES["openvino"].prepare(graph, Recipe(engine="openvino"), 1)

@@ -21,6 +21,7 @@ import numpy as np
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
+from slipstream.infer.engines.openvino_wrong import wrong_operations
 from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import Blob, Executable, Precision, Recipe
 from slipstream.infer.engines.standard import onnx_bytes
@@ -54,8 +55,12 @@ class OpenVino:
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`."""
+        wrong = wrong_operations(graph)
+        if wrong:
+            raise UnsupportedError(f"OpenVINO is wrong here: {'; '.join(wrong)}")
         settings = _settings(recipe, threads)
         first = _compiled(openvino_core(), onnx_bytes(graph, recipe), settings)
+        _check_names(first, graph)
         if recipe.streams == 1:
             return _Compiled([first])
         blob = _exported(first)
@@ -131,6 +136,15 @@ def _compiled(core: Any, model: bytes, settings: Mapping[str, Any]) -> Any:
         return core.compile_model(core.read_model(io.BytesIO(model)), DEVICE, dict(settings))
     except RuntimeError as error:
         raise UnsupportedError(f"OpenVINO cannot compile the graph: {_first(error)}") from error
+
+
+def _check_names(compiled: Any, graph: Graph) -> None:
+    """Inputs have the names that they had: one that goes through operators which do nothing may
+    have that of what comes out, and nobody would give it anything."""
+    for port in compiled.inputs:
+        if graph.inputs.keys().isdisjoint(port.get_names()):
+            names = ", ".join(sorted(port.get_names()))
+            raise UnsupportedError(f"OpenVINO calls an input {names}, which the graph does not")
 
 
 def _imported(blob: Blob, settings: Mapping[str, Any]) -> Any:
