@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,30 @@ def test_output_on_a_full_disk_ends_no_job(tmp_path: Path) -> None:
     assert launch.returncode == 0, launch.stderr
     assert launch.stderr.count("output cannot be shown any more (No space left on device)") == 1
     assert len(list(tmp_path.iterdir())) == 2
+
+
+WRITES = """
+import os, sys
+for number in range(1024):
+    os.write(1, (b"x" * 1023 + b"\\n") * 64)
+    open("written", "w").write(str(number))
+"""
+
+
+def test_ranks_wait_where_nobody_reads_what_they_write(tmp_path: Path) -> None:
+    """They write 64 MiB, which no process may keep for them."""
+    launch = subprocess.Popen(
+        [*COMMAND[:2], "-n", "1", sys.executable, "-c", WRITES],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    written, seen, since = tmp_path / "written", "", time.monotonic()
+    while not seen or time.monotonic() - since < 1.5:
+        now = written.read_text() if written.exists() else ""
+        if now != seen:
+            seen, since = now, time.monotonic()
+        assert seen != "1023"
+        time.sleep(0.05)
+    launch.terminate()
+    output, _ = launch.communicate(timeout=LIMIT_SECONDS)
+    assert output.startswith(b"[0] " + b"x" * 1023 + b"\n[0] x")
