@@ -72,6 +72,15 @@ ELSEWHERE = {
     "slipstream serve model.slip --replicas 2 --access-log -": (
         f"{SERVING}/test_replicas.py::test_replicas_that_are_killed_are_not_noticed"
     ),
+    "slipstream ask http://localhost:8000 cat.jpg": (
+        f"{SERVING}/test_ask.py::test_a_server_and_a_package_say_the_same_of_pictures"
+    ),
+    "curl -s localhost:8000/v2/models/model/infer -d @request.json": (
+        f"{SERVING}/test_ask.py::test_pictures_go_into_json_as_base64"
+    ),
+    "slipstream ask model.slip cat.jpg --json": (
+        f"{SERVING}/test_ask.py::test_a_server_and_a_package_say_the_same_of_pictures"
+    ),
     "slipstream serve model.slip --host 0.0.0.0 --token-file tokens --tls-cert cert.pem"
     " --tls-key key.pem": f"{SERVING}/test_serve.py::test_tokens_and_tls_let_in_who_has_them",
 }

@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from slipstream.cli import bench, doctor, lab, run, serve, tour
+from slipstream.cli import ask, bench, doctor, lab, run, serve, tour
 from slipstream.cli import compile as compile_command
 from slipstream.cli import forecast as forecast_command
 from slipstream.errors import ConfigError, SlipstreamError, UsageError
@@ -28,6 +28,7 @@ bench.add_to(app)
 compile_command.add_to(app)
 forecast_command.add_to(app)
 serve.add_to(app)
+ask.add_to(app)
 tour.add_to(app)
 
 

@@ -56,7 +56,8 @@ def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) ->
 
 
 def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) -> Array:
-    """Returns a tensor of numbers that were written in JSON, flat or nested.
+    """Returns a tensor of numbers that were written in JSON, flat or nested; null is NaN, as it is
+    in answers.
 
     Raises RefusedError for what is no number of the datatype, and if there are too many or too few.
     """
@@ -65,6 +66,8 @@ def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) 
         found = np.array(data)
     except ValueError as error:
         raise invalid(f"input {name!r}: data are not lists of equal length") from error
+    if dtype.kind == "f" and found.dtype == object:
+        found = _without_null(found)
     kinds = "b" if dtype.kind == "b" else "iu" if dtype.kind in "iu" else "iuf"
     if found.size and found.dtype.kind not in kinds:
         raise invalid(f"input {name!r}: data are {_words(found)}; {datatype} is needed")
@@ -78,6 +81,13 @@ def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) 
     if dtype.kind in "iu" and found.size and not np.array_equal(made, found):
         raise invalid(f"input {name!r} has numbers beyond the range of {datatype}")
     return made.reshape(shape)
+
+
+def _without_null(found: Array) -> Array:
+    """Returns the numbers as float64, NaN for null; what has others than these as it is."""
+    if not all(each is None or type(each) in (int, float) for each in found.ravel().tolist()):
+        return found
+    return np.where(found == None, np.nan, found).astype(np.float64)  # noqa: E711  by element
 
 
 def byte_strings(raw: memoryview, shape: Sequence[int], name: str) -> list[memoryview]:

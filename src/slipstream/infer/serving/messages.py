@@ -9,6 +9,7 @@ Source: "Open Inference Protocol", version 2, and Triton's extensions "Binary te
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from slipstream.infer.serving.datatypes import (
     array_of_numbers,
     byte_strings,
     datatype_of,
+    number_of,
 )
 from slipstream.infer.serving.refusals import invalid
 from slipstream.infer.serving.signature import Arrays, Given
@@ -217,10 +219,29 @@ def of_raw(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> G
     return array_of(raw, datatype, shape, name)
 
 
+def _of_base64(data: Any, shape: Sequence[int], name: str) -> list[memoryview]:
+    """Returns the files of a tensor of BYTES, each of which is {"b64": text} in JSON."""
+    if not isinstance(data, list):
+        data = [data]
+    elements: list[Any] = data
+    if len(elements) != number_of(shape):
+        raise invalid(
+            f"input {name!r} has {len(elements)} elements; the shape {list(shape)} needs"
+            f" {number_of(shape)}"
+        )
+    try:
+        return [memoryview(b64decode(each["b64"], validate=True)) for each in elements]
+    except (TypeError, KeyError, ValueError) as error:
+        raise invalid(
+            f'input {name!r} is BYTES; in JSON each element is {{"b64": its bytes in base64}}, or'
+            " send it as binary data, with binary_data_size"
+        ) from error
+
+
 def _of_json(given: _Input) -> Given:
     name = given.name[:64]
     if given.data is None:
         raise invalid(f"input {name!r} has neither data nor binary_data_size")
     if given.datatype == BYTES:
-        raise invalid(f"input {name!r} is BYTES; send it as binary data, with binary_data_size")
+        return _of_base64(given.data, given.shape, name)
     return array_of_numbers(given.data, given.datatype, given.shape, name)

@@ -116,6 +116,11 @@ class Repository:
         return tuple(self._specs.values())
 
     @property
+    def names(self) -> list[str]:
+        """Of the models, each once."""
+        return list(dict.fromkeys(each.name for each in self.specs))
+
+    @property
     def is_ready(self) -> bool:
         """All versions are ready."""
         return all((each.name, each.version) in self._served for each in self.specs)

@@ -54,6 +54,7 @@ class Rest:
             routes=[
                 *(Route(f"{each}/ready", self._model_ready) for each in (model, versions)),
                 *(Route(each, self._model) for each in (model, versions)),
+                Route("/v2/models", self._models),
                 Route("/v2/health/live", self._live),
                 Route("/v2/health/ready", self._ready),
                 Route("/v2", self._server),
@@ -118,6 +119,9 @@ class Rest:
                 "outputs": signature.described(signature.outputs),
             }
         )
+
+    async def _models(self, _: Request) -> Response:
+        return JSONResponse({"models": self._repository.names})
 
     async def _model_ready(self, request: Request) -> Response:
         self._repository.find(request.path_params["model"], request.path_params.get("version", ""))

@@ -62,7 +62,7 @@ def test_integers_are_numbers_of_fractions_too():
         ([2**70], "INT64", [1], "data are objects"),
         ([True], "FP32", [1], "data are booleans"),
         ([1], "BOOL", [1], "BOOL is needed"),
-        ([None], "FP32", [1], "data are objects"),
+        ([None], "INT64", [1], "data are objects"),
         ({"a": 1}, "FP32", [1], "data are objects"),
         ([1], "FLOAT", [1], "allowed: BOOL, UINT8"),
     ],
@@ -152,3 +152,21 @@ def test_a_datatype_that_is_none_is_told_with_all_that_are():
         f"input 'x' is {'F' * 32!r}; allowed: BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16,"
         " INT32, INT64, FP16, FP32, FP64, BYTES"
     )
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+@pytest.mark.parametrize("data", [[1.5, None, 3], [[1.5], [None], [3]], [None, None, None]])
+def test_null_is_nan_as_it_is_in_answers(datatype, data):
+    found = array_of_numbers(data, datatype, [3], "x")
+    flat = [each[0] if isinstance(each, list) else each for each in data]
+    np.testing.assert_array_equal(found, [np.nan if each is None else each for each in flat])
+    assert found.dtype.kind == "f"
+
+
+@pytest.mark.parametrize(
+    ("data", "datatype"),
+    [([1, None], "INT32"), ([True, None], "BOOL"), ([1.0, "a"], "FP32"), ([None, "a"], "FP32")],
+)
+def test_null_is_no_integer_and_text_no_number(data, datatype):
+    with pytest.raises(RefusedError, match="is needed"):
+        array_of_numbers(data, datatype, [2], "x")
