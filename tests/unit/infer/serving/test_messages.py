@@ -216,13 +216,18 @@ def test_the_bytes_of_a_tensor_are_a_number_of_those_that_are_left(size):
         call_of(memoryview(head + X.tobytes()), str(len(head)))
 
 
-def test_files_are_elements_of_bytes_and_binary_only():
+def test_files_are_elements_of_bytes_binary_or_in_base64():
     raw = b"\3\0\0\0one"
     tensor = {"name": "x", "shape": [1], "datatype": "BYTES"}
     head = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": 7}}]}).encode()
     (file,) = call_of(memoryview(head + raw), str(len(head))).given["x"]
     assert bytes(file) == b"one"
-    check_read(False, "is BYTES; send it as binary data", inputs=[{**tensor, "data": ["one"]}])
+    body = json.dumps({"inputs": [{**tensor, "data": [{"b64": "b25l"}]}]}).encode()
+    (file,) = call_of(memoryview(body), None).given["x"]
+    assert bytes(file) == b"one"
+    for data in (["one"], [{"b64": "b25l!"}], [{"b64": 1}], [{}]):
+        check_read(False, "is BYTES; in JSON each element is", inputs=[{**tensor, "data": data}])
+    check_read(False, "has 2 elements", inputs=[{**tensor, "data": [{"b64": "b25l"}] * 2}])
     check_read(False, "has neither data nor binary_data_size", inputs=[tensor])
     check_read(False, r"has the shape \[-1\]: below 0", inputs=[{**tensor, "shape": [-1]}])
 
