@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,19 @@ Clients of the Open Inference Protocol, version 2, as tritonclient, talk to it: 
 on --grpc-port.
 [bold]Exit code[/bold]: 1 where a model cannot be served, 2 for wrong usage.
 """
+
+
+AccessLog = Annotated[
+    str | None, typer.Option(help="File for a line of JSON for each request; - for stderr.")
+]
+Notice = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        help="Seconds after SIGTERM in which it takes requests and is not ready; default 5 where"
+        " others reach --host.",
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -66,9 +80,8 @@ def serve(
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate, in PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, in PEM.")] = None,
-    access_log: Annotated[
-        str | None, typer.Option(help="File for a line of JSON for each request; - for stderr.")
-    ] = None,
+    access_log: AccessLog = None,
+    notice: Notice = None,
 ) -> None:
     """Serve MODELS until SIGTERM or Ctrl-C; requests that are there are answered first."""
     try:
@@ -100,11 +113,22 @@ def serve(
         tokens=Tokens() if token_file is None else tokens_of(token_file),
         tls=_tls(tls_cert, tls_key),
         access_log=_opened(access_log),
+        notice=notice,
     )
+    _log_to(sys.stderr)
     try:
         uvloop.run(Server(spec, partial(_tell, spec)).run())
     except OSError as error:
         raise UsageError(error.strerror or str(error)) from error
+
+
+def _log_to(stream: TextIO) -> None:
+    """Say on a stream what a server says of files that changed."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("slipstream: %(message)s"))
+    logger = logging.getLogger("slipstream")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
 
 
 def _tell(spec: ServeSpec, bound: Bound) -> None:

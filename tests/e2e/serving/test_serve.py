@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import signal
 import ssl
@@ -112,6 +113,52 @@ def test_shares_of_versions_are_kept_and_it_ends_when_told(
     for version, factor in (("1", 2.0), ("2", 3.0)):
         assert ask(client, "a", ONE, model_version=version)[0, 0] == factor
     running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(20) == 0
+
+
+def test_who_balances_the_load_has_notice_of_the_end(
+    serve: Serve, packages: dict[str, Path], ask: Ask
+) -> None:
+    """What is asked meanwhile is answered, and each connection ends with its answer."""
+    running = serve(packages["double"], "--notice", "60")
+    given = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    body = json.dumps({"inputs": [given]})
+    before, rpc = http.client.HTTPConnection(running.rest), running.rpc()
+
+    def answered(connection: http.client.HTTPConnection, method: str, path: str) -> Any:
+        connection.request(method, path, body if method == "POST" else None)
+        response = connection.getresponse()
+        response.read()
+        return response.status, response.getheader("connection")
+
+    assert answered(before, "POST", "/v2/models/double/infer") == (200, None)
+    running.process.send_signal(signal.SIGTERM)
+    ready = [200]
+    while ready[-1] == 200:
+        once = http.client.HTTPConnection(running.rest)
+        ready.append(answered(once, "GET", "/v2/health/ready")[0])
+        once.close()
+    assert ready[-1] == 503
+    assert answered(before, "POST", "/v2/models/double/infer") == (200, "close")
+    after = http.client.HTTPConnection(running.rest)
+    assert answered(after, "POST", "/v2/models/double/infer") == (200, "close")
+    assert answered(after, "GET", "/v2/models/double/ready") == (503, "close")
+    assert answered(after, "GET", "/v2/health/live") == (200, "close")
+    assert not rpc.is_server_ready()
+    np.testing.assert_array_equal(ask(rpc, "double", ONE), 2 * ONE)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whom_nobody_else_reaches_ends_at_once(
+    serve: Serve, packages: dict[str, Path], number: signal.Signals
+) -> None:
+    """And Ctrl-C waits for nobody."""
+    notice = ("--notice", "60") if number == signal.SIGINT else ()
+    running = serve(packages["double"], *notice)
+    assert running.rest
+    running.process.send_signal(number)
     assert running.process.wait(20) == 0
 
 

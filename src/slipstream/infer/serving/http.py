@@ -61,6 +61,10 @@ class Link:
         """
         await self._protocol.answer(self._cycle, fields, pieces)
 
+    def close_after(self) -> None:
+        """Sees to it that the answer says `Connection: close`, and is the last one."""
+        self._cycle.keep_alive = False
+
     def when_gone(self, act: Callable[[], object] | None) -> None:
         """Sees to it that something is done if the client hangs up meanwhile; None: no more."""
         self._protocol.when_gone(self._cycle, act)

@@ -109,6 +109,7 @@ class Repository:
         self._limits, self._most_rows = limits, most_rows
         self._served: dict[tuple[str, str], Served] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self.is_ending = False  # whoever balances the load is to go elsewhere
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -122,8 +123,10 @@ class Repository:
 
     @property
     def is_ready(self) -> bool:
-        """All versions are ready."""
-        return all((each.name, each.version) in self._served for each in self.specs)
+        """All versions are ready, and it is not about to end."""
+        return not self.is_ending and all(
+            (each.name, each.version) in self._served for each in self.specs
+        )
 
     def versions(self, name: str) -> list[str]:
         """Returns the versions of a model."""

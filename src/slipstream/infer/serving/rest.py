@@ -66,6 +66,8 @@ class Rest:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets a request in before its body is read, and answers it. One for a result goes past
         what Starlette has for others, which takes as long as a small model."""
+        if self._repository.is_ending:
+            scope["extensions"][LINK].close_after()
         try:
             self._check_token(scope)
             asked = _INFER.fullmatch(scope["path"])
@@ -125,7 +127,7 @@ class Rest:
 
     async def _model_ready(self, request: Request) -> Response:
         self._repository.find(request.path_params["model"], request.path_params.get("version", ""))
-        return Response()
+        return Response(status_code=503 if self._repository.is_ending else 200)
 
     async def _live(self, _: Request) -> Response:
         return Response()

@@ -10,7 +10,7 @@ import gc
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ import uvicorn
 import uvloop
 
 from slipstream.errors import UsageError
-from slipstream.infer.serving.access import Tls, Tokens
+from slipstream.infer.serving.access import Tls, Tokens, is_loopback
 from slipstream.infer.serving.bodies import Bodies
 from slipstream.infer.serving.grpc_service import Service
 from slipstream.infer.serving.lane import LaneLimits
@@ -38,6 +38,7 @@ from slipstream.infer.serving.watch import Watch
 _HTTP = "slipstream.infer.serving.http:Protocol"  # uvicorn's own, with bodies in place
 _BACKLOG = 2048  # connections that wait to be accepted
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_NOTICE = 5.0  # seconds: Kubernetes tells its proxies within two or three
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,11 @@ class ServeSpec:
         tokens: that let requests in.
         tls: None: what is said is not hidden.
         access_log: where a line of JSON is written for each request; None: nowhere.
-        drain: seconds that requests have when the server is told to end.
+        notice: seconds after SIGTERM in which `/v2/health/ready` says 503 and requests are still
+            taken, the last of each connection: whoever balances the load goes elsewhere meanwhile.
+            A second signal ends them, and SIGINT waits for none. None: 5 where others than this
+            machine reach the host, else 0.
+        drain: seconds that requests have after that to be answered.
         keep_alive: seconds that a connection without a request stays open, 1 or more. Proxies keep
             theirs for up to 60 s, and must not find one closed.
     """
@@ -83,6 +88,7 @@ class ServeSpec:
     tokens: Tokens = field(default_factory=Tokens)
     tls: Tls | None = None
     access_log: TextIO | None = None
+    notice: float | None = None
     drain: float = 30.0
     keep_alive: int = 75
 
@@ -112,6 +118,7 @@ class Server:
     spec: ServeSpec
     told: Callable[[Bound], None] = lambda _: None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _hurried: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT, or `end`. Requests that it has are answered first.
@@ -125,8 +132,8 @@ class Server:
         replicas = Team(spec.replicas, spec.threads) if several else InProcess(spec.threads)
         repository = Repository(spec.models, replicas, limits, spec.most_rows)
         loop = asyncio.get_running_loop()
-        for each in _SIGNALS:
-            loop.add_signal_handler(each, self.end)
+        loop.add_signal_handler(signal.SIGTERM, self.end)
+        loop.add_signal_handler(signal.SIGINT, self.end, 0.0)
         try:
             await asyncio.gather(
                 *(repository.load(each.name, each.version) for each in spec.models)
@@ -137,8 +144,11 @@ class Server:
                 loop.remove_signal_handler(each)
             await repository.close()
 
-    def end(self) -> None:
-        """Ends it, from its own event loop."""
+    def end(self, notice: float | None = None) -> None:
+        """Ends it, from its own event loop; after the notice of its `ServeSpec`, unless that is 0
+        or this is the second time."""
+        if notice == 0 or self._ended.is_set():
+            self._hurried.set()
         self._ended.set()
 
     async def _serve(self, repository: Repository) -> None:
@@ -179,11 +189,21 @@ class Server:
             host, port = sockets[0].getsockname()[:2]
             self.told(Bound(f"{host}:{port}", None if remote is None else f"{host}:{remote[1]}"))
             await self._ended.wait()
+            await self._give_notice(repository)
         finally:
             web.should_exit = True
             if remote is not None:
                 await remote[0].stop(spec.drain)
             await serving
+
+    async def _give_notice(self, repository: Repository) -> None:
+        """Returns once who balances the load may know that this server is going away."""
+        notice = self.spec.notice
+        if notice is None:
+            notice = 0.0 if is_loopback(self.spec.host) else _NOTICE
+        repository.is_ending = True
+        with suppress(TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._hurried.wait(), notice)
 
     async def _grpc(self, service: Service) -> tuple[grpc.aio.Server, int] | None:
         spec = self.spec

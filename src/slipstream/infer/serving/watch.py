@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.errors import SlipstreamError
-from slipstream.infer.serving.repository import Repository, Spec
+from slipstream.infer.serving.repository import Repository, Served, Spec
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,9 +61,25 @@ class Watch:
         if stamp in (self._loaded[spec], _Stamp()) or stamp != before:
             return
         self._loaded[spec] = stamp
+        served = self._repository.get(spec.name, spec.version)
+        before = None if served is None else said_of(served)
         try:
-            await self._repository.load(spec.name, spec.version)
+            now = said_of(await self._repository.load(spec.name, spec.version))
         except SlipstreamError as error:
             _LOG.error("%s, version %s, stays as it was: %s", spec.name, spec.version, error)
-        else:
-            _LOG.info("%s, version %s, was loaded from %s", spec.name, spec.version, spec.path)
+            return
+        _LOG.info("%s, version %s, was loaded from %s", spec.name, spec.version, spec.path)
+        if before not in (None, now):
+            words = "%s, version %s, TAKES OR GIVES SOMETHING ELSE NOW: %s; before: %s"
+            _LOG.warning(words, spec.name, spec.version, now, before)
+
+
+def said_of(served: Served) -> str:
+    """Returns what a model takes and gives, in words."""
+    inputs, outputs = (
+        ", ".join(f"{each['name']} {each['datatype']} {each['shape']}" for each in described)
+        for described in map(
+            served.signature.described, (served.signature.inputs, served.signature.outputs)
+        )
+    )
+    return f"{inputs} to {outputs}"

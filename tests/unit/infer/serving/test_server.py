@@ -19,5 +19,5 @@ def test_a_server_is_for_this_machine_and_has_bounds():
         "threads": None, "seconds": 10.0, "delay": 0.002, "waiting": 1024, "most_rows": 64,
         "body": 64 * 1024**2, "bodies": 512 * 1024**2, "watch": 1.0,
         "tokens": dataclasses.asdict(Tokens()), "tls": None, "access_log": None, "drain": 30.0,
-        "keep_alive": 75,
+        "keep_alive": 75, "notice": None,
     }  # fmt: skip

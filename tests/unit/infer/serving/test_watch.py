@@ -48,6 +48,28 @@ def test_a_file_that_changed_is_loaded_once_it_stays_the_same(look, path, caplog
     ]
 
 
+def test_a_model_that_takes_something_else_is_warned_of(repository, path, sums, caplog, signature):
+    caplog.set_level(logging.INFO, NAME)
+    models = repository(f"m={path}")
+    watch = Watch(models, 1.0)
+
+    async def reload(content):
+        path.write_bytes(content)
+        await watch.look(models.specs[0])
+        await watch.look(models.specs[0])
+
+    asyncio.run(reload(b"first"))
+    asyncio.run(reload(b"second"))
+    assert [each.levelname for each in caplog.records] == ["INFO", "INFO"]
+    other = signature({"x": (2, 2)}, {"y": (2,), "z": (2,)})
+    sums.manifest = sums.manifest.model_copy(update={"outputs": other.outputs})
+    asyncio.run(reload(b"the third"))
+    assert [each.levelname for each in caplog.records[2:]] == ["INFO", "WARNING"]
+    said = caplog.records[-1].getMessage()
+    assert said.startswith("m, version 1, TAKES OR GIVES SOMETHING ELSE NOW: x FP32 [-1, 2] to y")
+    assert said.endswith("z FP32 [-1]; before: x FP32 [-1, 2] to y FP32 [-1]")
+
+
 def test_a_file_of_the_same_size_is_new_by_its_time_or_as_another_file(look, path, tmp_path):
     found = path.stat()
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
