@@ -162,7 +162,10 @@ class Reader:
                 return np.asarray(picture).reshape(picture.height, picture.width, self.channels)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise TooManyPixelsError(f"{error}; allowed: at most {MOST_PIXELS} pixels") from error
-        except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
+        except UnidentifiedImageError as error:  # which says where in memory it was
+            words = f"its {len(data)} bytes are of no kind of picture that it knows"
+            raise UsageError(f"Pillow cannot read the picture: {words}") from error
+        except (OSError, SyntaxError, ValueError) as error:
             raise UsageError(f"Pillow cannot read the picture: {error}") from error
 
 

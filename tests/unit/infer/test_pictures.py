@@ -136,7 +136,7 @@ def test_arrays_with_gaps_are_read_right():
 @pytest.mark.parametrize(
     ("picture", "message"),
     [
-        (b"no picture", "Pillow cannot read the picture"),
+        (b"no picture", "Pillow cannot read the picture: its 10 bytes are of no kind of picture"),
         (b"", "Pillow cannot read the picture"),
         (b"\xff\xd8\xff\xe0damaged", "Pillow cannot read the picture"),
         (np.zeros((8, 8), np.uint8), r"uint8 \(8, 8\); allowed: uint8 \(rows, columns, 3\)"),
