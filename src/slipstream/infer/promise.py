@@ -44,8 +44,9 @@ class Accuracy(BaseModel):
     @property
     def words(self) -> str:
         """It, in a few words."""
-        found = [f"{_spelled(self.snr_db)} of signal to noise"]
-        if self.sure_db is not None and self.sure_db < EXACT:
+        is_equal = self.snr_db >= EXACT
+        found = ["equal to float32" if is_equal else f"{self.snr_db:.1f} dB of signal to noise"]
+        if not is_equal and self.sure_db is not None and self.sure_db < EXACT:
             found[0] += f" ({self.sure_db:.1f} or more on others like them, 95 % sure)"
         if len(self.groups) > 1:
             each = ", ".join(f"{title} {_spelled(db)}" for title, db in self.groups.items())

@@ -25,6 +25,7 @@ from slipstream.infer.importers.tensorflow_models import (
     read_saved,
 )
 from slipstream.infer.importers.torch_modules import Exported, export, is_torch, read_program
+from slipstream.infer.importers.user_errors import called
 
 SUPPORTED = (
     "an ONNX model (a .onnx file, or its bytes), a torch.nn.Module or torch.export.ExportedProgram,"
@@ -142,7 +143,7 @@ def _is_factory(text: str) -> bool:
 
 
 def _made(name: str, example_inputs: object) -> tuple[Any, object]:
-    made: Any = resolve(name)()
+    made: Any = called(f"the factory {name}", resolve(name))
     if not isinstance(made, tuple):
         return made, example_inputs
     module, inputs = made if len(made) == 2 else (None, None)  # pyright: ignore

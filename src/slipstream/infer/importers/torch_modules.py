@@ -31,6 +31,7 @@ from slipstream.infer.engines.onnxruntime import plain_session
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.importers.onnx_models import graph_of
 from slipstream.infer.importers.shapes import Shapes
+from slipstream.infer.importers.user_errors import called
 
 OPSET = 17
 T = TypeVar("T")
@@ -88,10 +89,10 @@ def export(source: Any, example_inputs: object, shapes: Shapes) -> Exported:
     is_program = isinstance(source, torch.export.ExportedProgram)
     program: Any = source if is_program else None
     module: Any = program.module() if is_program else source.eval()
-    names = _arguments(module, program)
+    names = _arguments(module, program, example_inputs)
     tensors = _tensors(names, example_inputs, shapes, program)
     with torch.no_grad():
-        found = module(*tensors.values())
+        found = called(f"the module {type(source).__name__}", lambda: module(*tensors.values()))
     outputs = _output_names(found)
     model = _exported(module, program, tuple(tensors.values()), list(tensors), outputs)
     graph = graph_of(model, f"the export of {type(source).__name__}")
@@ -102,15 +103,17 @@ def export(source: Any, example_inputs: object, shapes: Shapes) -> Exported:
 # ---- arguments ---------------------------------------------------------------------------------
 
 
-def _arguments(module: Any, program: Any) -> list[str]:
+def _arguments(module: Any, program: Any, example: object) -> list[str]:
+    """Names of the inputs; those of `*args` are numbered, as many as the example has."""
     if program is not None:
         return list(program.graph_signature.user_inputs)
-    parameters = inspect.signature(module.forward).parameters.values()
-    return [
-        item.name
-        for item in parameters
-        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
-    ]
+    names: list[str] = []
+    for item in inspect.signature(module.forward).parameters.values():
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD):
+            names.append(item.name)
+        elif item.kind == item.VAR_POSITIONAL and isinstance(example, (tuple, list)):
+            names += [f"{item.name}_{number}" for number in range(len(example) - len(names))]
+    return names
 
 
 def _tensors(names: Sequence[str], example: object, shapes: Shapes, program: Any) -> dict[str, Any]:

@@ -1,0 +1,35 @@
+"""What a user's own code raises, shown with the user's lines alone."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import slipstream
+from slipstream.errors import SlipstreamError, UsageError
+
+Result = TypeVar("Result")
+OURS = str(Path(slipstream.__file__).parent)
+
+
+def called(what: str, code: Callable[[], Result]) -> Result:
+    """What the user's code gives.
+
+    Raises UsageError where it raises anything but an error of Slipstream: what it was, and the
+    lines of the files that are neither Slipstream's nor of an installed package.
+    """
+    try:
+        return code()
+    except SlipstreamError:
+        raise
+    except Exception as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
+        lines = "".join(traceback.format_list(frames)).rstrip()
+        raise UsageError(f"{what} raised {type(error).__name__}: {error}\n{lines}") from error
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    is_installed = "site-packages" in frame.filename or "dist-packages" in frame.filename
+    return not (frame.filename.startswith((OURS, "<")) or is_installed)
