@@ -19,6 +19,7 @@ from slipstream.cli import (
     bench_serve,
 )
 from slipstream.cli.bench_show import telling, write
+from slipstream.cli.files import writable
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.lab import LabSpec
 from slipstream.lab.display import make_console, stderr_console
@@ -51,7 +52,9 @@ TRAIN_EXAMPLES = f"""\b
 Models: {", ".join(MODELS)}
 """
 
-JsonFile = Annotated[Path | None, typer.Option("--json", help="File for all that was measured.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", callback=writable, help="File for all that was measured.")
+]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from slipstream.bench.models import MODELS
 from slipstream.cli.bench_show import telling, write
+from slipstream.cli.files import writable
 from slipstream.errors import UsageError
 from slipstream.lab.compare import BACKENDS
 from slipstream.lab.display import make_console
@@ -53,7 +54,7 @@ def forecast_steps(
         bool, typer.Option("--published", help="Forecast published speed-ups; runs nothing.")
     ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for the results as JSON.")
+        Path | None, typer.Option("--json", callback=writable, help="File for the results as JSON.")
     ] = None,
 ) -> None:
     """Forecast steps of real models on lab hosts, measure them, and say how far off it is.

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.bench_show import show, telling, write
+from slipstream.cli.files import writable
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.lab.display import make_console
 
@@ -73,7 +74,8 @@ def infer_models(
         0.0
     ),
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for all that was measured.")
+        Path | None,
+        typer.Option("--json", callback=writable, help="File for all that was measured."),
     ] = None,
 ) -> None:
     """Measure models by every engine and precision: latency, accuracy, memory, share of the peak.

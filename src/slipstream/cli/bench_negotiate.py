@@ -9,6 +9,7 @@ import typer
 from slipstream.bench.negotiate import NegotiateSpec, measure
 from slipstream.bench.negotiate_table import as_json, tables
 from slipstream.cli.bench_show import telling, write
+from slipstream.cli.files import writable
 from slipstream.errors import UsageError
 from slipstream.lab.display import make_console
 
@@ -39,7 +40,8 @@ def negotiate(
         typer.Option(help="The program negotiate_bench: also up to 256 ranks, as threads."),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for all that was measured.")
+        Path | None,
+        typer.Option("--json", callback=writable, help="File for all that was measured."),
     ] = None,
 ) -> None:
     """Measure negotiation: our ranks among themselves, beside a rank 0 that coordinates."""

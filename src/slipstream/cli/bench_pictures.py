@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.bench_show import show, telling
+from slipstream.cli.files import writable
 from slipstream.errors import UnsupportedError
 
 EXAMPLES = """\b
@@ -44,7 +45,8 @@ def bench_pictures(
         typer.Option(help="Folder where the peers' files stay, for the next time."),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for all that was measured.")
+        Path | None,
+        typer.Option("--json", callback=writable, help="File for all that was measured."),
     ] = None,
 ) -> None:
     """Measure the way from JPEG files to labels, decoding and resizing included.

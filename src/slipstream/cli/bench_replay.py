@@ -11,6 +11,7 @@ from slipstream.bench.replay import PEERS, ReplaySpec, default_peers, limits, pe
 from slipstream.bench.replay_presets import PRESETS
 from slipstream.bench.replay_table import as_json, table
 from slipstream.cli.bench_show import telling, write
+from slipstream.cli.files import writable
 from slipstream.lab.display import make_console
 
 EXAMPLES = f"""\b
@@ -51,7 +52,7 @@ def replay_models(
         bool, typer.Option("--limits", help="Compute the limits and run nothing.")
     ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for the results as JSON.")
+        Path | None, typer.Option("--json", callback=writable, help="File for the results as JSON.")
     ] = None,
 ) -> None:
     """Replay real models: gradients of the real sizes in the real order, compute that takes time.

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.bench_show import show, telling
+from slipstream.cli.files import writable
 from slipstream.errors import UnsupportedError, UsageError
 
 EXAMPLES = """\b
@@ -56,7 +57,8 @@ def serve_model(
         str, typer.Option(help="fastapi, with one and two runs at a time; or none.")
     ] = "fastapi",
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for all that was measured.")
+        Path | None,
+        typer.Option("--json", callback=writable, help="File for all that was measured."),
     ] = None,
     picture: Annotated[Path | None, typer.Option(help="File for latency over throughput.")] = None,
 ) -> None:

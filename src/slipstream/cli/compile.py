@@ -14,6 +14,7 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from slipstream import infer
+from slipstream.cli.files import writable
 from slipstream.errors import UsageError
 from slipstream.lab.display import make_console, stderr_console
 
@@ -131,7 +132,9 @@ def compile_model(
     ] = None,
     mean: Annotated[str | None, typer.Option(help=f"Pictures: {NORMALISED}")] = None,
     std: Annotated[str | None, typer.Option(help=f"Pictures: {NORMALISED}")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="File for the report.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", callback=writable, help="File for the report.")
+    ] = None,
     list_: Annotated[
         bool,
         typer.Option("--list", is_eager=True, callback=show_list, help="Engines and rewrites."),

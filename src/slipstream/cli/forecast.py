@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from slipstream import forecast
 from slipstream.cli import forecast_calibrate, forecast_check, forecast_validate
+from slipstream.cli.files import writable
 from slipstream.cli.forecast_asked import (
     CodecChoice,
     OptimizerChoice,
@@ -131,10 +132,13 @@ def plan(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 10,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for everything; - for standard output.")
+        Path | None,
+        typer.Option(
+            "--json", callback=writable, help="File for everything; - for standard output."
+        ),
     ] = None,
     html_file: Annotated[
-        Path | None, typer.Option("--html", help="File for a page with charts.")
+        Path | None, typer.Option("--html", callback=writable, help="File for a page with charts.")
     ] = None,
 ) -> None:
     """Say what training MODEL takes: hardware, strategy, time and cost, ranked. Nothing is run."""

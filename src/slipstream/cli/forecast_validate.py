@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
+from slipstream.cli.files import writable
 from slipstream.lab.display import make_console, stderr_console
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def validate_table(
     ] = LeaveChoice.SOURCE,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     html_file: Annotated[
-        Path | None, typer.Option("--html", help="File for a page with charts.")
+        Path | None, typer.Option("--html", callback=writable, help="File for a page with charts.")
     ] = None,
 ) -> None:
     """Forecast measurements that were published, and say how far off the forecasts are."""

@@ -231,3 +231,13 @@ def test_named_architectures_refuse_what_is_not_theirs(
 def test_a_shape_that_an_architecture_cannot_read_is_said() -> None:
     with pytest.raises(UsageError, match="vit-tiny-16 fails on a batch of 1"):
         source("vit-tiny-16", shape=(3, 64, 64)).trace(1)
+
+
+def test_a_script_that_reads_arguments_as_it_is_imported_is_told_how_not_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import argparse\nargparse.ArgumentParser('theirs').parse_args(['--no-such'])\n"
+    (tmp_path / "script.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"script\.py ended as it was imported \(2\): put what"):
+        source("script.py:make", shape=(3,))

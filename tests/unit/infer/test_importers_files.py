@@ -244,6 +244,13 @@ def test_any_number_of_arguments_is_taken_from_the_example(factories):
     assert list(graph.inputs) == ["first", "others_0", "others_1"]
 
 
+def test_a_script_that_reads_arguments_as_it_is_imported_is_told_how_not_to(factories):
+    text = "import argparse\nargparse.ArgumentParser('theirs').parse_args(['--no-such'])\n"
+    (factories / "of_a_script.py").write_text(text)
+    with pytest.raises(UsageError, match=r"of_a_script ended as it was imported \(2\): put what"):
+        load_model("of_a_script:make")
+
+
 def test_outputs_that_are_nothing_are_refused(factories):
     with pytest.raises(UsageError, match="the module returns Tensor, NoneType; what can be"):
         load_model("of_a_user:nothing")

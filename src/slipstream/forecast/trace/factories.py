@@ -88,6 +88,11 @@ def _module(place: str) -> ModuleType:
     with _importing_from(path.resolve().parent if is_file else Path.cwd()):
         try:
             return _of_file(path) if is_file else importlib.import_module(place)
+        except SystemExit as error:  # of argparse, which reads what this command was told
+            raise UsageError(
+                f"{place} ended as it was imported ({error}): put what it runs by itself, as the"
+                " reading of its arguments, under if __name__ == '__main__':"
+            ) from error
         except Exception as error:  # the user's code has any
             reason = f"{type(error).__name__}: {error}"
             raise UsageError(f"{place} cannot be imported: {reason}; {_SPELLING}") from error

@@ -109,6 +109,11 @@ def resolve(name: str) -> Any:
         sys.path.insert(0, here)
     try:
         return getattr(importlib.import_module(module_name), attribute)
+    except SystemExit as error:  # of argparse, which reads what this command was told
+        raise UsageError(
+            f"{module_name} ended as it was imported ({error}): put what it runs by itself, as the"
+            " reading of its arguments, under if __name__ == '__main__':"
+        ) from error
     except (ImportError, AttributeError) as error:
         raise UsageError(f"{name}: {error}; say package.module:name") from error
     finally:
