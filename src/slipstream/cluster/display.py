@@ -93,6 +93,10 @@ class TerminalDisplay:
             self._write(self._err, f"  last lines of rank {failure.rank}:")
         for text in failure.last_lines:
             self._write(self._err, f"    {text}")
+        for other in failure.others:
+            line = f": {other.said}" if other.said else ""
+            told = f"rank {other.rank} on {other.host} failed too, {other.reason}{line}"
+            self._write(self._err, f"  {told}")
 
     def _shows(self, rank: int) -> bool:
         return self._mode == "all" or (self._mode == "rank0" and rank == 0)

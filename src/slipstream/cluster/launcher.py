@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from slipstream.cluster.blame import culprit, telling_line
 from slipstream.cluster.job import (
     Job,
     forwarded_environment,
@@ -47,6 +48,24 @@ from slipstream.settings import Settings, thread_environment
 MARGIN_SECONDS = 10.0  # for ended ranks to be reported, on top of the grace
 
 LAUNCH_FAILED = 1
+_ENDED_BY_US = (0, -signal.SIGTERM, -signal.SIGKILL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlsoFailed:
+    """Another rank that failed by itself.
+
+    Args:
+        rank: its number.
+        host: where.
+        reason: exit code or signal, in words.
+        said: the last line of it that names an error, or the last one.
+    """
+
+    rank: int
+    host: str
+    reason: str
+    said: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,12 +74,14 @@ class Failure:
 
     Args:
         host: where.
-        rank: the rank that failed, or None where it is the host.
+        rank: the rank that failed, or None where it is the host. Of several the one that the
+            others lost, though it may have ended later.
         reason: exit code, signal or error, in words.
         seconds: since the launcher began.
         exit_code: for the launcher itself to end with.
         after_signal: the signal that the user had sent to the ranks before, or nothing.
         last_lines: of the rank, at most twenty.
+        others: that failed by themselves, in the order in which they ended.
     """
 
     host: str
@@ -70,6 +91,15 @@ class Failure:
     exit_code: int
     after_signal: str = ""
     last_lines: Sequence[str] = ()
+    others: Sequence[AlsoFailed] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a rank ended: exit code, or minus a signal."""
+
+    host: str
+    status: int
 
 
 class Display(Listener, Protocol):
@@ -128,6 +158,7 @@ class _Launcher:
         self._selector = selectors.DefaultSelector()
         self._links: list[Link] = []
         self._failure: Failure | None = None
+        self._ended: dict[int, _Ended] = {}
         self._signal: int | None = None
         self._is_ending = False
         self._began_at = time.monotonic()
@@ -153,7 +184,7 @@ class _Launcher:
                     link.close()
         failure = self._failure
         if failure is not None and failure.rank is not None:
-            failure = replace(failure, last_lines=self._transcript.last_lines(failure.rank))
+            failure = self._told(failure, failure.rank)
         self._display.finished(failure)
         if failure is not None:
             return failure.exit_code
@@ -252,6 +283,7 @@ class _Launcher:
 
     def _take_exit(self, link: Link, rank: int, status: int) -> None:
         self._display.exited(rank, link.host.name, status)
+        self._ended[rank] = _Ended(link.host.name, status)
         if status != 0 and self._failure is None:
             self._fail(link, rank, describe_status(status), 128 - status if status < 0 else status)
 
@@ -272,6 +304,29 @@ class _Launcher:
         )
         if self._signal is None or rank is None:
             self._order_all(End(), self._job.grace_seconds)
+
+    def _told(self, failure: Failure, first: int) -> Failure:
+        """The failure with all that is known of it now that every rank has ended."""
+        last_lines = self._transcript.last_lines
+        rank = first if failure.after_signal else culprit(first, last_lines)
+        ended = self._ended.get(rank)
+        if rank != first and ended is not None:
+            by_us = ended.status in _ENDED_BY_US
+            how = "it had not ended yet" if by_us else describe_status(ended.status)
+            words = f"{how}, and rank {first} lost it"
+            failure = replace(failure, rank=rank, host=ended.host, reason=words)
+        others = tuple(
+            AlsoFailed(
+                rank=other,
+                host=how.host,
+                reason=describe_status(how.status),
+                said=telling_line(last_lines(other)),
+            )
+            for other, how in self._ended.items()
+            if other != failure.rank and how.status not in _ENDED_BY_US and not failure.after_signal
+        )
+        assert failure.rank is not None
+        return replace(failure, last_lines=last_lines(failure.rank), others=others)
 
     def _order_all(self, order: Message, seconds: float) -> None:
         self._is_ending = True

@@ -14,13 +14,19 @@ from pathlib import Path
 import pytest
 
 from slipstream.cluster.display import JsonDisplay, OutputMode, TerminalDisplay
-from slipstream.cluster.launcher import Failure
+from slipstream.cluster.launcher import AlsoFailed, Failure
 from slipstream.cluster.output_files import OutputFiles
 from slipstream.errors import UsageError
 
 ERASE = "\r\x1b[K"
 FAILURE = Failure(
-    host="b", rank=1, reason="exit code 3", seconds=2.04, exit_code=3, last_lines=("x", "y")
+    host="b",
+    rank=1,
+    reason="exit code 3",
+    seconds=2.04,
+    exit_code=3,
+    last_lines=("x", "y"),
+    others=(AlsoFailed(rank=0, host="a", reason="exit code 1", said="PeerError"),),
 )
 
 
@@ -156,10 +162,11 @@ def test_an_overwritten_line_is_kept_from_files_and_from_who_is_not_shown(
         (
             FAILURE,
             "slipstream: rank 1 on b failed first, after 2.0 s: exit code 3\n"
-            "  last lines of rank 1:\n    x\n    y\n",
+            "  last lines of rank 1:\n    x\n    y\n"
+            "  rank 0 on a failed too, exit code 1: PeerError\n",
         ),
         (
-            replace(FAILURE, rank=None, last_lines=()),
+            replace(FAILURE, rank=None, last_lines=(), others=()),
             "slipstream: b failed first, after 2.0 s: exit code 3\n",
         ),
         (
@@ -201,6 +208,7 @@ def test_json_has_an_event_on_each_line() -> None:
                 "exit_code": 3,
                 "after_signal": "",
                 "last_lines": ["x", "y"],
+                "others": [{"rank": 0, "host": "a", "reason": "exit code 1", "said": "PeerError"}],
             },
         },
         {"event": "finished", "failure": None},
