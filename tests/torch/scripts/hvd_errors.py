@@ -5,6 +5,7 @@ slipstream run -n 2 hvd_errors.py
 
 import os
 import time
+import warnings
 from collections.abc import Callable
 
 os.environ.setdefault("SLIPSTREAM_JOB_KEY", "a key for these tests")
@@ -53,6 +54,16 @@ def check_sparse_groups() -> None:
     shape, place = ([3, 2, width], [[1], [0]]) if hvd.rank() % 2 else ([3, width], [[1]])
     odd = torch.sparse_coo_tensor(torch.tensor(place), torch.ones(1, width), shape)
     even = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, width), [3, width])
+    longer = torch.sparse_coo_tensor(torch.tensor([[hvd.rank()]]), torch.ones(1), [hvd.rank() + 1])
+    handle = hvd.sparse_allreduce_async(longer, "longer", hvd.Sum)
+    if hvd.rank() + 1 < hvd.size():  # there is no place for what the longest has
+        with pytest.raises(RuntimeError, match="size is inconsistent with indices"):
+            handle()
+    else:
+        assert handle().to_dense().tolist() == [1.0] * hvd.size()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hvd.sparse_allreduce_async(even, "quiet", hvd.Sum)()
     for _ in range(3):
         fails(hvd.sparse_allreduce_async(odd, "rows", hvd.Sum), "rows.indices")
         found = hvd.sparse_allreduce_async(even, "rows", hvd.Sum)()

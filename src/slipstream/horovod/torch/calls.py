@@ -235,7 +235,9 @@ def sparse_allreduce_async(
         all_indices, values = results
         if op == Average:
             values = values / ops.queue_of(process_set).group.size
-        return torch.sparse_coo_tensor(all_indices.transpose(0, 1), values, tensor.shape)
+        # Nobody has looked whether all ranks passed the same shape.
+        places = all_indices.transpose(0, 1)
+        return torch.sparse_coo_tensor(places, values, tensor.shape, check_invariants=True)
 
     return _Callable(parts, make)
 
