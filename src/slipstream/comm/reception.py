@@ -184,8 +184,17 @@ class _Reception:
         return (
             f"{'rank' if len(missing) == 1 else 'ranks'} {named} of {size} did not come to rank 0"
             f" at {self._meeting.place} within {self._meeting.seconds:g} s; see what these"
-            f" processes do, or raise SLIPSTREAM_CONNECT_TIMEOUT{reasons}"
+            f" processes do, or raise SLIPSTREAM_CONNECT_TIMEOUT{reasons}{self._unknown_host()}"
         )
+
+    def _unknown_host(self) -> str:
+        """What there is to say where not even this host knows the name that the others look for."""
+        try:
+            socket.getaddrinfo(self._meeting.host, self._meeting.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            host = self._meeting.host
+            return f"; MASTER_ADDR is {host!r}, which this host does not know either: {error}"
+        return ""
 
     def _accept(self) -> None:
         try:

@@ -155,6 +155,17 @@ def test_one_that_is_missing_is_a_rank_and_not_ranks(meeting: Meeting) -> None:
         receive(replace(meeting, seconds=0.0), b"zero")
 
 
+def test_a_name_that_nobody_knows_is_named_by_rank_0_too(meeting: Meeting) -> None:
+    """It listens on all addresses, so it had nothing to say of the name that the others have."""
+    nowhere = replace(meeting, host="no-such-host.invalid", seconds=0.2)
+    with pytest.raises(
+        PeerTimeoutError, match=r"MASTER_ADDR is 'no-such-host\.invalid', which this"
+    ):
+        receive(nowhere, b"zero")
+    with pytest.raises(PeerTimeoutError, match=r"no-such-host\.invalid.* check MASTER_ADDR"):
+        join(of_rank(nowhere, 1), b"one")
+
+
 def test_without_rank_0_its_place_and_the_trouble_are_named(meeting: Meeting) -> None:
     wanted = (
         rf"rank 0 did not come to {meeting.place} within 0.2 s \(.*refused.*\); see what rank 0"
