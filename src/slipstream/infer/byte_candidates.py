@@ -18,7 +18,7 @@ from slipstream.infer.quantize.shifts import shifts_of
 from slipstream.infer.trial import Trial
 
 # Shares of the time until which each part may go on.
-OBSERVING_ENDS, CALIBRATION_ENDS, CASES_END, MIXING_ENDS = 0.2, 0.3, 0.35, 0.5
+OBSERVING_ENDS, CALIBRATION_ENDS, CASES_END, MIXING_ENDS, MIXED_ENDS = 0.2, 0.3, 0.35, 0.5, 0.7
 PARTS_SHARE = 0.7  # of the time for mixtures, in which the noise of each part is measured
 MOST_CASES = 64  # samples that judge mixtures
 
@@ -138,7 +138,7 @@ def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:
     for engine, recipe in contest.recipes("int8"):
         rest = mixed.rest if mixed.rest in _rests(engine) else "fp32"
         update = {"ranges": mixed.ranges, "shifts": mixed.shifts, "rest": rest}
-        trial = contest.ready(engine, recipe.model_copy(update=update), "noise")
+        trial = contest.ready(engine, recipe.model_copy(update=update), "noise", MIXED_ENDS)
         trial.kept = values - len(mixed.ranges)
         contest.trials.append(trial)
 

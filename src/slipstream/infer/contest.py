@@ -107,11 +107,13 @@ class Contest:
                         )
                         yield engine, recipe
 
-    def ready(self, engine: Engine, recipe: Recipe, method: str | None = None) -> Trial:
+    def ready(
+        self, engine: Engine, recipe: Recipe, method: str | None = None, end: float = READY_ENDS
+    ) -> Trial:
         """A candidate, made ready; what went wrong is its reason. It is not tried where others are
-        ready and no time is left."""
+        ready and more than a share `end` of the time has passed."""
         trial = Trial(recipe, method, comparison=self.reference.comparison())
-        if self.share() > READY_ENDS and self.alive():
+        if self.share() > end and self.alive():
             trial.end(State.UNTRIED, f"{NO_TIME} to make it ready")
             return trial
         self.say(f"{recipe.engine} {recipe.precision} is made ready")

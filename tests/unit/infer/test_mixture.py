@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -222,3 +224,19 @@ def test_matrices_beside_bytes_may_find_their_ranges_in_each_call(build):
     goal = Goal(most_rounds=5, seconds=6, snr_db=asked - 1, engines=("onnxruntime",))
     found = search(Imported(graph, None, "it"), goal, samples)
     assert {item.rest for item in found.candidates} == {"fp32"}
+
+
+def test_a_mixture_that_was_found_late_is_still_made_ready(graph, samples, monkeypatch):
+    """The search for it took its whole time, after which nothing else was made ready."""
+    whole = Mixture.pruned
+
+    def slow(self, order, count, is_good, go_on):
+        found = whole(self, order, count, is_good, go_on)
+        while go_on():
+            time.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(Mixture, "pruned", slow)
+    found = search(Imported(graph, None, "it"), Goal(most_rounds=5, seconds=4, snr_db=30), samples)
+    mixed = [item for item in found.candidates if item.kept]
+    assert any(item.snr_db is not None and item.snr_db >= 30 for item in mixed)
