@@ -1,5 +1,7 @@
 """Whom a job failed by, from what its ranks wrote last."""
 
+from pathlib import Path
+
 import pytest
 
 from slipstream.cluster.blame import culprit, lost_by, telling_line
@@ -19,12 +21,23 @@ LOST = "slipstream.errors.PeerError: all_reduce 't' on group 'world': rank {} (v
         "cannot be reached (tried for 60 s): Connection refused",
         "has not submitted it",
         "has not sent it",
+        "has not received it",
         "has submitted it but its data are missing",
     ],
 )
 def test_errors_of_the_engine_name_the_rank_that_was_lost(words: str) -> None:
     assert lost_by(1, ["Traceback:", LOST.format(3, words)]) == 3
     assert lost_by(1, [f"rank 3 {words}"]) == 3
+
+
+def test_these_are_the_words_of_the_engine() -> None:
+    core = Path(__file__).parents[3] / "core"
+    texts = "".join(path.read_text() for path in core.rglob("*.cc"))
+    for words in ("is gone: ", "has left the job", "has been silent for ", " has closed its engine",
+                  " closed group '", " aborted group '", " cannot be reached (tried for ",
+                  " has not submitted it", " has not sent it", " has not received it",
+                  " has submitted it but its data are missing"):  # fmt: skip
+        assert words in texts, words
 
 
 def test_the_last_that_is_named_counts_and_never_the_rank_itself() -> None:

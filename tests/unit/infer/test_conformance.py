@@ -8,9 +8,8 @@ lacks, are not met, nor are those of a newer ONNX than the ONNX Runtime here kno
 from __future__ import annotations
 
 import functools
-import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,8 @@ class Case:
 
     def is_right(self, found: dict[str, Any]) -> bool:
         """Whether the outputs are those that ONNX has, in dtype and shape too."""
-        pairs = zip(self.model.graph.output, self.outputs, strict=False)
+        assert self.outputs
+        pairs = zip(self.model.graph.output, self.outputs, strict=True)
         return all(self._is_same(np.asarray(found[each.name]), right) for each, right in pairs)
 
     def _is_same(self, found: Any, right: Any) -> bool:
@@ -107,7 +107,6 @@ def _array(given: Any) -> Any:
 @functools.cache
 def backend_tests() -> list[Any]:
     """All of them; making them takes some seconds."""
-    os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
@@ -115,13 +114,22 @@ def backend_tests() -> list[Any]:
         return [test for kind in KINDS for test in load_model_tests(kind=kind)]
 
 
-def cases_of(part: int) -> Iterator[Case]:
-    """Those of a part that plain ONNX Runtime passes."""
+@pytest.fixture(autouse=True)
+def newest_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime runs operators of a version that is not released yet, where it has them."""
+    monkeypatch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
+
+
+def cases_of(tests: Iterable[Any]) -> Iterator[Case]:
+    """Those of the tests that are of arrays, and that plain ONNX Runtime passes."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    for test in backend_tests()[part::PARTS]:
+    for test in tests:
         try:
             case = Case(test)
+        except TypeError:  # of sequences
+            continue
+        try:
             session = onnxruntime.InferenceSession(case.data, options)
             names = [each.name for each in session.get_outputs()]
             found = dict(zip(names, session.run(None, case.feeds), strict=True))
@@ -135,8 +143,9 @@ def cases_of(part: int) -> Iterator[Case]:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_onnx_runtime_passes_is_right_or_refused_on_each_engine(part: int) -> None:
     wrong: list[str] = []
-    missing: set[str] = set()
-    for case in cases_of(part):
+    refused = dict.fromkeys(("onnxruntime", "openvino", "native"), frozenset[str]())
+    cases = list(cases_of(backend_tests()[part::PARTS]))
+    for case in cases:
         graph = load_model(case.data, shapes=case.shapes).graph
         rewritten, _ = optimise(graph)
         feeds = {name: array for name, array in case.feeds.items() if name in graph.inputs}
@@ -149,45 +158,64 @@ def test_what_onnx_runtime_passes_is_right_or_refused_on_each_engine(part: int) 
                 made = ENGINES[engine].prepare(rewritten if is_rewritten else graph, recipe, 1)
                 found = made.run(feeds)
                 made.close()
-            except (SlipstreamError, RuntimeError):
-                if engine == "onnxruntime":
-                    missing.add(case.name)
+            except (SlipstreamError, RuntimeError):  # OpenVINO finds out some things as it runs
+                refused[engine] |= {case.name}
                 continue
             if not case.is_right(found) and case.name not in TOLERATED.get(engine, ()):
                 wrong.append(f"{case.name} by {engine}{'' if is_rewritten else ' as imported'}")
     assert wrong == []
-    assert missing <= MISSING
+    # 63 tests are in a part; plain ONNX Runtime passes 41 or more, OpenVINO four of five of these.
+    assert len(cases) >= 35
+    assert refused["onnxruntime"] <= MISSING
+    assert len(refused["openvino"]) <= 0.3 * len(cases)
 
 
-WHOLE_WAY = 199  # of so many one goes the whole way
+def test_our_kernels_answer_what_they_are_made_for() -> None:
+    """Most of ONNX's tests are of operators that they leave to others."""
+    kinds = ("test_Conv2d", "test_averagepool_2d", "test_maxpool_2d", "test_softmax_")
+    tests = [test for test in backend_tests() if test.name.startswith(kinds)]
+    answered: set[str] = set()
+    for case in cases_of(tests):
+        graph, _ = optimise(load_model(case.data, shapes=case.shapes).graph)
+        try:
+            made = ENGINES["native"].prepare(graph, Recipe(engine="native"), 1)
+        except SlipstreamError:
+            continue
+        assert case.is_right(made.run(case.feeds)), case.name
+        answered.add(case.name)
+        made.close()
+    assert len(answered) >= 30, answered
+
+
+WHOLE_WAYS = 12
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("part", range(WHOLE_WAY // 50))
-def test_the_whole_way_from_a_model_to_answers(part: int, tmp_path: Path) -> None:
-    """Every engine is a candidate, and what is chosen is right on other inputs than it was judged
-    on: there are no samples."""
-    count = 0
-    for case in cases_of(part * 7 % PARTS):
-        if count == 4:
-            break
+@pytest.mark.parametrize("way", range(WHOLE_WAYS))
+def test_the_whole_way_from_a_model_to_answers(way: int, tmp_path: Path) -> None:
+    """Every engine is a candidate, and is judged on random inputs; ONNX's own come after."""
+    for case in cases_of(backend_tests()[way * 7 :: 97]):
         graph = load_model(case.data, shapes=case.shapes).graph
-        if any(array.dtype.kind not in "fiub" for array in (*case.feeds.values(), *case.outputs)):
-            continue
-        count += 1
-        path = tmp_path / f"{case.name}.slip"
-        data = [{name: case.feeds[name] for name in graph.inputs}] * 4
-        options = {"seconds": 0.5, "threads": 1, "shapes": case.shapes}
-        infer.compile(case.data, path, data=data, **options)
-        with infer.load(path) as model:
-            found = model({name: case.feeds[name] for name in graph.inputs})
-        names = [each.name for each in case.model.graph.output]
-        found = found if isinstance(found, dict) else {names[0]: found}
-        assert case.is_right(found), case.name
+        arrays = (*case.feeds.values(), *case.outputs)
+        if graph.inputs and all(array.dtype.kind == "f" for array in arrays):
+            break
+    else:
+        pytest.fail("no such case")
+    path = tmp_path / f"{case.name}.slip"
+    options = {"snr_db": 60.0, "seconds": 0.5, "threads": 1, "shapes": case.shapes}
+    infer.compile(case.data, path, **options)
+    with infer.load(path) as model:
+        found = model({name: case.feeds[name] for name in graph.inputs})
+    names = [each.name for each in case.model.graph.output]
+    found = found if isinstance(found, dict) else {names[0]: found}
+    assert case.is_right(found), case.name
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda each: each.test)
-def test_what_openvino_is_wrong_at_is_still_there_to_be_wrong_at(wrong: Any) -> None:
+def test_openvino_is_still_wrong_at_what_it_is_refused_for(
+    wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where this fails for a newer OpenVINO, the entry can go."""
     (test,) = (each for each in backend_tests() if each.name == wrong.test)
     case = Case(test)
     graph, _ = optimise(load_model(case.data, shapes=case.shapes).graph)
@@ -195,3 +223,6 @@ def test_what_openvino_is_wrong_at_is_still_there_to_be_wrong_at(wrong: Any) -> 
     assert any(wrong.applies(graph, node) for node in nodes)
     with pytest.raises(SlipstreamError, match="OpenVINO is wrong here: .*" + wrong.what[:20]):
         ENGINES["openvino"].prepare(graph, Recipe(engine="openvino"), 1)
+    monkeypatch.setattr("slipstream.infer.engines.openvino.wrong_operations", lambda graph: [])
+    made = ENGINES["openvino"].prepare(graph, Recipe(engine="openvino"), 1)
+    assert not case.is_right(made.run(case.feeds))

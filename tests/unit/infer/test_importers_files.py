@@ -64,8 +64,10 @@ def test_constants_are_read_from_files_beside_the_model(tmp_path, weights, offse
 
 def test_large_constants_stay_in_their_file_until_something_reads_them(tmp_path, weights):
     found = read_onnx(write(tmp_path, external("w.bin", 8)))
-    assert not found.constants["w"].flags.owndata
-    assert not found.constants["w"].flags.writeable
+    base = found.constants["w"]
+    while base is not None and not isinstance(base, np.memmap):
+        base = base.base
+    assert isinstance(base, np.memmap)
 
 
 def test_small_ones_tell_shapes(tmp_path):
@@ -143,7 +145,7 @@ def test_sparse_constants_become_whole(tmp_path, random, is_flat):
     np.testing.assert_allclose(compiled(model, tmp_path, x), expected)
 
 
-def test_an_output_without_a_shape_gets_one(tmp_path, random):
+def test_an_output_without_a_shape_gets_one():
     output = onnx.ValueInfoProto(name="y")
     output.type.tensor_type.elem_type = TensorProto.FLOAT
     model = model_of([helper.make_node("Relu", ["x"], ["y"])], [output])

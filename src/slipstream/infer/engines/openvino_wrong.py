@@ -116,6 +116,5 @@ WRONG = (
         "test_resize_downsample_scales_linear_antialias",
         _is_odd_resize,
     ),
-    Wrong(("SequenceAt",), "it gives memory of something else", "test_sequence_model1"),
     Wrong(("Tile",), "repeats that are no constants", "test_tile", _has_open_repeats),
 )
