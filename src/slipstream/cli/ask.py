@@ -75,7 +75,7 @@ def _shown(answer: Answer) -> list[Table | str]:
     """The best classes or boxes as a table, and of other outputs the first numbers."""
     outputs = dict(answer.outputs)
     shown: list[Table | str] = []
-    if {"labels", "scores"} <= outputs.keys():
+    if {"labels", "scores"} <= outputs.keys() and outputs["labels"].ndim == 2:
         labels, scores = outputs.pop("labels"), outputs.pop("scores")
         boxes, counts = outputs.pop("boxes", None), outputs.pop("counts", None)
         count = labels.shape[-1] if counts is None else int(counts.ravel()[0])

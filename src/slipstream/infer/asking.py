@@ -7,11 +7,14 @@ that a server of the Open Inference Protocol, version 2, has."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,7 +105,8 @@ class Remote:
 
     def ask(self, file: Path) -> Answer:
         """See `Asked`."""
-        inputs = [each["name"] for each in self._said["inputs"]]
+        with _protocol(self._server):
+            inputs = [str(each["name"]) for each in self._said["inputs"]]
         content = _content(file, inputs[0] if len(inputs) == 1 else None)
         if not isinstance(content, Mapping):
             content = {inputs[0]: np.array([content], object)}
@@ -113,34 +117,51 @@ class Remote:
         head = json.dumps(said).encode()
         body = b"".join([head, *raw.values()])
         content, fields = self._read(f"{self._path}/infer", body, {LENGTH: str(len(head))})
-        end = int(fields.get(LENGTH, len(content)))
-        return _answer(json.loads(content[:end])["outputs"], memoryview(content)[end:])
+        with _protocol(self._server):
+            end = int(fields.get(LENGTH, len(content)))
+            return _answer(json.loads(content[:end])["outputs"], memoryview(content)[end:])
 
     def _only(self) -> str:
-        names = self._get(f"{self._server}/v2/models")["models"]
+        found = self._get(f"{self._server}/v2/models")
+        with _protocol(self._server):
+            names = [str(name) for name in found["models"]]
         if len(names) != 1:
             listed = ", ".join(f"{self._server}/v2/models/{name}" for name in names)
             raise UsageError(f"{self._server} has {len(names)} models; say one of {listed}")
         return names[0]
 
     def _get(self, url: str) -> Any:
-        return json.loads(self._read(url, None, {})[0])
+        content, _ = self._read(url, None, {})
+        with _protocol(self._server):
+            return json.loads(content)
 
     def _read(
         self, url: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[bytes, Mapping[str, str]]:
         if self._token is not None:
             headers = {**headers, "authorization": f"Bearer {self._token}"}
-        request = urllib.request.Request(url, body, headers)
         try:
+            request = urllib.request.Request(url, body, headers)
             with urllib.request.urlopen(request, timeout=SECONDS) as response:
                 fields = {name.lower(): value for name, value in response.headers.items()}
                 return response.read(), fields
         except urllib.error.HTTPError as error:
             raise UnsupportedError(f"{url}: {_reason(error)}") from error
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise UnsupportedError(f"{url} cannot be asked: {reason}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            words = str(getattr(error, "reason", None) or error) or type(error).__name__
+            raise UnsupportedError(f"{url} cannot be asked: {' '.join(words.split())}") from error
+
+
+@contextmanager
+def _protocol(server: str) -> Generator[None]:
+    """What is no answer of the protocol is an error that says so."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise UnsupportedError(
+            f"{server} does not answer as the Open Inference Protocol, version 2, says:"
+            f" {type(error).__name__}: {error}"
+        ) from error
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
@@ -156,9 +177,11 @@ def _content(file: Path, picture: str | None) -> bytes | Mapping[str, Array]:
     """The bytes of a picture, or arrays by name; "" is the only input's."""
     if file.suffix in (".npy", ".npz"):
         try:
-            found = np.load(file, allow_pickle=False)
-            return dict(found) if file.suffix == ".npz" else {"": found}
-        except (OSError, ValueError, EOFError) as error:
+            with file.open("rb") as opened:
+                found = np.load(opened, allow_pickle=False)
+                is_several = isinstance(found, np.lib.npyio.NpzFile)
+                return dict(found.items()) if is_several else {"": found}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise UsageError(f"{file}: NumPy cannot read it: {error}") from error
     if file.suffix.lower() not in ENDINGS:
         kinds = ", ".join([".npy", ".npz", *sorted(ENDINGS)])

@@ -176,6 +176,11 @@ def _has_two_in_rows(shapes: Shapes) -> bool:
     return _has_two(shapes) and shapes[0][1] == shapes[1][1]
 
 
+def _has_none(shapes: Shapes) -> bool:
+    """One class of the scores, the last, is that of no object."""
+    return _has_two_in_rows(shapes) and shapes[_order(shapes)[1]][2] > 1
+
+
 def _order(shapes: Shapes) -> tuple[int, int]:
     """Which output is the boxes, and which one the scores."""
     return (0, 1) if shapes[0][2] == 4 else (1, 0)
@@ -262,7 +267,7 @@ LAYOUTS: Mapping[str, Layout] = {
         Layout(
             "detr",
             "boxes (n, boxes, 4) of centre and size, and logits (n, boxes, classes + none)",
-            _has_two_in_rows,
+            _has_none,
             lambda outputs: _softmax(_pair(outputs)[1]),
             _read_detr("Softmax", -1),
             _is_detr,

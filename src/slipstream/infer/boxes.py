@@ -21,6 +21,7 @@ from slipstream.infer.graph import Graph, Node
 from slipstream.infer.outputs import BOXES, COUNTS, LABELS, SCORES, Ending, described, shape_of
 
 INT64 = 7  # ONNX's number of the type
+MOST_BOXES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +32,7 @@ class BoxOptions:
         iou: boxes of a class that overlap by more of their union than this, 0 to 1, are one: the
             one with the highest score stays.
         score: boxes with less, or as much, are left out, 0 to 1.
-        most: of each picture, 1 or more.
+        most: of each picture, 1 to 100,000.
         layout: how the outputs are read, a name of `LAYOUTS`; default as their shapes and numbers
             say.
     """
@@ -56,8 +57,12 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
 
     Raises UsageError for other outputs or options.
     """
-    if not (0 <= options.iou <= 1 and 0 <= options.score <= 1 and options.most >= 1):
-        raise UsageError(f"boxes have {options}; allowed: iou and score 0 to 1, most from 1 on")
+    is_right = 0 <= options.iou <= 1 and 0 <= options.score <= 1
+    if not (is_right and 1 <= options.most <= MOST_BOXES):
+        raise UsageError(
+            f"boxes have iou={options.iou}, score={options.score}, most={options.most}; allowed:"
+            f" iou and score 0 to 1, most 1 to {MOST_BOXES}"
+        )
     shapes = shapes_of(graph)
     if options.layout == AUTO:
         layout = fitting(shapes, described(graph))[0]

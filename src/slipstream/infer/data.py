@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import itertools
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,9 +223,14 @@ def _of_path(path: Path, graph: Graph, options: PictureOptions) -> Batches:
 def _of_rows(path: Path, graph: Graph) -> Batches:
     arrays = _loaded(path)
     labels = next((arrays.pop(name) for name in LABELS if name in arrays), None)
+    if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "iu"):
+        raise UsageError(
+            f"{path}: labels are {labels.dtype} {labels.shape}; allowed: integers (n,)"
+        )
     counts = {len(array) for array in arrays.values() if array.ndim}
     if len(counts) != 1 or (labels is not None and len(labels) not in counts):
-        sizes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        told = arrays if labels is None else {**arrays, "labels": labels}
+        sizes = ", ".join(f"{name} {array.shape}" for name, array in told.items())
         raise UsageError(f"{path}: its arrays have no common number of rows: {sizes or 'none'}")
     named = _named(arrays, graph, str(path))
 
@@ -241,9 +247,10 @@ def _of_file(path: Path, graph: Graph) -> Item:
 
 def _loaded(path: Path) -> dict[str, Array]:
     try:
-        found = np.load(path, allow_pickle=False)
-        return dict(found.items()) if isinstance(found, np.lib.npyio.NpzFile) else {"": found}
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            return dict(found.items()) if isinstance(found, np.lib.npyio.NpzFile) else {"": found}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path}: NumPy cannot read it: {error}") from error
 
 
@@ -278,7 +285,12 @@ def _array(given: Any) -> Array:
 
 
 def _label(given: Any) -> int | None:
-    return None if given is None else int(np.asarray(given).item())
+    if given is None:
+        return None
+    label = np.asarray(given)
+    if label.size != 1 or label.dtype.kind not in "iu":
+        raise UsageError(f"a label is {label.dtype} {label.shape}; allowed: one whole number")
+    return int(label.item())
 
 
 def _named(arrays: Mapping[str, Array], graph: Graph, origin: str) -> dict[str, Array]:

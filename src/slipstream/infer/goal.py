@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+from slipstream.errors import UsageError
 from slipstream.infer.accuracy import ENOUGH, Comparison
 from slipstream.infer.engines.protocol import FLOATS, Recipe
 from slipstream.infer.measure import MOST_ROUNDS
@@ -50,6 +52,15 @@ class Goal:
     threads: int = 1
     engines: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for limits that are none."""
+        limits = {"budget": self.budget, "snr": self.snr_db, "agreement": self.agreement}
+        for name, limit in limits.items():
+            if limit is not None and not math.isfinite(limit):
+                raise UsageError(f"the {name} is {limit}; allowed: a number")
+        if not 0 <= self.agreement <= 100:
+            raise UsageError(f"the agreement is {self.agreement:g} %; allowed: 0 to 100")
 
     def allowed(self, comparison: Comparison) -> str:
         """The budget in words, for what a comparison has."""

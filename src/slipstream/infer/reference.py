@@ -37,7 +37,7 @@ class Reference:
         times: list[float] = []
         for sample in samples:
             begin = time.perf_counter()
-            outputs.append(self._executable.run(sample.inputs))
+            outputs.append(self._run(sample))
             times.append(time.perf_counter() - begin)
         self.seconds = min(times)
         self.yardstick = Yardstick.of(outputs, is_classifier=is_classifier)
@@ -51,13 +51,31 @@ class Reference:
     ) -> None:
         """Add to the comparisons of executables, sample by sample."""
         for sample in samples:
-            right = self._executable.run(sample.inputs)
+            right = self._run(sample)
             for executable, comparison in rivals:
                 comparison.add(executable.run(sample.inputs), right, sample.labels)
 
     def cases(self, samples: Iterable[Sample]) -> list[Case]:
         """Samples with the right results for them."""
-        return [Case(sample, self._executable.run(sample.inputs)) for sample in samples]
+        return [Case(sample, self._run(sample)) for sample in samples]
+
+    def _run(self, sample: Sample) -> dict[str, Array]:
+        """The results for a sample; UsageError where its labels are none of the model's classes."""
+        found = self._executable.run(sample.inputs)
+        if sample.labels is not None:
+            name, first = next(iter(found.items()))
+            classes = first.size // len(sample.labels)
+            if classes < 2 or first.size % len(sample.labels):
+                raise UsageError(
+                    f"the data has labels, and the output {name} {first.shape} has no classes to"
+                    " tell apart: leave the labels out"
+                )
+            if sample.labels.min() < 0 or sample.labels.max() >= classes:
+                raise UsageError(
+                    f"a label is {sample.labels.max()}; the output {name} {first.shape} has the"
+                    f" classes 0 to {classes - 1}"
+                )
+        return found
 
     def close(self) -> None:
         """Give its memory back."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
+import threading
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -163,3 +165,32 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((1, 4), np.float32))
     done = in_process("ask", "http://127.0.0.1:1", str(tmp_path / "x.npy"))
     assert (done.code, "cannot be asked: [Errno 111]" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "cannot be asked: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "cannot be asked: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "does not answer as the Open Inf"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "does not answer as the Open Inf"),
+    ],
+)
+def test_what_is_no_such_server_is_said_in_a_line(
+    tmp_path: Path, answer: bytes, words: str
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 4), np.float32))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve_one() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve_one)
+        thread.start()
+        target = f"http://127.0.0.1:{server.getsockname()[1]}"
+        done = in_process("ask", target, str(tmp_path / "x.npy"))
+        thread.join()
+    assert (done.code, words in done.stderr, done.stderr.count("\n")) == (1, True, 1), done

@@ -281,6 +281,16 @@ def test_logits_that_may_be_of_two_kinds_are_asked_about(build, random):
     assert found_by(build, given, BoxOptions(layout="detr"))[0] == "detr"
 
 
+def test_a_detector_of_one_class_of_logits_has_no_class_of_nothing(build, random):
+    """It was read as DETR's, and found nothing."""
+    rows = np.clip(scene(random, 1, 40, 1), 1e-3, 0.999)
+    given, _ = given_as("rt-detr", rows)
+    with pytest.raises(UsageError, match=r"do not tell .* say layout=rt-detr"):
+        found_by(build, given, BoxOptions())
+    with pytest.raises(UsageError, match="detr is boxes"):
+        found_by(build, given, BoxOptions(layout="detr"))
+
+
 def test_what_a_model_gives_decides_before_the_search(build, random, tmp_path):
     rows = scene(random, 4, 40, 6)
     graph = passed(build, (1, 10, 40))

@@ -203,3 +203,31 @@ def test_random_indices_stay_inside_their_table(build, random):
     )
     ids = synthetic(graph, 1)[0].inputs["ids"]
     assert set(ids.ravel()) == set(range(7))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.eye(4)[[0, 1, 2]], r"labels are float64 \(3, 4\); allowed: integers"),
+        (np.array(["cat", "dog", "emu"]), "labels are <U3"),
+        (np.array([0.5, 1.5, 2.5]), "labels are float64"),
+        (np.arange(7), r"no common number of rows: .*labels \(7,\)"),
+    ],
+)
+def test_labels_of_a_file_are_whole_numbers_one_a_row(net, tmp_path, labels, message):
+    np.savez(tmp_path / "d.npz", x=np.zeros((3, 3, 8, 8), np.float32), labels=labels)
+    with pytest.raises(UsageError, match=message):
+        load_data(tmp_path / "d.npz", net)
+
+
+@pytest.mark.parametrize("label", [[0, 1, 0], 0.7, "cat", np.nan])
+def test_labels_of_a_loader_are_whole_numbers(net, label):
+    with pytest.raises(UsageError, match=r"a label is .*; allowed: one whole number"):
+        load_data([(np.zeros((3, 8, 8), np.float32), label)], net)
+
+
+def test_a_file_that_was_cut_off_is_said_to_be(net, tmp_path):
+    np.savez(tmp_path / "whole.npz", x=np.zeros((3, 3, 8, 8), np.float32))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:300])
+    with pytest.raises(UsageError, match=r"cut\.npz: NumPy cannot read it"):
+        load_data(tmp_path / "cut.npz", net)

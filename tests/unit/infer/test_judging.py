@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from slipstream.errors import UsageError
 from slipstream.infer.accuracy import ENOUGH, Comparison, Powers
 from slipstream.infer.data import load_data
 from slipstream.infer.division import LEAST, Division
@@ -175,3 +176,38 @@ def test_a_wrong_order_of_labels_is_warned_of(net, images):
     data = [(image, int(random.integers(5))) for image in images]
     found = search(Imported(net, None, "the net"), goal(), load_data(data, net))
     assert any("are the labels those of its classes?" in note for note in found.notes)
+
+
+# ---- what no model or data may do ----------------------------------------------------------------
+
+
+def test_a_model_whose_only_input_reads_bytes_is_calibrated(build):
+    """Nothing inside of it had to be observed, and nothing was run."""
+    random = np.random.default_rng(1)
+    text = "(float[1,64] x) => (float[1,64] y) { y = MatMul(x, w) }"
+    graph = build(text, w=random.standard_normal((64, 64)).astype(np.float32))
+    rows = list(random.standard_normal((40, 1, 64)).astype(np.float32))
+    found = search(Imported(graph, None, "it"), goal(engines=()), load_data(rows, graph))
+    assert "int8" in precisions(found)
+
+
+@pytest.mark.parametrize("label", [-1, 5, 99, 2**40])
+def test_labels_that_are_no_class_are_refused(net, images, label):
+    data = [(image, label if number == 3 else 0) for number, image in enumerate(images)]
+    with pytest.raises(UsageError, match=r"a label is .*; the output logits \(1, 5\) has"):
+        search(Imported(net, None, "it"), goal(), load_data(data, net))
+
+
+def test_labels_of_what_tells_nothing_apart_are_refused(build):
+    graph = build("(float[1,4] x) => (float[1,1] y) { y = ReduceSum <keepdims=1> (x, a) }", a=[1])
+    data = [(np.ones((1, 4), np.float32), 0)] * 20
+    with pytest.raises(UsageError, match=r"the output y \(1, 1\) has no classes to tell apart"):
+        search(Imported(graph, None, "it"), goal(), load_data(data, graph))
+
+
+@pytest.mark.parametrize(
+    "limits", [{"snr_db": np.nan}, {"snr_db": np.inf}, {"budget": np.nan}, {"agreement": 200.0}]
+)
+def test_limits_that_are_none_are_refused(limits):
+    with pytest.raises(UsageError, match=r"; allowed: (a number|0 to 100)"):
+        Goal(**limits)

@@ -80,10 +80,15 @@ def _mapped(tensor: TensorProto, path: Path) -> Array:
     file = _file(tensor.name, place.get("location", ""), path)
     is_packed = tensor.data_type in PACKED
     dtype = np.dtype(np.uint8 if is_packed else helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    if min(tensor.dims, default=0) < 0:
+        raise UsageError(f"{path}: the constant {tensor.name!r} has the shape {list(tensor.dims)}")
     count = math.prod(tensor.dims)
     shape = ((count + 1) // 2,) if is_packed else tuple(tensor.dims)
-    offset, needed = int(place.get("offset", 0)), math.prod(shape) * dtype.itemsize
-    length = int(place.get("length", needed))
+    needed = math.prod(shape) * dtype.itemsize
+    try:
+        offset, length = int(place.get("offset", 0)), int(place.get("length", needed))
+    except ValueError as error:
+        raise UsageError(f"{path}: the constant {tensor.name!r} is at no place: {error}") from error
     if length != needed or offset < 0 or offset + needed > file.stat().st_size:
         raise UsageError(
             f"{path}: the constant {tensor.name!r} has {needed} bytes, and {file} has"

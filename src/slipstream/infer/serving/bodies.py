@@ -118,7 +118,8 @@ def aligned(size: int, json_length: str) -> memoryview:
         size: of the body in bytes.
         json_length: as the header says it; anything but a number is 0.
     """
-    before = int(json_length) if json_length.isascii() and json_length.isdecimal() else 0
+    is_number = json_length.isascii() and json_length.isdecimal() and len(json_length) < 20
+    before = int(json_length) if is_number else 0
     block = np.empty(size + _ALIGNMENT, np.uint8)
     begin = -(block.ctypes.data + before) % _ALIGNMENT
     return block[begin : begin + size].data

@@ -170,7 +170,8 @@ def _numbers(array: Array) -> Array | list[Any]:
 def _json_end(length: int, json_length: str | None) -> int:
     if json_length is None:
         return length
-    if not (json_length.isascii() and json_length.isdecimal()) or int(json_length) > length:
+    is_number = json_length.isascii() and json_length.isdecimal() and len(json_length) < 20
+    if not is_number or int(json_length) > length:
         raise invalid(
             f"{JSON_LENGTH} is {json_length[:32]!r}; allowed: 0 to {length}, the bytes of the body"
         )
