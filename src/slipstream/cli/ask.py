@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +26,7 @@ EXAMPLES = """\b
 \b
 TARGET is a package, or the address of a server: of one of its models where it has several. FILES
 are pictures where the model takes them, .npy files, and .npz files of arrays by input.
-A server's token is read from the environment, SLIPSTREAM_TOKEN.
+Where a server lets in only who has a token, --token-file is the file that it was given too.
 [bold]Exit code[/bold]: 1 where the model cannot answer, 2 for wrong usage.
 """
 SHOWN = 8  # numbers of an output, and classes of scores
@@ -41,16 +40,19 @@ def add_to(app: typer.Typer) -> None:
 def ask(
     target: Annotated[str, typer.Argument(help="file.slip, or http://host:port of a server.")],
     files: Annotated[list[Path], typer.Argument(help="Pictures, .npy or .npz files.")],
+    token_file: Annotated[
+        Path | None, typer.Option(help="File whose first token lets the requests in.")
+    ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each file.")] = False,
 ) -> None:
     """Ask a compiled model about FILES, and show its answers."""
     _ = infer.load  # first: it says what is not installed
-    from slipstream.infer.asking import asked_of
+    from slipstream.infer.asking import asked_of, token_of
 
     missing = [file for file in files if not file.is_file()]
     if missing:
         raise UsageError(f"{missing[0]}: there is no such file")
-    model = asked_of(target, os.environ.get("SLIPSTREAM_TOKEN"))
+    model = asked_of(target, None if token_file is None else token_of(token_file))
     console = make_console(sys.stdout)
     for file in files:
         answer = model.ask(file)

@@ -22,6 +22,7 @@ from slipstream.infer.yardstick import Yardstick
 
 EXACT = 200.0  # dB: more than float64 could tell; what equals bit by bit has it
 CONFIDENCE = 0.95  # of bounds: so many of all draws of samples have a mean below
+LEAST_RATIO = 0.01  # of the mean noise: what has less counts as so much
 ENOUGH = 8  # samples that tell how noise differs from one to the next
 
 
@@ -177,7 +178,10 @@ def _doubt(signal: Array, noise: Array) -> float:
     both = (signal > 0) & (noise > 0)
     if both.sum() < 2:
         return student
-    variance = float(np.log(noise[both] / signal[both]).var(ddof=1))
+    ratios = noise[both] / signal[both]
+    # How far below the mean the least are says nothing of it: of probabilities some are exact.
+    least = LEAST_RATIO * float(noise.sum() / signal.sum())
+    variance = float(np.log(np.maximum(ratios, least)).var(ddof=1))
     counted = float(signal.sum() ** 2 / np.square(signal).sum())
     freedom = max(counted - 1, 1.0)
     error = math.sqrt(variance / counted + variance**2 / (2 * freedom))

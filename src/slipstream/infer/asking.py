@@ -71,6 +71,21 @@ def asked_of(target: str, token: str | None = None) -> Asked:
     return Local(Path(target))
 
 
+def token_of(path: Path) -> str:
+    """The first token of a file as servers have them, one a line.
+
+    Raises UsageError for a file that cannot be read, or has none.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as tokens: {error}") from error
+    found = [line for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise UsageError(f"{path} has no token; one a line")
+    return found[0]
+
+
 class Local:
     """A package that is loaded here."""
 

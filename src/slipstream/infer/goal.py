@@ -16,7 +16,7 @@ TARGETS: tuple[Target, ...] = ("latency", "throughput", "memory")
 
 FAITHFUL_DB = 60.0  # float32 that differs more computes something else: rounding leaves 90 and more
 DEFAULT_DB = 20.0
-FLOATS_DB = 10.0  # that numbers of 16 bits have to spare where samples are too few to tell more
+FLOATS_DB = 10.0  # that numbers of 16 bits have to spare where samples do not tell more
 AGREEMENT = 95.0
 
 
@@ -104,24 +104,24 @@ class Goal:
         found, least = comparison.snr_db, self._least_db
         if found < least:
             return f"{found:.1f} dB, and {least:g} is the least"
+        if not has_bytes(recipe):
+            return self._too_near(recipe, comparison)
         if comparison.samples < ENOUGH:
-            return self._too_few(recipe, comparison)
+            return f"{comparison.samples} samples do not tell; {ENOUGH} are the least"
         sure = comparison.sure_db
         if sure < least:
             other = f"on other samples perhaps {sure:.1f}"
             return f"{found:.1f} dB ({other}), and {least:g} is the least"
         return ""
 
-    def _too_few(self, recipe: Recipe, comparison: Comparison) -> str:
-        """What there is to say where samples do not tell how noise differs from one to the next."""
-        if has_bytes(recipe):
-            return f"{comparison.samples} samples do not tell; {ENOUGH} are the least"
-        if recipe.precision == "fp32" or comparison.snr_db >= self._least_db + FLOATS_DB:
+    def _too_near(self, recipe: Recipe, comparison: Comparison) -> str:
+        """What there is to say against floating point, whose noise hardly depends on the inputs."""
+        least = self._least_db + FLOATS_DB
+        if recipe.precision == "fp32" or comparison.snr_db >= least:
             return ""
-        return (
-            f"{comparison.snr_db:.1f} dB, and {self._least_db + FLOATS_DB:g} is the least of so few"
-            f" samples as {comparison.samples}"
-        )
+        if comparison.samples >= ENOUGH and comparison.sure_db >= self._least_db:
+            return ""
+        return f"{comparison.snr_db:.1f} dB, and {least:g} is the least of numbers of 16 bits"
 
     def _is_sure(self, comparison: Comparison) -> bool:
         """Whether labels alone tell that no more than the budget is lost."""

@@ -91,19 +91,19 @@ def test_arrays_are_asked_about_as_well(
     assert "  y float32 (1, 4): 2, 5, inf, nan" in shown
 
 
-def test_a_token_is_read_from_the_environment(
-    serve: Callable[..., Any],
-    packages: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_token_lets_in(
+    serve: Callable[..., Any], packages: dict[str, Path], tmp_path: Path
 ) -> None:
-    (tmp_path / "tokens").write_text(TOKEN + "\n")
+    (tmp_path / "tokens").write_text(f"# of this test\n{TOKEN}\n")
+    (tmp_path / "none").write_text("# nothing\n")
     np.save(tmp_path / "x.npy", np.zeros((1, 4), np.float32))
     server = serve(packages["double"], "--token-file", tmp_path / "tokens")
     refused = in_process("ask", f"http://{server.rest}", str(tmp_path / "x.npy"))
     assert (refused.code, "token" in refused.stderr) == (1, True)
-    monkeypatch.setenv("SLIPSTREAM_TOKEN", TOKEN)
-    assert asked(f"http://{server.rest}", tmp_path / "x.npy")[0]["outputs"]["y"] == [[0, 0, 0, 0]]
+    asking = (f"http://{server.rest}", tmp_path / "x.npy", "--token-file")
+    assert asked(*asking, tmp_path / "tokens")[0]["outputs"]["y"] == [[0, 0, 0, 0]]
+    for name in ("none", "nowhere"):
+        assert f"{name} " in usage_error("ask", *map(str, asking), str(tmp_path / name))
 
 
 def test_pictures_go_into_json_as_base64(colours: Path, serve: Callable[..., Any]) -> None:

@@ -172,3 +172,11 @@ def test_answers_are_those_of_the_first_output_sample_by_sample():
     assert found.top1_loss == pytest.approx(25)
     assert (found.top1, found.reference_top1) == (50, 75)
     assert found.classes == {0, 1, 2}
+
+
+def test_samples_that_are_all_but_exact_do_not_widen_the_bound():
+    """A classifier's probabilities: most are 0 and 1, and have hardly any noise."""
+    random = np.random.default_rng(3)
+    noise = np.where(random.random(64) < 0.7, 10.0 ** random.uniform(-20, -9, 64), 1e-3)
+    powers = Powers([1.0] * 64, noise.tolist())
+    assert 1 < powers.db - powers.sure_db < 6

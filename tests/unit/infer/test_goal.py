@@ -91,7 +91,7 @@ def test_bytes_need_samples_that_tell(samples):
 def test_numbers_of_16_bits_have_ten_decibels_to_spare_where_samples_are_few():
     assert Goal().objection(HALF, judged(0.00099, samples=4)) == ""
     said = Goal().objection(HALF, judged(0.0011, samples=4))
-    assert said == "29.6 dB, and 30 is the least of so few samples as 4"
+    assert said == "29.6 dB, and 30 is the least of numbers of 16 bits"
     assert Goal().objection(HALF, judged(0.0011, samples=ENOUGH)) == ""
 
 
