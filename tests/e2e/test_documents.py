@@ -75,9 +75,6 @@ ELSEWHERE = {
     "slipstream ask http://localhost:8000 cat.jpg": (
         f"{SERVING}/test_ask.py::test_a_server_and_a_package_say_the_same_of_pictures"
     ),
-    "curl -s localhost:8000/v2/models/model/infer -d @request.json": (
-        f"{SERVING}/test_ask.py::test_pictures_go_into_json_as_base64"
-    ),
     "slipstream ask model.slip cat.jpg --json": (
         f"{SERVING}/test_ask.py::test_a_server_and_a_package_say_the_same_of_pictures"
     ),
