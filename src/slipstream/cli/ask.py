@@ -47,12 +47,14 @@ def ask(
 ) -> None:
     """Ask a compiled model about FILES, and show its answers."""
     _ = infer.load  # first: it says what is not installed
-    from slipstream.infer.asking import asked_of, token_of
+    from slipstream.infer.asking import asked_of
+    from slipstream.infer.serving.access import tokens_of
 
     missing = [file for file in files if not file.is_file()]
     if missing:
         raise UsageError(f"{missing[0]}: there is no such file")
-    model = asked_of(target, None if token_file is None else token_of(token_file))
+    token = None if token_file is None else tokens_of(token_file).allowed[0].decode()
+    model = asked_of(target, token)
     console = make_console(sys.stdout)
     for file in files:
         answer = model.ask(file)

@@ -24,19 +24,12 @@ import numpy as np
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.folders import ENDINGS
 from slipstream.infer.graph import Array
+from slipstream.infer.serving.datatypes import BYTES, JSON_LENGTH, array_of, datatype_of
+from slipstream.infer.serving.refusals import RefusedError
 from slipstream.infer.session import Model, load
 
-LENGTH = "inference-header-content-length"  # of the JSON, behind which binary tensors are
 URL = re.compile(r"(?P<server>https?://[^/?#]+)/*(?:v2/models/(?P<model>[^?#]+?)/*)?")
 SECONDS = 60.0  # that a server may take to answer
-
-# Of the protocol, by NumPy's names.
-DATATYPES = {
-    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
-    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16",
-    "float32": "FP32", "float64": "FP64",
-}  # fmt: skip
-DTYPES = {datatype: np.dtype(name) for name, datatype in DATATYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -71,21 +64,6 @@ def asked_of(target: str, token: str | None = None) -> Asked:
     return Local(Path(target))
 
 
-def token_of(path: Path) -> str:
-    """The first token of a file as servers have them, one a line.
-
-    Raises UsageError for a file that cannot be read, or has none.
-    """
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read as tokens: {error}") from error
-    found = [line for line in lines if line and not line.startswith("#")]
-    if not found:
-        raise UsageError(f"{path} has no token; one a line")
-    return found[0]
-
-
 class Local:
     """A package that is loaded here."""
 
@@ -106,8 +84,8 @@ class Remote:
     """A model of a server.
 
     Args:
-        url: of the server, or of the model.
-        token: that lets requests in.
+        url: address of the server, or of one of its models.
+        token: word that lets requests in; None where none is needed.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -131,9 +109,9 @@ class Remote:
         said = {"inputs": given, "parameters": {"binary_data_output": True}}
         head = json.dumps(said).encode()
         body = b"".join([head, *raw.values()])
-        content, fields = self._read(f"{self._path}/infer", body, {LENGTH: str(len(head))})
+        content, fields = self._read(f"{self._path}/infer", body, {JSON_LENGTH: str(len(head))})
         with _protocol(self._server):
-            end = int(fields.get(LENGTH, len(content)))
+            end = int(fields.get(JSON_LENGTH, len(content)))
             return _answer(json.loads(content[:end])["outputs"], memoryview(content)[end:])
 
     def _only(self) -> str:
@@ -172,7 +150,7 @@ def _protocol(server: str) -> Generator[None]:
     """What is no answer of the protocol is an error that says so."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RefusedError) as error:
         raise UnsupportedError(
             f"{server} does not answer as the Open Inference Protocol, version 2, says:"
             f" {type(error).__name__}: {error}"
@@ -236,9 +214,10 @@ def _raw(array: Array) -> bytes:
 
 
 def _tensor(name: str, array: Array, size: int) -> dict[str, Any]:
-    datatype = "BYTES" if array.dtype == object else DATATYPES.get(str(array.dtype))
-    if datatype is None:
-        raise UsageError(f"{name} is {array.dtype}; allowed: {', '.join(DATATYPES)}")
+    try:
+        datatype = BYTES if array.dtype == object else datatype_of(array.dtype)
+    except KeyError as error:
+        raise UsageError(f"{name} is {array.dtype}, which the protocol does not have") from error
     parameters = {"binary_data_size": size}
     shape = list(array.shape)
     return {"name": name, "datatype": datatype, "shape": shape, "parameters": parameters}
@@ -249,9 +228,9 @@ def _answer(outputs: Sequence[Mapping[str, Any]], raw: memoryview) -> Answer:
     classes: dict[int, str] = {}
     at = 0
     for each in outputs:
-        size = each["parameters"]["binary_data_size"]
-        flat = np.frombuffer(raw[at : at + size], DTYPES[each["datatype"]])
-        arrays[each["name"]] = flat.reshape(each["shape"])
-        classes |= dict(zip(flat.tolist(), each["parameters"].get("classes", ()), strict=False))
+        name, size = each["name"], each["parameters"]["binary_data_size"]
+        arrays[name] = array_of(raw[at : at + size], each["datatype"], each["shape"], name)
+        labels, names = arrays[name].ravel().tolist(), each["parameters"].get("classes", ())
+        classes |= dict(zip(labels, names, strict=False))
         at += size
     return Answer(arrays, classes)

@@ -161,7 +161,7 @@ def _rest(contest: Contest, engine: Engine, cases: Sequence[Case]) -> Precision:
     for precision in _rests(engine):
         trials = (t for t in contest.alive() if t.recipe.precision == precision)
         trial = next((t for t in trials if t.recipe.engine == engine.name), None)
-        if trial is not None and trial.executable and not _objections(contest, trial, cases):
+        if trial is not None and not _objections(contest, trial, cases):
             return precision
     return "fp32"
 

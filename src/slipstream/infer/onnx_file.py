@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,16 @@ def _read_attribute(proto: AttributeProto) -> Attribute:
     if proto.type == AttributeProto.STRINGS:
         return [item.decode() for item in value]
     return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def tensors_in(graph: GraphProto) -> Iterator[TensorProto]:
+    """Every tensor that is written in a graph, those of its subgraphs too."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from tensors_in(inner)
 
 
 def _outer_names(graph: GraphProto) -> set[str]:

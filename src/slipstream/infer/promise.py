@@ -16,14 +16,14 @@ class Accuracy(BaseModel):
     Args:
         snr_db: signal to noise in dB of the group of numbers where it is least, 200 where they are
             equal.
-        sure_db: what it is at least over all samples of the kind, with a confidence of 95 %; None
+        sure_db: lower bound of it over all samples of the kind, with a confidence of 95 %; None
             where samples were too few or random.
         groups: dB of each output, or of each group of its channels where their sizes differ.
         agreement: percent of the answers that are the model's; None where no output answers.
         top1: percent of right answers; None without labels.
         reference_top1: the same of the model in float32.
         top1_loss: percentage points of right answers lost; None without labels.
-        samples: that this was measured on.
+        samples: number of inputs that this was measured on.
         labelled: labels among them.
         data: what they were, in words.
     """
@@ -64,9 +64,9 @@ def accuracy_of(
     """What comparisons with the reference come to.
 
     Args:
-        judged: of the samples that judged.
-        held_out: of those that had no part in the choice; None where there were none.
-        calibrated: how many others calibrated bytes.
+        judged: differences on the samples that judged.
+        held_out: differences on those that had no part in the choice; None where there were none.
+        calibrated: number of others that calibrated bytes.
         is_real: they are real samples, no random numbers.
     """
     measured = judged if held_out is None else held_out

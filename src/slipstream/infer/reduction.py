@@ -21,8 +21,8 @@ class Reduction:
     """What is asked for: the best classes, boxes, or neither.
 
     Args:
-        top: so many classes.
-        boxes: which boxes.
+        top: number of classes.
+        boxes: rules by which boxes are kept.
 
     Raises UsageError where both are given.
     """

@@ -41,7 +41,7 @@ class Candidate(BaseModel):
         top1_loss: percentage points of right answers lost, where there are labels.
         top1: percent of right answers, where there are labels.
         agreement: percent of the answers that are the model's, where an output is of classes.
-        samples: that judged it.
+        samples: number of inputs that judged it.
         median_ms, low_ms, high_ms: of one input, and the quartiles; with several streams, the time
             of a round divided by them.
         rounds: how often it was timed.
@@ -124,7 +124,7 @@ class Report(BaseModel):
         threads: that every candidate had.
         target: latency, throughput or memory.
         allowed: the accuracy budget in words.
-        accuracy: of the chosen candidate.
+        accuracy: promise of the chosen candidate.
         data: what results were compared on, in words.
         notes: what was assumed or left out, a sentence each.
         nodes_before, nodes_after: of the graph as imported, and as rewritten.

@@ -38,8 +38,8 @@ class Found:
     Args:
         recipe: the best one.
         graph: that it runs.
-        comparison: of its results with the reference's, on the samples that judged.
-        accuracy: what that comes to, on samples that had no part in choosing it if there are any.
+        comparison: difference of its results from the reference's, on the samples that judged.
+        accuracy: promise, measured on samples that had no part in choosing it if there are any.
         candidates: all, the chosen one first, then by time.
         applied: what the rewrites did.
         gains: seconds of a call that each of them saves, where that was measured.

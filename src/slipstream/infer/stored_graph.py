@@ -8,16 +8,16 @@ has to be inferred, and large constants are beside the model, so that none is co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph import Array, Graph
-from slipstream.infer.onnx_file import from_model, split_model
+from slipstream.infer.onnx_file import from_model, split_model, tensors_in
 
 WEIGHTS = "weights-"  # how the names of files begin that have constants only
 LARGEST_FILE = 64 * 2**20  # bytes, unless one constant has more: files are checked side by side
@@ -56,7 +56,7 @@ def read_graph(data: bytes, weights: Mapping[str, Array], what: str) -> Graph:
         model = onnx.load_model_from_string(data)
         large = _taken(model, weights, what)
         if any(
-            tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(model.graph)
+            tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors_in(model.graph)
         ):
             raise UsageError(f"{what}: numbers of it are in another file; nothing else is read")
         onnx.checker.check_model(model)
@@ -72,16 +72,6 @@ def read_graph(data: bytes, weights: Mapping[str, Array], what: str) -> Graph:
         if graph.value(name).fixed is None:
             raise UsageError(f"{what}: the shape of {name!r} is not fixed")
     return graph
-
-
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    """Every tensor that is written in a graph, those of its subgraphs too."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _tensors(inner)
 
 
 def _taken(model: ModelProto, weights: Mapping[str, Array], what: str) -> dict[str, Array]:

@@ -35,7 +35,7 @@ class Trial:
         recipe: how it runs.
         method: by which ranges of int8 were found: one of `METHODS`, or the noise that they make.
         executable: until it is closed.
-        comparison: of its results with the reference's, on the samples that judge.
+        comparison: difference of its results from the reference's, on the samples that judge.
         held_out: the same on those that were held out; only of one that might be chosen.
         timing: of runs, each of as many calls at a time as the recipe has streams.
         kept: of a mixture: values that could be bytes and have no range.

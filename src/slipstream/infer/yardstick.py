@@ -68,7 +68,7 @@ class Yardstick:
         """The yardstick for a model that gave these outputs for some inputs, one or more.
 
         Args:
-            outputs: of each input, by name; the same shapes for all.
+            outputs: results for each input, by name; the same shapes for all.
             is_classifier: the first output has a number for each class along its last axis.
         """
         groups: dict[str, tuple[Group, ...]] = {}

@@ -11,15 +11,15 @@ in its own folder; links in there are the user's own, as those of Hugging Face's
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph import Array
+from slipstream.infer.onnx_file import tensors_in
 
 SMALL = 4096  # bytes: shapes follow from such, so they go into the model
 PACKED = frozenset(
@@ -38,7 +38,7 @@ def read_with_external(path: Path) -> tuple[ModelProto, dict[str, Array]]:
     model = onnx.load(str(path), load_external_data=False)
     own = {item.name for item in model.graph.initializer}
     large: dict[str, Array] = {}
-    for tensor in _tensors(model.graph):
+    for tensor in tensors_in(model.graph):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         array = _mapped(tensor, path)
@@ -63,15 +63,6 @@ def _make_inputs(model: ModelProto, large: dict[str, Array]) -> None:
     copies = [TensorProto.FromString(item.SerializeToString()) for item in kept]
     del model.graph.initializer[:]
     model.graph.initializer.extend(copies)
-
-
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _tensors(inner)
 
 
 def _mapped(tensor: TensorProto, path: Path) -> Array:

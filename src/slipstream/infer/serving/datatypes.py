@@ -26,6 +26,8 @@ _OF_NUMPY = {
 _TO_NUMPY = {name: np.dtype(dtype) for dtype, name in _OF_NUMPY.items()}
 _OF_DTYPE = {dtype: name for name, dtype in _TO_NUMPY.items()}
 BYTES = "BYTES"
+# Header field that says where JSON ends and binary tensors begin.
+JSON_LENGTH = "inference-header-content-length"
 _LENGTH = struct.Struct("<I")
 
 

@@ -22,6 +22,7 @@ from slipstream.infer.graph import Array
 from slipstream.infer.outputs import LABELS
 from slipstream.infer.serving.datatypes import (
     BYTES,
+    JSON_LENGTH,
     array_of,
     array_of_numbers,
     byte_strings,
@@ -30,9 +31,6 @@ from slipstream.infer.serving.datatypes import (
 )
 from slipstream.infer.serving.refusals import invalid
 from slipstream.infer.serving.signature import Arrays, Given
-
-# Header fields that say where JSON ends and binary tensors begin.
-JSON_LENGTH = "inference-header-content-length"
 
 _Sizes = list[int]
 _Parameters = dict[str, Any]
