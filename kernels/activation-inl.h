@@ -16,6 +16,38 @@ namespace slipstream::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// max(x, low) and min(x, high); NaN stays NaN. Where one of two numbers is none, the minimum and
+/// the maximum of x86 are the second; others are asked.
+template <class V>
+HWY_INLINE V at_least(V low, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  return hn::Max(low, x);
+#else
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Max(low, x));
+#endif
+}
+
+template <class V>
+HWY_INLINE V at_most(V high, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  return hn::Min(high, x);
+#else
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Min(high, x));
+#endif
+}
+
+/// x cut to [low, high]; NaN stays NaN.
+template <class V>
+HWY_INLINE V clip(V low, V x, V high) {
+  return at_most(high, at_least(low, x));
+}
+
+/// The greater one; NaN where either is.
+template <class V>
+HWY_INLINE V greater(V a, V b) {
+  return hn::IfThenElse(hn::IsNaN(a), a, at_least(a, b));
+}
+
 /// 1 / x to the last bit but one: the CPU's estimate and one step of Newton.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V reciprocal(D d, V x) {
@@ -23,18 +55,20 @@ HWY_INLINE V reciprocal(D d, V x) {
   return hn::Mul(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 2.0F)));
 }
 
-/// e^x for x in [-87, 87]; others are taken as the nearest of these. A power of two of the integer
+/// e^x for x in [-88, 88]; others are taken as the nearest of these, and e^-88 is 0 where numbers
+/// below 1.2e-38 are; NaN stays NaN. A power of two of the integer
 /// part of x log2 e, times a fit of 2^r on [-1/2, 1/2] that errs by 8e-8; log2 e is
 /// rounded, which is 1.4e-8 |x| more.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exponential(D d, V x) {
   const V log2e = hn::Set(d, 1.44269504F);
-  x = hn::Min(hn::Max(x, hn::Set(d, -87.0F)), hn::Set(d, 87.0F));
+  x = clip(hn::Set(d, -88.0F), x, hn::Set(d, 88.0F));
 #if HWY_TARGET == HWY_AVX3
   const V whole = hn::Round(hn::Mul(x, log2e));
 #else
-  // Adding 1.5 * 2^23 leaves the nearest whole number in the lowest bits.
-  const V shift = hn::Set(d, 12582912.0F);
+  // Adding 1.5 * 2^23 leaves the nearest whole number in the lowest bits, and adding 127 more what
+  // a power of two is written as.
+  const V shift = hn::Set(d, 12582912.0F + 127.0F);
   const V shifted = hn::MulAdd(x, log2e, shift);
   const V whole = hn::Sub(shifted, shift);
 #endif
@@ -48,8 +82,7 @@ HWY_INLINE V exponential(D d, V x) {
   return V{_mm512_scalef_ps(sum.raw, whole.raw)};
 #else
   const hn::RebindToSigned<D> di;
-  const auto power = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
-  return hn::BitCast(d, hn::Add(hn::BitCast(di, sum), power));
+  return hn::Mul(sum, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 #endif
 }
 
@@ -61,7 +94,8 @@ HWY_INLINE V sigmoid(D d, V x) {
 /// x (1 + erf(x / sqrt 2)) / 2, erf to 2e-7 (Abramowitz and Stegun, 7.1.26).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu(D d, V x) {
-  const V z = hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678F));
+  // From 10 on erf is 1, and the reciprocal of infinity would be none.
+  const V z = at_most(hn::Set(d, 10.0F), hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678F)));
   const V t = reciprocal(d, hn::MulAdd(z, hn::Set(d, 0.3275911F), hn::Set(d, 1.0F)));
   V sum = hn::Set(d, 1.061405429F);
   sum = hn::MulAdd(sum, t, hn::Set(d, -1.453152027F));
@@ -85,14 +119,14 @@ HWY_INLINE V activate(D d, V x, float alpha, float beta) {
   }
   if constexpr (kActivation == Activation::kHardSwish) {
     const V gate = hn::MulAdd(x, hn::Set(d, 1.0F / 6.0F), hn::Set(d, 0.5F));
-    return hn::Mul(x, hn::Min(hn::Max(gate, zero), one));
+    return hn::Mul(x, clip(zero, gate, one));
   }
   if constexpr (kActivation == Activation::kHardSigmoid) {
     const V gate = hn::MulAdd(x, hn::Set(d, alpha), hn::Set(d, beta));
-    return hn::Min(hn::Max(gate, zero), one);
+    return clip(zero, gate, one);
   }
   if constexpr (kActivation == Activation::kLeakyRelu) {
-    return hn::MulAdd(hn::Min(x, zero), hn::Set(d, alpha), hn::Max(x, zero));
+    return hn::MulAdd(at_most(zero, x), hn::Set(d, alpha), at_least(zero, x));
   }
   if constexpr (kActivation == Activation::kInverseRoot) return hn::Div(one, hn::Sqrt(x));
   return x;
@@ -114,7 +148,7 @@ struct Activator {
 
 #if HWY_TARGET == HWY_AVX3
 /// Both SiLU and GELU are max(x, 0) + rest(|x|), and the rest is one of 32 polynomials whose
-/// coefficients registers hold.
+/// coefficients registers hold. Both are x times what is 0 for -infinity, so NaN there.
 template <Activation kActivation, Number kOutput>
   requires(kActivation == Activation::kSilu || kActivation == Activation::kGelu)
 struct Activator<kActivation, kOutput> {
@@ -132,7 +166,7 @@ struct Activator<kActivation, kOutput> {
   HWY_INLINE V operator()(D /*d*/, V x) const {
     // Adding 2^23 leaves the nearest whole number in the lowest bits.
     const __m512 round = _mm512_set1_ps(8388608.0F);
-    __m512 at = _mm512_min_ps(_mm512_abs_ps(x.raw), reach_);
+    __m512 at = _mm512_min_ps(reach_, _mm512_abs_ps(x.raw));
     __m512i segment;
     if constexpr (is_local(kDegree)) {
       at = _mm512_mul_ps(at, per_segment_);
@@ -146,7 +180,7 @@ struct Activator<kActivation, kOutput> {
     for (std::size_t power = kPowers; power-- > 0;) {
       sum = _mm512_fmadd_ps(sum, at, coefficient(power, segment));
     }
-    return V{_mm512_add_ps(_mm512_max_ps(_mm512_setzero_ps(), x.raw), sum)};
+    return V{_mm512_add_ps(positive(x.raw), sum)};
   }
 
  private:
@@ -155,6 +189,13 @@ struct Activator<kActivation, kOutput> {
                                                                    : Degree::kQuintics;
   static constexpr auto kPowers = static_cast<std::size_t>(kDegree);
 
+  /// max(x, 0), and NaN where x is NaN or -infinity: an answer for each class of x, four bits wide.
+  static HWY_INLINE __m512 positive(__m512 x) {
+    constexpr int kItself = 1, kNaN = 3, kZero = 8;
+    constexpr int kAnswers = kNaN | kNaN << 4 | kZero << 8 | kItself << 12 | kNaN << 16 |
+                             kItself << 20 | kZero << 24 | kItself << 28;
+    return _mm512_fixupimm_ps(x, x, _mm512_set1_epi32(kAnswers), 0);
+  }
   HWY_INLINE __m512 coefficient(std::size_t power, __m512i segment) const {
     return _mm512_permutex2var_ps(coefficients_[power][0], segment, coefficients_[power][1]);
   }

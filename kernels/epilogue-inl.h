@@ -33,14 +33,15 @@ HWY_INLINE hn::Vec<Lane> read(const std::uint8_t* at) {
   }
 }
 
-/// The upper halves, rounded to nearest, ties to even.
+/// The upper halves, rounded to nearest, ties to even. NaN stays NaN, whatever its other bits.
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, Lane>> halves_of(hn::Vec<Lane> value) {
   const hn::RebindToUnsigned<Lane> du;
   const auto bits = hn::BitCast(du, value);
   const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const auto half = hn::ShiftRight<16>(hn::Add(bits, hn::Add(even, hn::Set(du, 0x7FFF))));
+  const auto kept = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), hn::Set(du, 0x7FC0), half);
   return hn::DemoteTo(hn::Rebind<std::uint16_t, Lane>(),
-                      hn::BitCast(hn::RebindToSigned<Lane>(), half));
+                      hn::BitCast(hn::RebindToSigned<Lane>(), kept));
 }
 
 /// Rounded to nearest, ties to even. Bytes take values in [0, 255]; larger ones become 255.

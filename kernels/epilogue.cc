@@ -145,7 +145,7 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Writer writer, const A
         }
         if constexpr (Addend::kClips) {
           if (kActivation != Activation::kNone) value = hn::MulAdd(value, stretch, shift);
-          value = hn::Min(hn::Max(value, low), high);
+          value = clip(low, value, high);
         }
         values[i] = value;
       }
@@ -174,8 +174,8 @@ HWY_INLINE void with_writer(const Epilogue& epilogue, [[maybe_unused]] std::size
 inline bool writes_whole(const Epilogue& epilogue) {
   using Limits = std::numeric_limits<float>;
   return epilogue.output != Number::kUInt8 && epilogue.adds == Epilogue::Adds::kNothing &&
-         epilogue.stretch == 1.0F && epilogue.shift == 0.0F && epilogue.low == Limits::lowest() &&
-         epilogue.high == Limits::max();
+         epilogue.stretch == 1.0F && epilogue.shift == 0.0F &&
+         epilogue.low == -Limits::infinity() && epilogue.high == Limits::infinity();
 }
 
 /// On AVX-512 the form for bytes, lines, would leave more than half a step of a small range.

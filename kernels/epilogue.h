@@ -39,8 +39,8 @@ struct Epilogue {
   float alpha = 0.0F, beta = 0.0F;  ///< of the activation
   bool coarse = false;  ///< float32 that will be bytes: the activation need not be more exact
   float stretch = 1.0F, shift = 0.0F;
-  float low = std::numeric_limits<float>::lowest();
-  float high = std::numeric_limits<float>::max();
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();
   Number output = Number::kFloat32;
   enum class Adds : std::uint8_t { kNothing, kBefore, kAfter } adds = Adds::kNothing;
   Number addend = Number::kFloat32;  ///< this, or what the output is; any if that is float32

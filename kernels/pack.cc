@@ -89,12 +89,15 @@ void pack_pair(const std::uint8_t* first, const std::uint8_t* second, std::size_
   }
 }
 
-/// The upper half of a lane, rounded to nearest, ties to even, where it is.
+/// The upper half of a lane, rounded to nearest, ties to even, where it is; NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V upper_half(D d, hn::Vec<hn::Rebind<float, D>> value) {
   const V bits = hn::BitCast(d, value);
   const V even = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
-  return hn::And(hn::Add(bits, hn::Add(even, hn::Set(d, 0x7FFF))), hn::Set(d, 0xFFFF0000U));
+  const V rounded = hn::Add(bits, hn::Add(even, hn::Set(d, 0x7FFF)));
+  const V kept =
+      hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(value)), hn::Set(d, 0x7FC00000), rounded);
+  return hn::And(kept, hn::Set(d, 0xFFFF0000U));
 }
 
 /// The `count` numbers of a unit's channels, each times the factor or, of bfloat16, two factors.

@@ -42,13 +42,13 @@ void pool_line(const Tensor& input, const Tensor& output, const Window& window, 
     const auto share = hn::Set(d, 1.0F / static_cast<float>(count));
     std::uint8_t* at = to + output.pitch.at(batch, row, column);
     for (std::size_t channel = 0; channel < output.channels; channel += hn::Lanes(d)) {
-      auto value = kPooling == Pooling::kMax ? hn::Set(d, std::numeric_limits<float>::lowest())
+      auto value = kPooling == Pooling::kMax ? hn::Set(d, -std::numeric_limits<float>::infinity())
                                              : hn::Zero(d);
       for (std::size_t y = down.begin; y < down.end; ++y) {
         for (std::size_t x = right.begin; x < right.end; ++x) {
           const auto tap =
               read<kNumber>(from + input.pitch.at(batch, y, x) + channel * size_of(kNumber));
-          value = kPooling == Pooling::kMax ? hn::Max(value, tap) : hn::Add(value, tap);
+          value = kPooling == Pooling::kMax ? greater(value, tap) : hn::Add(value, tap);
         }
       }
       if (kPooling == Pooling::kMean) value = hn::Mul(value, share);
@@ -101,12 +101,13 @@ void gate_as(const Tensor& input, const Tensor& output, const Gate& how, const s
   const auto low = hn::Set(d, how.low), high = hn::Set(d, how.high);
   for (std::size_t channel = 0; channel < input.channels; channel += hn::Lanes(d)) {
     const auto factor = hn::Mul(hn::LoadU(d, factors + channel), hn::Set(d, how.scale));
-    const auto bias = hn::MulAdd(factor, hn::Set(d, how.offset), hn::Set(d, how.shift));
+    auto bias = hn::Set(d, how.shift);  // an infinite factor times no offset would be NaN
+    if (how.offset != 0.0F) bias = hn::MulAdd(factor, hn::Set(d, how.offset), bias);
     const std::uint8_t* at = from + input.pitch.at(batch, row, 0) + channel * size_of(kFrom);
     std::uint8_t* out = to + output.pitch.at(batch, row, 0) + channel * size_of(kTo);
     for (std::size_t column = 0; column < input.columns; ++column) {
       const auto value = hn::MulAdd(read<kFrom>(at), factor, bias);
-      write<kTo>(hn::Min(hn::Max(value, low), high), out);
+      write<kTo>(clip(low, value, high), out);
       at += input.pitch.pixel;
       out += output.pitch.pixel;
     }
@@ -137,7 +138,9 @@ void write_one(float value, std::uint8_t* at) {
     return;
   }
   auto bits = std::bit_cast<std::uint32_t>(value);
-  if constexpr (kNumber == Number::kBFloat16) bits += 0x7FFF + (bits >> 16 & 1);
+  if constexpr (kNumber == Number::kBFloat16) {
+    bits = std::isnan(value) ? 0x7FC00000 : bits + 0x7FFF + (bits >> 16 & 1);
+  }
   std::memcpy(at, reinterpret_cast<std::uint8_t*>(&bits) + 4 - size_of(kNumber), size_of(kNumber));
 }
 

@@ -67,24 +67,26 @@ void normalise_pixel(const Epilogue& epilogue, const float* x, std::size_t chann
 
 HWY_INLINE float least_of(hn::Vec<Lane> value) { return -greatest_of(hn::Neg(value)); }
 
-/// Writes the bytes of one pixel, and what they stand for.
+/// Writes the bytes of one pixel, and what they stand for: NaN where any number is not finite.
 void quantise_pixel(const float* x, std::size_t channels, std::uint8_t* to, float* range) {
   const Lane d;
   const std::size_t whole = channels / hn::Lanes(d) * hn::Lanes(d);
-  auto lowest = hn::Set(d, x[0]), highest = lowest;
+  auto lowest = hn::Set(d, x[0]), highest = lowest, none = hn::Zero(d);
   for (std::size_t i = 0; i < whole; i += hn::Lanes(d)) {
     const auto value = hn::LoadU(d, x + i);
     lowest = hn::Min(lowest, value);
     highest = hn::Max(highest, value);
+    none = hn::MulAdd(value, hn::Zero(d), none);
   }
-  float low = least_of(lowest), high = greatest_of(highest);
+  float low = least_of(lowest), high = greatest_of(highest), nothing = sum_of(none);
   for (std::size_t i = whole; i < channels; ++i) {
     low = std::min(low, x[i]);
     high = std::max(high, x[i]);
+    nothing += x[i] * 0.0F;
   }
   const float scale = high > low ? (high - low) / 255.0F : 1.0F;
   range[0] = scale;
-  range[1] = low;
+  range[1] = low + nothing;
   const auto least = hn::Set(d, low), factor = hn::Set(d, 1.0F / scale);
   for (std::size_t i = 0; i < channels; i += hn::Lanes(d)) {
     const auto level = hn::Mul(hn::Sub(hn::LoadU(d, x + i), least), factor);
@@ -99,7 +101,7 @@ void softmax_row(float* row, std::size_t count, float scale, const float* mask) 
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t end = (count + lanes - 1) / lanes * lanes;
   for (std::size_t i = count; i < end; ++i) row[i] = std::numeric_limits<float>::lowest();
-  auto highest = hn::Set(d, std::numeric_limits<float>::lowest());
+  auto highest = hn::Set(d, std::numeric_limits<float>::lowest());  // NaN comes with the sum
   for (std::size_t i = 0; i < end; i += lanes) {
     auto value = hn::Mul(hn::LoadU(d, row + i), hn::Set(d, scale));
     if (mask != nullptr && i + lanes <= count) value = hn::Add(value, hn::LoadU(d, mask + i));

@@ -1,6 +1,8 @@
 #include "steps.h"
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -10,6 +12,7 @@
 
 #include "levels.h"
 #include "reference.h"
+#include "tiny.h"
 
 namespace slipstream::kernels {
 namespace {
@@ -367,6 +370,61 @@ TEST_P(StepsTest, Softmax) {
                sum += std::exp(input.value(batch, row, column, i));
              return std::exp(input.value(batch, row, column, channel)) / sum;
            });
+  }
+}
+
+/// NaN, also of all bits, and infinities of both signs.
+const float kNotFinite[] = {std::bit_cast<float>(0x7FC00000U), std::bit_cast<float>(0xFFFFFFFFU),
+                            std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()};
+
+TEST_P(StepsTest, SoftmaxOfWhatIsNoNumber) {
+  Numbers numbers;
+  const TinyAsZero tiny;
+  for (const float value : kNotFinite) {
+    for (std::size_t channels = 2; channels <= 40; ++channels) {
+      Place input(0, Number::kFloat32, 1, 1, 1, channels),
+          output(1, Number::kFloat32, 1, 1, 1, channels);
+      input.fill(numbers);
+      *reinterpret_cast<float*>(input.at(0, 0, 0, channels / 2)) = value;
+      run(softmax(input.tensor, output.tensor), {&input, &output}, 1);
+      const bool is_a_share = value == -std::numeric_limits<float>::infinity();
+      for (std::size_t i = 0; i < channels; ++i) {
+        ASSERT_EQ(std::isnan(output.value(0, 0, 0, i)), !is_a_share) << value << " of " << channels;
+      }
+      if (is_a_share) {
+        EXPECT_EQ(output.value(0, 0, 0, channels / 2), 0.0);
+      }
+    }
+  }
+}
+
+TEST_P(StepsTest, ActivationsOfWhatIsNoNumber) {
+  const TinyAsZero tiny;
+  for (const Number number : {Number::kFloat32, Number::kBFloat16}) {
+    for (int kind = 0; kind <= static_cast<int>(Activation::kInverseRoot); ++kind) {
+      Place input(0, Number::kFloat32, 1, 1, 4, 16), output(1, number, 1, 1, 4, 16);
+      input.each([&](std::size_t batch, std::size_t row, std::size_t column, std::size_t channel) {
+        *reinterpret_cast<float*>(input.at(batch, row, column, channel)) = kNotFinite[column];
+      });
+      Epilogue end;
+      end.scale.assign(16, 1.0F);
+      end.bias.assign(16, 0.0F);
+      end.activation = static_cast<Activation>(kind);
+      end.alpha = 0.25F;
+      end.output = number;
+      const std::vector<float> one(16, 1.0F);
+      run(depthwise({input.tensor, output.tensor}, Window(), one.data(), true, end),
+          {&input, &output}, 1);
+      for (std::size_t column = 0; column < 4; ++column) {
+        const double right = reference::activate(end, static_cast<double>(kNotFinite[column]));
+        const double actual = output.value(0, 0, column, 5);
+        const bool same = std::isnan(right) ? std::isnan(actual)
+                                            : std::abs(actual - right) < 1e-6 || actual == right;
+        EXPECT_TRUE(same) << kind << " of " << kNotFinite[column] << ": " << actual << ", not "
+                          << right;
+      }
+    }
   }
 }
 

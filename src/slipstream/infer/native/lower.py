@@ -25,7 +25,6 @@ from slipstream.infer.native.stages import Stage, Tail, stages_of
 
 Emit = Callable[["Lowering"], None]
 ONE = kernels.Window((1, 1), (1, 1), (1, 1), (0, 0))
-HIGHEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -99,13 +98,24 @@ class Lowering:
         """The operation being planned gives `name`."""
         format_ = None if floats else self.formats.get(name)
         whole = tuple(self.shape(name) if shape is None else shape)
-        if pixels(whole)[3] % 2 and isinstance(format_, BFloat16):
+        is_odd = pixels(whole)[3] % 2 == 1 or self._has_odd_parts(name)
+        if is_odd and isinstance(format_, BFloat16):
             format_ = None  # products of bfloat16 take numbers two by two
         dtype = self.graph.value(name).dtype
         if dtype is not None and dtype != np.float32:
             raise UnsupportedError(f"our kernels compute float32, and {name} is {dtype}")
         self.needs[name] = Need(whole, format_, self.now, self.now)
         return name
+
+    def _has_odd_parts(self, name: str) -> bool:
+        """Whether a part that it is split into ends next to a number of another part."""
+        parts = [
+            part
+            for node in self.graph.nodes
+            if node.op == "Split" and node.inputs[0] == name
+            for part in node.outputs
+        ]
+        return any(pixels(self.shape(part))[3] % 2 or self._has_odd_parts(part) for part in parts)
 
     def read(self, name: str, border: Border | None = None) -> str:
         """The operation being planned reads `name`, and as much of a border as given."""
@@ -391,7 +401,7 @@ def _floats(values: Array) -> Array:
 
 def _clip(tail: Tail, output: Format) -> tuple[float, float]:
     if not isinstance(output, Bytes):
-        return max(tail.low, -HIGHEST), min(tail.high, HIGHEST)
+        return tail.low, tail.high
     low = tail.low / output.scale + output.zero
     high = tail.high / output.scale + output.zero
     return float(np.clip(low, 0, 255)), float(np.clip(high, 0, 255))

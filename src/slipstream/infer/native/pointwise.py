@@ -13,7 +13,7 @@ import numpy as np
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph import Array, Node
 from slipstream.infer.native.formats import Bytes
-from slipstream.infer.native.lower import HIGHEST, ONE, Lowering, epilogue
+from slipstream.infer.native.lower import ONE, Lowering, epilogue
 from slipstream.infer.native.operands import constant_operand, operands_of, read_tail
 from slipstream.infer.native.places import pixels
 from slipstream.infer.native.stages import Stage
@@ -110,7 +110,7 @@ def gate_by(lowering: Lowering, source: str, factors: str, output: str) -> None:
     offset, scale = 0.0, 1.0
     if isinstance(from_, Bytes):
         offset, scale = -float(from_.zero), from_.scale
-    shift, low, high = 0.0, -HIGHEST, HIGHEST
+    shift, low, high = 0.0, -np.inf, np.inf
     if isinstance(to, Bytes):
         scale, shift, low, high = scale / to.scale, float(to.zero), 0.0, 255.0
 

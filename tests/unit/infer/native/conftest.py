@@ -252,6 +252,18 @@ def check(teams: Callable[[int], kernels.Workers]) -> Check:
     return compare
 
 
+@pytest.fixture
+def computed(teams: Callable[[int], kernels.Workers]) -> Callable[..., tuple[Values, Values]]:
+    """What our kernels give for these inputs, and what ONNX Runtime does."""
+
+    def both(graph: Graph, kind: str, feeds: Values) -> tuple[Values, Values]:
+        chosen, is_dynamic = formats(graph, kind, feeds_of(graph)), kind == "dynamic"
+        compiled = lower(graph, chosen, OPERATIONS, is_dynamic=is_dynamic)
+        return execute(compiled, graph, feeds, teams(1)), reference(graph, feeds)
+
+    return both
+
+
 @pytest.fixture(scope="session")
 def runs() -> Callable[[Graph, str], Callable[[int, kernels.Workers], Values]]:
     """Compiles a graph; the result computes it for the inputs of a seed."""
