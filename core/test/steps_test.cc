@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "collective/choose.h"
@@ -13,6 +14,29 @@
 // before), bytes in the plans and in what the engines have sent, which has frames around it.
 namespace slipstream::test {
 namespace {
+
+TEST(Plan, StepsWaitForSegmentsOnlyOfWhatTheyShare) {
+  PlanBuilder builder(Algorithm::kDirect);
+  const Region one = builder.scratch(64), other = builder.scratch(64);
+  const std::uint32_t received = builder.receive(1, 0, one);
+  const std::uint32_t same = builder.send(2, 0, one, {received});
+  const std::uint32_t apart = builder.send(2, 1, other, {received});
+  const Plan plan = std::move(builder).build();
+  EXPECT_TRUE(plan.steps[same].after.at(0).by_segment);
+  EXPECT_FALSE(plan.steps[apart].after.at(0).by_segment);
+}
+
+TEST(Choice, OfSmallAllreducesIsDirectAmongEight) {
+  const Layout flat;
+  Shape shape{Collective::kAllreduce};
+  shape.count = 8192;
+  shape.layout = &flat;
+  for (const auto& [size, algorithm] :
+       {std::pair{8U, Algorithm::kDirect}, {9U, Algorithm::kRecursiveDoubling}}) {
+    shape.size = size;
+    EXPECT_EQ(choose(shape, Algorithm::kAuto), algorithm) << size << " ranks";
+  }
+}
 
 TEST(Plan, SendsOfAFlockKnowEachOther) {
   constexpr std::uint32_t kNone = PlanBuilder::kNone;

@@ -24,6 +24,7 @@ from slipstream.forecast.pipeline import Stage, schedule
 from slipstream.forecast.plan import Interval, Loss, Plan
 from slipstream.forecast.queues import Queues, Span
 from slipstream.forecast.report import (
+    charts,
     colours,
     forecast_page,
     judged,
@@ -136,6 +137,11 @@ def test_parts_add_up_to_the_step_and_uses_to_the_memory(plans: list[Plan]) -> N
         assert sum(row["share"] for row in mine) == pytest.approx(1)
         held = [row["gib"] for row in rows.memory(plans) if row["plan"] == name]
         assert sum(held) == pytest.approx(30)
+
+
+def test_shares_of_a_step_are_drawn_from_nothing_to_all_of_it(plans: list[Plan]) -> None:
+    spec = charts.parts(rows.parts(plans))
+    assert spec["encoding"]["x"]["scale"]["domain"] == [0, 1]
 
 
 def test_a_schedule_has_every_span_of_a_short_step(plans: list[Plan]) -> None:
