@@ -12,8 +12,7 @@ Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp and docs.pytorch.org/docs/sta
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 MIB = 1 << 20
 
@@ -32,11 +31,16 @@ ROUND_BYTES = 2 * MIB
 _APART = 1 << 60
 
 
-class Pool(NamedTuple):
-    """Whose pieces are given to the requests of a stream that are small, or are not."""
+@dataclass(slots=True, eq=False)
+class Pool:
+    """Whose pieces are given to the requests of a stream that are small, or are not.
 
-    stream: int
+    `free` has its free pieces as (size, address, piece), sorted; `last` is the last piece of the
+    segment that grows."""
+
     small: bool
+    free: list[tuple[int, int, Piece]] = field(default_factory=list["tuple[int, int, Piece]"])
+    last: Piece | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -72,11 +76,9 @@ class Allocator:
         self._limit = limit_bytes
         self._expandable = expandable
         self._end = 0
-        self._pieces: dict[int, Piece] = {}
-        # Of each pool, the free pieces as (size, address), sorted.
-        self._free: dict[Pool, list[tuple[int, int]]] = {}
-        # Of each pool, the last piece of the segment that grows.
-        self._last: dict[Pool, Piece] = {}
+        # The pools of each stream: the large one, and the small one.
+        self._pools: dict[int, tuple[Pool, Pool]] = {}
+        self._growing = 0
 
     def allocate(self, num_bytes: int, stream: int = 0) -> Piece:
         """Returns a piece for a request.
@@ -86,14 +88,21 @@ class Allocator:
             stream: that asks.
         """
         size = rounded(num_bytes)
-        pool = Pool(stream, size <= SMALL_BYTES)
+        pools = self._pools.get(stream)
+        if pools is None:
+            pools = self._pools[stream] = Pool(small=False), Pool(small=True)
+        pool = pools[size <= SMALL_BYTES]
         if num_bytes == 0:
             return Piece(-1, 0, pool)
-        piece = self._best(size, pool) or self._segment(size, pool)
-        self._split(piece, size)
+        # The smallest free piece that is large enough, and of these the one at the lowest address.
+        place = bisect_left(pool.free, (size,))
+        piece = pool.free.pop(place)[2] if place < len(pool.free) else self._segment(size, pool)
+        if piece.size > size:
+            self._split(piece, size)
         piece.free = False
         self.allocated += piece.size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        if self.allocated > self.peak_allocated:
+            self.peak_allocated = self.allocated
         return piece
 
     def free(self, piece: Piece) -> None:
@@ -103,33 +112,25 @@ class Allocator:
         assert not piece.free, piece
         self.allocated -= piece.size
         piece.free = True
-        for other in (piece.after, piece.before):
-            if other is not None and other.free:
-                self._forget(other)
-        if piece.after is not None and piece.after.free:
-            self._join(piece, piece.after)
-        if piece.before is not None and piece.before.free:
-            piece = self._join(piece.before, piece)
-        self._keep(piece)
+        after, before = piece.after, piece.before
+        if after is not None and after.free:
+            _forget(after)
+            _join(piece, after)
+        if before is not None and before.free:
+            _forget(before)
+            _join(before, piece)
+            piece = before
+        _keep(piece)
 
     def release(self) -> None:
         """Gives segments of which no piece is held back to the device."""
-        for pool in self._free.values():
-            for size, address in list(pool):
-                piece = self._pieces[address]
-                if piece.before is None and piece.after is None and not self._expandable:
-                    self._forget(piece)
+        if self._expandable:
+            return
+        for pool in (pool for pools in self._pools.values() for pool in pools):
+            for size, _, piece in list(pool.free):
+                if piece.before is None and piece.after is None:
+                    _forget(piece)
                     self.reserved -= size
-
-    def _best(self, size: int, of: Pool) -> Piece | None:
-        """Takes the smallest free piece that is large enough out of its pool."""
-        pool = self._free.setdefault(of, [])
-        place = bisect_left(pool, (size, 0))
-        if place == len(pool):
-            return None
-        piece = self._pieces[pool[place][1]]
-        self._forget(piece)
-        return piece
 
     def _segment(self, size: int, pool: Pool) -> Piece:
         """Reserves a segment for a request."""
@@ -144,15 +145,16 @@ class Allocator:
 
     def _grown(self, size: int, pool: Pool) -> Piece:
         """Reserves what a request needs more than is free at the end of a pool's segment."""
-        last = self._last.get(pool)
+        last = pool.last
         if last is not None and last.free:
-            self._forget(last)
+            _forget(last)
         else:
-            address = len(self._last) * _APART if last is None else last.address + last.size
+            address = self._growing * _APART if last is None else last.address + last.size
+            self._growing += last is None
             last = Piece(address, 0, pool, before=last)
             if last.before is not None:
                 last.before.after = last
-            self._last[pool] = last
+            pool.last = last
         page = SMALL_SEGMENT_BYTES if pool.small else EXPAND_BYTES
         more = -(-(size - last.size) // page) * page
         self._reserve(more)
@@ -174,37 +176,33 @@ class Allocator:
         other = Piece(piece.address + size, rest, piece.pool, True, piece, piece.after)
         if piece.after is not None:
             piece.after.before = other
-        else:
-            self._moved_end(piece, other)
+        elif piece.pool.last is piece:
+            piece.pool.last = other
         piece.size, piece.after = size, other
-        self._keep(other)
+        _keep(other)
 
-    def _join(self, left: Piece, right: Piece) -> Piece:
-        left.size += right.size
-        left.after = right.after
-        if right.after is not None:
-            right.after.before = left
-        else:
-            self._moved_end(right, left)
-        return left
 
-    def _moved_end(self, before: Piece, now: Piece) -> None:
-        if self._last.get(before.pool) is before:
-            self._last[before.pool] = now
+def _join(left: Piece, right: Piece) -> None:
+    left.size += right.size
+    left.after = right.after
+    if right.after is not None:
+        right.after.before = left
+    elif right.pool.last is right:
+        right.pool.last = left
 
-    def _keep(self, piece: Piece) -> None:
-        self._pieces[piece.address] = piece
-        insort(self._free.setdefault(piece.pool, []), (piece.size, piece.address))
 
-    def _forget(self, piece: Piece) -> None:
-        pool = self._free[piece.pool]
-        del pool[bisect_left(pool, (piece.size, piece.address))]
-        del self._pieces[piece.address]
+def _keep(piece: Piece) -> None:
+    insort(piece.pool.free, (piece.size, piece.address, piece))
+
+
+def _forget(piece: Piece) -> None:
+    free = piece.pool.free
+    del free[bisect_left(free, (piece.size, piece.address))]
 
 
 def rounded(num_bytes: int) -> int:
     """Returns a request in bytes as a multiple of 512, at least one."""
-    return max(1, -(-num_bytes // UNIT_BYTES)) * UNIT_BYTES
+    return -(-num_bytes // UNIT_BYTES) * UNIT_BYTES or UNIT_BYTES
 
 
 def segment_bytes(size: int) -> int:

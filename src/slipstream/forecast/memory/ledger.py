@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from slipstream.forecast.memory.allocator import Allocator, Piece
 
 
-class Use(enum.Enum):
+class Use(enum.IntEnum):
     """What a piece of memory is for."""
 
-    PARAMETERS = "parameters"
-    GRADIENTS = "gradients"
-    STATES = "states"
-    ACTIVATIONS = "activations"
-    WORKSPACE = "workspace"
-    COMMUNICATION = "communication"
+    PARAMETERS = 0
+    GRADIENTS = 1
+    STATES = 2
+    ACTIVATIONS = 3
+    WORKSPACE = 4
+    COMMUNICATION = 5
 
 
-class Stream(enum.Enum):
+class Stream(enum.IntEnum):
     """What a stream of the device does; memory that one freed, the others do not get."""
 
     COMPUTE = 0
@@ -29,8 +28,7 @@ class Stream(enum.Enum):
     SCATTER = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """Memory that is used; `piece` is the allocator's."""
 
     use: Use
@@ -43,17 +41,21 @@ class Ledger:
     Args:
         allocator: new.
 
-    `at` says what runs now; `peak` is what each use had in bytes when most was allocated, and
-    `peak_at` what ran then.
+    `at` says what runs now, and `peak_at` what ran when most was allocated.
     """
 
     def __init__(self, allocator: Allocator) -> None:
         self.allocator = allocator
         self.at = ""
         self.peak_at = ""
-        self.peak: Mapping[Use, int] = {}
-        self._held: Counter[Use] = Counter()
+        self._held = [0] * len(Use)
+        self._peak = self._held
         self._most = 0
+
+    @property
+    def peak(self) -> Mapping[Use, int]:
+        """Bytes of each use when most was allocated."""
+        return dict(zip(Use, self._peak, strict=True))
 
     def take(self, use: Use, num_bytes: int, stream: Stream = Stream.COMPUTE) -> Holding:
         """Allocates memory.
@@ -63,11 +65,11 @@ class Ledger:
             num_bytes: at least 0.
             stream: that asks.
         """
-        piece = self.allocator.allocate(num_bytes, stream.value)
+        piece = self.allocator.allocate(num_bytes, stream)
         self._held[use] += piece.size
         if self.allocator.allocated > self._most:
             self._most = self.allocator.allocated
-            self.peak, self.peak_at = dict(self._held), self.at
+            self._peak, self.peak_at = self._held.copy(), self.at
         return Holding(use, piece)
 
     def give(self, *holdings: Holding) -> None:

@@ -106,7 +106,7 @@ def replay(
     for _ in range(_STEPS):
         rank.run(in_flight)
         rank.update(optimizer, fused=fused)
-    used = {use.value: ledger.peak.get(use, 0) for use in Use}
+    used = {use.name.lower(): num_bytes for use, num_bytes in ledger.peak.items()}
     return Peak(
         reserved=ledger.allocator.peak_reserved + context_bytes,
         allocated=ledger.allocator.peak_allocated,
@@ -144,8 +144,10 @@ class _Rank:
             ends = (self._forward, len(workload.operators))
             stays = strategy.pipeline > 1
             self._gathers = Gathers(found, whole, ends, ledger, stays=stays)
-        self._births: dict[int, list[int]] = {}
-        self._deaths: dict[int, list[int]] = {}
+        self._names = [f"{each.module} {each.name}".strip() for each in workload.operators]
+        # Values by the operator that makes them, and by the one before which they are freed.
+        self._births: list[list[int]] = [[] for _ in workload.operators]
+        self._deaths: list[list[int]] = [[] for _ in range(len(workload.operators) + 1)]
         self._schedule_values()
 
     def run(self, in_flight: int) -> None:
@@ -205,8 +207,9 @@ class _Rank:
                 continue
             # What comes from elsewhere arrives when it is needed.
             born = value.born if value.born >= 0 else readers[index][0]
-            self._births.setdefault(born, []).append(index)
-            self._deaths.setdefault(value.dies, []).append(index)
+            self._births[born].append(index)
+            if value.dies >= 0:
+                self._deaths[value.dies].append(index)
 
     def _begin(self) -> dict[int, Holding]:
         held: dict[int, Holding] = {}
@@ -215,26 +218,25 @@ class _Rank:
 
     def _run(self, held: dict[int, Holding], start: int, stop: int) -> None:
         """Runs operators of a micro-batch of which some values are held."""
-        operators = self._workload.operators
+        take, gradients, values = self._ledger.take, self._gradients, self._workload.values
         for index in range(start, stop):
-            self._ledger.at = f"{operators[index].module} {operators[index].name}".strip()
+            self._ledger.at = self._names[index]
             self._before(held, index)
-            for value in self._births.get(index, ()):
-                if value in self._gradients:
-                    self._gradients.take(value)
+            for value in self._births[index]:
+                if value in gradients:
+                    gradients.take(value)
                 else:
-                    size = self._workload.values[value].num_bytes
-                    held[value] = self._ledger.take(Use.ACTIVATIONS, size)
-            self._gradients.after(index)
+                    held[value] = take(Use.ACTIVATIONS, values[value].num_bytes)
+            gradients.after(index)
         self._end(held, stop)
-        if stop == len(operators):
+        if stop == len(self._names):
             self._before(held, stop)
             # What a module keeps for later, the next micro-batch replaces.
             self._ledger.give(*held.values())
 
     def _end(self, held: dict[int, Holding], index: int) -> None:
         """Frees what dies before an operator."""
-        for value in self._deaths.get(index, ()):
+        for value in self._deaths[index]:
             if value in held:
                 self._ledger.give(held.pop(value))
 
