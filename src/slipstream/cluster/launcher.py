@@ -57,7 +57,7 @@ class AlsoFailed:
 
     Args:
         rank: its number.
-        host: where.
+        host: the name of the host where it ran.
         reason: exit code or signal, in words.
         said: the last line of it that names an error, or the last one.
     """
@@ -73,7 +73,7 @@ class Failure:
     """What went wrong first.
 
     Args:
-        host: where.
+        host: the name of the host where it ran.
         rank: the rank that failed, or None where it is the host. Of several the one that the
             others lost, though it may have ended later.
         reason: exit code, signal or error, in words.
@@ -81,7 +81,7 @@ class Failure:
         exit_code: for the launcher itself to end with.
         after_signal: the signal that the user had sent to the ranks before, or nothing.
         last_lines: of the rank, at most twenty.
-        others: that failed by themselves, in the order in which they ended.
+        others: the ranks that failed by themselves, in the order in which they ended.
     """
 
     host: str

@@ -32,7 +32,7 @@ class BoxOptions:
         iou: boxes of a class that overlap by more of their union than this, 0 to 1, are one: the
             one with the highest score stays.
         score: boxes with less, or as much, are left out, 0 to 1.
-        most: of each picture, 1 to 100,000.
+        most: the number of boxes that are kept of each picture, 1 to 100,000.
         layout: how the outputs are read, a name of `LAYOUTS`; default as their shapes and numbers
             say.
     """
