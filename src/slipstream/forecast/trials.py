@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
+
 from slipstream.errors import UsageError
 from slipstream.forecast import hybrid
 from slipstream.forecast.candidates import Shape
 from slipstream.forecast.compute import peak as peak_flops
 from slipstream.forecast.experts import count as count_experts
 from slipstream.forecast.gradients import replicas
-from slipstream.forecast.holding import Floor, floor, least
+from slipstream.forecast.holding import Cut, Floor, cut, floor, in_flight, least, shared_out
 from slipstream.forecast.job import Alone, Job, Precision
 from slipstream.forecast.machines import Machine
 from slipstream.forecast.memory import Peak, replay
@@ -23,6 +26,9 @@ from slipstream.forecast.strategy import Optimizer, Strategy
 from slipstream.forecast.workload import Kind, Workload
 
 _PROBE = 1e8
+# Of what the fullest rank of a pipeline needs at the least, the share that another rank needs to be
+# fuller than it: replays find at most twice what is needed at the least.
+_NEARLY = 0.5
 
 
 class Trials:
@@ -60,6 +66,7 @@ class Trials:
         self._simulations: dict[object, Simulation] = {}
         self._workloads: dict[object, Resizable] = {}
         self._floors: dict[object, Floor] = {}
+        self._cuts: dict[object, Cut] = {}
         self._peaks: dict[Strategy, Peak] = {}
         self.shape = self._shape_of(model.at(1))
 
@@ -76,14 +83,43 @@ class Trials:
         return tensor == 1 or self._whole(Strategy(tensor=tensor), 0).division.even
 
     def least(self, strategy: Strategy) -> float:
-        """Returns bytes that a device needs at the least."""
-        key = _divided(strategy)
-        if key not in self._floors:
-            self._floors[key] = floor(self._whole(strategy, 0))
+        """Returns bytes that the fullest device needs at the least."""
+        return float(self._least(strategy).max())
+
+    def _least(self, strategy: Strategy) -> npt.NDArray[np.float64]:
+        """Bytes that each rank of a pipeline needs at the least."""
         return least(
-            self.simulation(strategy), strategy, self._optimizer, self._floors[key],
-            master=self._master,
+            strategy, self._optimizer, self._floor(strategy), self._cut(strategy),
+            master=self._master, shared_out=shared_out(self._whole(strategy, 0), strategy),
         )  # fmt: skip
+
+    def _cut(self, strategy: Strategy) -> Cut:
+        share = self._model.share(strategy.micro_batch, strategy.context)
+        key = *_divided(strategy), strategy.pipeline, strategy.virtual, share
+        if key not in self._cuts:
+            small, large = (self._traced_cut(strategy, which) for which in (0, 1))
+            self._cuts[key] = small.between(large, share)
+        return self._cuts[key]
+
+    def _traced_cut(self, strategy: Strategy, which: int) -> Cut:
+        key = *_divided(strategy), strategy.pipeline, strategy.virtual, which, "traced"
+        if key not in self._cuts:
+            self._cuts[key] = cut(self._staged(strategy, which))
+        return self._cuts[key]
+
+    def _floor(self, strategy: Strategy) -> Floor:
+        share = self._model.share(strategy.micro_batch, strategy.context)
+        key = *_divided(strategy), share
+        if key not in self._floors:
+            small, large = (self._traced_floor(strategy, which) for which in (0, 1))
+            self._floors[key] = small.between(large, share)
+        return self._floors[key]
+
+    def _traced_floor(self, strategy: Strategy, which: int) -> Floor:
+        key = *_divided(strategy), which, "traced"
+        if key not in self._floors:
+            self._floors[key] = floor(self._whole(strategy, which))
+        return self._floors[key]
 
     def simulation(self, strategy: Strategy) -> Simulation:
         """Returns the simulation of a strategy: of the two traced micro-batches, divided, then cut
@@ -127,10 +163,16 @@ class Trials:
         key = _remembered(strategy)
         if key not in self._peaks:
             simulation = self.simulation(strategy)
-            ranks = _fullest(simulation)
-            peaks = [self._replayed(simulation, strategy, rank) for rank in ranks]
+            peaks = [self._replayed(simulation, strategy, rank) for rank in self._fullest(strategy)]
             self._peaks[key] = max(peaks, key=lambda peak: peak.reserved)
         return _beside_context(self._peaks[key], machine)
+
+    def _fullest(self, strategy: Strategy) -> list[int]:
+        """Ranks of a pipeline of which one is the fullest: the one that needs most at the least,
+        and the first and the last one where they need nearly as much."""
+        needed = self._least(strategy)
+        ranks = dict.fromkeys((int(needed.argmax()), 0, len(needed) - 1))
+        return [rank for rank in ranks if needed[rank] >= _NEARLY * needed.max()]
 
     def known_peak(self, strategy: Strategy, machine: Machine) -> Peak | None:
         """Returns what `peak` would; None: it was not asked of any machine."""
@@ -149,7 +191,7 @@ class Trials:
             replace(strategy, data=alike, context=1, expert=1, layers=()),
             optimizer=self._optimizer,
             master=self._master,
-            in_flight=_in_flight(strategy, rank),
+            in_flight=in_flight(strategy, rank),
             fused=True,
         )
 
@@ -230,22 +272,3 @@ def _beside_context(peak: Peak, machine: Machine) -> Peak:
     """A peak with what a process takes beside its tensors."""
     context = int(machine.cluster.device.context_mib * 2**20)
     return replace(peak, reserved=peak.reserved + context)
-
-
-def _fullest(simulation: Simulation) -> set[int]:
-    """Ranks of a pipeline of which one is the fullest: the first one has most micro-batches in
-    flight, the last one has the loss, and another may have most parameters."""
-    numbers = [0] * simulation.ranks
-    for each in simulation.workload.parameters:
-        numbers[int(simulation.rank_of[each.ready])] += each.elements
-    heaviest = numbers.index(max(numbers))
-    return {0, simulation.ranks - 1} | ({heaviest} if numbers[heaviest] > 2 * numbers[0] else set())
-
-
-def _in_flight(strategy: Strategy, rank: int) -> int:
-    """Micro-batches whose activations a rank of a pipeline holds at once."""
-    after = strategy.pipeline - rank - 1
-    if strategy.virtual == 1:
-        return min(strategy.micro_batches, after + 1)
-    chunks = 2 * after + (strategy.virtual - 1) * strategy.pipeline + 1
-    return min(strategy.micro_batches, -(-chunks // strategy.virtual))

@@ -15,10 +15,12 @@ from slipstream.errors import UsageError
 from slipstream.forecast import experts, machines, parameters
 from slipstream.forecast.candidates import Allowed, Shape, micro_batches, strategies
 from slipstream.forecast.hardware import load
+from slipstream.forecast.holding import in_flight
 from slipstream.forecast.hybrid import Option, choose
+from slipstream.forecast.memory import replay
 from slipstream.forecast.resize import resizable
-from slipstream.forecast.stages import cuts
-from slipstream.forecast.strategy import Agreement, Optimizer
+from slipstream.forecast.stages import cuts, stage
+from slipstream.forecast.strategy import Agreement, Optimizer, Strategy
 from slipstream.forecast.trace.architectures.causal import CausalDecoder, CausalSize
 from slipstream.forecast.trace.module import trace
 from slipstream.forecast.trace.precision import traced
@@ -134,6 +136,29 @@ def test_what_cannot_fit_is_never_more_than_what_is_replayed(
     alone = list(strategies(trials.shape, 1, 1, batch, Allowed()))
     for each in [*random.Random(1).sample(candidates, 30), *alone]:
         assert trials.least(each) <= trials.peak(each, machine).allocated, each
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_the_fullest_rank_of_a_pipeline_is_found(checkpoint: bool):
+    # Of eight stages of twelve blocks, those in the middle have two, the first and the last one.
+    strategy = Strategy(pipeline=8, micro_batch=2, micro_batches=16, checkpoint=checkpoint)
+    model = resizable(partial(traced, "vit-base-16", sizes={}, inputs={}))
+    trials = Trials(
+        model, parameters.load(), precision="fp32", optimizer=Optimizer.ADAM, runtime="pytorch2",
+        master=False,
+    )  # fmt: skip
+    machine = machines.own(load(), "A100", 8, None, None)
+    simulation = trials.simulation(strategy)
+    whole = model.at(strategy.micro_batch)
+    peaks = [
+        replay(
+            stage(whole, simulation.rank_of.tolist(), rank), strategy, optimizer=Optimizer.ADAM,
+            in_flight=in_flight(strategy, rank), fused=True,
+        ).allocated
+        for rank in range(simulation.ranks)
+    ]  # fmt: skip
+    assert peaks.index(max(peaks)) not in (0, simulation.ranks - 1)
+    assert trials.peak(strategy, machine).allocated == max(peaks)
 
 
 def test_all_degrees_multiply_to_all_ranks():
