@@ -126,4 +126,5 @@ def _product(one: Product, two: Product, share: float) -> Product:
 
 
 def _value(one: Value, two: Value, share: float) -> Value:
-    return replace(one, num_bytes=max(0, round(_between(one.num_bytes, two.num_bytes, share))))
+    num_bytes = max(0, round(_between(one.num_bytes, two.num_bytes, share)))
+    return Value(num_bytes, one.born, one.dies)

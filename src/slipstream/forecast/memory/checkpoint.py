@@ -86,7 +86,7 @@ class _Again:
         for unit in chosen:
             self._added.append(self._added[-1] + len(unit.forward))
         self._values = [
-            replace(value, born=self._moved(value.born), dies=self._death(value.dies))
+            Value(value.num_bytes, self._moved(value.born), self._death(value.dies))
             for value in workload.values
         ]
         self._readers = readers_of(workload)
