@@ -9,7 +9,8 @@ from typing import Any, cast
 from slipstream.bench.comm_start import check_torch
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.forecast import Plan, forecast
-from slipstream.forecast.ask import OPTIMIZERS, Progress
+from slipstream.forecast.arguments import OPTIMIZERS
+from slipstream.forecast.ask import Progress
 from slipstream.forecast.job import Precision
 
 HERE = "here"  # what `slipstream forecast calibrate` calls a device if it is not told

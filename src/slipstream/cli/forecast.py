@@ -22,8 +22,8 @@ from slipstream.cli.forecast_asked import (
     parse_dollars,
     parse_shape,
     parse_time,
-    searching,
 )
+from slipstream.cli.forecast_progress import searching
 from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ def plan(
     if html_file is not None:
         from slipstream.forecast.report import forecast_page as forecast_page  # likewise
     asked = _asked(said)
-    with searching() as tell:
-        result = asking(model, **asked, progress=tell)
+    with searching() as watching:
+        result = asking(model, **asked, progress=watching.tell, better=watching.better)
     _write(result, {"model": model, **asked}, json_file)
     if html_file is not None:
         _write_page(result, {"model": model, **asked}, html_file, top)

@@ -1,16 +1,11 @@
-"""What commands of `slipstream forecast` have in common: choices, texts as numbers, progress."""
+"""What commands of `slipstream forecast` have in common: choices, and texts as numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from enum import Enum
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 from slipstream.errors import UsageError
-from slipstream.lab.display import stderr_console
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -74,22 +69,3 @@ def parse_dollars(text: str) -> float:
     if found is None:
         raise UsageError(f"the budget is {text!r}; allowed: dollars such as 500")
     return float(found[1].replace(",", ""))
-
-
-@contextmanager
-def searching() -> Generator[Callable[[str, int, int], None]]:
-    """Yield what shows, on a terminal, what is tried and how much is done."""
-    columns = (
-        SpinnerColumn(),
-        BarColumn(24),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    console = stderr_console()
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, of: bar.update(
-            task, description=what, completed=done, total=of or None
-        )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from slipstream.cli.forecast_asked import OptimizerChoice, PrecisionChoice, parse_shape, searching
+from slipstream.cli.forecast_asked import OptimizerChoice, PrecisionChoice, parse_shape
+from slipstream.cli.forecast_progress import searching
 from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def check(
     """Forecast a step of MODEL on one device, then run some on the one at hand."""
     from slipstream.bench import forecast_check
 
-    with searching() as tell:
+    with searching() as watching:
         found = forecast_check.check(
             model,
             batch=batch,
@@ -69,7 +70,7 @@ def check(
             precision=precision.value,
             optimizer=optimizer.value,
             seconds=seconds,
-            progress=tell,
+            progress=watching.tell,
         )
     if as_json:
         print(json.dumps(found.as_json(), indent=1))

@@ -10,34 +10,38 @@ for plan in result.plans[:3]:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.forecast import intervals, machines, parameters
-from slipstream.forecast.candidates import ANY, Allowed
+from slipstream.forecast.arguments import (
+    OPTIMIZERS,
+    check_alone,
+    check_names,
+    check_numbers,
+    check_own,
+    check_room,
+    check_target,
+)
+from slipstream.forecast.candidates import Allowed
 from slipstream.forecast.garbage import rare_collections
 from slipstream.forecast.hardware import Hardware, Link
 from slipstream.forecast.hardware import load as load_hardware
 from slipstream.forecast.job import Alone, Precision
 from slipstream.forecast.machines import Machine
-from slipstream.forecast.parameters import Parameters
-from slipstream.forecast.plan import Loss
+from slipstream.forecast.plan import Loss, Plan
 from slipstream.forecast.resize import resizable as make_resizable
 from slipstream.forecast.search import Request, Result, search
-from slipstream.forecast.strategy import WIRE_SHARE, Optimizer
+from slipstream.forecast.workload import Workload
 
 if TYPE_CHECKING:
     from slipstream.forecast.trace.sources import Source
 
 Progress = Callable[[str, int, int], None]
 
-OPTIMIZERS: Mapping[str, Optimizer] = {each.name.lower(): each for each in Optimizer}
-PRECISIONS: tuple[str, ...] = get_args(Precision)
-MARKETS = ("on-demand", "spot")
 _OWN = re.compile(r"\s*(\d+)\s*x\s*(\S.*?)\s*", re.IGNORECASE)
 
 
@@ -73,6 +77,7 @@ def forecast(
     alone: tuple[float, int] | None = None,
     input_rate: float | None = None,
     progress: Progress = _silent,
+    better: Callable[[Plan], None] = lambda plan: None,
 ) -> Result:
     """Returns ways to train a model, ranked, and why others are not among them.
 
@@ -110,22 +115,23 @@ def forecast(
         input_rate: samples per second that a host reads and decodes; None: as many as are needed.
         progress: told what is done, how many steps of the search are and how many there are; 0 of 0
             while the model is traced.
+        better: told each plan that ranks before all that were found until then.
 
     Raises:
         UsageError: an argument is not allowed, or there is no such model, device or cloud.
         UnsupportedError: a package is missing.
     """
-    _check_numbers(
+    check_numbers(
         {"batch": batch, "most_devices": most_devices, "samples": samples, "hosts": hosts,
          "local_steps": local_steps, "alone": alone and alone[1]},
         {"epochs": epochs, "deadline": deadline, "budget": budget, "price": price,
          "alone": alone and alone[0], "input_rate": input_rate},
     )  # fmt: skip
-    _check_alone(alone, input_rate)
-    _check_target(samples, epochs, deadline, budget)
-    _check_own(own, hosts, price, alone and alone[0], gpus, clouds, network)
+    check_alone(alone, input_rate)
+    check_target(samples, epochs, deadline, budget)
+    check_own(own, hosts, price, alone and alone[0], gpus, clouds, network)
     fitted = parameters.load(over=None if hardware is None else Path(hardware))
-    _check_names(precision, optimizer, runtime, codec, markets, fitted)
+    check_names(precision, optimizer, runtime, codec, markets, fitted)
     known = load_hardware(*([] if hardware is None else [hardware]))
     link = None if network is None else machines.network(known, network)
     lost: list[Loss] = []
@@ -138,12 +144,17 @@ def forecast(
             most_devices = min(most_devices, hosts * kept[0].cluster.per_host)
     if budget is not None and all(each.dollars_per_hour is None for each in kept):
         raise UsageError(f"the budget is ${budget:,.0f} and {own} has no price: say it per hour")
-    _check_room(kept, most_devices, what)
+    check_room(kept, most_devices, what)
     chosen: Precision = next(each for each in get_args(Precision) if each == precision)
     progress(f"tracing {model}", 0, 0)
     found = _source(model, shape, tokens)
     whole = found.whole(chosen)
-    resizable = make_resizable(partial(found.trace, precision=chosen, whole=whole))
+
+    def traced(samples: int) -> Workload:
+        progress(f"tracing {model}, {samples} at once", 0, 0)
+        return found.trace(samples, precision=chosen, whole=whole)
+
+    resizable = make_resizable(traced)
     request = Request(
         model=resizable,
         global_batch=batch,
@@ -162,7 +173,7 @@ def forecast(
         alone=None if alone is None else Alone(*alone),
         input_rate=input_rate,
     )
-    result = search(request, fitted, intervals.load(), progress)
+    result = search(request, fitted, intervals.load(), progress, better)
     return replace(result, losses=(*result.losses, *lost))
 
 
@@ -220,80 +231,3 @@ def _own(hardware: Hardware, text: str, link: Link | None, price: float | None) 
     if found is None or int(found[1]) < 1:
         raise UsageError(f"own is {text!r}; allowed: devices of a host, such as 8xA100 or 1xT4")
     return machines.own(hardware, found[2], int(found[1]), link, price)
-
-
-def _check_numbers(counts: Mapping[str, int | None], amounts: Mapping[str, float | None]) -> None:
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise UsageError(f"{name} is {count}; at least 1 is needed")
-    for name, amount in amounts.items():
-        if amount is not None and not 0 < amount < float("inf"):
-            raise UsageError(f"{name} is {amount:g}; more than 0 is needed")
-
-
-def _check_target(
-    samples: int | None, epochs: float | None, deadline: float | None, budget: float | None
-) -> None:
-    if epochs is not None and samples is None:
-        raise UsageError(f"epochs is {epochs:g}: say the samples of an epoch too")
-    for name, limit in (("deadline", deadline), ("budget", budget)):
-        if limit is not None and (samples is None or epochs is None):
-            raise UsageError(f"a {name} needs a target: say samples and epochs too")
-
-
-def _check_alone(alone: tuple[float, int] | None, input_rate: float | None) -> None:
-    if alone is not None and input_rate is not None and alone[0] > input_rate:
-        raise UsageError(
-            f"alone is {alone[0]:g} samples per second and input_rate {input_rate:g}: a host reads"
-            " at least what one device was measured to train"
-        )
-
-
-def _check_own(
-    own: str | None,
-    hosts: int | None,
-    price: float | None,
-    alone: float | None,
-    gpus: Sequence[str],
-    clouds: Sequence[str],
-    network: str | None,
-) -> None:
-    if own is None:
-        for name, value in (("hosts", hosts), ("price", price), ("alone", alone)):
-            if value is not None:
-                raise UsageError(
-                    f"{name} is {value:g}, of hosts of your own: say which, own=8xA100"
-                )
-    elif gpus or clouds:
-        raise UsageError(f"own is {own!r}, so nothing is rented: leave gpus and clouds out")
-    elif hosts is not None and hosts > 1 and network is None:
-        raise UsageError(f"{hosts} hosts of {own}: say the network that joins them, as 100g")
-
-
-def _check_names(
-    precision: str,
-    optimizer: str,
-    runtime: str,
-    codec: str,
-    markets: Sequence[str],
-    fitted: Parameters,
-) -> None:
-    for name, value, allowed in (
-        ("precision", precision, PRECISIONS),
-        ("optimizer", optimizer, OPTIMIZERS),
-        ("runtime", runtime, fitted.runtimes),
-        ("codec", codec, (*WIRE_SHARE, ANY)),
-        *(("market", market, MARKETS) for market in markets),
-    ):
-        if value not in allowed:
-            raise UsageError(f"{name} is {value!r}; allowed are {', '.join(sorted(allowed))}")
-
-
-def _check_room(kept: Sequence[Machine], most_devices: int, what: str) -> None:
-    smallest = min(kept, key=lambda each: each.cluster.per_host)
-    if smallest.cluster.per_host > most_devices:
-        raise UsageError(
-            f"at most {most_devices} devices are allowed, and the smallest host, {smallest.name},"
-            f" has {smallest.cluster.per_host}: allow as many"
-            + (", or other devices" if what == "cloud" else "")
-        )

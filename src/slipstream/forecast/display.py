@@ -201,8 +201,13 @@ def _duration(interval: Interval | None) -> Sequence[str]:
     return [""] if interval is None else duration(interval)
 
 
-def _dollars(plan: Plan) -> Sequence[str]:
-    """To the target; without one, of an epoch, or of a thousand steps."""
+def dollars(plan: Plan) -> Sequence[str]:
+    """Returns dollars to the target, their interval, and what else they are of: without a target,
+    of an epoch, or of a thousand steps.
+
+    Args:
+        plan: any.
+    """
     price = plan.machine.dollars_per_hour
     if price is None:
         return [""]
@@ -234,7 +239,7 @@ _COLUMNS = (
     _Column("step", lambda plan: _duration(plan.seconds_per_step)),
     _Column("epoch", lambda plan: _duration(plan.seconds_per_epoch)),
     _Column("target", lambda plan: _duration(plan.seconds)),
-    _Column("dollars", _dollars),
+    _Column("dollars", dollars),
     _Column("memory", _memory),
     _Column("efficiency", _efficiency),
 )

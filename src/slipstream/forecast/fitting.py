@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from slipstream.forecast.candidates import Allowed, strategies
-from slipstream.forecast.machines import Machine
+from slipstream.forecast.machines import Machine, memory_gib, several
 from slipstream.forecast.memory import Peak, fits
-from slipstream.forecast.plan import Fit, Remedy
+from slipstream.forecast.plan import Fit, Loss, Plan, Remedy
 from slipstream.forecast.strategy import Strategy
 from slipstream.forecast.trials import Trials
 
 # How many times as many hosts are thought of, and strategies whose memory is replayed on them.
 _MOST_TIMES, _REPLAYED = 64, 3
+# Machines of which more hosts than are allowed are thought of where nothing fits.
+_THOUGHT_OF = 3
 
 
 def fit(trials: Trials, machine: Machine, hosts: int, global_batch: int) -> Fit | None:
@@ -82,3 +86,47 @@ def enough(
                 return count, strategy
         times *= 2
     return None
+
+
+def shortages(
+    short: Sequence[tuple[Machine, int, str]],
+    fitting: Sequence[Plan],
+    trials: Trials,
+    global_batch: int,
+    allowed: Allowed,
+) -> Iterator[Loss]:
+    """Yields hosts that have too little memory, with the cheapest that have enough.
+
+    Args:
+        short: machines, numbers of hosts, and why nothing fits on them.
+        fitting: plans that fit on others.
+        trials: of the model.
+        global_batch: samples per step.
+        allowed: by the user.
+    """
+    most: dict[str, int] = {}
+    for machine, hosts, _ in short:
+        most[machine.name] = max(hosts, most.get(machine.name, 0))
+    # Where nothing fits, more hosts than are allowed are thought of for the largest.
+    largest = sorted(short, key=lambda each: memory_gib(each[0], most[each[0].name]), reverse=True)
+    wanted = list(dict.fromkeys(machine.name for machine, _, _ in largest))[:_THOUGHT_OF]
+    known: dict[str, str] = {}
+    for machine, hosts, why in short:
+        if not fitting and machine.name in wanted and machine.name not in known:
+            found = enough(trials, machine, most[machine.name], global_batch, allowed)
+            known[machine.name] = f"{found[0]} of these hosts would do" if found else ""
+        change = _cheapest(machine, fitting) if fitting else known.get(machine.name, "")
+        yield Loss(several(machine, hosts), why, change)
+
+
+def _cheapest(machine: Machine, fitting: Sequence[Plan]) -> str:
+    """The cheapest hardware that has memory enough: by price, or else the fewest hosts alike."""
+    alike = [plan for plan in fitting if plan.machine is machine]
+    priced = machine.dollars_per_hour is not None
+    best = min(fitting if priced else alike or fitting, key=_hourly)
+    price = f" for ${_hourly(best)[0]:,.2f} an hour" if priced else ""
+    return f"{several(best.machine, best.hosts)} would do{price}"
+
+
+def _hourly(plan: Plan) -> tuple[float, int]:
+    return (plan.machine.dollars_per_hour or 0.0) * plan.hosts, plan.hosts

@@ -133,6 +133,26 @@ def ethernet(gbit: float) -> Link:
     )
 
 
+def several(machine: Machine, hosts: int) -> str:
+    """Returns hosts for people.
+
+    Args:
+        machine: of every host.
+        hosts: of them.
+    """
+    return f"{hosts} x {machine.name}"
+
+
+def memory_gib(machine: Machine, hosts: int) -> float:
+    """Returns the memory of all devices of some hosts.
+
+    Args:
+        machine: of every host.
+        hosts: of them.
+    """
+    return machine.cluster.device.memory_gib * machine.cluster.per_host * hosts
+
+
 def _network(offer: Offer) -> Link | None:
     return ethernet(offer.network_gbit_per_s) if offer.network_gbit_per_s else None
 

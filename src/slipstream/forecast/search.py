@@ -8,20 +8,19 @@ from dataclasses import dataclass, field
 
 from slipstream.errors import UsageError
 from slipstream.forecast.candidates import Allowed, powers
+from slipstream.forecast.compute import peak
 from slipstream.forecast.finder import Finder, Found, Refused
-from slipstream.forecast.fitting import enough, fit
+from slipstream.forecast.fitting import fit, shortages
 from slipstream.forecast.intervals import Intervals
 from slipstream.forecast.job import Alone, Precision
-from slipstream.forecast.machines import Machine
+from slipstream.forecast.machines import Machine, memory_gib, several
 from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.plan import Fit, Interval, Loss, Plan, limit_of
 from slipstream.forecast.resize import Resizable
 from slipstream.forecast.strategy import Optimizer
-from slipstream.forecast.trials import Trials
+from slipstream.forecast.trials import DTYPES, Trials
 
 _HOUR = 3600.0
-# Machines of which more hosts than are allowed are thought of where nothing fits.
-_THOUGHT_OF = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +85,7 @@ def search(
     parameters: Parameters,
     intervals: Intervals,
     progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+    better: Callable[[Plan], None] = lambda plan: None,
 ) -> Result:
     """Returns ways to train, ranked. Blocks for seconds, at most about a minute.
 
@@ -94,6 +94,7 @@ def search(
         parameters: fitted.
         intervals: of errors met before.
         progress: told what is tried, how many were and how many there are.
+        better: told each plan that ranks before all that were found until then.
 
     Raises:
         UsageError: nothing may be taken.
@@ -108,76 +109,70 @@ def search(
     if request.alone is not None:
         trials.keep_pace(request.alone, request.machines[0])
     finder = Finder(trials, request.global_batch, request.allowed)
+    found: dict[int, Plan | Refused] = {}
+    best: Plan | None = None
+    promise = [_promise(request, parameters, *size) for size in sizes]
+    order = sorted(range(len(sizes)), key=lambda index: promise[index])
+    for done, index in enumerate(order):
+        machine, hosts = sizes[index]
+        progress(several(machine, hosts), done, len(sizes))
+        tried = finder.best(machine, hosts)
+        found[index] = tried if isinstance(tried, Refused) else _plan(request, intervals, tried)
+        best = _better(request, best, found[index], better)
+    return _result(request, trials, [(*sizes[index], found[index]) for index in range(len(sizes))])
+
+
+def _promise(
+    request: Request, parameters: Parameters, machine: Machine, hosts: int
+) -> tuple[bool, float]:
+    """What is tried first: hosts that hold the model, the most FLOPs for a dollar or a second."""
+    devices = hosts * machine.cluster.per_host
+    needed = 4 * (2 + request.optimizer.value) * request.model.traced[0].num_parameters
+    rate, _ = peak(machine.cluster.device, DTYPES[request.precision], parameters.rates)
+    price = machine.dollars_per_hour
+    cost = 1.0 if price is None else price * hosts
+    return memory_gib(machine, hosts) * 2**30 < needed, cost / (devices * rate)
+
+
+def _better(
+    request: Request, best: Plan | None, found: Plan | Refused, tell: Callable[[Plan], None]
+) -> Plan | None:
+    """The better of two, which is told if it is the new one."""
+    if isinstance(found, Refused) or _misses(found, request):
+        return best
+    if best is not None and _rank(best) <= _rank(found):
+        return best
+    tell(found)
+    return found
+
+
+def _result(
+    request: Request, trials: Trials, found: Sequence[tuple[Machine, int, Plan | Refused]]
+) -> Result:
+    """Ranks what was found on each number of each kind of hosts."""
     plans: list[Plan] = []
     losses: list[Loss] = []
     fitting: list[Plan] = []
     short: list[tuple[Machine, int, str]] = []
-    for done, (machine, hosts) in enumerate(sizes):
-        progress(f"{hosts} x {machine.name}", done, len(sizes))
-        found = finder.best(machine, hosts)
-        if isinstance(found, Refused):
-            if found.memory:
-                short.append((machine, hosts, found.why))
+    for machine, hosts, each in found:
+        if isinstance(each, Refused):
+            if each.memory:
+                short.append((machine, hosts, each.why))
             else:
-                losses.append(Loss(_what(machine, hosts), found.why))
+                losses.append(Loss(several(machine, hosts), each.why))
             continue
-        plan = _plan(request, intervals, found)
-        fitting.append(plan)
-        if why := _misses(plan, request):
-            losses.append(Loss(_what(machine, hosts), why))
+        fitting.append(each)
+        if why := _misses(each, request):
+            losses.append(Loss(several(machine, hosts), why))
         else:
-            plans.append(plan)
+            plans.append(each)
     plans.sort(key=_rank)
-    losses = [*_short(short, fitting, trials, request), *losses]
+    losses = [*shortages(short, fitting, trials, request.global_batch, request.allowed), *losses]
     first = plans[0] if plans else None
     if first is None:
         return Result((), tuple(losses))
     held = fit(trials, first.machine, first.hosts, request.global_batch)
     return Result(tuple(plans), tuple(losses), held)
-
-
-def _short(
-    short: Sequence[tuple[Machine, int, str]],
-    fitting: Sequence[Plan],
-    trials: Trials,
-    request: Request,
-) -> Iterator[Loss]:
-    """Hosts that have too little memory, with the cheapest that have enough."""
-    most: dict[str, int] = {}
-    for machine, hosts, _ in short:
-        most[machine.name] = max(hosts, most.get(machine.name, 0))
-    # Where nothing fits, more hosts than are allowed are thought of for the largest.
-    largest = sorted(short, key=lambda each: _memory(each[0], most[each[0].name]), reverse=True)
-    wanted = list(dict.fromkeys(machine.name for machine, _, _ in largest))[:_THOUGHT_OF]
-    known: dict[str, str] = {}
-    for machine, hosts, why in short:
-        if not fitting and machine.name in wanted and machine.name not in known:
-            known[machine.name] = _beyond(trials, machine, most[machine.name], request)
-        change = _cheapest(machine, fitting) if fitting else known.get(machine.name, "")
-        yield Loss(_what(machine, hosts), why, change)
-
-
-def _memory(machine: Machine, hosts: int) -> float:
-    return machine.cluster.device.memory_gib * machine.cluster.per_host * hosts
-
-
-def _cheapest(machine: Machine, fitting: Sequence[Plan]) -> str:
-    """The cheapest hardware that has memory enough: by price, or else the fewest hosts alike."""
-    alike = [plan for plan in fitting if plan.machine is machine]
-    priced = machine.dollars_per_hour is not None
-    best = min(fitting if priced else alike or fitting, key=_hourly)
-    price = f" for ${_hourly(best)[0]:,.2f} an hour" if priced else ""
-    return f"{_what(best.machine, best.hosts)} would do{price}"
-
-
-def _hourly(plan: Plan) -> tuple[float, int]:
-    return (plan.machine.dollars_per_hour or 0.0) * plan.hosts, plan.hosts
-
-
-def _beyond(trials: Trials, machine: Machine, hosts: int, request: Request) -> str:
-    """How many hosts more than allowed have memory enough."""
-    found = enough(trials, machine, hosts, request.global_batch, request.allowed)
-    return "" if found is None else f"{found[0]} of these hosts would do"
 
 
 def _hosts(machine: Machine, request: Request) -> Iterator[int]:
@@ -197,10 +192,6 @@ def _rank(plan: Plan) -> tuple[float, float]:
     if rate is not None:
         return plan.seconds_per_step.value * rate * plan.hosts, plan.seconds_per_step.value
     return plan.seconds_per_step.value, 0.0
-
-
-def _what(machine: Machine, hosts: int) -> str:
-    return f"{hosts} x {machine.name}"
 
 
 def _misses(plan: Plan, request: Request) -> str:

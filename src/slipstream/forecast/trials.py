@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +26,10 @@ from slipstream.forecast.step import Simulation, Step
 from slipstream.forecast.strategy import Optimizer, Strategy
 from slipstream.forecast.workload import Kind, Workload
 
+# Precisions of products by the names of dtypes.
+DTYPES: Mapping[Precision, str] = {
+    "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16",
+}  # fmt: skip
 _PROBE = 1e8
 # Of what the fullest rank of a pipeline needs at the least, the share that another rank needs to be
 # fuller than it: replays find at most twice what is needed at the least.
@@ -237,10 +242,7 @@ class Trials:
         group = replicas(job)
         share = (strategy.data - 1) / strategy.data
         rate = share * _PROBE / reduce_scatter(_PROBE, group, job.wire)
-        name = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}.get(
-            self._precision, self._precision
-        )
-        flops, _ = peak_flops(machine.cluster.device, name, job.rates)
+        flops, _ = peak_flops(machine.cluster.device, DTYPES[self._precision], job.rates)
         layers = list(self.simulation(strategy).passing.layers.values())
         options = [
             hybrid.options(

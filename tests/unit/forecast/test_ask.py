@@ -184,7 +184,26 @@ def test_progress_is_told(small: Callable[[str], str]) -> None:
         small("wide"), batch=16, shape=(4096,), own="2xV100", hosts=2, network="25g",
         progress=lambda *what: told.append(what),
     )  # fmt: skip
-    assert [each[1:] for each in told] == [(0, 0), (0, 2), (1, 2)]
+    assert [each[1:] for each in told] == [(0, 0), (0, 0), (0, 0), (0, 2), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "hosts", [{"gpus": ("T4", "A100", "H100")}, {"own": "1xV100", "hosts": 8, "network": "25g"}]
+)
+def test_better_plans_are_told_as_they_are_found(hosts: dict[str, Any]) -> None:
+    tried: list[int] = []
+    told: list[tuple[int, forecast.Plan]] = []
+    found = forecast.forecast(
+        "resnet18", batch=256, **hosts,
+        progress=lambda what, done, of: tried.append(done),
+        better=lambda plan: told.append((tried[-1], plan)),
+    )  # fmt: skip
+    # The first hosts that are tried have an answer, and the last that is told ranks first.
+    assert told[0][0] == 0
+    assert tried[-1] > len(told)
+    places = [found.plans.index(plan) for _, plan in told]
+    assert places == sorted(places, reverse=True)
+    assert places[-1] == 0
 
 
 @pytest.mark.parametrize(
