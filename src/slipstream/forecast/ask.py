@@ -137,14 +137,11 @@ def forecast(
     lost: list[Loss] = []
     if own is None:
         kept, lost = _rented(known, gpus, clouds, markets, link)
-        what = "cloud"
     else:
-        kept, what = [_own(known, own, link, price)], "own"
+        kept = [_own(known, own, link, price)]
         if hosts is not None:
             most_devices = min(most_devices, hosts * kept[0].cluster.per_host)
-    if budget is not None and all(each.dollars_per_hour is None for each in kept):
-        raise UsageError(f"the budget is ${budget:,.0f} and {own} has no price: say it per hour")
-    check_room(kept, most_devices, what)
+    _check_kept(kept, most_devices, budget, own)
     chosen: Precision = next(each for each in get_args(Precision) if each == precision)
     progress(f"tracing {model}", 0, 0)
     found = _source(model, shape, tokens)
@@ -175,6 +172,14 @@ def forecast(
     )
     result = search(request, fitted, intervals.load(), progress, better)
     return replace(result, losses=(*result.losses, *lost))
+
+
+def _check_kept(
+    kept: Sequence[Machine], most_devices: int, budget: float | None, own: str | None
+) -> None:
+    if budget is not None and all(each.dollars_per_hour is None for each in kept):
+        raise UsageError(f"the budget is ${budget:,.0f} and {own} has no price: say it per hour")
+    check_room(kept, most_devices, "cloud" if own is None else "own")
 
 
 def _source(model: str, shape: Sequence[int] | None, tokens: int | None) -> Source:

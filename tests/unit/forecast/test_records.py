@@ -19,8 +19,8 @@ from slipstream.forecast.network import Wire
 from slipstream.forecast.strategy import Optimizer, Strategy
 from slipstream.forecast.workload import Product
 
-# Their pieces and runs of memory are changed as it is replayed.
-CHANGED = {"Piece", "_Run"}
+# Their pieces, pools and runs of memory are changed as it is replayed.
+CHANGED = {"Piece", "Pool", "_Run"}
 
 
 def _records() -> Iterator[type]:
