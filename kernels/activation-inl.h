@@ -16,24 +16,21 @@ namespace slipstream::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// max(x, low) and min(x, high); NaN stays NaN. Where one of two numbers is none, the minimum and
-/// the maximum of x86 are the second; others are asked.
+/// Whether the minimum and the maximum of two vectors are the second where either is NaN.
+constexpr bool kSecondOfNaN = HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128;
+
+/// max(x, low); NaN stays NaN.
 template <class V>
 HWY_INLINE V at_least(V low, V x) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-  return hn::Max(low, x);
-#else
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Max(low, x));
-#endif
+  const V most = hn::Max(low, x);
+  return kSecondOfNaN ? most : hn::IfThenElse(hn::IsNaN(x), x, most);
 }
 
+/// min(x, high); NaN stays NaN.
 template <class V>
 HWY_INLINE V at_most(V high, V x) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-  return hn::Min(high, x);
-#else
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Min(high, x));
-#endif
+  const V least = hn::Min(high, x);
+  return kSecondOfNaN ? least : hn::IfThenElse(hn::IsNaN(x), x, least);
 }
 
 /// x cut to [low, high]; NaN stays NaN.
@@ -56,9 +53,8 @@ HWY_INLINE V reciprocal(D d, V x) {
 }
 
 /// e^x for x in [-88, 88]; others are taken as the nearest of these, and e^-88 is 0 where numbers
-/// below 1.2e-38 are; NaN stays NaN. A power of two of the integer
-/// part of x log2 e, times a fit of 2^r on [-1/2, 1/2] that errs by 8e-8; log2 e is
-/// rounded, which is 1.4e-8 |x| more.
+/// below 1.2e-38 are; NaN stays NaN. A power of two of the integer part of x log2 e, times a fit of
+/// 2^r on [-1/2, 1/2] that errs by 8e-8; log2 e is rounded, which is 1.4e-8 |x| more.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exponential(D d, V x) {
   const V log2e = hn::Set(d, 1.44269504F);

@@ -71,22 +71,22 @@ HWY_INLINE float least_of(hn::Vec<Lane> value) { return -greatest_of(hn::Neg(val
 void quantise_pixel(const float* x, std::size_t channels, std::uint8_t* to, float* range) {
   const Lane d;
   const std::size_t whole = channels / hn::Lanes(d) * hn::Lanes(d);
-  auto lowest = hn::Set(d, x[0]), highest = lowest, none = hn::Zero(d);
+  auto lowest = hn::Set(d, x[0]), highest = lowest, zeros = hn::Zero(d);
   for (std::size_t i = 0; i < whole; i += hn::Lanes(d)) {
     const auto value = hn::LoadU(d, x + i);
     lowest = hn::Min(lowest, value);
     highest = hn::Max(highest, value);
-    none = hn::MulAdd(value, hn::Zero(d), none);
+    zeros = hn::MulAdd(value, hn::Zero(d), zeros);  // NaN if not finite
   }
-  float low = least_of(lowest), high = greatest_of(highest), nothing = sum_of(none);
+  float low = least_of(lowest), high = greatest_of(highest), zero = sum_of(zeros);
   for (std::size_t i = whole; i < channels; ++i) {
     low = std::min(low, x[i]);
     high = std::max(high, x[i]);
-    nothing += x[i] * 0.0F;
+    zero += x[i] * 0.0F;
   }
   const float scale = high > low ? (high - low) / 255.0F : 1.0F;
   range[0] = scale;
-  range[1] = low + nothing;
+  range[1] = low + zero;
   const auto least = hn::Set(d, low), factor = hn::Set(d, 1.0F / scale);
   for (std::size_t i = 0; i < channels; i += hn::Lanes(d)) {
     const auto level = hn::Mul(hn::Sub(hn::LoadU(d, x + i), least), factor);

@@ -34,8 +34,8 @@ class Floor:
         The largest of several operators grows no slower than this says, as each grows linearly.
 
         Args:
-            other: of more samples.
-            share: of the way to those, 0 to 1 and beyond.
+            other: that of a micro-batch of more samples.
+            share: the place between both, 0 for this one and 1 for the other; may be beyond.
         """
         inputs, working = (
             blend(one, two, share)
@@ -91,8 +91,8 @@ class Cut:
         """Returns what the ranks have of another micro-batch.
 
         Args:
-            other: of more samples.
-            share: of the way to those, 0 to 1 and beyond.
+            other: that of a micro-batch of more samples.
+            share: the place between both, 0 for this one and 1 for the other; may be beyond.
         """
         return replace(self, kept=np.maximum(0.0, blend(self.kept, other.kept, share)))
 
@@ -101,7 +101,7 @@ def cut(simulation: Simulation) -> Cut:
     """Returns what the ranks of a simulation's pipeline have.
 
     Args:
-        simulation: of a micro-batch that was traced.
+        simulation: that of a micro-batch that was traced.
     """
     workload, rank_of = simulation.workload, simulation.rank_of
     _, first = np.unique(simulation.block_of, return_index=True)
@@ -121,8 +121,8 @@ def in_flight(strategy: Strategy, rank: int) -> int:
     """Returns the micro-batches whose activations a rank of a pipeline holds at once.
 
     Args:
-        strategy: with the pipeline.
-        rank: of the pipeline, 0 for the one with the first stage.
+        strategy: the one that has the pipeline.
+        rank: the number of a rank of the pipeline, 0 for the one with the first stage.
     """
     after = strategy.pipeline - rank - 1
     if strategy.virtual == 1:
@@ -145,8 +145,8 @@ def least(
     Args:
         strategy: over ranks.
         optimizer: with states.
-        known: of the strategy's degrees and micro-batch.
-        ranks: of the strategy's pipeline and micro-batch.
+        known: the floor at the strategy's degrees and micro-batch.
+        ranks: the cut at the strategy's pipeline and micro-batch.
         master: parameters are in 16 bits, with copies in fp32.
         shared_out: numbers of the parameters that replicas share out.
     """

@@ -137,8 +137,8 @@ def several(machine: Machine, hosts: int) -> str:
     """Returns hosts for people.
 
     Args:
-        machine: of every host.
-        hosts: of them.
+        machine: the kind of every host.
+        hosts: the number of hosts, at least 1.
     """
     return f"{hosts} x {machine.name}"
 
@@ -147,8 +147,8 @@ def memory_gib(machine: Machine, hosts: int) -> float:
     """Returns the memory of all devices of some hosts.
 
     Args:
-        machine: of every host.
-        hosts: of them.
+        machine: the kind of every host.
+        hosts: the number of hosts, at least 1.
     """
     return machine.cluster.device.memory_gib * machine.cluster.per_host * hosts
 

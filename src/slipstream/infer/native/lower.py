@@ -98,8 +98,7 @@ class Lowering:
         """The operation being planned gives `name`."""
         format_ = None if floats else self.formats.get(name)
         whole = tuple(self.shape(name) if shape is None else shape)
-        is_odd = pixels(whole)[3] % 2 == 1 or self._has_odd_parts(name)
-        if is_odd and isinstance(format_, BFloat16):
+        if isinstance(format_, BFloat16) and (pixels(whole)[3] % 2 or self._has_odd_parts(name)):
             format_ = None  # products of bfloat16 take numbers two by two
         dtype = self.graph.value(name).dtype
         if dtype is not None and dtype != np.float32:

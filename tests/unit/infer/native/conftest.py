@@ -53,6 +53,12 @@ class Sketch:
         fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
         return self.constant(self.random.standard_normal(shape) / np.sqrt(max(fan_in, 1)))
 
+    def activated(self, x: str, op: str, attributes: Mapping[str, Attribute]) -> str:
+        """An activation, or Clip to [-0.5, 1.5]."""
+        if op == "Clip":
+            return self("Clip", x, self.constant(-0.5), self.constant(1.5))
+        return self(op, x, **attributes)
+
     def vector(self, *shape: int) -> str:
         return self.constant(self.random.standard_normal(shape))
 

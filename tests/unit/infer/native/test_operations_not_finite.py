@@ -47,25 +47,19 @@ def holds(computed):
     return check
 
 
-def activated(sketch, x, op, attributes):
-    if op == "Clip":
-        return sketch("Clip", x, sketch.constant(-0.5), sketch.constant(1.5))
-    return sketch(op, x, **attributes)
-
-
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize("channels", CHANNELS)
 @pytest.mark.parametrize(("op", "attributes"), ACTIVATIONS, ids=str)
 def test_activations_of_convolutions(holds, sketch, value, kind, channels, op, attributes):
     y = sketch.conv(sketch.input(2, channels, 5, 4), 24, 3)
-    holds(sketch.done(activated(sketch, y, op, attributes)), kind, value)
+    holds(sketch.done(sketch.activated(y, op, attributes)), kind, value)
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("op", "attributes"), ACTIVATIONS, ids=str)
 def test_activations_that_a_convolution_reads(holds, sketch, value, kind, op, attributes):
     """They are written as bfloat16."""
-    y = activated(sketch, sketch.input(2, 24, 5, 4), op, attributes)
+    y = sketch.activated(sketch.input(2, 24, 5, 4), op, attributes)
     holds(sketch.done(sketch.conv(y, 16, 1)), kind, value)
 
 

@@ -20,18 +20,11 @@ ACTIVATIONS = [
 ]
 
 
-def activated(sketch, x, op, attributes):
-    """An activation, or Clip to [-0.5, 1.5]."""
-    if op == "Clip":
-        return sketch("Clip", x, sketch.constant(-0.5), sketch.constant(1.5))
-    return sketch(op, x, **attributes)
-
-
 @pytest.mark.parametrize("shape", [(2, 24, 5, 7), (1, 3, 4, 4), (2, 9, 40), (3, 17), (20,)])
 @pytest.mark.parametrize(("op", "attributes"), [*ACTIVATIONS, ("Clip", {})], ids=str)
 def test_activations(check, sketch, op, attributes, shape):
     x = sketch.input(*shape)
-    check(sketch.done(activated(sketch, x, op, attributes)), "float32")
+    check(sketch.done(sketch.activated(x, op, attributes)), "float32")
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
@@ -41,7 +34,7 @@ def test_activations_of_great_numbers(check, kind, sketch, op, attributes):
     x = sketch.input(1, 16, 4, 4)
     numbers = np.geomspace(1e-3, 1e4, 128, dtype=np.float32)
     feeds = {x: np.concatenate([-numbers, numbers]).reshape(1, 16, 4, 4)}
-    y = activated(sketch, x, op, attributes)
+    y = sketch.activated(x, op, attributes)
     same = sketch("Conv", y, sketch.constant(np.ones((16, 1, 1, 1))), group=16)
     check(sketch.done(same), kind, feeds=feeds)
 
@@ -56,9 +49,9 @@ def finished(sketch, x, other, form, op, attributes):
         if word == "add":
             x = sketch("Add", x, other)
         elif word == "act":
-            x = activated(sketch, x, op, attributes)
+            x = sketch.activated(x, op, attributes)
         elif word in ("relu", "clip"):
-            x = activated(sketch, x, word.capitalize(), {})
+            x = sketch.activated(x, word.capitalize(), {})
     return x
 
 
