@@ -11,8 +11,8 @@ from typing import Any
 from slipstream.errors import UsageError
 from slipstream.infer.boxes import BoxOptions
 from slipstream.infer.data import Batches, Sample, Samples, load_data, synthetic
-from slipstream.infer.engines import Restoring, Rounding, engine_of
-from slipstream.infer.engines.protocol import Blob, Small
+from slipstream.infer.engines import Rounding, engine_of
+from slipstream.infer.engines.protocol import Small
 from slipstream.infer.first_load import try_package
 from slipstream.infer.goal import AGREEMENT, TARGETS, Goal, Target
 from slipstream.infer.graph import Graph
@@ -226,18 +226,14 @@ def _package(
     reading: Reading | None,
     classes: tuple[str, ...],
 ) -> Package:
-    """The package: what was chosen is made ready once more, for what its engine keeps."""
+    """The package: what was chosen is made ready once more, for its results and what it rounds."""
     given = synthetic(imported.graph, NUM_RUNS) if samples is None else samples
     first: Sample = given[0]
-    engine = engine_of(found.recipe.engine)
-    executable = engine.prepare(found.graph, found.recipe, goal.threads)
+    executable = engine_of(found.recipe.engine).prepare(found.graph, found.recipe, goal.threads)
     outputs = executable.run(first.inputs)
     others = (given[index].inputs for index in range(1, min(NUM_RUNS, len(given))))
     runs = [outputs, *(executable.run(inputs) for inputs in others)]
     small: Mapping[str, Small] = executable.small if isinstance(executable, Rounding) else {}
-    blobs: Mapping[str, Blob] = (
-        engine.kept(executable, found.recipe, goal.threads) if isinstance(engine, Restoring) else {}
-    )
     executable.close()
     graph = with_output_shapes(found.graph, runs)
     manifest = Manifest(
@@ -252,4 +248,4 @@ def _package(
         machine=report.machine,
     )
     check = Check(first.inputs, {name: outputs[name] for name in graph.outputs})
-    return Package(manifest, lambda: graph, report, check, blobs, small)
+    return Package(manifest, lambda: graph, report, check, small)

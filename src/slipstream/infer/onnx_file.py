@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,15 +114,31 @@ def to_model(graph: Graph) -> ModelProto:
 def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
     """The ONNX model of a graph, in which large constants are said to be in another file, and these
     by name, C-contiguous. Nothing is copied, and 2 GiB are no limit."""
-    large = {
-        name: np.asarray(array, order="C")
-        for name, array in graph.read_constants().items()
-        if array.size > LARGEST_SHAPE and _has_whole_bytes(array)
-    }
+    large = _large(graph)
     small = {name: array for name, array in graph.constants.items() if name not in large}
     model = to_model(replace(graph, constants=small))
     model.graph.initializer.extend(_elsewhere(name, array) for name, array in large.items())
     return model, large
+
+
+def bare_model(
+    graph: Graph, is_wanted: Callable[[Array], bool]
+) -> tuple[ModelProto, dict[str, Array]]:
+    """The ONNX model of a graph, of which the large constants that are wanted are inputs behind its
+    own, and these by name, C-contiguous. Nothing is copied, and 2 GiB are no limit."""
+    large = {name: array for name, array in _large(graph).items() if is_wanted(array)}
+    given = {name: Value(array.dtype, array.shape) for name, array in large.items()}
+    constants = {name: array for name, array in graph.constants.items() if name not in large}
+    return to_model(replace(graph, inputs={**graph.inputs, **given}, constants=constants)), large
+
+
+def _large(graph: Graph) -> dict[str, Array]:
+    """Constants that are no shapes and the like, C-contiguous."""
+    return {
+        name: np.asarray(array, order="C")
+        for name, array in graph.read_constants().items()
+        if array.size > LARGEST_SHAPE and _has_whole_bytes(array)
+    }
 
 
 def _has_whole_bytes(array: Array) -> bool:

@@ -4,15 +4,15 @@
                     size and SHA-256
     model.onnx      the graph that the recipe runs, after the rewrites (operators of ours are of the
                     domain "slipstream"); or source.onnx, the graph as it was imported
-    weights-0.bin   and so on: its large constants, which ONNX calls external data. They are int8 or
-                    bfloat16 where the recipe's engine computes with them so
+    weights-0.bin   and so on: its large constants, which ONNX calls external data. They are int8,
+                    bfloat16 or float16 where the recipe's engine computes with them so
     check.npz       one input and the results for it, to see at load that they are the same here
     report.json     what was tried, and why this was chosen
-    blobs/...       what an engine keeps to start faster; it is made anew where it does not fit
 
+Packages that were made earlier may have blobs/..., what OpenVINO had compiled; nobody reads it.
 Members are stored as they are, so any tool for zip and ONNX reads them once they are unpacked.
 Nothing of it is executed or unpickled, and nothing is believed: each member is checked before it is
-used. Those that are not needed are not read, as the graph where its engine's blob fits.
+used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -32,17 +32,17 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slipstream.errors import UsageError
-from slipstream.infer.engines.protocol import Blob, Recipe, Small
+from slipstream.infer.engines.protocol import Recipe, Small
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.machine import Machine
 from slipstream.infer.members import MANIFEST, Member, Members, wrong
 from slipstream.infer.promise import Accuracy
 from slipstream.infer.report import Report
 from slipstream.infer.small_constants import made_small, made_whole
-from slipstream.infer.stored_graph import WEIGHTS, graph_files, read_graph
+from slipstream.infer.stored_graph import WEIGHTS, Pieces, graph_files, read_graph
 
 FORMAT = 3  # 2 had the weights inside of the graph
-REPORT, CHECK, BLOBS = "report.json", "check.npz", "blobs/"
+REPORT, CHECK = "report.json", "check.npz"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content makes the same file
 
 
@@ -122,7 +122,6 @@ class Package:
         make_graph: gives what the recipe runs, the same at every call.
         report: of the compilation.
         check: an input and its results.
-        blobs: what the engine keeps to start faster, by name, without folders.
         small: constants that are written as the engine reads them; unknown of one that was read.
     """
 
@@ -130,7 +129,6 @@ class Package:
     make_graph: Callable[[], Graph]
     report: Report
     check: Check
-    blobs: Mapping[str, Blob] = field(default_factory=dict[str, Blob])
     small: Mapping[str, Small] = field(default_factory=dict[str, Small])
 
     @property
@@ -167,29 +165,41 @@ def write(path: Path, package: Package, check: Callable[[Path], None] = lambda p
 
     Raises UsageError where the file cannot be written.
     """
-    contents = {
+    contents: dict[str, Pieces] = {
         **graph_files(made_small(package.graph, package.small), package.manifest.graph),
-        CHECK: _check_bytes(package.check),
-        REPORT: package.report.model_dump_json(indent=1).encode(),
-        **{BLOBS + name: bytes(data) for name, data in package.blobs.items()},
+        CHECK: [_check_bytes(package.check)],
+        REPORT: [package.report.model_dump_json(indent=1).encode()],
     }
-    members = {
-        name: Member(size=len(data), sha256=hashlib.sha256(data).hexdigest())
-        for name, data in contents.items()
-    }
+    members = {name: _member(pieces) for name, pieces in contents.items()}
     manifest = package.manifest.model_copy(update={"members": members})
-    contents = {MANIFEST: manifest.model_dump_json(indent=1).encode(), **contents}
+    text = manifest.model_dump_json(indent=1).encode()
     part = path.with_name(path.name + ".part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
-            for name, data in contents.items():
-                archive.writestr(zipfile.ZipInfo(name, EPOCH), data)
+            for name, pieces in {MANIFEST: [text], **contents}.items():
+                _add(archive, name, pieces)
         check(part)
         part.replace(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error}") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _member(pieces: Pieces) -> Member:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return Member(size=sum(map(len, pieces)), sha256=digest.hexdigest())
+
+
+def _add(archive: zipfile.ZipFile, name: str, pieces: Pieces) -> None:
+    """Write a member piece by piece, as weights may be as large as memory."""
+    info = zipfile.ZipInfo(name, EPOCH)
+    info.file_size = sum(map(len, pieces))  # how large the fields for its sizes have to be
+    with archive.open(info, "w") as file:
+        for piece in pieces:
+            file.write(piece)
 
 
 def _check_bytes(check: Check) -> bytes:
@@ -206,9 +216,8 @@ def _check_bytes(check: Check) -> bytes:
 
 
 def read(path: Path) -> Package:
-    """Read a package. Its graph and what its engine keeps stay in the file, which stays open, until
-    they are asked for; every member is checked against the manifest before anything is done with
-    it.
+    """Read a package. Its graph stays in the file, which stays open, until it is asked for; every
+    member is checked against the manifest before anything is done with it.
 
     Raises UsageError for whatever is not as it should be: no such file, no zip, a format newer than
     this version knows, a member that is missing, too many, of the wrong size or content.
@@ -221,24 +230,7 @@ def read(path: Path) -> Package:
         make_graph=functools.cache(lambda: _graph(members, manifest)),
         report=_report(path, members.read(REPORT).tobytes()),
         check=_check(path, members.read(CHECK).tobytes(), manifest),
-        blobs=_Blobs(members),
     )
-
-
-class _Blobs(Mapping[str, Blob]):
-    """What an engine keeps, in the file until it is asked for."""
-
-    def __init__(self, members: Members) -> None:
-        self._members = members
-
-    def __getitem__(self, name: str) -> Blob:
-        return self._members.read(BLOBS + name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.removeprefix(BLOBS) for name in self._members.names(BLOBS))
-
-    def __len__(self) -> int:
-        return len(self._members.names(BLOBS))
 
 
 def _expected(members: Members) -> Manifest:

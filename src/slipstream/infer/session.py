@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
-from slipstream.infer.engines import Executable, Recipe, Restoring, engine_of
+from slipstream.infer.engines import Executable, Recipe, engine_of
 from slipstream.infer.graph import Array
 from slipstream.infer.inputs import Taker, kept
 from slipstream.infer.machine import usable_cores
@@ -269,11 +269,7 @@ def load_executable(path: str | Path, threads: int | None = None, *, check: bool
 def prepared(package: Package, threads: int, streams: int) -> Executable:
     """The executable of a package: `streams` calls at a time share `threads`."""
     recipe = _with_streams(package.manifest.recipe, streams)
-    engine = engine_of(recipe.engine)
-    found = None
-    if isinstance(engine, Restoring):
-        found = engine.restored(package.blobs, recipe, threads)
-    return engine.prepare(package.graph, recipe, threads) if found is None else found
+    return engine_of(recipe.engine).prepare(package.graph, recipe, threads)
 
 
 def _with_streams(recipe: Recipe, streams: int) -> Recipe:

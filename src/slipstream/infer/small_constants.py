@@ -1,7 +1,7 @@
-"""Constants in a package as the recipe's engine reads them: int8 or bfloat16 in place of float32.
+"""Constants in a package as the recipe's engine reads them: int8 or 16 bits in place of float32.
 
 In ONNX's own operators, so that the file stays a model like any other: a DequantizeLinear of int8
-numbers with a scale per channel, or a Cast of bfloat16. What is read again rounds to the same
+numbers with a scale per channel, or a Cast of bfloat16 or float16. What is read again rounds to the same
 numbers, so the engine computes the same.
 """
 
@@ -39,11 +39,12 @@ def made_small(graph: Graph, small: Mapping[str, Small]) -> Graph:
         if name not in constants or len(uses.get(name, [])) != 1 or name in graph.outputs:
             continue
         array = constants.pop(name)
-        if how.dtype == "bfloat16":
-            parts = {graph.fresh(f"{name}:bfloat16"): array.astype(BFLOAT16)}
+        if how.dtype != "int8":
+            dtype = BFLOAT16 if how.dtype == "bfloat16" else np.float16
+            parts = {graph.fresh(f"{name}:{how.dtype}"): array.astype(dtype)}
             node = Node("Cast", list(parts), [name], {"to": int(TensorProto.FLOAT)})
         else:
-            moved = Weights.quantise(np.moveaxis(array, how.axis, 0))
+            moved = Weights.quantise(np.moveaxis(array, how.axis, 0), of_bytes=how.of_bytes)
             numbers = np.ascontiguousarray(np.moveaxis(moved.numbers, 0, how.axis))
             names = graph.fresh(f"{name}:int8"), graph.fresh(f"{name}:scale")
             parts = dict(zip(names, (numbers, moved.scale), strict=True))
@@ -73,7 +74,7 @@ def _whole(node: Node, parts: Sequence[Array | None]) -> Array | None:
     if not node.name.startswith(MARK) or len(node.outputs) != 1:
         return None
     match node.op, parts:
-        case "Cast", [np.ndarray() as halves] if halves.dtype == BFLOAT16:
+        case "Cast", [np.ndarray() as halves] if halves.dtype in (BFLOAT16, np.float16):
             return halves.astype(np.float32)
         case "DequantizeLinear", [np.ndarray() as numbers, np.ndarray() as scale]:
             axis = node.get("axis")

@@ -8,7 +8,8 @@ has to be inferred, and large constants are beside the model, so that none is co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -23,17 +24,19 @@ WEIGHTS = "weights-"  # how the names of files begin that have constants only
 LARGEST_FILE = 64 * 2**20  # bytes, unless one constant has more: files are checked side by side
 ALIGNMENT = 64
 
+Pieces: TypeAlias = "Sequence[bytes | Array]"  # of a file, one after the other; arrays are uint8
 
-def graph_files(graph: Graph, name: str) -> dict[str, bytes]:
+
+def graph_files(graph: Graph, name: str) -> dict[str, Pieces]:
     """The ONNX model of a graph as a file of this name, with operators of ours as they are, and its
-    large constants in others."""
+    large constants in others, which are not copied."""
     model, large = split_model(graph)
-    files: list[list[bytes]] = []
+    files: list[list[bytes | Array]] = []
     size = LARGEST_FILE
     for item in model.graph.initializer:
         if item.name not in large:
             continue
-        data = large[item.name].tobytes()
+        data = large[item.name].reshape(-1).view(np.uint8)
         if size + len(data) > LARGEST_FILE:
             files.append([])
             size = 0
@@ -45,8 +48,8 @@ def graph_files(graph: Graph, name: str) -> dict[str, bytes]:
         padding = bytes(-len(data) % ALIGNMENT)
         files[-1] += [data, padding]
         size += len(data) + len(padding)
-    named = {f"{WEIGHTS}{at}.bin": b"".join(parts) for at, parts in enumerate(files)}
-    return {name: model.SerializeToString(deterministic=True), **named}
+    named = {f"{WEIGHTS}{at}.bin": pieces for at, pieces in enumerate(files)}
+    return {name: [model.SerializeToString(deterministic=True)], **named}
 
 
 def read_graph(data: bytes, weights: Mapping[str, Array], what: str) -> Graph:

@@ -16,7 +16,6 @@ from slipstream.infer.engines.protocol import Engine as Engine
 from slipstream.infer.engines.protocol import Executable as Executable
 from slipstream.infer.engines.protocol import Precision as Precision
 from slipstream.infer.engines.protocol import Recipe as Recipe
-from slipstream.infer.engines.protocol import Restoring as Restoring
 from slipstream.infer.engines.protocol import Rounding as Rounding
 from slipstream.infer.engines.split import Split
 

@@ -14,7 +14,8 @@ from onnx import TensorProto
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.engines.modules import missing
-from slipstream.infer.engines.protocol import Executable, Precision, Recipe
+from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Small
+from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.onnx_file import BFLOAT16, split_model
@@ -44,10 +45,12 @@ class OnnxRuntime:
         if recipe.rest != "fp32":
             raise UnsupportedError(f"ONNX Runtime has no {recipe.rest} beside bytes on CPUs")
         threads = max(threads // recipe.streams, 1)
-        return graph_session(standard_graph(graph, recipe), threads, optimise=True)
+        session = graph_session(standard_graph(graph, recipe), threads, optimise=True)
+        session.small = rounded_constants(graph, recipe)
+        return session
 
 
-def graph_session(graph: Graph, threads: int, *, optimise: bool = False) -> Executable:
+def graph_session(graph: Graph, threads: int, *, optimise: bool = False) -> Session:
     """A graph of ONNX's own operators, by default as `plain_session` runs it; its large constants
     are not copied."""
     model, large = split_model(graph)
@@ -91,6 +94,7 @@ class Session:
             levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
         )
         self._large = large or {}  # the session reads them where they are
+        self.small: Mapping[str, Small] = {}  # see `Rounding`
         try:
             if self._large:
                 values = [_value(array) for array in self._large.values()]

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import io
 import itertools
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,11 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.openvino_wrong import wrong_operations
 from slipstream.infer.engines.pool import Pool
-from slipstream.infer.engines.protocol import Blob, Executable, Precision, Recipe
-from slipstream.infer.engines.standard import onnx_bytes
+from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Small
+from slipstream.infer.engines.rounded import rounded_constants
+from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph import Array, Graph
+from slipstream.infer.onnx_file import BFLOAT16, bare_model
 
 DEVICE = "CPU"
 PLACES = (
@@ -40,7 +40,7 @@ MAKING = threading.Lock()
 
 
 class OpenVino:
-    """Runs ONNX models; compiled ones are kept."""
+    """Runs ONNX models."""
 
     name = "openvino"
 
@@ -59,32 +59,10 @@ class OpenVino:
         if wrong:
             raise UnsupportedError(f"OpenVINO is wrong here: {'; '.join(wrong)}")
         settings = _settings(recipe, threads)
-        first = _compiled(openvino_core(), onnx_bytes(graph, recipe), settings)
-        _check_names(first, graph)
-        if recipe.streams == 1:
-            return _Compiled([first])
-        blob = _exported(first)
-        others = [_imported(blob, settings) for _ in range(recipe.streams - 1)]
-        return _Compiled([first, *others], blob)
-
-    def kept(self, executable: Executable, recipe: Recipe, threads: int) -> dict[str, bytes]:
-        """See `Restoring`: one compiled model, which streams share."""
-        assert isinstance(executable, _Compiled)
-        return {_blob_name(recipe, threads): _exported(executable.models[0])}
-
-    def restored(
-        self, blobs: Mapping[str, Blob], recipe: Recipe, threads: int
-    ) -> Executable | None:
-        """See `Restoring`. Compiled models of another version are never read."""
-        blob = blobs.get(_blob_name(recipe, threads))
-        if blob is None:
-            return None
-        settings = _settings(recipe, threads)
-        try:
-            made = [_imported(blob, settings) for _ in range(recipe.streams)]
-        except RuntimeError:  # of another machine
-            return None
-        return _Compiled(made, blob)
+        model, large = _read(standard_graph(graph, recipe))
+        made = [_compiled(model, settings) for _ in range(recipe.streams)]
+        _check_names(made[0], graph)
+        return _Compiled(made, large, rounded_constants(graph, recipe))
 
 
 def openvino_core() -> Any:
@@ -125,15 +103,38 @@ def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
     }
 
 
-def _blob_name(recipe: Recipe, threads: int) -> str:
-    text = f"{recipe.model_dump_json()} {threads}"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return f"openvino-{version('openvino')}-{digest}.blob"
-
-
-def _compiled(core: Any, model: bytes, settings: Mapping[str, Any]) -> Any:
+def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
+    """The model of a graph of ONNX's own operators, and the large constants that it goes on reading
+    where they are: OpenVINO's reader would copy them, and takes no more than 2 GiB."""
+    model, large = bare_model(graph, is_readable)
     try:
-        return core.compile_model(core.read_model(io.BytesIO(model)), DEVICE, dict(settings))
+        made = openvino_core().read_model(io.BytesIO(model.SerializeToString()))
+        for parameter in made.get_parameters():
+            name = parameter.output(0).get_names() & large.keys()
+            if name:
+                parameter.output(0).replace(_constant(large[name.pop()]).output(0))
+                made.remove_parameter(parameter)
+        made.validate_nodes_and_infer_types()
+    except RuntimeError as error:
+        raise UnsupportedError(f"OpenVINO cannot read the graph: {_first(error)}") from error
+    return made, list(large.values())
+
+
+def is_readable(array: Array) -> bool:
+    """Whether OpenVINO can read a constant where it is: NumPy has its own dtype for the numbers."""
+    return array.ndim > 1 and array.dtype != BFLOAT16
+
+
+def _constant(array: Array) -> Any:
+    """The constant in the same memory, which has to be writable, and is only read."""
+    address = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+    numbers = np.ctypeslib.as_array(address, (array.nbytes,)).view(array.dtype)
+    return openvino_package().op.Constant(numbers.reshape(array.shape), shared_memory=True)
+
+
+def _compiled(model: Any, settings: Mapping[str, Any]) -> Any:
+    try:
+        return openvino_core().compile_model(model, DEVICE, dict(settings))
     except RuntimeError as error:
         raise UnsupportedError(f"OpenVINO cannot compile the graph: {_first(error)}") from error
 
@@ -145,20 +146,6 @@ def _check_names(compiled: Any, graph: Graph) -> None:
         if graph.inputs.keys().isdisjoint(port.get_names()):
             names = ", ".join(sorted(port.get_names()))
             raise UnsupportedError(f"OpenVINO calls an input {names}, which the graph does not")
-
-
-def _imported(blob: Blob, settings: Mapping[str, Any]) -> Any:
-    """The compiled model, which goes on reading the blob: its tensor, unlike bytes, is no copy."""
-    address = np.frombuffer(blob, np.uint8).ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-    writable = np.ctypeslib.as_array(address, (len(blob),))  # it has to be, and is only read
-    tensor = openvino_package().Tensor(writable, shared_memory=True)
-    return openvino_core().import_model(tensor, DEVICE, dict(settings))
-
-
-def _exported(compiled: Any) -> bytes:
-    stream = io.BytesIO()
-    compiled.export_model(stream)
-    return stream.getvalue()
 
 
 def _first(error: RuntimeError) -> str:
@@ -177,11 +164,13 @@ class _Compiled:
     lock while it holds one that the thread with Python's lock waits for.
     """
 
-    def __init__(self, models: Sequence[Any], blob: Blob = b"") -> None:
-        """`blob` is what they go on reading."""
-        self.models = list(models)
-        self._blob = blob
-        self._turns = itertools.cycle(self.models)
+    def __init__(
+        self, models: Sequence[Any], large: Sequence[Array], small: Mapping[str, Small]
+    ) -> None:
+        """`large` is what they go on reading; `small` is as `Rounding` has it."""
+        self.small = small
+        self._models, self._large = list(models), large
+        self._turns = itertools.cycle(self._models)
         self._pool: Pool[Any] = Pool(lambda: next(self._turns).create_infer_request())
         inputs, outputs = models[0].inputs, models[0].outputs
         self._inputs = {name: at for at, port in enumerate(inputs) for name in port.get_names()}
@@ -215,5 +204,5 @@ class _Compiled:
         self._pool.clear()
         self._inputs, self._outputs = {}, []
         self._turns = itertools.cycle([])
-        self.models.clear()
-        self._blob = b""
+        self._models.clear()
+        self._large = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,9 +12,6 @@ from slipstream.infer.graph import Array, Graph
 Precision = Literal["fp32", "bf16", "fp16", "int8", "int8-dynamic", "int8-weights"]
 FLOATS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
 PRECISIONS: tuple[Precision, ...] = (*FLOATS, "int8", "int8-dynamic", "int8-weights")
-
-
-Blob: TypeAlias = "bytes | Array"  # uint8 (n,)
 
 
 class Recipe(BaseModel):
@@ -95,12 +92,14 @@ class Small(BaseModel):
     Args:
         dtype: int8: by a scale per channel, to the greatest of each.
         axis: of those channels.
+        of_bytes: what int8 numbers multiply is bytes as well; see `Weights.quantise`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dtype: Literal["int8", "bfloat16"]
+    dtype: Literal["int8", "bfloat16", "float16"]
     axis: int = 0
+    of_bytes: bool = True
 
 
 @runtime_checkable
@@ -140,21 +139,4 @@ class Engine(Protocol):
         Raises UnsupportedError for what the engine cannot do with this graph: another engine or
         precision can.
         """
-        ...
-
-
-@runtime_checkable
-class Restoring(Protocol):
-    """An engine that starts faster from what it made of a graph before."""
-
-    def kept(self, executable: Executable, recipe: Recipe, threads: int) -> Mapping[str, Blob]:
-        """What `restored` takes, by names of files: of an executable that `prepare` made by this
-        recipe for as many threads."""
-        ...
-
-    def restored(
-        self, blobs: Mapping[str, Blob], recipe: Recipe, threads: int
-    ) -> Executable | None:
-        """What `prepare` would make, without the graph; None where no blob is of this recipe, as
-        many threads, this version of the engine and this machine."""
         ...

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
+from slipstream.infer.engines.protocol import (
+    Engine,
+    Executable,
+    Precision,
+    Recipe,
+    Rounding,
+    Small,
+)
 from slipstream.infer.graph import Array, Graph
 from slipstream.infer.parts import pieces
 
@@ -58,6 +65,14 @@ class _Chain:
         for part in self._parts:
             values.update(part.run(values))
         return {name: values[name] for name in self._outputs}
+
+    @property
+    def small(self) -> dict[str, Small]:
+        """See `Rounding`."""
+        found: dict[str, Small] = {}
+        for part in self._parts:
+            found.update(part.small if isinstance(part, Rounding) else {})
+        return found
 
     def close(self) -> None:
         for part in self._parts:

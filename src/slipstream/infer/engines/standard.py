@@ -48,7 +48,7 @@ def compress_weights(graph: Graph) -> Graph:
     made: dict[tuple[str, int], str] = {}
     nodes: list[Node] = []
     for node in graph.copy().nodes:
-        axis = _output_axis(graph, node)
+        axis = compressed_axis(graph, node)
         if axis is not None:
             key = node.inputs[1], axis
             if key not in made:
@@ -63,8 +63,9 @@ def compress_weights(graph: Graph) -> Graph:
     return result
 
 
-def _output_axis(graph: Graph, node: Node) -> int | None:
-    """The axis of output channels of a product's weights, where they are large and constant."""
+def compressed_axis(graph: Graph, node: Node) -> int | None:
+    """The axis of output channels of a product's weights, where they are large and constant; None
+    of any other node."""
     if node.domain or node.op not in ("Conv", "Gemm", "MatMul"):
         return None
     weights = graph.constants.get(node.inputs[1])

@@ -29,8 +29,8 @@ def insert_dynamic(graph: Graph) -> Graph:
     quantised: dict[str, list[str]] = {}  # value -> its numbers, their scale, their zero
     nodes: list[Node] = []
     for node in result.nodes:
-        matrix = _matrix(result, node)
-        if matrix is None:
+        axis = matrix_axis(result, node)
+        if axis is None:
             nodes.append(node)
             continue
         source = node.inputs[0]
@@ -39,7 +39,8 @@ def insert_dynamic(graph: Graph) -> Graph:
                 result.fresh(f"{source}:{part}") for part in ("n", "scale", "zero")
             ]
             nodes.append(Node("DynamicQuantizeLinear", [source], quantised[source]))
-        nodes += _product(result, node, matrix, quantised[source])
+        matrix = result.constants[node.inputs[1]]
+        nodes += _product(result, node, matrix if axis == 1 else matrix.T, quantised[source])
     if not quantised:
         raise UnsupportedError("no product of the graph has a large constant matrix")
     result.nodes = nodes
@@ -47,8 +48,9 @@ def insert_dynamic(graph: Graph) -> Graph:
     return result
 
 
-def _matrix(graph: Graph, node: Node) -> Array | None:
-    """The constant (inputs, outputs) of a product that can be one of bytes."""
+def matrix_axis(graph: Graph, node: Node) -> int | None:
+    """The axis of outputs of the constant of a product that can be one of bytes; None of any other
+    node."""
     if node.domain or node.op not in ("Gemm", "MatMul"):
         return None
     real = graph.constants.get(node.inputs[1])
@@ -56,7 +58,7 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
         return None
     if node.get("transA", 0) or node.get("alpha", 1.0) != 1 or node.get("beta", 1.0) != 1:
         return None
-    return real.T if node.get("transB", 0) else real
+    return 0 if node.get("transB", 0) else 1
 
 
 def _product(graph: Graph, node: Node, matrix: Array, source: list[str]) -> list[Node]:

@@ -26,7 +26,7 @@ def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
     for node in list(result.nodes):
         quantised = any(name in rounded for name in node.inputs)
         node.inputs = [rounded.get(name, name) for name in node.inputs]
-        if quantised and node.op in WEIGHTS:
+        if quantised:
             _round_weights(result, node)
     read = {name for node in result.nodes for name in node.inputs}
     pairs = {
@@ -52,15 +52,22 @@ def _pair(graph: Graph, name: str, rounded: str, format_: Bytes) -> tuple[Node, 
     )
 
 
-def _round_weights(graph: Graph, node: Node) -> None:
-    real = graph.constants.get(node.inputs[1])
-    axis = WEIGHTS[node.op]
-    if node.op == "Gemm" and node.get("transB", 0):
-        axis = 0
+def weights_axis(graph: Graph, node: Node) -> int | None:
+    """The axis of output channels of a product's constant weights that can become int8; None of any
+    other node."""
+    real = graph.constants.get(node.inputs[1]) if node.op in WEIGHTS else None
     if real is None or real.ndim < 2 or (node.op == "MatMul" and real.ndim != 2):
-        return
+        return None
     if node.op == "ConvTranspose" and node.get("group", 1) != 1:
-        return  # output channels of a group are not an axis of their own
+        return None  # output channels of a group are not an axis of their own
+    return 0 if node.op == "Gemm" and node.get("transB", 0) else WEIGHTS[node.op]
+
+
+def _round_weights(graph: Graph, node: Node) -> None:
+    axis = weights_axis(graph, node)
+    if axis is None:
+        return
+    real = graph.constants[node.inputs[1]]
     weights = Weights.quantise(np.moveaxis(real, axis, 0))
     numbers = _shared(graph, f"{node.inputs[1]}:int8", np.moveaxis(weights.numbers, 0, axis))
     scale = _shared(graph, f"{node.inputs[1]}:scale", weights.scale)
