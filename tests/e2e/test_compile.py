@@ -75,7 +75,7 @@ def test_a_conv_net_with_data_is_compiled_loaded_and_right(
         *("-o", "conv.slip"),
         *("--data", "user_data:load"),
         *("--snr", "15"),
-        *("--time", "3s"),
+        *("--time", "8s"),
         *("--threads", "1"),
         *("--json", "out/report.json"),
     )
@@ -110,6 +110,18 @@ def test_an_mlp_without_data_stays_in_floating_point(folder: Path):
     with infer.load(folder / "mlp.slip") as model:
         assert model.manifest.recipe.precision in ("fp32", "bf16")
         assert model(np.ones((4, 64), np.float32)).shape == (4, 8)
+
+
+def test_a_limit_that_no_search_can_keep_is_said(folder: Path):
+    done = in_process(
+        *("compile", "user_models:mlp", "-o", "mlp.slip", "--time", "0.001s", "--threads", "1")
+    )
+    assert done.code == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    assert "Note: the time did not suffice to make all candidates ready" in words
+    assert "and 0.001 s were allowed, as what has begun is finished; longest took: " in words
+    warning = " ".join(done.stderr.split())
+    assert "the search is limited to 0.001 s: the model was read for" in warning
 
 
 def test_a_net_for_pictures_takes_files_and_gives_labels(folder: Path):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import typer
@@ -145,6 +146,7 @@ def compile_model(
     compiling = infer.compile  # first: it says what is not installed
     from slipstream.infer.importers.shapes import parse_shape
 
+    begin, seconds = monotonic(), parse_seconds(time)
     with _progress() as tell:
         report = compiling(
             model,
@@ -160,13 +162,27 @@ def compile_model(
             snr_db=snr,
             agreement=parse_points(agreement, "the agreement"),
             target=target.value,
-            seconds=parse_seconds(time),
+            seconds=seconds,
             threads=threads,
             engines=tuple(engine or ()),
             without=tuple(without or ()),
             tell=tell,
         )
     _show(report, output, json_file)
+    _warn(report, seconds, monotonic() - begin)
+
+
+def _warn(report: infer.Report, seconds: float, took: float) -> None:
+    """Say which parts took the time of a compilation that took longer than it was allowed."""
+    searched = report.search_seconds or 0.0
+    if took <= seconds:
+        return
+    stderr_console().print(
+        f"warning: it took {took:.1f} s, and the search is limited to {seconds:g} s: the model was"
+        f" read for {report.seconds - searched:.1f} s, the search took {searched:.1f} s, the"
+        f" package was written and loaded for {took - report.seconds:.1f} s",
+        markup=False,
+    )
 
 
 def _show(report: infer.Report, output: Path, json_file: Path | None) -> None:

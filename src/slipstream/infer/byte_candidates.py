@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from slipstream.infer.accuracy import ENOUGH, Comparison
 from slipstream.infer.analysis import analyse
 from slipstream.infer.contest import Contest
+from slipstream.infer.data import Sample
 from slipstream.infer.engines import Engine, Precision, Recipe
 from slipstream.infer.engines.protocol import Profiled
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph import Array, Graph
 from slipstream.infer.judging import some
 from slipstream.infer.mixture import Case, Mixture
 from slipstream.infer.native.precision import storable
@@ -21,6 +23,7 @@ from slipstream.infer.trial import Trial
 OBSERVING_ENDS, CALIBRATION_ENDS, CASES_END, MIXING_ENDS, MIXED_ENDS = 0.2, 0.3, 0.35, 0.5, 0.7
 PARTS_SHARE = 0.7  # of the time for mixtures, in which the noise of each part is measured
 MOST_CASES = 64  # samples that judge mixtures
+LEAST_MIXTURES = 2 + len(METHODS)  # that are made ready to measure times, and the noise of a part
 
 
 def add_bytes(contest: Contest) -> dict[str, Histogram]:
@@ -37,9 +40,9 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
     if not (wanted or dynamic) or not names:
         return {}
     seen = some(contest, contest.samples.calibration, OBSERVING_ENDS, what="values are observed")
-    inputs = [sample.inputs for sample in seen]
+    inputs: list[Mapping[str, Array]] = []
+    histograms = observe(contest.rewritten, _recorded(seen, inputs), names)
     contest.calibrated = len(inputs)
-    histograms = observe(contest.rewritten, inputs, names)
     means = {name: histogram.means for name, histogram in histograms.items()}
     shifts = {"shifts": shifts_of(contest.rewritten, means)}
     for engine, recipe in dynamic:
@@ -58,6 +61,15 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
     return histograms
 
 
+def _recorded(
+    samples: Iterable[Sample], inputs: list[Mapping[str, Array]]
+) -> Iterator[Mapping[str, Array]]:
+    """The inputs of samples, each taken when the one before it was observed."""
+    for sample in samples:
+        inputs.append(sample.inputs)
+        yield sample.inputs
+
+
 def _is_of_matrices(graph: Graph) -> bool:
     """Whether most of its work is products of matrices: bytes of these alone are worth a try."""
     nodes = [node for node in analyse(graph).nodes if node.is_product]
@@ -74,9 +86,9 @@ def _calibrated(
     if best.executable is None:
         return best
     least = _compared(contest, best, few).snr_db
+    needed = contest.ready_seconds(engine.name) + ENOUGH * best.run_seconds
     for method in METHODS[1:]:
-        if contest.share() > CALIBRATION_ENDS:
-            contest.notes.append(f"no time was left to calibrate by {method}")
+        if not contest.limit.fits("calibrate by every method", needed, CALIBRATION_ENDS):
             continue
         other = contest.ready(engine, _with(recipe, histograms, method), method)
         if other.executable is None:
@@ -101,6 +113,10 @@ def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
     if not _objections(contest, first, cases):
         return
     engine = next(item for item in contest.engines if item.name == first.recipe.engine)
+    trials = LEAST_MIXTURES + math.ceil(math.log2(max(len(histograms), 1) + 1))
+    needed = contest.ready_seconds(engine.name) + len(cases) * first.run_seconds
+    if not contest.limit.fits("mix bytes and floats", trials * needed, MIXING_ENDS):
+        return
     recipe = first.recipe.model_copy(update={"rest": _rest(contest, engine, cases)})
     ranges = [_ranges(histograms, method) for method in METHODS]
     mixture = Mixture(
@@ -112,16 +128,19 @@ def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
         cases,
         yardstick=contest.reference.yardstick,
     )
-    seconds = (MIXING_ENDS - contest.share()) * contest.goal.seconds
-    order = mixture.order(max(seconds, 0.0) * PARTS_SHARE, contest.say)
+    seconds = contest.limit.left(MIXING_ENDS) * PARTS_SHARE
+    order = mixture.order(seconds, contest.say, contest.limit.clock)
     contest.say("a mixture of bytes and floats is looked for")
 
     def is_good(found: Comparison) -> bool:
         return not contest.goal.objection(recipe, found)
 
-    count = mixture.least(order, is_good)
+    def go_on() -> bool:
+        return contest.limit.fits("mix bytes and floats", needed, MIXING_ENDS)
+
+    count = mixture.least(order, is_good, go_on)
     if count == len(order):
-        contest.notes.append("no mixture with bytes is good enough")
+        contest.notes.append("no mixture with bytes was found that is good enough")
         return
     safer = order[(count + len(order)) // 2 :]
     taken = mixture.pruned(order, count, is_good, lambda: contest.share() <= MIXING_ENDS)

@@ -80,7 +80,9 @@ def compile_model(
         agreement: percent of the answers that have to be the model's own, where the data has no
             labels and an output is of classes; default 95.
         target: "latency" of one call, "throughput" of as many as there are threads, or "memory".
-        seconds: to search for, default 300; what has begun is finished.
+        seconds: duration that the search may have, default 300. A step whose expected time does not
+            fit is left out and named in the report's notes; what has begun is finished. The import
+            before it, and the package's first load after it, come on top.
         most_rounds: rounds after which candidates are timed no further, 5 or more; default 200. Few
             rounds end the search of a small model early, and leave `seconds` to its other parts.
         threads: default all cores that this process may use.
@@ -124,8 +126,10 @@ def compile_model(
     classes, remark = _classes(imported.graph, samples)
     reduction, other = reduction.settled(imported, samples, goal.threads)
     imported = replace(imported, notes=(*imported.notes, *remark, *other))
+    began = time.monotonic()
     found = search(imported, goal, samples, tell)
-    report = _report(imported, goal, found, time.monotonic() - begin)
+    now = time.monotonic()
+    report = _report(imported, goal, found, now - begin, now - began)
     tell("the package is written", 1.0)
     found = replace(found, graph=reduction.of(found.graph))
     package = _package(imported, goal, found, report, samples, reading, classes)
@@ -166,7 +170,9 @@ def _check(goal: Goal) -> None:
         )
 
 
-def _report(imported: Imported, goal: Goal, found: Found, seconds: float) -> Report:
+def _report(
+    imported: Imported, goal: Goal, found: Found, seconds: float, search_seconds: float
+) -> Report:
     return Report(
         origin=imported.origin,
         machine=this_machine(),
@@ -192,6 +198,7 @@ def _report(imported: Imported, goal: Goal, found: Found, seconds: float) -> Rep
         segments=found.segments,
         choice=choice_of(found.candidates, goal),
         seconds=seconds,
+        search_seconds=search_seconds,
     )
 
 

@@ -5,7 +5,6 @@ Those that keep to the budget are timed by turns.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,10 +19,11 @@ from slipstream.infer.engines.modules import NO_GPU
 from slipstream.infer.goal import Goal
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported
-from slipstream.infer.measure import interleave
+from slipstream.infer.measure import LEAST_CALLS, interleave
 from slipstream.infer.reference import Reference
 from slipstream.infer.report import Candidate, State
 from slipstream.infer.rewrites import optimise
+from slipstream.infer.time_limit import TimeLimit
 from slipstream.infer.trial import Trial
 
 Tell = Callable[[str, float], None]
@@ -39,10 +39,18 @@ LEAST_TIMING = 0.1  # of the time: what was judged late is timed all the same
 class Contest:
     """All candidates of one search, and what they go through."""
 
-    def __init__(self, imported: Imported, goal: Goal, samples: Samples | None, tell: Tell) -> None:
+    def __init__(
+        self,
+        imported: Imported,
+        goal: Goal,
+        samples: Samples | None,
+        tell: Tell,
+        limit: TimeLimit | None = None,
+    ) -> None:
         """See `search`."""
         self.imported, self.goal, self._tell = imported, goal, tell
-        self._begin = time.monotonic()
+        self.limit = limit or TimeLimit(goal.seconds)
+        self._ready_seconds: dict[str, float] = {}  # the longest of each engine
         self.notes: list[str] = []
         self.untried: list[Candidate] = []
         self.trials: list[Trial] = []
@@ -54,7 +62,9 @@ class Contest:
         self.first = self.samples.judged[0].inputs
         self.engines = self._wanted_engines()
         self.reference = Reference(imported.graph, goal.threads, imported.origin)
-        self.reference.learn(self._first_samples(), is_classifier=goal.is_classifier)
+        self.reference.learn(
+            self._first_samples(), is_classifier=goal.is_classifier, clock=self.limit.clock
+        )
 
     def _first_samples(self) -> Iterator[Sample]:
         """A few, one at least, which tell how large the numbers of the outputs are."""
@@ -62,6 +72,7 @@ class Contest:
         for index in range(min(ENOUGH, len(known))):
             if index and self.share() > LEARNING_ENDS:
                 break
+            self.say(f"results are looked at: sample {index + 1}")
             yield known[index]
 
     # ---- candidates ----------------------------------------------------------------------------
@@ -113,21 +124,32 @@ class Contest:
         """A candidate, made ready; what went wrong is its reason. It is not tried where others are
         ready and more than a share `end` of the time has passed."""
         trial = Trial(recipe, method, comparison=self.reference.comparison())
-        if self.share() > end and self.alive():
+        needed = self.ready_seconds(engine.name)
+        if self.alive() and not self.limit.fits("make all candidates ready", needed, end):
             trial.end(State.UNTRIED, f"{NO_TIME} to make it ready")
             return trial
+        begin = self.limit.clock()
         self.say(f"{recipe.engine} {recipe.precision} is made ready")
         trial.prepare(engine, self.graph(recipe), self.goal.threads, self.first)
+        took = self.limit.clock() - begin
+        self._ready_seconds[engine.name] = max(took, self._ready_seconds.get(engine.name, 0.0))
         return trial
+
+    def ready_seconds(self, engine: str) -> float:
+        """Seconds that an engine takes to make a candidate ready: the longest so far, or the least
+        of the others where it made none."""
+        least = min(self._ready_seconds.values(), default=0.0)
+        return self._ready_seconds.get(engine, least)
 
     def graph(self, recipe: Recipe) -> Graph:
         """The graph that a recipe runs."""
         return self.rewritten if recipe.rewrites else self.imported.graph
 
     def time(self, trials: Sequence[Trial], end: float) -> None:
-        """Time trials by turns, until a share of the time has passed."""
-        alive = {str(number): trial for number, trial in enumerate(trials)}
-        left = self.goal.seconds * max(end - self.share(), LEAST_TIMING)
+        """Time trials by turns, until a share of the time has passed: the fastest ones, as many as
+        can have the least number of rounds."""
+        left = max(self.limit.left(end), self.goal.seconds * LEAST_TIMING)
+        alive = {str(number): trial for number, trial in enumerate(self._timeable(trials, left))}
         with ThreadPoolExecutor(self.goal.threads) as callers:
             runs = {name: trial.round(self.first, callers) for name, trial in alive.items()}
             timings = interleave(
@@ -140,6 +162,16 @@ class Contest:
             alive[name].timing = timing
             if isinstance(engine_of(alive[name].recipe.engine), Inductor):
                 alive[name].state, alive[name].reason = State.COMPARED, NO_PACKAGE
+
+    def _timeable(self, trials: Sequence[Trial], left: float) -> list[Trial]:
+        order = sorted(trials, key=lambda trial: trial.run_seconds)
+        for count, trial in enumerate(order):
+            left -= LEAST_CALLS * trial.run_seconds
+            if count and left < 0:
+                trial.end(State.UNTRIED, f"{NO_TIME} to time it")
+                needed = LEAST_CALLS * trial.run_seconds
+                self.limit.cut("time all candidates", needed)
+        return [trial for trial in trials if trial.executable is not None]
 
     def close(self) -> None:
         """Give back all that was made ready."""
@@ -166,10 +198,11 @@ class Contest:
 
     def share(self) -> float:
         """Of the time that has passed; above 1 when it is over."""
-        return (time.monotonic() - self._begin) / self.goal.seconds
+        return self.limit.share()
 
     def say(self, text: str) -> None:
         """Tell what is being done."""
+        self.limit.begin(text.partition(":")[0])
         self._tell(text, min(self.share(), 1.0))
 
 

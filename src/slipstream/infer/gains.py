@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from slipstream.infer.contest import Contest
 from slipstream.infer.engines import Executable, engine_of
 from slipstream.infer.graph import Array
-from slipstream.infer.measure import Run, interleave
+from slipstream.infer.measure import LEAST_CALLS, Run, interleave
 from slipstream.infer.native.precision import storable
 from slipstream.infer.rewrites import Applied, optimise
 from slipstream.infer.trial import Trial
@@ -25,13 +25,13 @@ def measure_gains(contest: Contest, chosen: Trial, applied: Sequence[Applied]) -
     found = sorted((item for item in applied if item.matches), key=lambda item: -item.matches)
     if not chosen.recipe.rewrites or chosen.recipe.parts or chosen.executable is None:
         return {}
-    left = contest.goal.seconds * (1 - contest.share())
-    each = max(left / max(len(found), 1), LEAST_SECONDS)
+    each = max(contest.limit.left() / max(len(found), 1), LEAST_SECONDS)
+    making = contest.ready_seconds(chosen.recipe.engine)
+    needed = making + max(2 * LEAST_CALLS * chosen.run_seconds, LEAST_SECONDS)
     gains: dict[str, float] = {}
     for item in found:
-        if contest.share() >= 1:
-            contest.notes.append("no time was left to measure what every rewrite gained")
-            break
+        if not contest.limit.fits("measure what every rewrite gained", needed):
+            continue
         contest.say(f"what {item.name} gained is measured")
         other = _without(contest, chosen, item.name)
         if other is None or other.executable is None:

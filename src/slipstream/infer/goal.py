@@ -35,7 +35,7 @@ class Goal:
             labels and an output gives probabilities of classes, or classes; default 95.
         is_classifier: the first output has a number for each class along its last axis, whether or
             not these are probabilities.
-        seconds: that the search may take; what has begun is finished.
+        seconds: duration that the search may have; what has begun is finished.
         most_rounds: rounds after which candidates are timed no further, 5 or more; default 200.
         threads: of every candidate.
         engines: names of those to try; default all whose results a package can hold.

@@ -51,9 +51,10 @@ def against_bytes(contest: Contest) -> str:
             f" {ENOUGH} or more judge it, and a quarter is held out to tell how good it is"
         )
     fastest = min((trial.run_seconds for trial in contest.alive()), default=0.0)
-    calls = OBSERVING * min(count, ENOUGH) + ENOUGH
-    needed = calls * contest.reference.seconds + 2 * ENOUGH * fastest
-    left = max(JUDGING_ENDS - contest.share(), 0.0) * contest.goal.seconds
+    calls = OBSERVING * min(count, ENOUGH) + 2 * ENOUGH  # to observe, to calibrate, to judge
+    making = min((contest.ready_seconds(engine.name) for engine in contest.engines), default=0.0)
+    needed = making + calls * contest.reference.seconds + 2 * ENOUGH * fastest
+    left = contest.limit.left(JUDGING_ENDS)
     if needed <= left:
         return ""
     enough = contest.goal.seconds + (needed - left) / JUDGING_ENDS
@@ -115,6 +116,7 @@ def _affordable(contest: Contest, trials: Sequence[Trial], count: int, end: floa
         left -= count * trial.run_seconds
         if found and left < 0:
             trial.end(State.UNTRIED, f"{NO_TIME} to judge it on {count} samples")
+            contest.limit.cut("judge all candidates", count * trial.run_seconds, end)
         else:
             found.append(trial)
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 WARM_UPS = 2
 LEAST_ROUNDS = 5
+LEAST_CALLS = WARM_UPS + LEAST_ROUNDS  # of what is timed, however slow it is
 MOST_ROUNDS = 200
 TURN = 0.1  # seconds
 CALLS = 10  # in a turn

@@ -82,29 +82,41 @@ class Mixture:
         self._cases, self._few = cases, few
         self._yardstick = yardstick or Yardstick()
 
-    def order(self, seconds: float, tell: Callable[[str], None]) -> list[Part]:
+    def order(
+        self,
+        seconds: float,
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> list[Part]:
         """All values with a range, those first that should stay in floating point first.
 
-        Takes about `seconds`: values are measured several at a time where there are too many.
+        Takes about `seconds`: values are measured several at a time where there are too many, the
+        more the longer the parts before them took.
         """
         names = list(self._alternatives[0])
         saved = self._saved()
-        begin = time.monotonic()
+        begin = clock()
         parts = [self._part(names[:1], saved)]
-        each = time.monotonic() - begin
-        count = min(len(names) - 1, max(int(seconds / each), 1))
-        for number in range(count):
-            tell(f"the noise of bytes is measured: {number + 1} of {count} parts")
-            first = 1 + number * (len(names) - 1) // count
-            last = 1 + (number + 1) * (len(names) - 1) // count
-            parts.append(self._part(names[first:last], saved))
+        done = 1
+        while done < len(names):
+            tell(f"the noise of bytes is measured: {done} of {len(names)} values")
+            spent = clock() - begin
+            count = max(int((seconds - spent) * len(parts) / max(spent, LEAST_SAVED)), 1)
+            size = math.ceil((len(names) - done) / count)
+            parts.append(self._part(names[done : done + size], saved))
+            done += size
         return sorted(parts, key=lambda part: -part.noise / max(part.saved, LEAST_SAVED))
 
-    def least(self, order: Sequence[Part], is_good: Callable[[Comparison], bool]) -> int:
-        """How many of the first parts have to stay in floating point, by halving; all of them if
-        nothing else is good enough."""
+    def least(
+        self,
+        order: Sequence[Part],
+        is_good: Callable[[Comparison], bool],
+        go_on: Callable[[], bool] = lambda: True,
+    ) -> int:
+        """How many of the first parts have to stay in floating point, by halving as long as
+        `go_on` says so; all of them if nothing else is known to be good enough."""
         good, bad = len(order), -1
-        while good - bad > 1:
+        while good - bad > 1 and go_on():
             middle = (good + bad) // 2
             if self._is_good(order[middle:], is_good):
                 good = middle

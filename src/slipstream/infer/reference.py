@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
@@ -30,15 +30,24 @@ class Reference:
         except UnsupportedError as error:
             raise UsageError(f"{origin} cannot be run: {error}") from error
 
-    def learn(self, samples: Iterable[Sample], *, is_classifier: bool) -> None:
-        """Find the yardstick by the results for some samples, one or more, and how long a run takes
-        (`seconds`, of the fastest). `is_classifier` is as `Yardstick.of` has it."""
+    def learn(
+        self,
+        samples: Iterable[Sample],
+        *,
+        is_classifier: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Find the yardstick by the results for some samples, one or more, and how long it takes to
+        read and to run one (`seconds`, of the fastest, by `clock`). `is_classifier` is as
+        `Yardstick.of` has it."""
         outputs: list[Mapping[str, Array]] = []
         times: list[float] = []
+        begin = clock()
         for sample in samples:
-            begin = time.perf_counter()
             outputs.append(self._run(sample))
-            times.append(time.perf_counter() - begin)
+            now = clock()
+            times.append(now - begin)
+            begin = now
         self.seconds = min(times)
         self.yardstick = Yardstick.of(outputs, is_classifier=is_classifier)
 

@@ -132,7 +132,8 @@ class Report(BaseModel):
         candidates: all that were considered, the chosen one first, then by time.
         segments: times of the model's parts; none where it cannot be cut, or one engine is left.
         choice: why it was chosen, in a sentence.
-        seconds: that all took.
+        seconds: duration of the import and of the search.
+        search_seconds: duration of the search, which `--time` limits; None in older reports.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -152,6 +153,7 @@ class Report(BaseModel):
     segments: tuple[Segment, ...] = ()
     choice: str
     seconds: float = Field(ge=0)
+    search_seconds: float | None = None
 
     @property
     def chosen(self) -> Candidate:

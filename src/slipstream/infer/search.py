@@ -20,10 +20,12 @@ from slipstream.infer.goal import Goal
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported
 from slipstream.infer.judging import against_bytes, confirmed, judge
+from slipstream.infer.measure import LEAST_CALLS
 from slipstream.infer.promise import Accuracy, accuracy_of, chance_note
 from slipstream.infer.report import Candidate, Segment, State
 from slipstream.infer.rewrites import Applied
 from slipstream.infer.segments import Contender, best_parts, measure_segments
+from slipstream.infer.time_limit import TimeLimit
 from slipstream.infer.trial import Trial
 
 # Shares of the time until which each part may go on.
@@ -65,6 +67,7 @@ def search(
     goal: Goal,
     samples: Samples | None = None,
     tell: Tell = lambda text, share: None,
+    limit: TimeLimit | None = None,
 ) -> Found:
     """Try every engine in every precision that this machine can run, and find the best.
 
@@ -75,13 +78,16 @@ def search(
             good the chosen one is, and the others judge. Of less than 16 int8 is not tried; without
             any, floating point is compared on random inputs.
         tell: called with what is being done, and the share of the time that has passed.
+        limit: the time that it may take, default `goal.seconds` from now on.
 
     Raises UsageError where the graph cannot be run at all, UnsupportedError where no candidate
-    keeps to the budget; both say why. Blocks for about `goal.seconds`, or less.
+    keeps to the budget; both say why. Blocks for about `goal.seconds`, or less. A step whose
+    expected time does not fit is left out, and a note says so.
     """
-    contest = Contest(imported, goal, samples, tell)
+    contest = Contest(imported, goal, samples, tell, limit)
     try:
-        for engine, recipe in contest.recipes(*FLOATS):
+        # Each engine has its turn with the rewritten graph before any has the one imported.
+        for engine, recipe in sorted(contest.recipes(*FLOATS), key=lambda it: not it[1].rewrites):
             contest.trials.append(contest.ready(engine, recipe))
         if samples is not None:
             _add_candidates_of_bytes(contest)
@@ -108,7 +114,11 @@ def _add_parts(contest: Contest) -> list[Segment]:
     contenders = _contenders(contest)
     if len(contenders) < 2 or contest.goal.target != "latency":
         return []
-    left = contest.goal.seconds * (SEGMENTS_END - contest.share())
+    making = sum(contest.ready_seconds(item.engine.name) for item in contenders)
+    timing = LEAST_CALLS * sum(trial.run_seconds for trial in contest.alive())
+    if not contest.limit.fits("time the model in parts", making + timing, SEGMENTS_END):
+        return []
+    left = contest.limit.left(SEGMENTS_END)
     threads, rounds = contest.goal.threads, contest.goal.most_rounds
     segments = measure_segments(
         contest.rewritten, contenders, threads, contest.first, left, contest.say, rounds
@@ -118,8 +128,9 @@ def _add_parts(contest: Contest) -> list[Segment]:
         return segments
     parts = best_parts(segments, contenders)
     trial = Trial(parts, comparison=contest.reference.comparison())
-    if not trial.recipe.parts:
+    if not trial.recipe.parts or not contest.limit.fits("try the best parts together", making):
         return segments
+    contest.say("the best parts are made ready together")
     trial.prepare(engine_of(trial.recipe.engine), contest.rewritten, threads, contest.first)
     contest.trials.append(trial)
     if trial.executable is not None:
@@ -156,6 +167,7 @@ def _found(contest: Contest, chosen: Trial, segments: list[Segment]) -> Found:
         contest.notes.append(
             "there is no data, so int8 was not tried: it stays in floating point (--data)"
         )
+    contest.notes.extend(contest.limit.notes())
     return Found(
         recipe=chosen.recipe,
         graph=contest.graph(chosen.recipe),

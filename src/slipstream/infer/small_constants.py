@@ -1,8 +1,8 @@
 """Constants in a package as the recipe's engine reads them: int8 or 16 bits in place of float32.
 
 In ONNX's own operators, so that the file stays a model like any other: a DequantizeLinear of int8
-numbers with a scale per channel, or a Cast of bfloat16 or float16. What is read again rounds to the same
-numbers, so the engine computes the same.
+numbers with a scale per channel, or a Cast of bfloat16 or float16. What is read again rounds to the
+same numbers, so the engine computes the same.
 """
 
 # The stubs of onnx and NumPy leave some of their types open.

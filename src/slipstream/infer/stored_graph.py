@@ -24,19 +24,19 @@ WEIGHTS = "weights-"  # how the names of files begin that have constants only
 LARGEST_FILE = 64 * 2**20  # bytes, unless one constant has more: files are checked side by side
 ALIGNMENT = 64
 
-Pieces: TypeAlias = "Sequence[bytes | Array]"  # of a file, one after the other; arrays are uint8
+Pieces: TypeAlias = "Sequence[bytes | memoryview]"  # of a file, one after the other
 
 
 def graph_files(graph: Graph, name: str) -> dict[str, Pieces]:
     """The ONNX model of a graph as a file of this name, with operators of ours as they are, and its
     large constants in others, which are not copied."""
     model, large = split_model(graph)
-    files: list[list[bytes | Array]] = []
+    files: list[list[bytes | memoryview]] = []
     size = LARGEST_FILE
     for item in model.graph.initializer:
         if item.name not in large:
             continue
-        data = large[item.name].reshape(-1).view(np.uint8)
+        data = large[item.name].reshape(-1).view(np.uint8).data
         if size + len(data) > LARGEST_FILE:
             files.append([])
             size = 0

@@ -25,7 +25,7 @@ def images():
 
 
 def goal(**more):
-    return Goal(**{"seconds": 2, "most_rounds": 5, "engines": ("native",), **more})
+    return Goal(**{"seconds": 60, "most_rounds": 5, "engines": ("native",), **more})
 
 
 def found_by(net, images, **more):

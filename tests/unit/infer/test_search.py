@@ -34,11 +34,11 @@ def samples(net, images):
 
 @pytest.fixture(scope="module")
 def found(imported, samples):
-    return search(imported, goal(seconds=5, snr_db=20), samples)
+    return search(imported, goal(snr_db=20), samples)
 
 
 def goal(**more):
-    return Goal(**{"seconds": 2, "most_rounds": 5, **more})
+    return Goal(**{"seconds": 60, "most_rounds": 5, **more})
 
 
 def titles(found, *states):

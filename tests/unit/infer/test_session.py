@@ -17,7 +17,6 @@ from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.compiler import compile_model
 from slipstream.infer.onnx_file import to_model
 from slipstream.infer.package import Check, read, write
-from slipstream.infer.session import prepared
 
 
 @pytest.fixture

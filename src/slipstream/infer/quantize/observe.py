@@ -84,24 +84,27 @@ class Histogram:
 
 
 def observe(
-    graph: Graph, samples: Sequence[Mapping[str, Array]], names: Iterable[str]
+    graph: Graph, samples: Iterable[Mapping[str, Array]], names: Iterable[str]
 ) -> dict[str, Histogram]:
     """Histograms of the values `names` over the samples, but for those that were once infinite or
-    no number; UsageError where there is no sample."""
-    if not samples:
-        raise UsageError("quantisation needs sample inputs, and there is none")
+    no number; UsageError where there is no sample. A sample is taken when the one before it has
+    been run."""
     wanted = list(names)
     run = _runner(graph, wanted)
     found = {name: Histogram() for name in wanted} | _known(graph, wanted)
     kept: list[list[Array]] = []  # of the first samples: running them again takes longer
+    seen: list[Mapping[str, Array]] = []
     size = 0
     for sample in samples:
+        seen.append(sample)
         results = run(sample)
         for name, values in zip(wanted, results, strict=True):
             found[name].widen(values)
         size += sum(values.nbytes for values in results)
         kept += [results] if size <= MOST_KEPT else []
-    for number, sample in enumerate(samples):
+    if not seen:
+        raise UsageError("quantisation needs sample inputs, and there is none")
+    for number, sample in enumerate(seen):
         results = kept[number] if number < len(kept) else run(sample)
         for name, values in zip(wanted, results, strict=True):
             found[name].count(values)
