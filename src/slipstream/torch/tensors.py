@@ -105,11 +105,13 @@ def only(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return tensors[0]
 
 
-def check_usable(tensor: torch.Tensor) -> None:
-    """Checks that the engine can reach the tensor.
+def usable(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor itself, or the one that a functional collective's result stands for.
+
+    Such a result (AsyncCollectiveTensor) is waited for.
 
     Raises:
-        UnsupportedError: the tensor is not in CPU memory, or is sparse.
+        UnsupportedError: the tensor is not in CPU memory, is sparse, or has no memory of its own.
     """
     if not tensor.is_cpu:
         raise UnsupportedError(
@@ -121,15 +123,28 @@ def check_usable(tensor: torch.Tensor) -> None:
             f"a tensor with layout {tensor.layout}: slipstream takes dense tensors here, and"
             " sparse_coo in all_reduce; convert it with .to_dense()"
         )
+    return tensor if tensor.data_ptr() or not tensor.numel() else _wrapped(tensor)
+
+
+def _wrapped(tensor: torch.Tensor) -> torch.Tensor:
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+    if isinstance(tensor, AsyncCollectiveTensor):
+        return tensor.trigger_wait()
+    raise UnsupportedError(
+        f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} without memory of its own:"
+        " slipstream takes plain tensors; of a DTensor (the parameters of a module that"
+        " fully_shard has sharded are such), pass .to_local()"
+    )
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor itself where the engine can use its memory, else a contiguous copy.
 
     Raises:
-        UnsupportedError: the tensor is not in CPU memory, or is sparse.
+        UnsupportedError: as `usable` does.
     """
-    check_usable(tensor)
+    tensor = usable(tensor)
     # A lazy conjugate or negative is contiguous, and its memory is not ready.
     if tensor.is_complex():
         tensor = tensor.resolve_conj()
@@ -158,7 +173,7 @@ def room_for(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Copies]:
     if flat is not None:
         return flat, ()
     for tensor in tensors:
-        check_usable(tensor)
+        usable(tensor)
     flat = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype)
     parts = cut(flat, [tensor.numel() for tensor in tensors])
     return flat, tuple(
@@ -174,6 +189,8 @@ def spanning(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     storage, end = None, 0
     for tensor in tensors:
         if not (tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous()):
+            return None
+        if not tensor.data_ptr():  # empty, or without memory of its own
             return None
         if storage is None:
             storage, end = tensor.untyped_storage().data_ptr(), tensor.data_ptr()

@@ -16,6 +16,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from slipstream.errors import (
@@ -53,9 +55,27 @@ def check_wrong_calls() -> None:
         dist.all_reduce(torch.ones(2), op=dist._make_nccl_premul_sum(2.0))
     with raises(UsageError, "allowed"):
         dist.all_gather_into_tensor(torch.empty(7), torch.ones(2))
+    check_tensors_without_memory()
     value = torch.ones(3)
     dist.all_reduce(value)
     assert value.tolist() == [float(dist.get_world_size())] * 3
+
+
+def check_tensors_without_memory() -> None:
+    """A tensor without memory of its own is refused, as an input, an output and by DDP."""
+    size = dist.get_world_size()
+    sharded = DTensor.from_local(torch.ones(2), init_device_mesh("cpu", (size,)))
+    freed = torch.ones(5)
+    freed.untyped_storage().resize_(0)
+    for tensor in (sharded, freed):
+        with raises(UnsupportedError, type(tensor).__name__, "memory"):
+            dist.broadcast(tensor, 0)
+        with raises(UnsupportedError, type(tensor).__name__, "to_local"):
+            dist.all_gather([tensor] * size, torch.ones(tensor.shape))
+        with raises(UnsupportedError, type(tensor).__name__):
+            dist.reduce_scatter(torch.ones(tensor.shape), [tensor] * size)
+    with raises(UnsupportedError, "DTensor", "fully_shard"):
+        DistributedDataParallel(fully_shard(torch.nn.Linear(4, 4)))
 
 
 def check_half_wrong_call() -> None:

@@ -38,6 +38,29 @@ def check_single(group: dist.ProcessGroup) -> None:
     close(received + 0, stacked[:, block].flatten(0, 1))
 
 
+def check_results_in_other_collectives(group: dist.ProcessGroup) -> None:
+    """A result that nobody has waited for yet is an input, or an output, as any tensor is."""
+    size = dist.get_world_size()
+
+    def ones() -> torch.Tensor:
+        result = funcol.all_reduce(torch.ones(3), "sum", group)
+        assert type(result) is funcol.AsyncCollectiveTensor
+        return result
+
+    summed = ones()
+    dist.all_reduce(summed)
+    torch.testing.assert_close(summed + 0, torch.full((3,), float(size * size)))
+    parts = [torch.empty(3) for _ in range(size)]
+    dist.all_gather(parts, ones())
+    torch.testing.assert_close(torch.cat(parts), torch.full((3 * size,), float(size)))
+    promised = [ones() for _ in range(size)]
+    dist.all_gather(promised, torch.full((3,), 5.0))
+    torch.testing.assert_close(promised[0] + 0, torch.full((3,), 5.0))
+    output = torch.empty(3)
+    dist.reduce_scatter(output, [ones() for _ in range(size)])
+    torch.testing.assert_close(output, torch.full((3,), float(size * size)))
+
+
 def check_uneven_all_to_all(group: dist.ProcessGroup) -> None:
     """Rank r sends p + 1 rows to peer p."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -86,6 +109,7 @@ def main() -> None:
     group = dist.group.WORLD
     assert group is not None
     check_single(group)
+    check_results_in_other_collectives(group)
     check_uneven_all_to_all(group)
     check_coalesced(group)
     check_gradients(group)
