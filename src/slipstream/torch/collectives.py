@@ -70,20 +70,39 @@ class Submission(NamedTuple):
     copies: Copies = ()
 
 
-def allreduce(group: _core.Group, tensors: Tensors, op: ReduceOp, options: Options) -> Submission:
+def allreduce(
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: Options
+) -> Submission:
+    """Replaces the tensor by its reduction over all ranks."""
+    buffer, copies = written(tensor)
+    handle = _reduce_in_place(group, buffer, reduced_dtype(buffer), reduce_op(op), options)
+    return Submission((handle,), (tensor,), [tensor], (), copies)
+
+
+def allreduce_each(
+    group: _core.Group, tensors: Tensors, op: ReduceOp, options: Options
+) -> Submission:
     """Replaces each tensor by its reduction over all ranks."""
     reduction = reduce_op(op)
     buffers = [written(tensor) for tensor in tensors]
     dtypes = [reduced_dtype(buffer) for buffer, _ in buffers]
-    handles: list[_core.Handle] = []
-    all_copies: Copies = ()
-    for (buffer, copies), dtype in zip(buffers, dtypes, strict=True):
-        address = buffer.data_ptr()
-        handles.append(
-            group.allreduce(address, address, buffer.numel(), dtype, reduction, **options)
-        )
-        all_copies += copies
-    return Submission(tuple(handles), tensors, tensors, (), all_copies)
+    handles = [
+        _reduce_in_place(group, buffer, dtype, reduction, options)
+        for (buffer, _), dtype in zip(buffers, dtypes, strict=True)
+    ]
+    copies = tuple(copy for _, copies in buffers for copy in copies)
+    return Submission(tuple(handles), tensors, tensors, (), copies)
+
+
+def _reduce_in_place(
+    group: _core.Group,
+    buffer: torch.Tensor,
+    dtype: _core.DType,
+    op: _core.ReduceOp,
+    options: Options,
+) -> _core.Handle:
+    address = buffer.data_ptr()
+    return group.allreduce(address, address, buffer.numel(), dtype, op, **options)
 
 
 def allreduce_encoded(

@@ -33,6 +33,7 @@ from torch.distributed.distributed_c10d import (
     ReduceScatterOptions,
     ScatterOptions,
     Store,
+    Work,
 )
 
 from slipstream import _core
@@ -46,8 +47,8 @@ from slipstream.torch.dynamo import keep_out
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.plugin import NAME
 from slipstream.torch.sparse import allreduce_sparse
-from slipstream.torch.tensors import only
-from slipstream.torch.work import SlipstreamWork
+from slipstream.torch.tensors import copy_out, only
+from slipstream.torch.work import FINISHED, SlipstreamWork
 
 ANY_RANK = -1
 DRAIN_SECONDS = 5.0
@@ -75,9 +76,10 @@ _EVERY_DEFAULT = (
 class SlipstreamProcessGroup(ProcessGroup):
     """A group of ranks whose CPU tensors travel through Slipstream's engine.
 
-    Every collective submits and returns; the returned work waits, or gives a future. Tensors that
-    are not contiguous are copied before, and after. All methods may be called from any thread;
-    all ranks must call the collectives of one group in the same order.
+    Every collective submits and returns; the returned work waits, or gives a future. One whose
+    options say that it is not asynchronous may block until it is done, as PyTorch lets backends do.
+    Tensors that are not contiguous are copied before, and after. All methods may be called from any
+    thread; all ranks must call the collectives of one group in the same order.
 
     Args:
         membership: the group in the engine; left at `shutdown`.
@@ -159,15 +161,15 @@ class SlipstreamProcessGroup(ProcessGroup):
     # Collectives. The lists of tensors have one entry, and the lists of lists one list: PyTorch
     # made room there for several GPUs in a process.
 
-    def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> SlipstreamWork:
+    def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> Work:
         """Replaces the tensor by its reduction over all ranks; it may be sparse_coo."""
         tensor = only(tensors)
         options = self._options(opts)
         if tensor.is_sparse:
             allreduce_sparse(self._lane(), tensor, opts.reduceOp, options)
-            return self._work("all_reduce", Submission((), tensors, tensors))
-        submission = collectives.allreduce(self._lane(), tensors, opts.reduceOp, options)
-        return self._work("all_reduce", submission)
+            return self._work("all_reduce", Submission((), tensors, tensors), options)
+        submission = collectives.allreduce(self._lane(), tensor, opts.reduceOp, options)
+        return self._work("all_reduce", submission, options)
 
     def average_encoded(
         self,
@@ -186,123 +188,116 @@ class SlipstreamProcessGroup(ProcessGroup):
         """
         how = collectives.Encoding(codec, residual, priority)
         submission = collectives.allreduce_encoded(self._lane(), tensor, how, self._unhurried())
-        return self._work("all_reduce", submission)
+        return self._shown("all_reduce", submission, self._callbacks)
 
     def make_tuning(self, knobs: Sequence[Knob] = ()) -> Tuning:
         """Returns what tunes the group's allreduces, and an adapter's knobs, step by step."""
         return Tuning(self._group, knobs)
 
-    def allreduce_coalesced(
-        self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED
-    ) -> SlipstreamWork:
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED) -> Work:
         """Replaces each of several tensors by its reduction over all ranks."""
-        submission = collectives.allreduce(
-            self._lane(), tensors, opts.reduceOp, self._options(opts)
-        )
-        return self._work("all_reduce", submission)
+        options = self._options(opts)
+        submission = collectives.allreduce_each(self._lane(), tensors, opts.reduceOp, options)
+        return self._work("all_reduce", submission, options)
 
-    def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> SlipstreamWork:
+    def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> Work:
         """Replaces the tensor by that of the group rank `opts.rootRank`."""
-        submission = collectives.broadcast(
-            self._lane(), only(tensors), opts.rootRank, self._options(opts)
-        )
-        return self._work("broadcast", submission)
+        options = self._options(opts)
+        submission = collectives.broadcast(self._lane(), only(tensors), opts.rootRank, options)
+        return self._work("broadcast", submission, options)
 
-    def reduce(self, tensors: Tensors, opts: Any = _REDUCE) -> SlipstreamWork:
+    def reduce(self, tensors: Tensors, opts: Any = _REDUCE) -> Work:
         """Replaces the tensor of the group rank `opts.rootRank` by the reduction over all."""
+        options = self._options(opts)
         submission = collectives.reduce(
-            self._lane(), only(tensors), opts.reduceOp, opts.rootRank, self._options(opts)
+            self._lane(), only(tensors), opts.reduceOp, opts.rootRank, options
         )
-        return self._work("reduce", submission)
+        return self._work("reduce", submission, options)
 
     def allgather(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _ALL_GATHER
-    ) -> SlipstreamWork:
+    ) -> Work:
         """Fills `outputs[0][r]` with the tensor of rank r."""
         only(inputs)
-        submission = collectives.all_gather_lists(
-            self._lane(), outputs, inputs, self._options(opts)
-        )
-        return self._work("all_gather", submission)
+        options = self._options(opts)
+        submission = collectives.all_gather_lists(self._lane(), outputs, inputs, options)
+        return self._work("all_gather", submission, options)
 
     def allgather_coalesced(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _ALL_GATHER
-    ) -> SlipstreamWork:
+    ) -> Work:
         """Fills `outputs[r][i]` with the i-th tensor of rank r."""
         by_input = list(zip(*outputs, strict=True))
-        submission = collectives.all_gather_lists(
-            self._lane(), by_input, inputs, self._options(opts)
-        )
-        return self._work("all_gather", submission._replace(result=outputs))
+        options = self._options(opts)
+        submission = collectives.all_gather_lists(self._lane(), by_input, inputs, options)
+        return self._work("all_gather", submission._replace(result=outputs), options)
 
     def _all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _ALL_GATHER
-    ) -> SlipstreamWork:
+    ) -> Work:
         """Fills the output with the tensors of all ranks, one after another."""
-        submission = collectives.all_gather(self._lane(), [output], [source], self._options(opts))
-        return self._work("all_gather_into_tensor", submission)
+        options = self._options(opts)
+        submission = collectives.all_gather(self._lane(), [output], [source], options)
+        return self._work("all_gather_into_tensor", submission, options)
 
     def _all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_GATHER
-    ) -> SlipstreamWork:
+    ) -> Work:
         """Does the same for each of several tensors."""
-        submission = collectives.all_gather(self._lane(), outputs, inputs, self._options(opts))
-        return self._work("all_gather_into_tensor", submission)
+        options = self._options(opts)
+        submission = collectives.all_gather(self._lane(), outputs, inputs, options)
+        return self._work("all_gather_into_tensor", submission, options)
 
     def reduce_scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _REDUCE_SCATTER
-    ) -> SlipstreamWork:
+    ) -> Work:
         """Fills the output with the reduction of `inputs[0][rank]` over all ranks."""
         output = only(outputs)
+        options = self._options(opts)
         submission = collectives.reduce_scatter_list(
-            self._lane(), output, inputs[0], opts.reduceOp, self._options(opts)
+            self._lane(), output, inputs[0], opts.reduceOp, options
         )
-        return self._work("reduce_scatter", submission)
+        return self._work("reduce_scatter", submission, options)
 
     def _reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _REDUCE_SCATTER
-    ) -> SlipstreamWork:
+    ) -> Work:
         """Fills the output with this rank's part of the reduction of the other tensor."""
+        options = self._options(opts)
         submission = collectives.reduce_scatter(
-            self._lane(), [output], [source], opts.reduceOp, self._options(opts)
+            self._lane(), [output], [source], opts.reduceOp, options
         )
-        return self._work("reduce_scatter_tensor", submission)
+        return self._work("reduce_scatter_tensor", submission, options)
 
     def _reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _REDUCE_SCATTER
-    ) -> SlipstreamWork:
+    ) -> Work:
         """Does the same for each of several tensors."""
+        options = self._options(opts)
         submission = collectives.reduce_scatter(
-            self._lane(), outputs, inputs, opts.reduceOp, self._options(opts)
+            self._lane(), outputs, inputs, opts.reduceOp, options
         )
-        return self._work("reduce_scatter_tensor", submission)
+        return self._work("reduce_scatter_tensor", submission, options)
 
-    def gather(
-        self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _GATHER
-    ) -> SlipstreamWork:
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _GATHER) -> Work:
         """Fills `outputs[0][r]` on the group rank `opts.rootRank` with the tensor of rank r."""
         parts = outputs[0] if outputs else ()
-        submission = collectives.gather(
-            self._lane(), parts, only(inputs), opts.rootRank, self._options(opts)
-        )
-        return self._work("gather", submission)
+        options = self._options(opts)
+        submission = collectives.gather(self._lane(), parts, only(inputs), opts.rootRank, options)
+        return self._work("gather", submission, options)
 
-    def scatter(
-        self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _SCATTER
-    ) -> SlipstreamWork:
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _SCATTER) -> Work:
         """Fills the output of rank r with `inputs[0][r]` of the group rank `opts.rootRank`."""
         parts = inputs[0] if inputs else ()
-        submission = collectives.scatter(
-            self._lane(), only(outputs), parts, opts.rootRank, self._options(opts)
-        )
-        return self._work("scatter", submission)
+        options = self._options(opts)
+        submission = collectives.scatter(self._lane(), only(outputs), parts, opts.rootRank, options)
+        return self._work("scatter", submission, options)
 
-    def alltoall(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_TO_ALL
-    ) -> SlipstreamWork:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_TO_ALL) -> Work:
         """Fills `outputs[r]` with the tensor that rank r holds for this rank."""
-        submission = collectives.all_to_all(self._lane(), outputs, inputs, self._options(opts))
-        return self._work("all_to_all", submission)
+        options = self._options(opts)
+        submission = collectives.all_to_all(self._lane(), outputs, inputs, options)
+        return self._work("all_to_all", submission, options)
 
     def _all_to_all_single(
         self,
@@ -311,17 +306,19 @@ class SlipstreamProcessGroup(ProcessGroup):
         output_rows: Sequence[int],
         input_rows: Sequence[int],
         opts: Any = _ALL_TO_ALL,
-    ) -> SlipstreamWork:
+    ) -> Work:
         """Exchanges rows; the lists say how many with each rank, empty means equal shares."""
+        options = self._options(opts)
         submission = collectives.all_to_all_rows(
-            self._lane(), output, source, (output_rows, input_rows), self._options(opts)
+            self._lane(), output, source, (output_rows, input_rows), options
         )
-        return self._work("all_to_all", submission)
+        return self._work("all_to_all", submission, options)
 
-    def barrier(self, opts: Any = _BARRIER) -> SlipstreamWork:
+    def barrier(self, opts: Any = _BARRIER) -> Work:
         """Is complete when all ranks have called it."""
-        handle = self._lane().barrier(**self._options(opts))
-        return self._work("barrier", Submission((handle,), (), ()))
+        options = self._options(opts)
+        handle = self._lane().barrier(**options)
+        return self._work("barrier", Submission((handle,), (), ()), options)
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -379,8 +376,18 @@ class SlipstreamProcessGroup(ProcessGroup):
                 self._nested = self._membership.sibling("callbacks")
             return self._nested
 
-    def _work(self, name: str, submission: Submission) -> SlipstreamWork:
-        return self._shown(name, submission, self._callbacks)
+    def _work(self, name: str, submission: Submission, options: Options) -> Work:
+        """Returns what the caller waits for; blocks where the caller would do so next."""
+        if not options["waits_soon"] or self._in_flight or profiler.is_enabled():
+            return self._shown(name, submission, self._callbacks)
+        try:
+            for handle in submission.handles:
+                handle.wait()
+        except BaseException:  # Ctrl-C too: the engine may go on with the memory
+            self._shown(name, submission, self._callbacks).settle_if_done()
+            raise
+        copy_out(submission.copies)
+        return FINISHED
 
     def _message(self, name: str, submission: Submission) -> SlipstreamWork:
         return self._shown(name, submission, None)

@@ -35,7 +35,6 @@ from slipstream.torch.buckets import Bucket, Phase, cut, gradients_of
 from slipstream.torch.compression import CODECS, check_codec, keeps_what_is_lost
 from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 from slipstream.torch.waiting import no_longer_wait, wait_when_read
-from slipstream.torch.work import SlipstreamWork
 
 _FIRST_BYTES = 1 << 20
 _BUCKET_BYTES = 8 << 20
@@ -415,7 +414,7 @@ class _Used:
         self._nowhere: frozenset[Parameter] = frozenset()
         self._exchanges = True
         self._counts = torch.zeros(len(parameters), dtype=torch.int32)
-        self._work: SlipstreamWork | None = None
+        self._work: dist.Work | None = None
 
     def exchange(self, lacking: list[Parameter]) -> bool:
         """Says what this rank lacks in this step, without blocking.

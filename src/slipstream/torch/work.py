@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import Work
 
+from slipstream.errors import UsageError
 from slipstream.torch.callbacks import Callbacks, OrderedFuture
 from slipstream.torch.collectives import Submission
 from slipstream.torch.completions import Completions
@@ -39,6 +40,47 @@ class _Future(OrderedFuture):
             work.finish_if_called_back()
         del work  # the traceback of an error holds this frame, and would hold its tensors
         return super().wait()
+
+
+@keep_out
+class _FinishedWork(Work):
+    """One for all operations that the caller wanted to wait for, and that were waited for."""
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        """Returns True."""
+        return True
+
+    def is_completed(self) -> bool:
+        """Returns True."""
+        return True
+
+    def is_success(self) -> bool:
+        """Returns True: the call of one that failed has raised."""
+        return True
+
+    def exception(self) -> None:
+        """Returns None."""
+
+    def synchronize(self) -> None:
+        """Does nothing."""
+
+    def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Raises UsageError: no operation's results are kept here."""
+        raise _no_result()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Raises UsageError, as `result` does."""
+        raise _no_result()
+
+
+def _no_result() -> UsageError:
+    return UsageError(
+        "the result of a collective that was not asynchronous is in its output tensors; set asyncOp"
+        " of its options to have it from the work"
+    )
+
+
+FINISHED = _FinishedWork()
 
 
 @keep_out

@@ -170,6 +170,35 @@ def check_interrupted_barrier() -> None:
         assert all(each.item() == 7 for each in others)
 
 
+def check_interrupted_sum() -> None:
+    """The memory of a sum that is not asynchronous lives on after its wait was interrupted."""
+    group = dist.new_group()
+    if dist.get_rank() == 0:
+        interrupt(lambda: dist.all_reduce(torch.ones(16), group=group))
+        others = [torch.full((16,), 7.0) for _ in range(1000)]
+    in_turn()
+    if dist.get_rank() != 0:
+        dist.all_reduce(torch.ones(16), group=group)
+    in_turn()
+    if dist.get_rank() == 0:
+        assert all(each.eq(7).all() for each in others)
+
+
+def check_finished_work() -> None:
+    """The work of a call that was not asynchronous is complete, and has no results of its own."""
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    value = torch.ones(4)
+    work = dist.group.WORLD.allreduce([value], options)
+    assert work.is_completed()
+    assert work.is_success()
+    assert work.wait()
+    assert value.tolist() == [float(dist.get_world_size())] * 4
+    for ask in (work.result, work.get_future):
+        with raises(UsageError, "output tensors", "asyncOp"):
+            ask()
+
+
 def check_interrupted_sparse_sum() -> None:
     """The memory into which sparse tensors are gathered lives on after an interrupted wait."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -239,6 +268,8 @@ def main() -> None:
         check_no_time,
         check_future,
         check_interrupted_barrier,
+        check_interrupted_sum,
+        check_finished_work,
         check_interrupted_sparse_sum,
         check_abort,
         check_failed_gradients,
