@@ -19,6 +19,7 @@ from slipstream.errors import UsageError
 from slipstream.infer.folders import read_folder
 from slipstream.infer.graph import Array, Graph, Value
 from slipstream.infer.importers import FACTORY, resolve
+from slipstream.infer.importers.user_errors import called
 from slipstream.infer.pictures import PictureOptions
 
 MOST_ITEMS = 10_000  # of a loader: whoever has more is not waited for
@@ -61,7 +62,8 @@ def load_data(source: Any, graph: Graph, pictures: PictureOptions | None = None)
         graph: shapes fixed. Items lack the batch dimension, or have it.
         pictures: how they are read, default as ImageNet's customs are.
 
-    Raises UsageError where there is nothing, and for items that do not suit the graph.
+    Raises UsageError where there is nothing, for items that do not suit the graph, and where the
+    loader raises.
     """
     if isinstance(source, (str, Path)) and not FACTORY.fullmatch(str(source)):
         return _of_path(Path(source), graph, pictures or PictureOptions())
@@ -69,10 +71,11 @@ def load_data(source: Any, graph: Graph, pictures: PictureOptions | None = None)
     if isinstance(source, str):
         source = resolve(source)
     if callable(source) and not isinstance(source, Iterable):
-        source = source()
+        source = called(f"the loader {origin}", source)
     if not isinstance(source, Iterable):
         raise UsageError(f"{origin}: the data is no iterable, but a {type(source).__name__}")
-    items = _held(cast("Iterable[Any]", source), graph, origin)
+    iterable = cast("Iterable[Any]", source)
+    items = called(f"the data of {origin}", lambda: _held(iterable, graph, origin))
     return Batches(len(items), lambda index: items[index], graph, origin)
 
 

@@ -220,6 +220,29 @@ def test_labels_of_a_file_are_whole_numbers_one_a_row(net, tmp_path, labels, mes
         load_data(tmp_path / "d.npz", net)
 
 
+@pytest.mark.parametrize(
+    ("loader", "told"),
+    [
+        ("open", "the loader loaders_of_mine:open raised FileNotFoundError"),  # before the first item
+        ("second", "the data of loaders_of_mine:second raised ZeroDivisionError"),  # at a later one
+    ],
+)
+def test_what_a_loader_raises_is_shown_with_its_own_lines(net, tmp_path, monkeypatch, loader, told):
+    (tmp_path / "loaders_of_mine.py").write_text(
+        "import numpy as np\n"
+        "def open():\n"
+        "    return list(__builtins__['open']('/is/not/there'))\n"
+        "def second():\n"
+        "    yield np.zeros((1, 2), np.float32)\n"
+        "    yield np.zeros((1, 2), np.float32) + 1 // 0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=told) as caught:
+        load_data(f"loaders_of_mine:{loader}", net)
+    assert "loaders_of_mine.py" in str(caught.value)
+    assert "infer/data.py" not in str(caught.value)
+
+
 @pytest.mark.parametrize("label", [[0, 1, 0], 0.7, "cat", np.nan])
 def test_labels_of_a_loader_are_whole_numbers(net, label):
     with pytest.raises(UsageError, match=r"a label is .*; allowed: one whole number"):
