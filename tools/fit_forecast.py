@@ -63,8 +63,12 @@ def guess() -> Parameters:
     """What is known of runtimes before any measurement."""
     usual = replace(Runtime(name=USUAL, flash=False), **_HOST)
     runtimes = {name: replace(usual, name=name) for name in (USUAL, *_EAGER)}
-    for name in ("tensorflow1", "ngc-tensorflow1"):
-        runtimes[name] = replace(runtimes[name], composed=True)
+    for name in ("tensorflow1", "ngc-tensorflow1", "tensorflow2", "ngc-tensorflow2"):
+        runtimes[name] = replace(runtimes[name], composed=True, wide=True)
+    for name in ("paddle", "ngc-paddle", "paddle-dali"):
+        runtimes[name] = replace(runtimes[name], wide=True)
+    # Devices of a host reduce, and each copies its share (Jiang et al. 2020, "BytePS").
+    runtimes["byteps"] = replace(runtimes["byteps"], sums=True)
     runtimes["xla"] = replace(usual, name="xla", memory=0.7)
     # Megatron-DeepSpeed as vTrain ran it sums gradients after the backward pass.
     runtimes["megatron"] = replace(usual, name="megatron", overlap=0.05)

@@ -41,6 +41,27 @@ _COPIED = {Phase.FORWARD: 2.0, Phase.BACKWARD: 8 / 3}
 _COMPOSED = {"gelu": 8.0, "dropout": 3.0, "layer_norm": 2.0}
 # Norms read what they norm once more, to find its mean.
 _PASSES = {Kind.NORM: 1.5}
+# TensorFlow and Paddle keep lists of what may run in 16 bits. Powers, means and what is on no list
+# may not, nor what lies between them, so these functions move numbers of 32 bits, and each product
+# casts: it reads 32 bits and writes 16 beside the 16 that it moves (tensorflow/core/grappler/
+# optimizers/auto_mixed_precision_lists.h; paddle/fluid/contrib/mixed_precision/fp16_lists.py).
+_KEPT_WIDE = ("gelu", "dropout", "tanh")
+_CAST_PASSES = 3.0
+# Shares of operators that selective checkpoints compute again: torchtitan keeps what attention and
+# every second product give (torchtitan/distributed/activation_checkpoint.py, SelectiveAC).
+_AGAIN = {Kind.ATTENTION: 0.0, Kind.PRODUCT: 0.5}
+# A product in 8 bits first finds the largest number of both operands, then reads them again and
+# writes them: 5 bytes over the 2 that it moves itself, for two of three matrices.
+_SCALED_PASSES = 2.5 * 2 / 3
+# Convolutions of one channel load for each multiplication, so the units that load are their limit.
+# A processor is taken to load for as many lanes as V100 and A100 multiply with, 64, at 1.5 GHz.
+# EfficientNets reach 0.4 to 0.6 TFLOP/s in fp32 on V100 as on A100, in 16 bits 0.4 to 1.3 there and
+# 0.9 to 1.7 on RTX 3090, whose processors have twice the lanes (README of DeepLearningExamples,
+# PyTorch/Classification/ConvNets/efficientnet; pytorch-image-models, results).
+_LOADING_TFLOPS = 2 * 64 * 1.5e-3
+# Between two kernels of a CUDA graph: 80 of them take 70 us with their own work
+# (cuda.juliagpu.org/dev/usage/graphs).
+_GRAPH_GAP_US = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +81,8 @@ class Rates:
         vector_half_sum: that on vector units; None: the same.
         gap_us: between two kernels.
         winograd: FLOPs saved, as a factor, by 3x3 convolutions of stride 1 in fp32.
-        depthwise: share of `vector` that convolutions of one channel reach; of more, as many times.
+        depthwise: share of `vector` that convolutions of one channel reach in fp32, where a
+            processor has 64 lanes; twice that in 16 bits, and of more channels, as many times.
         gather: share of `memory` that rows of embeddings reach.
     """
 
@@ -92,11 +114,16 @@ class Runtime:
         update_us: of the host, for each parameter that the optimizer changes.
         memory: seconds of operators that only move bytes, as a factor; below 1 if they are fused.
         compute: seconds of products, as a factor.
+        depthwise: seconds of convolutions of one channel, as a factor.
         batch_norm: seconds of batch norms, as a factor; they are taken to read their input twice.
         half_batch_norm: that in 16 bits.
         flash: attention is one kernel that keeps no scores.
         overlap: share of communication that runs beside the backward pass, 0 to 1.
         composed: functions such as GELU are several kernels, one for each sum and product.
+        wide: functions between products stay in 32 bits where products are in 16.
+        graphs: a step is issued at once, as a CUDA graph.
+        sums: where hosts serve, devices of a host add their gradients first, and as many hosts
+            without devices serve.
         spread: of a rank's seconds from one micro-batch to the next, as a share of their mean; who
             waits for others waits for the last.
     """
@@ -109,11 +136,15 @@ class Runtime:
     update_us: float = 0.0
     memory: float = 1.0
     compute: float = 1.0
+    depthwise: float = 1.0
     batch_norm: float = 1.0
     half_batch_norm: float = 1.0
     flash: bool = True
     overlap: float = 0.9
     composed: bool = False
+    wide: bool = False
+    graphs: bool = False
+    sums: bool = False
     spread: float = 0.02
 
     def slowest(self, ranks: int, apart: int = 1) -> float:
@@ -147,6 +178,9 @@ class Work:
              for op in operators]
         )  # fmt: skip
         self.composed = np.array([_composed(op.name) for op in operators])
+        self.product = np.array([kind is Kind.PRODUCT for kind in kinds])
+        self.cheap = np.array([_AGAIN.get(kind, 1.0) for kind in kinds])
+        self.kept_wide = np.array([any(n in op.name for n in _KEPT_WIDE) for op in operators])
         self.gather = np.array([kind is Kind.GATHER for kind in kinds])
         self.batch_norm = np.array(["batch_norm" in op.name for op in operators])
         self.half = np.array([op.dtype in ("float16", "bfloat16") for op in operators])
@@ -165,6 +199,7 @@ class Work:
         )
         self.windows, self.odd = (np.array(column, dtype=np.bool_) for column in columns[7:9])
         self.dtypes = np.array(columns[9], dtype=np.str_)
+        self.linear = self.product[self.owner] & self.half[self.owner] & (self.batch == 1)
 
     def between(self, other: Work, share: float) -> Work:
         """Returns the operators of another micro-batch.
@@ -189,6 +224,7 @@ class Work:
         precision: str,
         *,
         channels_first: bool = False,
+        fp8: bool = False,
     ) -> tuple[Seconds, npt.NDArray[np.bool_]]:
         """Returns the seconds that each operator takes on a device, and whether memory limits it.
 
@@ -198,6 +234,7 @@ class Work:
             runtime: of the framework.
             precision: that replaces "float32" of products, as "tf32" where that is on.
             channels_first: of images, which are copied where matrix units convolve them.
+            fp8: linear layers in 16 bits multiply in 8.
         """
         moved = self.bytes / (device.memory_gb_per_s * 1e9 * rates.memory)
         moved = np.where(self.gather, moved / rates.gather, moved)
@@ -205,13 +242,21 @@ class Work:
         moved = np.where(self.batch_norm, moved * norm, moved)
         if runtime.composed:
             moved *= self.composed
-        vector = device.tflops["float32"] * 1e12 * rates.vector
-        products = self.depthwise / (vector * rates.depthwise)
-        peaks, vector = _peaks(self.dtypes, device, rates, precision)
+        if runtime.wide:
+            moved = np.where(self.kept_wide & self.half, moved * 2, moved)
+        loading = loading_tflops(device.tflops["float32"], device.processors) * 1e12
+        products = self.depthwise / (loading * rates.vector * rates.depthwise)
+        products *= np.where(self.half, runtime.depthwise / 2, runtime.depthwise)
+        dtypes = np.where(self.linear, "float8", self.dtypes) if fp8 else self.dtypes
+        peaks, vector = _peaks(dtypes, device, rates, precision)
         np.add.at(products, self.owner, self._products(device, rates, peaks, vector))
         limited = moved >= products
         factor = np.where(limited, runtime.memory, runtime.compute)
-        seconds = np.maximum(products, moved) * factor + rates.gap_us * 1e-6
+        gap = min(_GRAPH_GAP_US, rates.gap_us) if runtime.graphs else rates.gap_us
+        seconds = np.maximum(products, moved) * factor + gap * 1e-6
+        passes = _SCALED_PASSES * fp8 + _CAST_PASSES * runtime.wide
+        cast = np.where(self.product & self.half, self.bytes * passes, 0.0)
+        seconds += cast / (device.memory_gb_per_s * 1e9 * rates.memory) * runtime.memory
         if channels_first:
             copied = np.zeros(len(self.bytes))
             copied[self.owner[~vector]] = self.copied[self.owner[~vector]]
@@ -249,6 +294,16 @@ def blend(one: Seconds, two: Seconds, share: float) -> Seconds:
     return one + (two - one) * share
 
 
+def loading_tflops(float32_tflops: float, processors: int) -> float:
+    """Returns the 1e12 FLOP/s of a device that loads each number that it multiplies.
+
+    Args:
+        float32_tflops: 1e12 FLOP/s of its vector units, which it does not exceed.
+        processors: of it.
+    """
+    return min(float32_tflops, processors * _LOADING_TFLOPS)
+
+
 def _composed(name: str) -> float:
     return next((passes for part, passes in _COMPOSED.items() if part in name), 1.0)
 
@@ -282,8 +337,12 @@ def peak(device: Device, dtype: str, rates: Rates) -> tuple[float, bool]:
     """
     known = device.tflops.get(dtype)
     vector = device.tflops["float32"]
-    if known is None or dtype == "float32" or known < 3 * vector:
+    is_fast = (known or 0.0) >= 3 * vector
+    if known is None or dtype == "float32" or not (is_fast or "bfloat16" in device.tflops):
         return (known or vector) * 1e12 * rates.vector, True
+    if not is_fast:
+        # GeForce's matrix units want no more than its vector units do, and are fed as well.
+        return known * 1e12 * rates.vector, False
     return known * 1e12 * (rates.tf32 if dtype == "tf32" else rates.matrix), False
 
 

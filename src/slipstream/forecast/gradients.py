@@ -210,7 +210,10 @@ def gathered(job: Job, numbers: float) -> float:
         job: with its strategy and cluster.
         numbers: parameters of a rank.
     """
-    if job.strategy.zero not in (1, 2):
+    strategy = job.strategy
+    # Stages whose parameters are shared out gather them once a step, and keep them (torchtitan/
+    # distributed/fsdp.py, get_fsdp_reshard_after_forward_policy).
+    if strategy.zero == 0 or (strategy.zero == 3 and strategy.pipeline == 1):
         return 0.0
     return reduce_scatter(numbers * job.gradient_bytes, replicas(job), job.wire)
 
@@ -243,11 +246,18 @@ def served(num_bytes: float, job: Job) -> float:
     hosts = -(-strategy.ranks // cluster.per_host)
     inside = min(cluster.inside.gbyte_per_s * 1e9 * wire.inside, _HOST_RATE)
     seconds = wire.launch_us * 1e-6
-    if per_host > 1:
+    if per_host > 1 and job.runtime.sums:
+        group = dimensions(cluster, wire, per_host)
+        copied = 2 * num_bytes / per_host / _HOST_RATE
+        seconds += max(2 * reduce_scatter(num_bytes, group, wire), copied)
+    elif per_host > 1:
         seconds += max(2 * num_bytes / inside, per_host * num_bytes / _SUM_RATE)
     if hosts > 1 and cluster.between is not None:
         servers = min(strategy.servers or hosts, hosts)
         sent = num_bytes * ((hosts - 1) / servers + 1 - 1 / servers)
+        if job.runtime.sums:
+            # Hosts that serve have no gradients of their own, so each has one thing to send.
+            sent = num_bytes * hosts / servers
         rate = cluster.between.gbyte_per_s * 1e9 * wire.between
         seconds += max(sent / rate, num_bytes * hosts / servers / _SUM_RATE)
         seconds += 2 * cluster.between.latency_us * 1e-6

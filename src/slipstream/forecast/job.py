@@ -41,6 +41,7 @@ class Job:
         wire: what communication reaches.
         gradient_bytes: of a number of a gradient that replicas exchange.
         channels_first: images are laid out so, which matrix units do not want.
+        fp8: linear layers multiply in 8 bits where others do in 16.
         pace: seconds of one device alone as measured, over those that are forecast.
         input_rate: samples per second that a host reads and decodes for its devices; None: they
             never wait for those.
@@ -56,6 +57,7 @@ class Job:
     wire: Wire = field(default_factory=Wire)
     gradient_bytes: int = 4
     channels_first: bool = False
+    fp8: bool = False
     pace: float = 1.0
     input_rate: float | None = None
 

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slipstream.forecast.hardware import Device, Link
+
+# Eight H100 sum 1 MB in 115 us (github.com/IBM/pytorch-communication-benchmarks, issue 1): a launch
+# of 27 us, and two rings of eight that are full after 7/8 of this each.
+_GRAPH_RAMP_US = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +29,14 @@ class Cluster:
         per_host: devices of a host.
         inside: what joins devices of a host.
         between: what joins hosts; None: there is one host. All ports of a host together.
+        adds: switches between hosts add what these send, as InfiniBand's do (SHARP).
     """
 
     device: Device
     per_host: int
     inside: Link
     between: Link | None = None
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,13 @@ class Wire:
     launch_us: float = 20.0
     ramp_us: float = 30.0
 
+    def in_graph(self) -> Wire:
+        """Return what collectives reach that are part of a CUDA graph.
+
+        Most of what a ring takes until it is full is hosts that launch it one after the other.
+        """
+        return replace(self, ramp_us=min(_GRAPH_RAMP_US, self.ramp_us))
+
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
@@ -58,11 +71,13 @@ class Dimension:
         size: ranks.
         rate: bytes per second that each rank has for itself.
         latency: seconds of one step.
+        adds: switches between them add what they send.
     """
 
     size: int
     rate: float
     latency: float
+    adds: bool = False
 
 
 def dimensions(cluster: Cluster, wire: Wire, size: int, stride: int = 1) -> tuple[Dimension, ...]:
@@ -90,7 +105,8 @@ def dimensions(cluster: Cluster, wire: Wire, size: int, stride: int = 1) -> tupl
             * wire.between
             / min(cluster.per_host, inside * stride)
         )
-        found.append(Dimension(hosts, rate, cluster.between.latency_us * 1e-6))
+        latency = cluster.between.latency_us * 1e-6
+        found.append(Dimension(hosts, rate, latency, cluster.adds))
     return tuple(found)
 
 
@@ -117,7 +133,7 @@ def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> 
 
 def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> float:
     """Returns the seconds of an all-reduce: reduce-scatter up the dimensions, all-gather down, or
-    recursive doubling where that is sooner.
+    recursive doubling where that is sooner. Switches that add spare hosts the ring.
 
     Args:
         num_bytes: on each rank.
@@ -127,6 +143,12 @@ def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> floa
     if not group:
         return 0.0
     launch = wire.launch_us * 1e-6
+    if group[-1].adds:
+        # Each host sends its share up and gets the sum, from the end of one to that of another.
+        *inner, hosts = group
+        share = num_bytes / math.prod(each.size for each in inner)
+        inside = 2 * reduce_scatter(num_bytes, inner, wire) - launch if inner else launch
+        return max(inside, launch + share / hosts.rate) + 2 * hosts.latency
     rings = 2 * reduce_scatter(num_bytes, group, wire) - launch
     doubling = launch
     for dimension in group:

@@ -126,10 +126,13 @@ class Passing:
         late = [name for name, choice in job.strategy.layers if choice is Agreement.FACTORS]
         if not late:
             return device
-        device = device.copy()
+        device, half = device.copy(), job.rates.half_sum
         for name in late:
             if name in self.layers:
-                device[self.layers[name].backward] *= job.strategy.data
+                # One product has the rows of all: its sums are longer, and it writes no more.
+                layer = self.layers[name]
+                longer = (layer.rows * job.strategy.data + half) / (layer.rows + half)
+                device[layer.backward] *= longer
         return device
 
 

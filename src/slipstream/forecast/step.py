@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -186,21 +186,23 @@ class Simulation:
             whole: every micro-batch is simulated, if they are some thousands at most; else some.
         """
         strategy, cluster = job.strategy, job.cluster
+        if job.runtime.graphs:
+            job = replace(job, wire=job.wire.in_graph())
         device, limited = self.work.seconds(
             cluster.device, job.rates, job.runtime, job.precision,
-            channels_first=job.channels_first,
+            channels_first=job.channels_first, fp8=job.fp8,
         )  # fmt: skip
         device = device * job.pace
         moved = float(device[limited].sum()) / self.ranks * strategy.micro_batches
         slowest = job.runtime.slowest(strategy.ranks, strategy.apart)
         device = self.passing.repeated(job, device) * slowest
-        if strategy.checkpoint:
+        if strategy.checkpoint or strategy.selective:
             # The forward pass of a block runs once more before its backward pass.
-            device, again = device.copy(), self._again(device)
+            device, again = device.copy(), self._again(device, selective=strategy.selective)
             np.add.at(device, again[0], again[1])
         passed = self.passing.seconds(job, device)
         queues = Queues()
-        if strategy.zero == 3:
+        if strategy.zero == 3 and self.ranks == 1:
             end, exchange, passes = self._sharded(job, device + passed, queues)
         else:
             end, exchange, passes = self._replicated(job, device + passed, queues, whole=whole)
@@ -225,12 +227,14 @@ class Simulation:
             spans=tuple(queues.spans),
         )
 
-    def _again(self, device: Seconds) -> tuple[npt.NDArray[np.int64], Seconds]:
-        """Seconds of each block's forward pass, at the first operator of its backward pass."""
+    def _again(self, device: Seconds, *, selective: bool) -> tuple[npt.NDArray[np.int64], Seconds]:
+        """Seconds of what runs once more of each block's forward pass, at the first operator of its
+        backward pass."""
         backward = np.flatnonzero(self.work.backward)
         _, first = np.unique(self.block_of[backward], return_index=True)
         forward = np.zeros(self.blocks)
-        np.add.at(forward, self.block_of[~self.work.backward], device[~self.work.backward])
+        seconds = device * self.work.cheap if selective else device
+        np.add.at(forward, self.block_of[~self.work.backward], seconds[~self.work.backward])
         return backward[first], forward[np.unique(self.block_of[backward])]
 
     def _replicated(
@@ -290,6 +294,8 @@ class Simulation:
     def _issue(self, job: Job) -> Seconds:
         """Seconds in which the host issues each operator."""
         runtime = job.runtime
+        if runtime.graphs:
+            return np.zeros(len(self.work.backward))
         micros = np.where(self.work.backward, runtime.backward_us, runtime.forward_us)
         return (
             (micros + np.where(self.passing.sums > 0, runtime.collective_us, 0.0)) * 1e-6 * job.pace

@@ -49,6 +49,7 @@ class Strategy:
         zero: what replicas share out: 0 nothing, 1 optimizer states, 2 gradients too,
             3 parameters too (FSDP).
         checkpoint: activations of a block are computed again in the backward pass.
+        selective: of these only what is cheap, and every second product.
         sequence: tensor ranks share out what is between their products as well.
         exchange: of gradients.
         servers: hosts that add gradients where `exchange` is a parameter server; 0: all do.
@@ -72,6 +73,7 @@ class Strategy:
     micro_batches: int = 1
     zero: int = 0
     checkpoint: bool = False
+    selective: bool = False
     sequence: bool = False
     exchange: Exchange = Exchange.ALL_REDUCE
     servers: int = 0

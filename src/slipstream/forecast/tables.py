@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slipstream.forecast.workload import Kind, Operator, Phase, Workload
@@ -47,21 +48,29 @@ def sparse(workload: Workload) -> Sparse:
         for each in workload.parameters
     )
     names = frozenset(each.name for each in workload.parameters if each.value in touched)
-    gradients = {each.ready for each in workload.parameters if each.name in names}
+    gradients = {
+        each.ready: float(touched[each.value]) for each in workload.parameters if each.name in names
+    }
     operators = tuple(
-        _of_rows(operator, workload) if _is_gradient(operator, index, gradients) else operator
+        _of_rows(operator, gradients.get(index, _read(operator, workload)))
+        if _is_gradient(operator, index, gradients)
+        else operator
         for index, operator in enumerate(workload.operators)
     )
     return Sparse(replace(workload, operators=operators, parameters=parameters), names)
 
 
-def _is_gradient(operator: Operator, index: int, gradients: set[int]) -> bool:
+def _is_gradient(operator: Operator, index: int, gradients: Mapping[int, float]) -> bool:
     return operator.phase is Phase.BACKWARD and (
         "embedding" in operator.name or (index in gradients and operator.kind is Kind.GATHER)
     )
 
 
-def _of_rows(operator: Operator, workload: Workload) -> Operator:
+def _of_rows(operator: Operator, num_bytes: float) -> Operator:
     """The gradient of a table as rows: what comes in is read and written, sorted by index."""
-    rows = sum(workload.values[value].num_bytes for value in operator.reads)
-    return replace(operator, bytes_moved=float(min(operator.bytes_moved, 3 * rows)))
+    return replace(operator, bytes_moved=min(operator.bytes_moved, 3 * num_bytes))
+
+
+def _read(operator: Operator, workload: Workload) -> float:
+    """Bytes of all that an operator reads."""
+    return float(sum(workload.values[value].num_bytes for value in operator.reads))

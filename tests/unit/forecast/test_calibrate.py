@@ -322,6 +322,27 @@ def test_what_was_measured_is_all_that_software_reaches(tmp_path: Path) -> None:
     assert "--own 1xnode --hardware node.toml" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype", "tflops"), [("gpu", "bfloat16", 60.0), ("gpu", "bfloat16", 15.0),
+                                  ("cpu", "float32", 60.0)],
+)  # fmt: skip
+def test_convolutions_of_one_channel_take_as_long_as_they_were_timed(
+    tmp_path: Path, kind: Any, dtype: str, tflops: float
+) -> None:
+    timed = replace(DEVICE, kind=kind, processors=100, tflops={"float32": tflops, "bfloat16": 900})
+    file.write(replace(_calibration(), device=timed), tmp_path / "node.toml")
+    found, device = parameters.load(over=tmp_path / "node.toml"), load(tmp_path / "node.toml")
+    narrow = Operator(
+        name="op", module="", phase=Phase.FORWARD, kind=Kind.DEPTHWISE, reads=(), writes=(),
+        products=(Product(256, 1 << 16, 1, 9),), bytes_moved=0.0, dtype=dtype,
+    )  # fmt: skip
+    rates = replace(found.rates, gap_us=0.0)
+    runtime = found.runtime("pytorch2")
+    seconds, _ = Work([narrow]).seconds(device.device("node"), rates, runtime, "fp32")
+    # A tenth of the rate of float32, as `DEVICE` says.
+    assert seconds[0] == pytest.approx(2 * 256 * (1 << 16) * 9 / (0.1 * tflops * 1e12), rel=1e-3)
+
+
 def test_a_machine_without_timed_links_has_its_hosts(tmp_path: Path) -> None:
     file.write(_calibration(), tmp_path / "node.toml")
     hardware = load(tmp_path / "node.toml")

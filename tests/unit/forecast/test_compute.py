@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from slipstream.forecast import machines
-from slipstream.forecast.compute import Rates, Runtime, Work
+from slipstream.forecast.compute import Rates, Runtime, Work, peak
 from slipstream.forecast.hardware import load
 from slipstream.forecast.job import Job
 from slipstream.forecast.step import Simulation
 from slipstream.forecast.strategy import Exchange, Strategy
-from slipstream.forecast.workload import Kind, Operator, Phase, Product
+from slipstream.forecast.workload import Kind, Operator, Phase, Product, Workload
 
 RATES = Rates(memory=1.0, gap_us=0.0, half_sum=0.0, matrix_windows=1.0)
 PRODUCT = Product(1, 1 << 20, 1024, 1024)
@@ -116,6 +116,104 @@ def test_sums_on_vector_units_may_have_a_half_of_their_own() -> None:
     assert found["float32"] == pytest.approx(plain["float32"])
 
 
+@pytest.mark.parametrize(
+    ("device", "dtype", "per_second"),
+    [
+        ("A100", "float32", 19.49e12),
+        ("A100", "float16", 2 * 19.49e12),
+        ("RTX3090", "float32", 82 * 192e9),
+        ("RTX3090", "bfloat16", 2 * 82 * 192e9),
+        ("K80", "float32", 2.35e12),
+    ],
+)
+def test_convolutions_of_one_channel_load_as_fast_as_processors_do(
+    device: str, dtype: str, per_second: float
+) -> None:
+    rates = Rates(vector=1.0, memory=1e9, gap_us=0.0, depthwise=0.5)
+    narrow = _operator(Kind.DEPTHWISE, dtype=dtype, product=Product(256, 4096, 1, 9))
+    found = _seconds(narrow, device, rates=rates)
+    assert found == pytest.approx(2 * 256 * 4096 * 9 / (0.5 * per_second), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "reached", "has_units"),
+    [
+        ("RTX3090", "float16", 71.0, True),
+        ("RTX4090", "bfloat16", 165.2, True),
+        ("V100", "float16", 125.3 / 2, True),
+        ("P100", "float16", 21.22, False),
+        ("RTX3090", "float32", 35.6, False),
+    ],
+)
+def test_matrix_units_that_are_hardly_faster_are_fed_as_vector_units_are(
+    device: str, dtype: str, reached: float, has_units: bool
+) -> None:
+    found, on_vector = peak(load().device(device), dtype, Rates(matrix=0.5, vector=1.0))
+    assert on_vector != has_units
+    assert found == pytest.approx(reached * 1e12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "dtype", "passes"),
+    [
+        (Kind.MEMORY, "gelu", "float16", 2),
+        (Kind.MEMORY, "dropout_backward", "bfloat16", 2),
+        (Kind.MEMORY, "gelu", "float32", 1),
+        (Kind.MEMORY, "relu", "float16", 1),
+        (Kind.PRODUCT, "mm", "float16", 4),
+        (Kind.PRODUCT, "mm", "float32", 1),
+        (Kind.CONVOLUTION, "convolution", "float16", 1),
+    ],
+)
+def test_what_is_on_no_list_of_16_bits_moves_32(
+    kind: Kind, name: str, dtype: str, passes: float
+) -> None:
+    operator = _operator(kind, name=name, dtype=dtype, product=Product(1, 16, 16, 16))
+    device = load().device("V100")
+    plain, wide = (
+        Work([operator]).seconds(device, RATES, Runtime(wide=wide), "fp32")[0][0]
+        for wide in (False, True)
+    )
+    assert wide == pytest.approx(passes * plain)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "batch", "speed_up"), [("bfloat16", 1, 2.0), ("bfloat16", 4, 1.0), ("float32", 1, 1)]
+)
+def test_linear_layers_multiply_in_8_bits_and_cast(dtype: str, batch: int, speed_up: float) -> None:
+    product = Product(batch, 1 << 14, 1 << 14, 1 << 14)
+    operator = replace(_operator(Kind.PRODUCT, dtype=dtype, product=product), bytes_moved=1.5e9)
+    device, work = load().device("H100"), Work([operator])
+    plain, eight = (
+        work.seconds(device, RATES, Runtime(), "fp32", fp8=fp8)[0][0] for fp8 in (False, True)
+    )
+    # Half of 1e9 bytes of operands: read for the largest, read again and written in 8 bits.
+    cast = 2.5e9 / (device.memory_gb_per_s * 1e9) if dtype == "bfloat16" else 0.0
+    assert eight == pytest.approx(plain / speed_up + cast, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor"), [(Kind.DEPTHWISE, 3.0), (Kind.CONVOLUTION, 1.0), (Kind.PRODUCT, 1.0)]
+)
+def test_a_runtime_has_kernels_of_its_own_for_one_channel(kind: Kind, factor: float) -> None:
+    operator = replace(_operator(kind, product=Product(256, 4096, 1, 9)), bytes_moved=0.0)
+    usual, own = (
+        Work([operator]).seconds(load().device("A100"), RATES, Runtime(depthwise=each), "fp32")[0]
+        for each in (1.0, 3.0)
+    )
+    assert own == pytest.approx(factor * usual)
+
+
+@pytest.mark.parametrize("gap_us", [8.0, 0.5])
+def test_kernels_of_a_graph_follow_closely(gap_us: float) -> None:
+    rates, work = replace(RATES, gap_us=gap_us), Work([_operator(Kind.MEMORY, product=None)] * 2)
+    plain, graph = (
+        work.seconds(load().device("H100"), rates, Runtime(graphs=graphs), "fp16")[0]
+        for graphs in (False, True)
+    )
+    assert plain - graph == pytest.approx([max(0.0, gap_us - 0.9) * 1e-6] * 2, abs=1e-12)
+
+
 @pytest.mark.parametrize(("dtype", "factor"), [("float32", 2.0), ("bfloat16", 3.0)])
 def test_batch_norms_take_as_many_times_as_a_runtime_says(dtype: str, factor: float) -> None:
     runtime = Runtime(batch_norm=2.0, half_batch_norm=3.0)
@@ -168,3 +266,63 @@ def test_a_host_changes_parameters_beside_its_device_or_is_it(kind: str) -> None
     alone, little, much = (seconds(micros) for micros in (0.0, 1.0, 1e6))
     assert little == pytest.approx(alone + (2e-6 if kind == "cpu" else 0.0), abs=1e-9)
     assert much == pytest.approx(2.0 + (alone if kind == "cpu" else 0.0), rel=1e-6)
+
+
+def test_a_graph_is_issued_at_once() -> None:
+    torch = pytest.importorskip("torch")
+    from slipstream.forecast.trace import trace
+
+    workload = trace(
+        lambda: torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(20))),
+        lambda: [torch.empty(2, 8)], name="small", samples=2,
+    )  # fmt: skip
+    cluster = machines.own(load(), "H100", 1, None, None).cluster
+
+    def host(*, graphs: bool) -> float:
+        runtime = Runtime(forward_us=100.0, backward_us=100.0, step_ms=0.0, graphs=graphs)
+        job = Job(workload=workload, strategy=Strategy(), cluster=cluster, runtime=runtime)
+        return Simulation(workload).run(job).host
+
+    assert host(graphs=False) > 1e-3
+    assert host(graphs=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [(Kind.MEMORY, 1.0), (Kind.NORM, 1.0), (Kind.PRODUCT, 0.5), (Kind.ATTENTION, 0.0)],
+)
+def test_selective_checkpoints_compute_again_what_is_cheap(kind: Kind, again: float) -> None:
+    operators = tuple(_operator(kind, product=None, phase=phase) for phase in Phase)
+    workload = Workload(
+        name="two", samples=1, operators=operators, values=(), parameters=(), buffer_bytes=0
+    )
+    cluster = machines.own(load(), "H100", 1, None, None).cluster
+    simulation = Simulation(workload)
+
+    def compute(strategy: Strategy) -> float:
+        return simulation.run(Job(workload=workload, strategy=strategy, cluster=cluster)).compute
+
+    none, some, every = (
+        compute(each) for each in (Strategy(), Strategy(selective=True), Strategy(checkpoint=True))
+    )
+    assert some - none == pytest.approx(again * (every - none))
+    assert every > none
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_stages_whose_parameters_are_shared_out_run_beside_each_other(stages: int) -> None:
+    torch = pytest.importorskip("torch")
+    from slipstream.forecast.trace import trace
+
+    workload = trace(
+        lambda: torch.nn.Sequential(*(torch.nn.Linear(4096, 4096) for _ in range(8))),
+        lambda: [torch.empty(4096, 4096)], name="layers", samples=4096,
+    )  # fmt: skip
+    cluster = machines.own(load(), "H100", 8, None, None).cluster
+
+    def seconds(zero: int) -> float:
+        strategy = Strategy(data=2, pipeline=stages, micro_batches=2 * stages, zero=zero)
+        job = Job(workload=workload, strategy=strategy, cluster=cluster)
+        return Simulation(workload, pipeline=stages).run(job).seconds
+
+    assert seconds(3) == pytest.approx(seconds(1), rel=0.1)

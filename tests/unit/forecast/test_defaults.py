@@ -44,6 +44,30 @@ def test_a_batch_of_pictures_follows_the_memory(tmp_path: Path, gpu: str, full: 
         assert "batch" in case.assumed
 
 
+RACE = {"gpu": "V100-SXM2-16GB", "model": "ResNet-50 v1.5 FP16"}
+
+
+@pytest.mark.parametrize(
+    ("source", "framework", "first", "raced", "rate"),
+    [
+        ("DAWNBench ImageNet", "fastai / pytorch", True, False, 32 * 172.0),
+        ("DAWNBench ImageNet", "PyTorch 0.4.1", True, False, 32 * 172.0),
+        ("DAWNBench ImageNet", "Huawei Optimized MXNet", True, False, None),
+        ("DAWNBench ImageNet", "TensorFlow 1.11 + horovod", False, False, None),
+        ("pytorch-image-models", "PyTorch 1.12 NCHW", True, False, None),
+        ("pytorch-image-models", "PyTorch 1.12 NHWC", False, False, None),
+        ("MLPerf Training v3.0 closed", "NGC MXNet", False, True, None),
+        ("MLPerf Training v3.0 closed", "MXNet", False, False, None),
+        ("NVIDIA DeepLearningExamples", "NGC MXNet", False, False, None),
+    ],
+)
+def test_how_images_lie_and_come_and_steps_are_issued(
+    tmp_path: Path, source: str, framework: str, first: bool, raced: bool, rate: float | None
+):
+    case = case_of(tmp_path, source=source, framework=framework, **RACE)
+    assert (case.channels_first, case.raced, case.input_rate) == (first, raced, rate)
+
+
 EXAMPLES = "NVIDIA DeepLearningExamples"
 VOLTA16, VOLTA32 = "V100-SXM2-16GB", "V100-SXM2-32GB"
 

@@ -115,6 +115,13 @@ def test_a_bucket_is_summed_or_scattered(zero: int):
     assert gathered(_job(data=4, zero=3), 1e6) == 0
 
 
+@pytest.mark.parametrize(("pipeline", "gathers"), [(1, False), (2, True), (4, True)])
+def test_stages_gather_what_is_shared_out_once(pipeline: int, gathers: bool):
+    job = _job(data=4, zero=3, pipeline=pipeline)
+    once = reduce_scatter(4e6, replicas(job), WIRE)
+    assert gathered(job, 1e6) == pytest.approx(once if gathers else 0.0)
+
+
 def test_a_codec_that_is_slower_than_the_wire_sets_the_seconds():
     # 4e6 bytes between two ranks of a host, at 4.6 GB/s; half of them go over the wire in 0.3 ms.
     found = bucket_seconds(_job(data=4, codec="fp16"), Bucket(1e6, 0, 0, shared=False))
@@ -148,6 +155,22 @@ def test_a_host_adds_what_its_devices_send_as_fast_as_it_comes(gbyte: float, sec
     cluster = replace(CLUSTER, per_host=4, inside=inside)
     job = replace(_job(data=4, exchange=Exchange.PARAMETER_SERVER), cluster=cluster)
     assert served(1e9, job) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("gbyte", "seconds"), [(100, 2 / 4 / 12), (20, 2 * 0.75 / 20)])
+def test_devices_add_before_their_host_has_gradients(gbyte: float, seconds: float):
+    inside = INSIDE.model_copy(update={"gbyte_per_s": gbyte})
+    cluster = replace(CLUSTER, per_host=4, inside=inside)
+    job = _job(Runtime(sums=True), data=4, exchange=Exchange.PARAMETER_SERVER)
+    assert served(1e9, replace(job, cluster=cluster)) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("servers", "seconds"), [(0, 0.1), (4, 0.1), (2, 0.2), (1, 0.4)])
+def test_hosts_that_serve_alone_send_what_they_have_once(servers: int, seconds: float):
+    cluster = replace(CLUSTER, per_host=1)
+    job = _job(Runtime(sums=True), data=4, exchange=Exchange.PARAMETER_SERVER, servers=servers)
+    # 1e9 bytes of four hosts at 10e9 a second, and adding them is faster.
+    assert served(1e9, replace(job, cluster=cluster)) == pytest.approx(seconds, rel=1e-2)
 
 
 def test_a_parameter_is_apart_if_it_is_shared_out():

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from slipstream.forecast.compute import Rates
+from slipstream.forecast.hardware import load
 from slipstream.forecast.hybrid import Layer, choose, layers, options, shared_out
+from slipstream.forecast.job import Job
+from slipstream.forecast.machines import own
+from slipstream.forecast.passing import Passing
 from slipstream.forecast.stages import stage
 from slipstream.forecast.strategy import Agreement, Strategy
 from slipstream.forecast.tables import sparse
@@ -128,9 +134,47 @@ def test_gradients_of_tables_are_the_rows_that_were_read():
         for one, two in zip(workload.operators, found.workload.operators, strict=True)
         if one != two
     ]
-    # Gradients of three rows and their indices, thrice; not the 3200 bytes of the table.
-    assert [two for _, two in moved] == [3 * (3 * 8 * 4 + 3 * 8)]
+    # Gradients of three rows, thrice; not the 3200 bytes of the table.
+    assert [two for _, two in moved] == [3 * (3 * 8 * 4)]
     assert all(two < one for one, two in moved)
+
+
+@pytest.mark.parametrize("tables", [2, 5])
+def test_gradients_of_tables_are_their_own_rows_where_all_are_one_array(tables: int):
+    class Concatenated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = torch.nn.ModuleList(torch.nn.Embedding(5000, 8) for _ in range(tables))
+
+        def forward(self, indices: torch.Tensor) -> torch.Tensor:
+            found = [table(indices[:, n]) for n, table in enumerate(self.tables)]
+            return torch.cat(found, dim=1).square().mean()
+
+    inputs = torch.zeros(64, tables, dtype=torch.long)
+    workload = trace(Concatenated, lambda: (inputs,), name="tables", samples=64)
+    moved = [
+        each.bytes_moved
+        for each in sparse(workload).workload.operators
+        if each.phase is Phase.BACKWARD and "embedding" in each.name
+    ]
+    assert moved == [3 * 64 * 8 * 4] * tables
+
+
+@pytest.mark.parametrize(("ranks", "longer"), [(4, 2.0), (16, 6.0)])
+def test_a_late_product_has_longer_sums(ranks: int, longer: float):
+    workload = _two_layers()
+    passing = Passing(workload, (), {})
+    cluster = own(load(), "H100", 1, None, None).cluster
+    job = Job(
+        workload=workload, rates=Rates(half_sum=8.0), cluster=cluster,
+        strategy=Strategy(data=ranks, layers=(("0.weight", Agreement.FACTORS),)),
+    )  # fmt: skip
+    before = np.ones(len(workload.operators))
+    changed = passing.repeated(job, before)
+    at = passing.layers["0.weight"].backward
+    # Four rows a replica, of which a sum of 8 reaches half of what endless sums do.
+    assert changed[at] == pytest.approx(longer)
+    assert np.delete(changed, at) == pytest.approx(1.0)
 
 
 def test_a_model_without_tables_has_no_sparse_gradients():

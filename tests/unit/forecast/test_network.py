@@ -89,6 +89,26 @@ def test_an_all_reduce_is_two_rings_with_one_launch_or_doubling():
     assert three == pytest.approx(10e-6 + 2 * (2e-6 + 0.1e-6))
 
 
+@pytest.mark.parametrize(
+    ("ramp_us", "graph_us"), [(570.0, 27 + 2 * 7 / 8 * 50), (20.0, 27 + 2 * 7 / 8 * 20)]
+)
+def test_rings_of_a_graph_are_full_soon(ramp_us: float, graph_us: float):
+    wire = Wire(launch_us=27.0, ramp_us=ramp_us).in_graph()
+    # A reduce-scatter and an all-gather, with one launch, of hardly any bytes.
+    seconds = 2 * reduce_scatter(1e3, (Dimension(8, 1e12, 0.0),), wire) - 27e-6
+    assert seconds == pytest.approx(graph_us * 1e-6, rel=1e-3)
+
+
+@pytest.mark.parametrize(("hosts", "rings"), [(2, False), (64, False), (512, False), (64, True)])
+def test_switches_that_add_take_what_each_host_has_once(hosts: int, rings: bool):
+    group = (INNER, Dimension(hosts, 10e9, 30e-6, adds=not rings))
+    # A quarter of 4 GB at 10 GB/s, which is more than twice three quarters at 100 GB/s.
+    once = 10e-6 + 0.1 + 2 * 30e-6
+    assert (all_reduce(4e9, group, WIRE) == pytest.approx(once)) != rings
+    alone = all_reduce(4e9, group[1:], WIRE)
+    assert (alone == pytest.approx(10e-6 + 0.4 + 2 * 30e-6)) != rings
+
+
 def test_an_all_to_all_sends_each_dimension_what_is_for_its_ranks():
     # Of eight ranks, three are others of the host, and four of the other host.
     inner, outer = 8e9 * 3 / 8 / 100e9, 8e9 * 4 / 8 / 10e9

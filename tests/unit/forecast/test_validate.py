@@ -132,8 +132,10 @@ def test_the_command_prints_json_for_programs(thin: Thin) -> None:
     )
     assert result.exit_code == 0, result.output
     content = json.loads(result.stdout)
-    assert set(content["sources"]["PAISoar"]) == {"rows", "read", "mape", "p90"}
-    assert content["sources"]["PAISoar"] == {"rows": 1, "read": 0, "mape": None, "p90": None}
+    assert set(content["sources"]["PAISoar"]) == {"rows", "read", "mape", "median", "p90"}
+    assert content["sources"]["PAISoar"] == {
+        "rows": 1, "read": 0, "mape": None, "median": None, "p90": None,
+    }  # fmt: skip
     assert content["memory"] == {}
     assert 1 <= len(content["worst"]) <= 10
     errors = [row["error"] for row in content["worst"]]
@@ -174,7 +176,7 @@ def test_peaks_of_memory_have_a_table_of_their_own(thin: Thin) -> None:
     result = CliRunner().invoke(app, ["forecast", "validate", table, "--json"])
     assert result.exit_code == 0, result.output
     (memory,) = json.loads(result.stdout)["memory"].values()
-    assert set(memory) == {"rows", "read", "mape", "p90"}
+    assert set(memory) == {"rows", "read", "mape", "median", "p90"}
     assert memory["rows"] == memory["read"] == 2
     assert 0 < memory["mape"] <= memory["p90"] < 0.1
     result = CliRunner().invoke(app, ["forecast", "validate", table])

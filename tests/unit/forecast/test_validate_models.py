@@ -105,6 +105,20 @@ def test_tables_of_embeddings_may_be_shared_out(
     assert (found.sharded, found.samples_are) == (sharded, "example")
 
 
+@pytest.mark.parametrize(
+    ("text", "framework", "sharded"),
+    [
+        ("VGG19-22K", "Poseidon-Caffe (WFBP+SFB)", "factors"),
+        ("AlexNet", "Caffe SFB", "factors"),
+        ("VGG19-22K", "Poseidon-Caffe (WFBP)", "none"),
+    ],
+)
+def test_linear_layers_may_exchange_their_factors(
+    row_of: RowOf, text: str, framework: str, sharded: str
+):
+    assert _model(row_of, text, framework=framework).sharded == sharded
+
+
 def test_outbrain_has_tables_of_its_own(row_of: RowOf):
     found = _model(row_of, "Wide&Deep Outbrain")
     assert found.sizes == {

@@ -31,7 +31,8 @@ CASE = Case(
     address="", architecture="gpt2", sizes={}, inputs={"length": 8}, precision="fp16", fp8=False,
     real_data=False, device="A100-80GB", devices=8, per_host=8, network_gbit=None,
     strategy=Strategy(data=8), sharded="none", runtime="megatron", step_samples=8, measured=2.0,
-    measures="step", channels_first=False, input_rate=None, memory_mb=None, group="g", assumed=(),
+    measures="step", channels_first=False, gradient_bytes=4, raced=False, input_rate=None,
+    memory_mb=None, group="g", assumed=(),
 )  # fmt: skip
 GUESS = Parameters(runtimes={name: Runtime(name=name) for name in ("usual", "mxnet", "xla")})
 
@@ -46,6 +47,7 @@ def test_a_score_is_of_errors_over_what_was_measured():
     (score,) = _report(3.0, 1.5, 2.0).by(lambda case: case.source).values()
     assert (score.rows, score.read) == (3, 3)
     assert score.mape == pytest.approx((0.5 + 0.25 + 0) / 3)
+    assert score.median == 0.25
     assert score.bias == pytest.approx((1.5 + 0.75 + 1) / 3 - 1)
     # Between the second and the third of three errors lie nine tenths.
     assert score.p90 == pytest.approx(0.25 + 0.8 * 0.25)
@@ -61,7 +63,7 @@ def test_rows_that_were_not_read_count_and_sources_are_sorted():
     assert (found["one"].rows, found["one"].read, found["one"].mape) == (3, 1, 0.5)
     assert (found["zero"].rows, found["zero"].read) == (1, 0)
     nothing = found["zero"]
-    assert all(math.isnan(each) for each in (nothing.mape, nothing.p90, nothing.bias))
+    assert all(math.isnan(each) for each in nothing.shares)
 
 
 def test_peaks_are_scored_by_source():

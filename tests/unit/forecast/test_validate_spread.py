@@ -12,7 +12,7 @@ from slipstream.forecast.validate.machines import machine
 from slipstream.forecast.validate.models import model
 from slipstream.forecast.validate.row import Row, UnreadableError, whole
 from slipstream.forecast.validate.software import software
-from slipstream.forecast.validate.spread import stated_batch, strategy
+from slipstream.forecast.validate.spread import gradient_bytes, stated_batch, strategy
 
 RowOf = Callable[..., Row]
 LLAMA = {"source": "torchtitan", "framework": "torchtitan", "gpu": "H100", "batch_per_gpu": "6"}
@@ -108,6 +108,46 @@ def test_what_is_computed_again(row_of: RowOf, words: str, checkpoint: bool, ass
     found, guessed = _strategy(row_of(model=f"Llama3.1-{words} seq8192", **LLAMA))
     assert found.checkpoint == checkpoint
     assert ("checkpoint" in guessed) == assumed
+
+
+@pytest.mark.parametrize(
+    ("framework", "packed"),
+    [
+        ("TensorFlow 2.x", True),
+        ("TensorFlow 2.x w/XLA", True),
+        ("AIACC-Training 1.3 + Tensorflow 2.1", False),
+        ("NGC TF2 Horovod", False),
+        ("TensorFlow 1.15", False),
+        ("PaddlePaddle", False),
+    ],
+)
+@pytest.mark.parametrize("precision", ["AMP", "FP32"])
+def test_tensorflow_2_sums_all_gradients_at_once_in_32_bits(
+    row_of: RowOf, framework: str, packed: bool, precision: str
+):
+    row = row_of(model=f"BERT-base seq128 {precision}", framework=framework, gpu="V100")
+    found, _ = _strategy(row)
+    assert (found.bucket_bytes > 1 << 40) == packed
+    ran_by = software(row, load().device("V100"), to_target=False)
+    assert gradient_bytes(row, ran_by) == (2 if precision == "AMP" and not packed else 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "framework", "selective"),
+    [
+        ("8B selective AC", "torchtitan", True),
+        ("8B", "torchtitan + torch.compile", True),
+        ("8B no AC", "torchtitan", False),
+        ("8B full AC", "torchtitan", False),
+        ("8B selective AC", "PyTorch FSDP", False),
+    ],
+)
+def test_torchtitan_computes_again_what_is_cheap(
+    row_of: RowOf, words: str, framework: str, selective: bool
+):
+    columns = {**LLAMA, "source": "somebody", "framework": framework}
+    found, _ = _strategy(row_of(model=f"Llama3.1-{words} seq8192", **columns))
+    assert found.selective == selective
 
 
 @pytest.mark.parametrize(

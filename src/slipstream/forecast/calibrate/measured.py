@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from slipstream.forecast.calibrate.line import Line
+from slipstream.forecast.compute import loading_tflops
 
 RUNTIME = "pytorch2"  # what `slipstream forecast` takes where no framework is named
 
@@ -141,8 +142,14 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
 def _rates(device: MeasuredDevice) -> dict[str, float]:
     """Shares of what was measured, which is what kernels reach: all of it."""
     found: dict[str, float] = dict.fromkeys(("matrix", "tf32", "vector", "memory"), 1.0)
-    for name in ("half_sum", "vector_half_sum", "winograd", "depthwise", "gather"):
+    for name in ("half_sum", "vector_half_sum", "winograd", "gather"):
         found[name] = getattr(device, name)
+    vector = device.tflops["float32"]
+    # What was timed on a GPU has 16 bits, which take half of the time of 32.
+    widths = 2 if device.kind == "gpu" else 1
+    found["depthwise"] = (
+        device.depthwise * vector / loading_tflops(vector, device.processors) / widths
+    )
     for dtype, name in (("float32", "vector"), (_half(device), "matrix")):
         if dtype in device.windows:
             found[f"{name}_windows"] = device.windows[dtype]
@@ -170,6 +177,7 @@ def _runtime(device: MeasuredDevice) -> dict[str, float]:
         "update_us": device.update_us,
         "memory": 1.0,
         "compute": 1.0,
+        "depthwise": 1.0,
         "batch_norm": 1 / device.batch_norms["float32"],
         "half_batch_norm": 1 / device.batch_norms.get(_half(device), 1.0),
     }

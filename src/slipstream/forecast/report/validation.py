@@ -66,11 +66,11 @@ def _errors(report: Report, intervals: Intervals) -> Section:
 
 
 def _scores(key: str, scores: Mapping[str, Score], *, folded: bool = True) -> Table:
-    names = ("rows", "read", "mean error", "9 in 10 below", "bias")
+    names = ("rows", "read", "mean error", "median", "9 in 10 below", "bias")
     lines = [
         (
             Cell(name.strip()), Cell(f"{score.rows:,}"), Cell(f"{score.read:,}"),
-            *(Cell(percent(share)) for share in (score.mape, score.p90, score.bias)),
+            *(Cell(percent(share)) for share in score.shares),
         )
         for name, score in scores.items()
     ]  # fmt: skip

@@ -35,13 +35,16 @@ class Case:
         network_gbit: of a host, in gigabits per second; None: not stated, or one host.
         strategy: over devices; replicas where nothing else is stated.
         sharded: what ranks share out though all else is replicated: classes of the last layer of
-            a recognition of faces, or rows of embeddings.
+            a recognition of faces, or rows of embeddings; "factors": nothing, and linear layers
+            exchange the factors of their gradients.
         runtime: of those in `slipstream.forecast.validate.software`.
         step_samples: of a step on all devices, or tokens where tokens are measured.
         measured: seconds per step; a speed-up where `measures` says so.
         measures: "step"; "speedup": over one device; "to-target": seconds per step are those of a
             whole training over its steps, with evaluation and all else between.
         channels_first: images are laid out so.
+        gradient_bytes: Bytes of a number of a gradient that replicas exchange.
+        raced: a step is issued as one CUDA graph, and InfiniBand's switches add gradients.
         input_rate: samples per second that a host reads; None: as many as are needed.
         memory_mb: peak of a device in MiB; None: not stated.
         group: equal for rows that differ in their strategy only.
@@ -72,6 +75,8 @@ class Case:
     measured: float
     measures: Literal["step", "speedup", "to-target"]
     channels_first: bool
+    gradient_bytes: int
+    raced: bool
     input_rate: float | None
     memory_mb: float | None
     group: str

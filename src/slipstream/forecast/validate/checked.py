@@ -31,7 +31,9 @@ from slipstream.forecast.strategy import Optimizer, Strategy
 from slipstream.forecast.trace.sources import source
 
 # What is fitted, and how far each may be from 1: the standard deviation of its logarithm.
-KNOBS = {"memory": 0.3, "compute": 0.15, "batch_norm": 0.4, "half_batch_norm": 0.4}
+KNOBS = {
+    "memory": 0.3, "compute": 0.15, "depthwise": 0.5, "batch_norm": 0.4, "half_batch_norm": 0.4,
+}  # fmt: skip
 # Of a measured step and its forecast.
 _SPREAD = 0.1
 

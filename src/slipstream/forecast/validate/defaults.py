@@ -63,6 +63,8 @@ _BERT_BINNED = {512: (320, 48)}
 # (PyTorch/LanguageModeling/BERT, modeling.py and run_pretraining.py).
 _CHANNELS_FIRST = (
     ("dlperf", "fp16", ("mxnet", "ngc-pytorch")),
+    # Races of 2018 to 2020: PyTorch has had channels last since 1.5 of 2020.
+    ("dawnbench", "fp16", ("mxnet", "pytorch")),
     ("deeplearningexamples", "tf32", ("ngc-mxnet", "ngc-paddle", "ngc-pytorch")),
 )
 
@@ -73,7 +75,11 @@ _FACES_PER_SECOND = 1100.0
 
 # MXNet's ResNet-50 in DLPerf decodes and jitters pictures on the host's 24 cores (gluon-cv,
 # train_horovod.py); a core of an AMD EPYC 9004 does 172 a second by MXNet's transforms.
-_PICTURES_PER_SECOND = 24 * 172.0
+_PICTURES_PER_CORE = 172.0
+_PICTURES_PER_SECOND = 24 * _PICTURES_PER_CORE
+# PyTorch's races on V100 of DAWNBench ran on p3.16xlarge, whose 64 vCPUs are 32 cores
+# (infoq.cn/article/j629I8X512fg8tuKd6ke), and their loaders decode there.
+_RACE_PICTURES_PER_SECOND = 32 * _PICTURES_PER_CORE
 
 # MLPerf: epochs of ResNet-50 to 75.9 % by global batch (mlcommons/logging, rcps_resnet.json), and
 # batches per GPU that keep the global batch below what converges.
@@ -168,6 +174,8 @@ def channels_first(row: Row, model: Model, software: Software) -> bool:
     """
     if model.samples_are != "image" or model.architecture.startswith("ssd"):
         return False
+    if re.search(r"\bnchw\b|channels.first", row.words):
+        return True
     return any(
         source in row.source.lower()
         and software.precision == precision
@@ -184,12 +192,27 @@ def input_rate(row: Row, model: Model, software: Software) -> float | None:
         model: that it trains.
         software: that trains it.
     """
+    if "dawnbench" in row.source.lower() and software.runtime == "pytorch":
+        return _RACE_PICTURES_PER_SECOND if "v100" in row.gpu.lower() else None
     if software.runtime != "mxnet":
         return None
     if model.architecture.startswith("face") and "partial fc" not in row.words:
         return _FACES_PER_SECOND
     is_dlperf = "dlperf" in row.source.lower()
     return _PICTURES_PER_SECOND if is_dlperf and model.architecture == "resnet50" else None
+
+
+def raced(row: Row, software: Software) -> bool:
+    """Says whether a step is one CUDA graph and switches add gradients, as NVIDIA enters MLPerf.
+
+    Source: mlcommons/training_results, NVIDIA's implementations/mxnet/config_*.sh of ResNet-50,
+    E2E_CUDA_GRAPHS=1 and SBATCH_NETWORK=sharp.
+
+    Args:
+        row: of the table.
+        software: that trains it.
+    """
+    return "mlperf" in row.source.lower() and software.runtime.startswith("ngc-")
 
 
 def read_sequences(row: Row, model: Model, software: Software) -> Model:

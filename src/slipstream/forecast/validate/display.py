@@ -50,15 +50,11 @@ def memory_table(report: Report) -> Table:
 def _scores(title: str, key: str, scores: Mapping[str, Score]) -> Table:
     table = Table(title=title)
     table.add_column(key)
-    for name in ("rows", "read", "MAPE", "p90", "bias"):
+    for name in ("rows", "read", "MAPE", "median", "p90", "bias"):
         table.add_column(name, justify="right")
     for name, score in scores.items():
-        table.add_row(name, str(score.rows), str(score.read), *map(percent, _numbers(score)))
+        table.add_row(name, str(score.rows), str(score.read), *map(percent, score.shares))
     return table
-
-
-def _numbers(score: Score) -> tuple[float, float, float]:
-    return score.mape, score.p90, score.bias
 
 
 def percent(share: float) -> str:
@@ -151,7 +147,13 @@ def as_json(report: Report, intervals: Intervals) -> dict[str, Any]:
 
 
 def _score(score: Score) -> dict[str, float | None]:
-    found = {"rows": score.rows, "read": score.read, "mape": score.mape, "p90": score.p90}
+    found = {
+        "rows": score.rows,
+        "read": score.read,
+        "mape": score.mape,
+        "median": score.median,
+        "p90": score.p90,
+    }
     return {key: None if math.isnan(value) else value for key, value in found.items()}
 
 

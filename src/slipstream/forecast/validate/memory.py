@@ -105,7 +105,7 @@ def footprint(case: Case, predictor: Predictor) -> Footprint:
             master=habits.master,
             in_flight=in_flight,
             fused=True,
-            selective=_is_torchtitan(case) and not strategy.checkpoint,
+            selective=strategy.selective,
             compiled=case.runtime == "fsdp-compile",
             compiled_loss=case.runtime == "fsdp-compile" and _compiles_loss(case),
             expandable=habits.expandable,

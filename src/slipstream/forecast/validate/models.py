@@ -13,7 +13,7 @@ from typing import Literal
 from slipstream.forecast.validate.networks import network
 from slipstream.forecast.validate.row import Row, UnreadableError, whole
 
-Sharded = Literal["none", "head", "embedding"]
+Sharded = Literal["none", "head", "embedding", "factors"]
 
 # Megatron pads GPT-2's 50257 tokens so that each of eight tensor ranks has a multiple of 128.
 _GPT_VOCABULARY = 51200
@@ -46,7 +46,8 @@ class Model:
         tokens: of a sample.
         samples_are: what a batch counts.
         sharded: what ranks share out beside all else that is replicated: rows of an embedding,
-            or classes of the last layer.
+            or classes of the last layer; "factors": nothing, and linear layers exchange the factors
+            of their gradients.
         assumed: what the row does not say.
     """
 
@@ -230,7 +231,9 @@ def _fixed(found: re.Match[str], _: Row) -> Model:
 def _convolutional(name: str, assumed: tuple[str, ...], row: Row) -> Model:
     has_more = "imagenet-22k" in row.words and not name.endswith("22k")
     sizes: dict[str, float] = {"num_classes": _IMAGENET_22K} if has_more else {}
-    return Model(architecture=name, sizes=sizes, assumed=assumed)
+    # Poseidon's sufficient factor broadcasting.
+    sharded: Sharded = "factors" if re.search(r"\bsfb\b", row.words) else "none"
+    return Model(architecture=name, sizes=sizes, sharded=sharded, assumed=assumed)
 
 
 _Build = Callable[["re.Match[str]", Row], Model]

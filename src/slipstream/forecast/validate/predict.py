@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
 from slipstream.forecast.hardware import Hardware, Link, load
+from slipstream.forecast.hybrid import layers
 from slipstream.forecast.job import Job
 from slipstream.forecast.machines import ethernet
 from slipstream.forecast.network import Cluster
@@ -73,7 +74,7 @@ class Predictor:
             pace: as of `Job`.
         """
         simulation = self.simulation(case)
-        runtime = parameters.runtime(case.runtime)
+        runtime = replace(parameters.runtime(case.runtime), graphs=case.raced)
         return simulation.run(
             Job(
                 workload=simulation.workload,
@@ -84,8 +85,9 @@ class Predictor:
                 runtime=runtime,
                 rates=parameters.rates,
                 wire=parameters.wire,
-                gradient_bytes=2 if case.precision in ("fp16", "bf16") else 4,
+                gradient_bytes=case.gradient_bytes,
                 channels_first=case.channels_first,
+                fp8=case.fp8,
                 pace=pace,
                 input_rate=case.input_rate,
             )
@@ -148,17 +150,19 @@ class Predictor:
         if case.sharded == "none" or case.strategy.data == 1:
             return case.strategy
         workload = self.workload(case)
+        if case.sharded == "factors":
+            linear = [each.name for each in layers(workload) if each.inputs]
+            return _apart(case.strategy, linear, Agreement.FACTORS)
         if case.sharded == "head":
             names = {max(workload.parameters, key=lambda each: each.elements).name}
         else:
             self._workload(case)
             names = self._sparse[id(workload)].names
-        layers = tuple((name, Agreement.SHARD) for name in sorted(names))
-        return replace(case.strategy, layers=layers)
+        return _apart(case.strategy, names, Agreement.SHARD)
 
     def cluster(self, case: Case) -> Cluster:
         """Returns the hosts that a case was measured on."""
-        key = case.device, case.per_host, case.network_gbit
+        key = case.device, case.per_host, case.network_gbit, case.raced
         if key not in self._clusters:
             device = self._hardware.device(case.device)
             self._clusters[key] = Cluster(
@@ -166,8 +170,13 @@ class Predictor:
                 per_host=case.per_host,
                 inside=self._hardware.link(device.device_link),
                 between=_network(case),
+                adds=case.raced,
             )
         return self._clusters[key]
+
+
+def _apart(strategy: Strategy, names: Iterable[str], choice: Agreement) -> Strategy:
+    return replace(strategy, layers=tuple((name, choice) for name in sorted(names)))
 
 
 def optimizer_of(case: Case) -> Optimizer:

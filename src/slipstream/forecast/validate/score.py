@@ -50,6 +50,7 @@ class Score:
         rows: in the table.
         read: of these.
         mape: mean absolute error over what was measured; nan: none was read.
+        median: median absolute error; nan: none was read.
         p90: 90th percentile of the absolute errors.
         bias: mean of forecast over measured, less 1.
     """
@@ -57,8 +58,14 @@ class Score:
     rows: int
     read: int
     mape: float
+    median: float
     p90: float
     bias: float
+
+    @property
+    def shares(self) -> tuple[float, float, float, float]:
+        """Mean, median and 90th percentile of the errors, and their bias."""
+        return self.mape, self.median, self.p90, self.bias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +154,14 @@ def group_of(case: Case) -> str:
 def _score(ratios: Sequence[float], missed: int) -> Score:
     """Errors of rows, from what was forecast over what was measured."""
     if not ratios:
-        return Score(rows=missed, read=0, mape=float("nan"), p90=float("nan"), bias=float("nan"))
+        none = float("nan")
+        return Score(rows=missed, read=0, mape=none, median=none, p90=none, bias=none)
     errors = [abs(ratio - 1) for ratio in ratios]
     return Score(
         rows=len(ratios) + missed,
         read=len(ratios),
         mape=sum(errors) / len(errors),
+        median=float(np.median(errors)),
         p90=float(np.percentile(errors, 90)),
         bias=sum(ratios) / len(ratios) - 1,
     )

@@ -16,6 +16,13 @@ from slipstream.forecast.validate.software import Software
 _NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?)\s*(k)?\b", re.IGNORECASE)
 _NO_NUMBER = re.compile(r"(?:|n/?a|-|\?|not stated|unknown)", re.IGNORECASE)
 _SHARED = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "no_shard": 0}
+_KEEPS_ALL = re.compile(r"\bno (?:ac\b|checkpoint|recompute)")
+# TensorFlow 2 packs all gradients into one array and sums that when the last of them is whole
+# (tensorflow.org/api_docs/python/tf/distribute/NcclAllReduce, num_packs=1), unless another library
+# exchanges them.
+_ONE_PACK = 1 << 62
+_TENSORFLOW_2 = r"tensorflow *v?2|\btf2"
+_EXCHANGED_BY_OTHERS = r"horovod|aiacc|byteps|\bngc\b"
 _PARAMETER_SERVER = r"\bps\b|\bps-|parameter.server|byteps|stock distributed"
 
 
@@ -81,10 +88,36 @@ def strategy(
     found = Strategy(
         data=data, tensor=tensor, pipeline=pipeline, micro_batch=micro, micro_batches=count,
         virtual=2 if "interleaved" in row.words else 1, zero=_zero(row, software),
-        checkpoint=checkpoint, sequence=tensor > 1 and "torchtitan" in _origin(row),
+        checkpoint=checkpoint, selective="torchtitan" in _origin(row) and not checkpoint
+        and not _KEEPS_ALL.search(row.words), sequence=tensor > 1 and "torchtitan" in _origin(row),
         exchange=_exchange(row),
+        bucket_bytes=_ONE_PACK if is_packed(row) else Strategy().bucket_bytes,
     )  # fmt: skip
     return found, assumed + guessed
+
+
+def gradient_bytes(row: Row, software: Software) -> int:
+    """Return the bytes of a number of a gradient that replicas exchange.
+
+    Keras has parameters and their gradients in 32 bits where products are in 16
+    (tensorflow.org/api_docs/python/tf/keras/mixed_precision/Policy). Paddle sends 16 bits all the
+    same (paddle/fluid/contrib/mixed_precision/fp16_utils.py, update_role_var_grad).
+
+    Args:
+        row: A row of the table.
+        software: What ran it.
+    """
+    return 2 if software.precision in ("fp16", "bf16") and not is_packed(row) else 4
+
+
+def is_packed(row: Row) -> bool:
+    """Return whether TensorFlow 2 itself exchanges the gradients: as one array.
+
+    Args:
+        row: A row of the table.
+    """
+    text = row.framework.lower()
+    return bool(re.search(_TENSORFLOW_2, text)) and not re.search(_EXCHANGED_BY_OTHERS, text)
 
 
 def _origin(row: Row) -> str:

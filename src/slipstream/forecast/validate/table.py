@@ -30,7 +30,7 @@ from slipstream.forecast.validate.machines import Machine, machine
 from slipstream.forecast.validate.models import Model, model
 from slipstream.forecast.validate.row import Row, UnreadableError
 from slipstream.forecast.validate.software import Software, software
-from slipstream.forecast.validate.spread import stated_batch, strategy
+from slipstream.forecast.validate.spread import gradient_bytes, stated_batch, strategy
 from slipstream.forecast.validate.units import Unit, memory_mb, unit, value
 
 COLUMNS = (
@@ -125,6 +125,8 @@ def _case(row: Row, hardware: Hardware) -> Case:
         strategy=parts.strategy, sharded=parts.model.sharded, runtime=parts.software.runtime,
         step_samples=samples, measured=seconds, measures=kinds.get(parts.unit.kind, "step"),
         channels_first=defaults.channels_first(row, parts.model, parts.software),
+        gradient_bytes=gradient_bytes(row, parts.software),
+        raced=defaults.raced(row, parts.software),
         input_rate=defaults.input_rate(row, parts.model, parts.software),
         memory_mb=memory_mb(row), group=_group(row, parts), assumed=tuple(dict.fromkeys(assumed)),
     )  # fmt: skip
