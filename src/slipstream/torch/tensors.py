@@ -106,9 +106,7 @@ def only(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def usable(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor itself, or the one that a functional collective's result stands for.
-
-    Such a result (AsyncCollectiveTensor) is waited for.
+    """Returns the tensor, with memory that the engine can reach.
 
     Raises:
         UnsupportedError: the tensor is not in CPU memory, is sparse, or has no memory of its own.
@@ -123,10 +121,19 @@ def usable(tensor: torch.Tensor) -> torch.Tensor:
             f"a tensor with layout {tensor.layout}: slipstream takes dense tensors here, and"
             " sparse_coo in all_reduce; convert it with .to_dense()"
         )
-    return tensor if tensor.data_ptr() or not tensor.numel() else _wrapped(tensor)
+    return with_memory(tensor)
 
 
-def _wrapped(tensor: torch.Tensor) -> torch.Tensor:
+def with_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor itself, or the one that a functional collective's result stands for.
+
+    Such a result is waited for.
+
+    Raises:
+        UnsupportedError: the tensor has no memory of its own, as a DTensor, or has it no more.
+    """
+    if tensor.data_ptr() or not tensor.numel():
+        return tensor
     from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
     if isinstance(tensor, AsyncCollectiveTensor):

@@ -13,8 +13,10 @@ os.environ.setdefault("SLIPSTREAM_JOB_KEY", "a key for these tests")
 import pytest
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import slipstream.horovod.torch as hvd
+from slipstream.errors import UnsupportedError
 
 
 def fails(call: Callable[[], object], *texts: str) -> None:
@@ -103,6 +105,13 @@ def check_wrong_calls() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             call()
+    with FakeTensorMode():
+        fake = torch.ones(2)
+    freed = torch.ones(2)
+    freed.untyped_storage().resize_(0)
+    for tensor in (fake, freed):
+        with pytest.raises(UnsupportedError, match="without memory of its own"):
+            hvd.allreduce(tensor)
     with pytest.raises(ValueError, match="MPI is not enabled"):
         hvd.mpi_threads_supported()
     for call in (

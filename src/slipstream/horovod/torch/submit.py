@@ -13,6 +13,7 @@ from slipstream.horovod.common.process_sets import ProcessSet
 from slipstream.horovod.job import job, queue_of
 from slipstream.horovod.request import Handle, Request
 from slipstream.horovod.torch.arrays import TorchArrays
+from slipstream.torch.tensors import with_memory
 
 ARRAYS = TorchArrays()
 
@@ -92,6 +93,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
     Raises:
         ValueError: its type, device or layout is none that can be sent.
+        UnsupportedError: it has no memory of its own, as a DTensor.
     """
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise RefusedError(
@@ -103,7 +105,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"Tensor type {tensor.type()} is not supported. Allowed: {allowed}")
     if not tensor.is_contiguous():
         raise ValueError("Tensor is required to be contiguous. Call .contiguous() before.")
-    return tensor.detach()
+    return with_memory(tensor).detach()
 
 
 def full_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
