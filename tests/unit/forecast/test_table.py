@@ -57,7 +57,7 @@ SPEEDUP = (
     "512", "348.2", "speedup vs 1 GPU (=eff 0.68 x 512)",
 )  # fmt: skip
 LLAMA = (
-    TITAN, "Llama3.1-70B seq8192 FSDP 32, TP 8 mem_GiB=71.9", "H100", "8", "400",
+    TITAN, "Llama3.1-70B seq8192 FSDP 32, TP 8 mem_GiB=71.9", "H100 (96GB HBM2e)", "8", "400",
     "torchtitan + torch.compile + float8", "16", "256", "829", "tokens/sec/GPU",
 )  # fmt: skip
 ALL = (VTRAIN, MPT, DLPERF, BERT, FACES, CLICKS, SERVERS, RACE, SPEEDUP, LLAMA)
@@ -398,7 +398,8 @@ def test_a_speedup_stays_one(tmp_path: Path):
         ("DGX A100 (8x A100 40GB)", "A100-40GB"),
         ("A100 (8x A100 80GB)", "A100-80GB"),
         ("h100_80gb", "H100"),
-        ("H100 (96GB HBM2e)", "H100"),
+        ("H100 (96GB HBM2e)", "H100-96GB"),
+        ("8x H100 96GB", "H100-96GB"),
         ("K80 (GCE n1-standard-32-k80x8)", "K80"),
         ("V100-PCIe (C4140)", "V100-PCIe"),
         ("V100 PCIe-switch", "V100-PCIe"),

@@ -46,6 +46,22 @@ def test_hosts_of_nvidia_have_the_ports_of_their_year(
 
 
 @pytest.mark.parametrize(
+    ("source", "gpu", "name", "assumed"),
+    [
+        ("torchtitan benchmarks", "H100", "H100-96GB", True),
+        ("torchtitan H100 (2024-12)", "H100 96GB HBM2e", "H100-96GB", False),
+        ("torchtitan H200 (Trainy 2025-06)", "H200", "H200", False),
+        ("llm-foundry MPT benchmarks", "H100", "H100", False),
+    ],
+)
+def test_those_who_make_torchtitan_have_other_memory(
+    row_of: RowOf, source: str, gpu: str, name: str, assumed: bool
+):
+    found = machine(row_of(source=source, gpu=gpu), load())
+    assert (found.device.name, "device" in found.assumed) == (name, assumed)
+
+
+@pytest.mark.parametrize(
     ("gpu", "devices", "per_host"),
     [
         ("V100", "8", 8),

@@ -10,6 +10,9 @@ from slipstream.forecast.validate.row import Row, UnreadableError, whole
 
 # Generations by the GPU that was trained on.
 _GENERATIONS = {"pascal": "P100", "volta": "V100", "ampere": "A100", "hopper": "H100"}
+# Meta's H100s have other memory (pytorch/torchtitan, benchmarks, "Hardware" in
+# llama3_h100_202412_torchtitan.md and asyncTP_llama3_h100_2025-06_torchtitan.md).
+_OF_TORCHTITAN = "H100-96GB"
 _HOSTS = {"dgx-2": 16, "hgx-2": 16}
 _USUAL_HOST = 8
 # Gbit/s of an InfiniBand port by name.
@@ -44,6 +47,8 @@ def machine(row: Row, hardware: Hardware) -> Machine:
         UnreadableError: the device is not known, or numbers are none.
     """
     device, assumed = _device(row.gpu, hardware)
+    if device.name == "H100" and "torchtitan" in row.source.lower():
+        device, assumed = hardware.device(_OF_TORCHTITAN), (*assumed, "device")
     devices = whole(row.num_gpus, "num_gpus")
     per_host = _per_host(row, devices)
     if not row.gpus_per_node.strip():
