@@ -35,6 +35,9 @@ ELSEWHERE = {
     "torchrun --nproc-per-node 2 train.py": f"{RUN}::test_torchrun",
     "mpirun -n 2 python train.py": f"{RUN}::test_open_mpis_mpirun",
     "srun -n 2 python train.py": f"{RUN}::test_srun",
+    "accelerate launch --cpu --num_processes 2 --mpirun_hostfile hosts train.py": (
+        "tests/e2e/test_trainers.py::test_accelerate_under_its_own_launcher"
+    ),
     "python -m slipstream.horovod.run -np 2 python train.py": f"{HOROVODRUN}::test_a_program_runs",
     "python -m slipstream.horovod.run -np 4 -H a:2,b:2 python train.py": (
         f"{HOROVODRUN}::test_options_have_their_meaning"

@@ -13,6 +13,8 @@ import pytest
 
 HERE = Path(__file__).parent
 
+RunScript = Callable[[int, str], None]
+
 
 class LineServer:
     """A process that answers each line on its standard input with one line of JSON."""
@@ -41,12 +43,24 @@ class LineServer:
 
 
 @pytest.fixture(scope="module")
-def run_script() -> Iterator[Callable[[int, str], None]]:
+def run_script() -> Iterator[RunScript]:
     """Runs a script of this folder on so many ranks; fails the test where a rank fails."""
-    server = LineServer(str(HERE / "script_server.py"))
+    yield from served_scripts(HERE / "scripts")
+
+
+@pytest.fixture(scope="module")
+def run_trainer() -> Iterator[RunScript]:
+    """Does the same with the scripts that train through other packages."""
+    packages = ("accelerate", "lightning.pytorch", "transformers.trainer")
+    yield from served_scripts(HERE / "trainers", *packages)
+
+
+def served_scripts(folder: Path, *modules: str) -> Iterator[RunScript]:
+    """Yields what runs a script of the folder in ranks that find the modules imported."""
+    server = LineServer(str(HERE / "script_server.py"), *modules)
 
     def run(count: int, name: str) -> None:
-        answer = server.ask(f"{count} {HERE / 'scripts' / name}")
+        answer = server.ask(f"{count} {folder / name}")
         assert answer["outcome"] == "passed", answer["detail"]
 
     yield run

@@ -1,16 +1,18 @@
 """Runs scripts on several ranks, forked from this process, which has imported torch once.
 
-    echo '2 scripts/ddp.py' | python script_server.py
+    echo '2 scripts/ddp.py' | python script_server.py [MODULE...]
 
-Each line of standard input is a number of ranks and a script. It is answered by one line of JSON:
-script, outcome (passed or failed), seconds, detail (the end of what the ranks printed). A script
-finds what torchrun would give it: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, and
-there a store that outlives its process groups.
+The modules are imported once as well. Each line of standard input is a number of ranks and a
+script. It is answered by one line of JSON: script, outcome (passed or failed), seconds, detail (the
+end of what the ranks printed). A script finds what torchrun would give it: RANK, WORLD_SIZE,
+LOCAL_RANK, MASTER_ADDR, MASTER_PORT, and there a store that outlives its process groups.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import json
 import os
 import runpy
@@ -37,6 +39,10 @@ def main() -> None:
     import torch.distributed.optim
     import torch.distributed.tensor.parallel  # noqa: F401
 
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a rank that collects garbage would copy all memory that it shares with this one
     for line in sys.stdin:
         count, script = line.split(maxsplit=1)
         port = find_free_port_pair()
@@ -81,6 +87,7 @@ def start_rank(rank: int, count: int, port: int, script: str, output: IO[bytes])
     status = 1
     try:
         sys.argv = [script]
+        sys.path.insert(0, str(Path(script).parent))
         runpy.run_path(script, run_name="__main__")
         status = 0
     except BaseException:  # noqa: BLE001  the top of a process
