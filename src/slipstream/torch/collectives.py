@@ -24,6 +24,7 @@ from slipstream.torch.tensors import (
     reduce_op,
     reduced_dtype,
     room_for,
+    usable,
     written,
 )
 
@@ -115,7 +116,9 @@ def allreduce_encoded(
 
     Raises:
         UsageError: the tensor is not contiguous, or the residual is not float32 of its size.
+        UnsupportedError: as `usable` does.
     """
+    buffer = usable(tensor)
     if not tensor.is_contiguous():
         raise UsageError("an encoded allreduce needs a contiguous tensor; call contiguous() first")
     residual = how.residual
@@ -128,12 +131,12 @@ def allreduce_encoded(
             f"the residual has {residual.numel()} elements of {residual.dtype}; allowed: as many"
             f" as the tensor, {tensor.numel()}, contiguous, of torch.float32"
         )
-    address = tensor.data_ptr()
+    address = buffer.data_ptr()
     handle = group.allreduce(
         address,
         address,
-        tensor.numel(),
-        reduced_dtype(tensor),
+        buffer.numel(),
+        reduced_dtype(buffer),
         _core.ReduceOp.AVERAGE,
         codec=how.codec,
         residual=0 if residual is None else residual.data_ptr(),

@@ -74,6 +74,8 @@ def check_tensors_without_memory() -> None:
             dist.all_gather([tensor] * size, torch.ones(tensor.shape))
         with raises(UnsupportedError, type(tensor).__name__):
             dist.reduce_scatter(torch.ones(tensor.shape), [tensor] * size)
+        with raises(UnsupportedError, type(tensor).__name__):
+            dist.group.WORLD.average_encoded(tensor)
     with raises(UnsupportedError, "DTensor", "fully_shard"):
         DistributedDataParallel(fully_shard(torch.nn.Linear(4, 4)))
 
