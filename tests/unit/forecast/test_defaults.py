@@ -44,6 +44,24 @@ def test_a_batch_of_pictures_follows_the_memory(tmp_path: Path, gpu: str, full: 
         assert "batch" in case.assumed
 
 
+@pytest.mark.parametrize(
+    ("source", "gpu", "framework", "model", "inputs", "rate"),
+    [
+        ("Dell P100 (2016)", "P100-PCIe", "MXNet", "GoogLeNet", {"side": 256}, 4 * 172.0),
+        ("Dell P100 (2016)", "P100-PCIe", "MXNet", "InceptionV3", {}, 4 * 172.0),
+        ("Dell P100 (2016)", "P100-PCIe", "NV-Caffe", "GoogLeNet", {}, None),
+        ("Dell EMC Ready Solution", "V100-PCIe", "MXNet", "GoogLeNet", {}, None),
+    ],
+)
+def test_dell_reads_images_as_its_white_paper_says(
+    tmp_path: Path, source: str, gpu: str, framework: str, model: str, inputs: object, rate: object
+):
+    named = {"source": source, "gpu": gpu, "framework": framework, "model": f"{model} FP32"}
+    case = case_of(tmp_path, **named)
+    assert (dict(case.inputs), case.input_rate) == (inputs, rate)
+    assert ("side" in case.assumed) == bool(inputs)
+
+
 RACE = {"gpu": "V100-SXM2-16GB", "model": "ResNet-50 v1.5 FP16"}
 
 

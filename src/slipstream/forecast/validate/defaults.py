@@ -81,6 +81,12 @@ _PICTURES_PER_SECOND = 24 * _PICTURES_PER_CORE
 # (infoq.cn/article/j629I8X512fg8tuKd6ke), and their loaders decode there.
 _RACE_PICTURES_PER_SECOND = 32 * _PICTURES_PER_CORE
 
+# Dell's white paper on P100s of 2016 trains GoogLeNet by MXNet on images of 256 pixels (table 2),
+# which ImageRecordIter decodes on four threads where nothing else is asked for
+# (mxnet.apache.org/versions/1.6/api/r/docs/api/mx.io.ImageRecordIter_v1.html, preprocess.threads).
+_DELL_SIDE = 256
+_DELL_PICTURES_PER_SECOND = 4 * _PICTURES_PER_CORE
+
 # MLPerf: epochs of ResNet-50 to 75.9 % by global batch (mlcommons/logging, rcps_resnet.json), and
 # batches per GPU that keep the global batch below what converges.
 _MLPERF_EPOCHS = ((3264, 35), (13056, 45), (35840, 60), (49152, 68), (58880, 80), (65536, 85))
@@ -198,6 +204,8 @@ def input_rate(row: Row, model: Model, software: Software) -> float | None:
         return None
     if model.architecture.startswith("face") and "partial fc" not in row.words:
         return _FACES_PER_SECOND
+    if _is_dell_of_2016(row):
+        return _DELL_PICTURES_PER_SECOND
     is_dlperf = "dlperf" in row.source.lower()
     return _PICTURES_PER_SECOND if is_dlperf and model.architecture == "resnet50" else None
 
@@ -215,8 +223,12 @@ def raced(row: Row, software: Software) -> bool:
     return "mlperf" in row.source.lower() and software.runtime.startswith("ngc-")
 
 
-def read_sequences(row: Row, model: Model, software: Software) -> Model:
-    """Returns a model with the sequences that it is really given, where a table states others.
+def _is_dell_of_2016(row: Row) -> bool:
+    return "dell" in row.source.lower() and "p100" in row.gpu.lower()
+
+
+def read_samples(row: Row, model: Model, software: Software) -> Model:
+    """Return a model with the samples that it is really given, where a table states others.
 
     Args:
         row: of the table.
@@ -224,6 +236,8 @@ def read_sequences(row: Row, model: Model, software: Software) -> Model:
         software: that trains it.
     """
     inputs, by_torch = model.inputs, software.runtime == "ngc-pytorch"
+    if _is_dell_of_2016(row) and software.runtime == "mxnet" and model.architecture == "googlenet":
+        return replace(model, inputs={"side": _DELL_SIDE}, assumed=(*model.assumed, "side"))
     if by_torch and "predictions" in inputs and "dlperf" in row.source.lower():
         return replace(model, inputs={**inputs, "predictions": inputs["length"]})
     if by_torch and accumulates(row, model, software) and inputs["length"] in _BERT_BINNED:

@@ -143,7 +143,7 @@ def _parts(row: Row, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
     if counted.kind == "target":
         trained, batch, assumed = _raced(row, ran_on, trained, batch)
     spread, guessed = strategy(row, ran_on, trained, ran_by, batch)
-    trained = defaults.read_sequences(row, trained, ran_by)
+    trained = defaults.read_samples(row, trained, ran_by)
     parts = _Parts(unit=counted, machine=ran_on, model=trained, software=ran_by, strategy=spread)
     return parts, ran_on.assumed + ran_by.assumed + trained.assumed + guessed + assumed
 
