@@ -65,7 +65,8 @@ def test_an_architecture_is_ranked_on_clouds(folder: Path) -> None:
     assert ran.stderr == ""
     lines = ran.stdout.splitlines()
     assert (
-        lines[0] == "resnet18, 128 samples a step, bf16, adam, 50,000 samples an epoch, 10 epochs"
+        lines[0] == "resnet18, 128 samples a step, bf16, adam, 50,000 samples an epoch, 10 epochs,"
+        " 3,910 steps"
     )
     assert lines[1].split() == [
         "hardware", "strategy", "step", "epoch", "target", "dollars", "memory", "efficiency"
@@ -83,18 +84,24 @@ def test_an_architecture_is_ranked_on_clouds(folder: Path) -> None:
         assert plan["efficiency"]["low"] <= plan["efficiency"]["value"] <= 1.05
     assert content["fit"]["fits"] is True
     assert "does the whole model fit on each device" in ran.stdout
+    start = lines.index("the first plan starts with") + 1
+    assert lines[start] == content["plans"][0]["command"]
+    assert lines[start].startswith("slipstream run -n")
 
 
 def test_sequences_on_hosts_of_ones_own_as_json(forecast: Forecast) -> None:
     ran = forecast(
         "gpt2", "--tokens", "128", "--batch", "64", "--own", "4xA100", "--hosts", "2",
-        "--network", "100g", "--codec", "int8", "--json", "-",
+        "--network", "100g", "--codec", "int8", "--total-tokens", "0.3B", "--json", "-",
     )  # fmt: skip
     assert ran.code == 0, ran.stderr
     content = json.loads(ran.stdout)
     seconds = [plan["seconds_per_step"]["value"] for plan in content["plans"]]
     assert seconds == sorted(seconds)
     assert {plan["devices"] for plan in content["plans"]} == {4, 8}
+    assert content["steps"] == -(-300_000_000 // (64 * 128))
+    assert content["plans"][0]["seconds"]["value"] == pytest.approx(content["steps"] * seconds[0])
+    assert {plan["precision"] for plan in content["plans"]} == {"bf16"}
     assert content["plans"][0]["strategy"]["codec"] == "int8"
 
 
@@ -175,7 +182,10 @@ def test_a_wrong_option_exits_with_2(arguments: list[str], words: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--deadline", "soon"], "allowed: 90m, 36h, 5d"),
+        (["--deadline", "soon"], "the deadline is 'soon'; allowed: 90s, 90m, 36h, 5d"),
+        (["--search-time", "long"], "the search time is 'long'; allowed: 90s"),
+        (["--total-tokens", "many"], "numbers such as 1.5T, 15e12"),
+        (["--total-tokens", "1.5Q"], "numbers such as 1.5T, 15e12"),
         (["--budget", "much"], "dollars such as 500"),
         (["--own", "1xT4", "--alone", "410"], "such as 410@64"),
         (["--shape", "big"], "sizes such as 3,224,224"),

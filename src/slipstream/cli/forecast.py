@@ -19,6 +19,7 @@ from slipstream.cli.forecast_asked import (
     OptimizerChoice,
     PrecisionChoice,
     parse_alone,
+    parse_count,
     parse_dollars,
     parse_shape,
     parse_time,
@@ -33,7 +34,7 @@ EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream forecast resnet50 --batch 256
   slipstream forecast resnet50 --batch 2048 --samples 1281167 --epochs 90 --deadline 6h
-  slipstream forecast gpt2 --batch 512 --tokens 1024 --gpus A100,H100 --precision bf16
+  slipstream forecast gpt2 --batch 512 --tokens 1024 --gpus A100,H100 --total-tokens 9B
   slipstream forecast llama3-8b --batch 64 --own 8xH100 --hosts 4 --network 400g
   slipstream forecast models.py:make --batch 128 --shape 3,224,224 --clouds aws --spot
   slipstream forecast vit-base-16 --batch 1024 --own 8xA100 --network 100g --alone 410@64
@@ -48,7 +49,8 @@ an ONNX file; a config.json of Hugging Face; or an architecture: resnet50, vgg16
 vit-base-16, bert-large, llama3-8b, dlrm-small, ... (a wrong name lists those near it).
 Without --own it looks at what clouds rent out, and what costs least comes first; without
 prices, what takes least time. Under a number is the interval in which eight in ten
-measurements lie, under the efficiency what limits it; tight: memory may not suffice.
+measurements lie, under the efficiency MFU (model FLOPs utilisation: FLOPs that the model
+needs, over the devices' peak) and what limits the plan; tight: memory may not suffice.
 [bold]Sub-commands[/bold]: validate, forecasts beside published measurements; calibrate, numbers
 of this machine; check, a step of this machine forecast and run; see their --help.
 [bold]Exit code[/bold]: 1 where no plan fits, 2 for wrong usage.
@@ -108,9 +110,15 @@ def plan(
     ] = 64,
     samples: Annotated[int | None, typer.Option(min=1, help="Of an epoch.")] = None,
     epochs: Annotated[float | None, typer.Option(help="To the target.")] = None,
+    total_tokens: Annotated[
+        str | None, typer.Option(help="Tokens that the whole training sees: 1.5T, 15e12.")
+    ] = None,
     deadline: Annotated[str | None, typer.Option(help="To the target: 90m, 36h, 5d.")] = None,
     budget: Annotated[str | None, typer.Option(help="To the target, in dollars.")] = None,
-    precision: Annotated[PrecisionChoice, typer.Option(help="Of products.")] = PrecisionChoice.FP32,
+    precision: Annotated[
+        PrecisionChoice | None,
+        typer.Option(help="Of products. [dim]16 bits on devices made for them, else fp32[/dim]"),
+    ] = None,
     optimizer: Annotated[OptimizerChoice, typer.Option(help="Its states need memory.")] = (
         OptimizerChoice.ADAM
     ),
@@ -130,6 +138,9 @@ def plan(
     input_rate: Annotated[
         float | None, typer.Option(help="Samples/s that a host reads and decodes.")
     ] = None,
+    search_time: Annotated[
+        str, typer.Option(help="After which no more hosts are tried once there is a plan.")
+    ] = "50s",
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 10,
     json_file: Annotated[
         Path | None,
@@ -153,7 +164,8 @@ def plan(
     if html_file is not None:
         _write_page(result, {"model": model, **asked}, html_file, top)
     if json_file != Path("-"):
-        _show(result, f"{model}, {batch} samples a step, {_caption(asked)}", top)
+        steps = "" if result.steps is None else f", {result.steps:,.0f} steps"
+        _show(result, f"{model}, {batch} samples a step, {_caption(asked)}{steps}", top)
     if not result.plans:
         raise typer.Exit(1)
 
@@ -165,15 +177,19 @@ def _asked(said: Mapping[str, Any]) -> dict[str, Any]:
         "local_steps", "input_rate",
     )  # fmt: skip
     shape, deadline, budget = (said[name] for name in ("shape", "deadline", "budget"))
+    total_tokens = said["total_tokens"]
     return {
         **{name: said[name] for name in alike},
-        **{name: said[name].value for name in ("precision", "optimizer", "codec")},
+        **{name: said[name].value for name in ("optimizer", "codec")},
+        "precision": None if said["precision"] is None else said["precision"].value,
+        "total_tokens": None if total_tokens is None else parse_count(total_tokens),
         "shape": None if shape is None else parse_shape(shape),
         "gpus": _names(said["gpus"]),
         "clouds": _names(said["clouds"]),
         "markets": ("on-demand", "spot") if said["spot"] else ("on-demand",),
         "hardware": None if said["hardware"] is None else str(said["hardware"]),
         "most_devices": said["most"],
+        "search_seconds": parse_time(said["search_time"], "search time"),
         "deadline": None if deadline is None else parse_time(deadline),
         "budget": None if budget is None else parse_dollars(budget),
         "alone": None if said["alone"] is None else parse_alone(said["alone"]),
@@ -185,16 +201,18 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _caption(asked: dict[str, Any]) -> str:
-    parts = [asked["precision"], asked["optimizer"]]
+    parts = [asked["precision"] or "16 bits where devices are made for them", asked["optimizer"]]
     if asked["samples"] is not None:
         epochs = f", {asked['epochs']:g} epochs" if asked["epochs"] is not None else ""
         parts.append(f"{asked['samples']:,} samples an epoch{epochs}")
+    if asked["total_tokens"] is not None:
+        parts.append(f"{asked['total_tokens']:,.0f} tokens in all")
     return ", ".join(parts)
 
 
 def _show(result: Result, title: str, top: int) -> None:
     from slipstream.forecast.advice import advice
-    from slipstream.forecast.display import losers, table
+    from slipstream.forecast.display import launch_command, losers, table
 
     console = make_console(sys.stdout)
     console.print(title, style="bold", markup=False)
@@ -202,6 +220,9 @@ def _show(result: Result, title: str, top: int) -> None:
         console.print("nothing that is allowed does it:")
     else:
         console.print(table(result, top))
+        console.print("the first plan starts with", style="bold")
+        console.print(launch_command(result.plans[0]), markup=False, highlight=False)
+        console.print()
     if result.fit is not None:
         console.print("does the whole model fit on each device", style="bold")
         for line in advice(result.fit):

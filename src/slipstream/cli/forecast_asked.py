@@ -8,6 +8,7 @@ from enum import Enum
 from slipstream.errors import UsageError
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
 class PrecisionChoice(str, Enum):
@@ -55,11 +56,19 @@ def parse_alone(text: str) -> tuple[float, int]:
     return float(found[1]), int(found[2])
 
 
-def parse_time(text: str) -> float:
+def parse_count(text: str) -> float:
+    """`1.5T`, `15e12` or `300,000` as a number; UsageError for anything else."""
+    found = re.fullmatch(r"(\d[\d,]*(?:\.\d+)?(?:e\d+)?)\s*([kmbgt]?)", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UsageError(f"the number of tokens is {text!r}; allowed: numbers such as 1.5T, 15e12")
+    return float(found[1].replace(",", "")) * COUNTS[found[2].lower()]
+
+
+def parse_time(text: str, what: str = "deadline") -> float:
     """`90s`, `90m`, `36h` or `5d` in seconds; UsageError for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
     if found is None:
-        raise UsageError(f"the deadline is {text!r}; allowed: 90m, 36h, 5d")
+        raise UsageError(f"the {what} is {text!r}; allowed: 90s, 90m, 36h, 5d")
     return float(found[1]) * UNITS[found[2]]
 
 

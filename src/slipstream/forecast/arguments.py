@@ -13,7 +13,7 @@ from slipstream.forecast.parameters import Parameters
 from slipstream.forecast.strategy import WIRE_SHARE, Optimizer
 
 OPTIMIZERS: Mapping[str, Optimizer] = {each.name.lower(): each for each in Optimizer}
-PRECISIONS: tuple[str, ...] = get_args(Precision)
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 MARKETS = ("on-demand", "spot")
 
 
@@ -28,14 +28,24 @@ def check_numbers(counts: Mapping[str, int | None], amounts: Mapping[str, float 
 
 
 def check_target(
-    samples: int | None, epochs: float | None, deadline: float | None, budget: float | None
+    samples: int | None,
+    epochs: float | None,
+    total_tokens: float | None,
+    deadline: float | None,
+    budget: float | None,
 ) -> None:
-    """Raise UsageError for a limit without what it is a limit of."""
+    """Raise UsageError for two targets, or for a limit without a target."""
     if epochs is not None and samples is None:
         raise UsageError(f"epochs is {epochs:g}: say the samples of an epoch too")
+    if epochs is not None and total_tokens is not None:
+        raise UsageError(
+            f"total_tokens is {total_tokens:g} and epochs {epochs:g}, both are targets: say one"
+        )
     for name, limit in (("deadline", deadline), ("budget", budget)):
-        if limit is not None and (samples is None or epochs is None):
-            raise UsageError(f"a {name} needs a target: say samples and epochs too")
+        if limit is not None and epochs is None and total_tokens is None:
+            raise UsageError(
+                f"a {name} needs a target: say samples and epochs too, or total_tokens"
+            )
 
 
 def check_alone(alone: tuple[float, int] | None, input_rate: float | None) -> None:
@@ -70,7 +80,7 @@ def check_own(
 
 
 def check_names(
-    precision: str,
+    precision: str | None,
     optimizer: str,
     runtime: str,
     codec: str,
@@ -79,7 +89,7 @@ def check_names(
 ) -> None:
     """Raise UsageError for a name that is not known, with those that are."""
     for name, value, allowed in (
-        ("precision", precision, PRECISIONS),
+        *(() if precision is None else (("precision", precision, PRECISIONS),)),
         ("optimizer", optimizer, OPTIMIZERS),
         ("runtime", runtime, fitted.runtimes),
         ("codec", codec, (*WIRE_SHARE, ANY)),

@@ -9,16 +9,20 @@ for plan in result.plans[:3]:
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.forecast import intervals, machines, parameters
 from slipstream.forecast.arguments import (
     OPTIMIZERS,
+    PRECISIONS,
     check_alone,
     check_names,
     check_numbers,
@@ -33,7 +37,7 @@ from slipstream.forecast.hardware import load as load_hardware
 from slipstream.forecast.job import Alone, Precision
 from slipstream.forecast.machines import Machine
 from slipstream.forecast.plan import Loss, Plan
-from slipstream.forecast.resize import resizable as make_resizable
+from slipstream.forecast.resize import Resizable, resizable
 from slipstream.forecast.search import Request, Result, search
 from slipstream.forecast.workload import Workload
 
@@ -67,15 +71,17 @@ def forecast(
     most_devices: int = 64,
     samples: int | None = None,
     epochs: float | None = None,
+    total_tokens: float | None = None,
     deadline: float | None = None,
     budget: float | None = None,
-    precision: str = "fp32",
+    precision: str | None = None,
     optimizer: str = "adam",
     runtime: str = "pytorch2",
     codec: str = "none",
     local_steps: int = 1,
     alone: tuple[float, int] | None = None,
     input_rate: float | None = None,
+    search_seconds: float | None = None,
     progress: Progress = _silent,
     better: Callable[[Plan], None] = lambda plan: None,
 ) -> Result:
@@ -103,9 +109,11 @@ def forecast(
         most_devices: of a plan.
         samples: of an epoch; None: not known.
         epochs: to the target; needs `samples`.
-        deadline: seconds to the target; needs `epochs`.
-        budget: dollars to the target; needs `epochs` and prices.
-        precision: of products: "fp32", "tf32", "fp16" or "bf16".
+        total_tokens: number of tokens that the whole training sees, in the place of `epochs`.
+        deadline: seconds to the target; needs `epochs` or `total_tokens`.
+        budget: dollars to the target; needs a target as `deadline` does, and prices.
+        precision: of products: "fp32", "tf32", "fp16" or "bf16"; None: "bf16" on each device that
+            is made for it, else "fp16" if it is made for that, else "fp32".
         optimizer: "sgd", "momentum" or "adam".
         runtime: name of a framework whose parameters were fitted, as "pytorch2".
         codec: of gradients between hosts: "none", "fp16", "bf16", "int8", or "any", the fastest.
@@ -113,6 +121,8 @@ def forecast(
         alone: samples per second that one device of `own` was measured to train, and how many ran
             at once; narrows all intervals. None: it was not measured.
         input_rate: samples per second that a host reads and decodes; None: as many as are needed.
+        search_seconds: time after which no more hosts are tried once there is a plan, counted from
+            the call; None: all are tried.
         progress: told what is done, how many steps of the search are and how many there are; 0 of 0
             while the model is traced.
         better: told each plan that ranks before all that were found until then.
@@ -121,14 +131,16 @@ def forecast(
         UsageError: an argument is not allowed, or there is no such model, device or cloud.
         UnsupportedError: a package is missing.
     """
+    over_at = math.inf if search_seconds is None else time.monotonic() + search_seconds
     check_numbers(
         {"batch": batch, "most_devices": most_devices, "samples": samples, "hosts": hosts,
          "local_steps": local_steps, "alone": alone and alone[1]},
-        {"epochs": epochs, "deadline": deadline, "budget": budget, "price": price,
-         "alone": alone and alone[0], "input_rate": input_rate},
+        {"epochs": epochs, "total_tokens": total_tokens, "deadline": deadline, "budget": budget,
+         "price": price, "alone": alone and alone[0], "input_rate": input_rate,
+         "search_seconds": search_seconds},
     )  # fmt: skip
     check_alone(alone, input_rate)
-    check_target(samples, epochs, deadline, budget)
+    check_target(samples, epochs, total_tokens, deadline, budget)
     check_own(own, hosts, price, alone and alone[0], gpus, clouds, network)
     fitted = parameters.load(over=None if hardware is None else Path(hardware))
     check_names(precision, optimizer, runtime, codec, markets, fitted)
@@ -142,36 +154,71 @@ def forecast(
         if hosts is not None:
             most_devices = min(most_devices, hosts * kept[0].cluster.per_host)
     _check_kept(kept, most_devices, budget, own)
-    chosen: Precision = next(each for each in get_args(Precision) if each == precision)
     progress(f"tracing {model}", 0, 0)
     found = _source(model, shape, tokens)
-    whole = found.whole(chosen)
-
-    def traced(samples: int) -> Workload:
-        progress(f"tracing {model}, {samples} at once", 0, 0)
-        return found.trace(samples, precision=chosen, whole=whole)
-
-    resizable = make_resizable(traced)
+    per_epoch, steps = _steps(found, batch, samples, epochs, total_tokens)
     request = Request(
-        model=resizable,
+        model=_models(found, model, progress),
         global_batch=batch,
-        machines=kept,
+        machines=[_with_precision(each, precision) for each in kept],
         most_devices=most_devices,
-        samples_per_epoch=samples,
-        epochs=epochs,
+        steps_per_epoch=per_epoch,
+        steps=steps,
         deadline=deadline,
         budget=budget,
-        precision=chosen,
         optimizer=OPTIMIZERS[optimizer],
         runtime=runtime,
-        master=whole,
-        group=intervals.group_of(resizable.at(2)),
+        whole=frozenset(each for each in PRECISIONS if found.whole(each)),
         allowed=Allowed(codec=codec, period=local_steps),
         alone=None if alone is None else Alone(*alone),
         input_rate=input_rate,
     )
-    result = search(request, fitted, intervals.load(), progress, better)
+    result = search(
+        request, fitted, intervals.load(), progress, better, lambda: time.monotonic() > over_at
+    )
     return replace(result, losses=(*result.losses, *lost))
+
+
+def _models(source: Source, name: str, progress: Progress) -> Callable[[Precision], Resizable]:
+    """Gives the model in a precision, which is traced when it is first needed."""
+
+    @cache
+    def model(precision: Precision) -> Resizable:
+        whole = source.whole(precision)
+
+        def traced(samples: int) -> Workload:
+            progress(f"tracing {name} in {precision}, {samples} at once", 0, 0)
+            return source.trace(samples, precision=precision, whole=whole)
+
+        return resizable(traced)
+
+    return model
+
+
+def _steps(
+    source: Source,
+    batch: int,
+    samples: int | None,
+    epochs: float | None,
+    total_tokens: float | None,
+) -> tuple[int | None, float | None]:
+    """Returns the steps of an epoch and those to the target; None: not known."""
+    per_epoch = None if samples is None else math.ceil(samples / batch)
+    if total_tokens is not None:
+        if source.tokens is None:
+            raise UsageError(
+                f"total_tokens is {total_tokens:g}, and {source.name} reads no sequences of"
+                " tokens: say samples and epochs"
+            )
+        return per_epoch, float(math.ceil(total_tokens / (batch * source.tokens)))
+    return per_epoch, None if per_epoch is None or epochs is None else per_epoch * epochs
+
+
+def _with_precision(machine: Machine, precision: str | None) -> Machine:
+    """A machine with the precision that is asked, or with the one that its devices are made for."""
+    own = machines.best_precision(machine.cluster.device)
+    chosen = next((each for each in PRECISIONS if each == precision), own)
+    return replace(machine, precision=chosen)
 
 
 def _check_kept(

@@ -22,6 +22,8 @@ _HOUR = 3600.0
 # Units of seconds, the longest first, and from how many of them on they are used.
 _UNITS = (("days", 86400.0, 3.0), ("h", 3600.0, 2.0), ("min", 60.0, 2.0), ("s", 1.0, 1.0))
 _NEAREST = 3
+# Hosts up to which a command names each; more stand in a file.
+_NAMED = 4
 _NUMBER = re.compile(r"\$?\d[\d,]*(?:\.\d+)?")
 _STEPS = 1000
 
@@ -30,7 +32,7 @@ def table(result: Result, most: int = 10) -> Table:
     """Returns the best plans, for a console of 100 columns.
 
     The second line of a cell has the interval that eight in ten measurements lie in; below the
-    efficiency is what limits it.
+    efficiency are model FLOPs utilisation (MFU) and what limits the plan.
 
     Args:
         result: of a search.
@@ -120,6 +122,23 @@ def _exchange(strategy: Strategy) -> Iterator[str]:
         yield f"buckets of {strategy.bucket_bytes >> 20} MiB"
 
 
+def launch_command(plan: Plan) -> str:
+    """Returns the command that starts a training script on a plan's hosts.
+
+    The names of hosts stand for the user's; more than four are in a file.
+
+    Args:
+        plan: any.
+    """
+    per_host = plan.devices // plan.hosts
+    if plan.hosts == 1:
+        return f"slipstream run -n {per_host} train.py"
+    if plan.hosts > _NAMED:
+        return f"slipstream run -np {plan.devices} --hostfile hosts train.py"
+    names = ",".join(f"host{number}" for number in range(1, plan.hosts + 1))
+    return f"slipstream run -n {per_host} -H {names} train.py"
+
+
 def rounded(interval: Interval) -> tuple[str, str]:
     """Returns a number and its interval, to a tenth of the interval's width at the finest.
 
@@ -178,7 +197,7 @@ class _Column:
 
 def _hardware(plan: Plan) -> list[str]:
     cluster = plan.machine.cluster
-    lines = [f"{plan.devices} {cluster.device.name}"]
+    lines = [f"{plan.devices} {cluster.device.name}, {plan.machine.precision}"]
     hosts = f"{plan.hosts} x " if plan.hosts > 1 else ""
     if plan.machine.offer is not None:
         lines.append(hosts + plan.machine.name)
@@ -230,7 +249,8 @@ def _memory(plan: Plan) -> list[str]:
 
 def _efficiency(plan: Plan) -> list[str]:
     value, bounds = share(plan.efficiency)
-    return [value, *([bounds] if bounds else []), *plan.limit.split(" ")]
+    mfu = f"MFU {share(plan.mfu)[0]}"
+    return [value, *([bounds] if bounds else []), mfu, *plan.limit.split(" ")]
 
 
 _COLUMNS = (

@@ -11,7 +11,7 @@ from slipstream.forecast.memory import Peak
 from slipstream.forecast.plan import Other, limit_of
 from slipstream.forecast.step import Step
 from slipstream.forecast.strategy import Exchange, Strategy
-from slipstream.forecast.trials import Trials
+from slipstream.forecast.trials import Trials, memory_bytes
 
 # Strategies that are refined: the fastest ones that fit.
 _REFINED = 2
@@ -90,7 +90,7 @@ class Finder:
             hosts: all of whose devices are used.
         """
         trials = self._trials
-        limit = _limit(machine)
+        limit = memory_bytes(machine)
         candidates = self._candidates(machine, hosts)
         held = {each: trials.least(each) for each in candidates}
         timed = [(trials.step(each, machine), each) for each in candidates if held[each] <= limit]
@@ -118,7 +118,7 @@ class Finder:
             plain = wants_plain and _is_plain(strategy)
             if not plain and len(found) >= _REFINED:
                 continue
-            if self._trials.peak(strategy, machine).reserved <= _limit(machine):
+            if self._trials.fits(strategy, machine):
                 found.append((step, strategy))
                 wants_plain = wants_plain and not plain
         return found
@@ -137,7 +137,7 @@ class Finder:
     ) -> list[tuple[Step, Strategy]]:
         """Replicas with layers that have a strategy of their own, where that is faster and fits;
         without these they may be slow, or not fit."""
-        limit = _limit(machine)
+        limit = memory_bytes(machine)
         plain = [each for each in candidates if _is_plain(each)]
         if not plain:
             return []
@@ -148,14 +148,10 @@ class Finder:
                 continue
             for room in _ROOM:
                 layered = self._trials.layered(start, machine, room * limit)
-                if layered != start and self._fits(layered, machine):
+                if layered != start and self._trials.fits(layered, machine):
                     step = self._trials.step(layered, machine)
                     return [self._refined(step, layered, machine, hosts)]
         return []
-
-    def _fits(self, strategy: Strategy, machine: Machine) -> bool:
-        trials, limit = self._trials, _limit(machine)
-        return trials.least(strategy) <= limit and trials.peak(strategy, machine).reserved <= limit
 
     def _others(
         self,
@@ -166,14 +162,12 @@ class Finder:
     ) -> tuple[Other, ...]:
         """The best of each other kind: the fastest that may fit, or what comes nearest to it."""
         best: dict[object, Other] = {}
-        limit = _limit(machine)
+        limit = memory_bytes(machine)
         for step, strategy in sorted(timed, key=lambda pair: pair[0].seconds):
-            peak = self._trials.known_peak(strategy, machine)
-            if peak is not None and peak.reserved > limit:
-                best.setdefault(_kind(strategy), Other(strategy, _too_large(peak.reserved, limit)))
-            else:
-                why = f"{_slower(step, taken[0])}; {limit_of(step)} limits it"
-                best.setdefault(_kind(strategy), Other(strategy, why))
+            why = f"{_slower(step, taken[0])}; {limit_of(step)} limits it"
+            if not self._trials.known_fit(strategy, machine):
+                why = f"does not fit: more than {limit / 2**30:.0f} GiB"
+            best.setdefault(_kind(strategy), Other(strategy, why))
         for strategy in sorted(held, key=lambda each: held[each]):
             best.setdefault(_kind(strategy), Other(strategy, _too_large(held[strategy], limit)))
         return tuple(other for kind, other in best.items() if kind != _kind(taken[1]))
@@ -215,14 +209,9 @@ class Finder:
         tried = self._trials.step(other, machine)
         gain = _GAIN if other.exchange is not Exchange.PARAMETER_SERVER else _SERVER_GAIN
         is_faster = tried.seconds < gain * step.seconds
-        if is_faster and self._trials.peak(other, machine).reserved <= _limit(machine):
+        if is_faster and self._trials.fits(other, machine):
             return tried, other
         return step, strategy
-
-
-def _limit(machine: Machine) -> float:
-    """Bytes of a device."""
-    return machine.cluster.device.memory_gib * 2**30
 
 
 def _cost(pair: tuple[Step, Strategy]) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from slipstream.forecast.candidates import Allowed, strategies
+from slipstream.forecast.job import Precision
 from slipstream.forecast.machines import Machine, memory_gib, several
 from slipstream.forecast.memory import Peak, fits
 from slipstream.forecast.plan import Fit, Loss, Plan, Remedy
@@ -82,7 +83,7 @@ def enough(
             )
         ]
         for least, _, strategy in sorted(held)[:_REPLAYED]:
-            if least <= limit and trials.peak(strategy, machine).reserved <= limit:
+            if least <= limit and trials.fits(strategy, machine):
                 return count, strategy
         times *= 2
     return None
@@ -91,7 +92,7 @@ def enough(
 def shortages(
     short: Sequence[tuple[Machine, int, str]],
     fitting: Sequence[Plan],
-    trials: Trials,
+    trials_of: Callable[[Precision], Trials],
     global_batch: int,
     allowed: Allowed,
 ) -> Iterator[Loss]:
@@ -100,7 +101,7 @@ def shortages(
     Args:
         short: machines, numbers of hosts, and why nothing fits on them.
         fitting: plans that fit on others.
-        trials: of the model.
+        trials_of: gives the trials of the model in a precision.
         global_batch: samples per step.
         allowed: by the user.
     """
@@ -113,6 +114,7 @@ def shortages(
     known: dict[str, str] = {}
     for machine, hosts, why in short:
         if not fitting and machine.name in wanted and machine.name not in known:
+            trials = trials_of(machine.precision)
             found = enough(trials, machine, most[machine.name], global_batch, allowed)
             known[machine.name] = f"{found[0]} of these hosts would do" if found else ""
         change = _cheapest(machine, fitting) if fitting else known.get(machine.name, "")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slipstream.errors import UsageError
-from slipstream.forecast.hardware import Hardware, Link, Offer
+from slipstream.forecast.hardware import Device, Hardware, Link, Offer
+from slipstream.forecast.job import Precision
 from slipstream.forecast.network import Cluster
 
 # Of a network's line rate, what payload gets: TCP in frames of 1500 bytes.
@@ -25,12 +26,28 @@ class Machine:
         cluster: of such hosts.
         dollars_per_hour: of a host; None: not known, as of one's own.
         offer: that it is; None: the user's own.
+        precision: the format in which its devices compute products.
     """
 
     name: str
     cluster: Cluster
     dollars_per_hour: float | None = None
     offer: Offer | None = None
+    precision: Precision = "fp32"
+
+
+def best_precision(device: Device) -> Precision:
+    """Returns the format of 16 bits that a device is made for; "fp32" if it is made for none.
+
+    Args:
+        device: the device whose peaks tell; bfloat16, which needs no scaling of the loss, goes
+            first.
+    """
+    formats: tuple[tuple[Precision, str], ...] = (("bf16", "bfloat16"), ("fp16", "float16"))
+    for precision, dtype in formats:
+        if device.tflops.get(dtype, 0.0) > device.tflops["float32"]:
+            return precision
+    return "fp32"
 
 
 def rented(

@@ -74,6 +74,7 @@ class Plan:
         dollars: to the target; None: time or price is not known.
         memory: bytes on the fullest device: `peak.reserved` with its interval.
         efficiency: throughput per device, as a share of one device's own.
+        mfu: model FLOPs utilisation, as a share of 1.
         others: the best strategy of each other kind on the same hosts, with why it lost.
         limit: what most of the step goes to: "compute", "memory bandwidth", "network",
             "pipeline bubble", "host" or "input".
@@ -90,6 +91,7 @@ class Plan:
     dollars: Interval | None
     memory: Interval
     efficiency: Interval
+    mfu: Interval
     limit: str
     others: tuple[Other, ...] = ()
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 from slipstream.errors import UsageError
 from slipstream.forecast.candidates import Allowed, powers
 from slipstream.forecast.compute import peak
 from slipstream.forecast.finder import Finder, Found, Refused
 from slipstream.forecast.fitting import fit, shortages
-from slipstream.forecast.intervals import Intervals
+from slipstream.forecast.intervals import Intervals, group_of
 from slipstream.forecast.job import Alone, Precision
 from slipstream.forecast.machines import Machine, memory_gib, several
 from slipstream.forecast.parameters import Parameters
@@ -19,6 +19,7 @@ from slipstream.forecast.plan import Fit, Interval, Loss, Plan, limit_of
 from slipstream.forecast.resize import Resizable
 from slipstream.forecast.strategy import Optimizer
 from slipstream.forecast.trials import DTYPES, Trials
+from slipstream.forecast.workload import Phase
 
 _HOUR = 3600.0
 
@@ -28,37 +29,34 @@ class Request:
     """What is asked.
 
     Args:
-        model: at any micro-batch.
+        model: gives the model at any micro-batch, in a precision; may block for seconds.
         global_batch: samples per step.
         machines: that may be taken.
         most_devices: of a plan.
-        samples_per_epoch: None: not known.
-        epochs: to the target; None: not known.
+        steps_per_epoch: None: not known.
+        steps: number of steps to the target; None: not known.
         deadline: seconds to the target; None: none.
         budget: dollars to the target; None: none.
-        precision: of products.
         optimizer: of parameters.
         runtime: name of the framework's.
-        group: kind of model, as intervals know it; "": of no kind.
-        master: parameters are in 16 bits, with copies in fp32 for the optimizer.
+        whole: precisions in which parameters are in 16 bits too, with copies in fp32 for the
+            optimizer.
         allowed: strategies that change the numbers of training.
         alone: what one device of the first machine was measured to do; None: it was not.
         input_rate: samples per second that a host reads and decodes; None: devices never wait.
     """
 
-    model: Resizable
+    model: Callable[[Precision], Resizable]
     global_batch: int
     machines: Sequence[Machine]
     most_devices: int = 64
-    samples_per_epoch: int | None = None
-    epochs: float | None = None
+    steps_per_epoch: int | None = None
+    steps: float | None = None
     deadline: float | None = None
     budget: float | None = None
-    precision: Precision = "fp32"
     optimizer: Optimizer = Optimizer.ADAM
     runtime: str = "pytorch2"
-    group: str = ""
-    master: bool = False
+    whole: frozenset[Precision] = frozenset()
     allowed: Allowed = field(default_factory=Allowed)
     alone: Alone | None = None
     input_rate: float | None = None
@@ -73,11 +71,13 @@ class Result:
         losses: why others are not among them.
         fit: whether replicas of the whole model fit on the first plan's hosts, and what to change;
             None: there is no plan, or they cannot share the batch.
+        steps: number of steps to the target; None: not known.
     """
 
     plans: tuple[Plan, ...]
     losses: tuple[Loss, ...]
     fit: Fit | None = None
+    steps: float | None = None
 
 
 def search(
@@ -86,6 +86,7 @@ def search(
     intervals: Intervals,
     progress: Callable[[str, int, int], None] = lambda what, done, of: None,
     better: Callable[[Plan], None] = lambda plan: None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Returns ways to train, ranked. Blocks for seconds, at most about a minute.
 
@@ -95,6 +96,8 @@ def search(
         intervals: of errors met before.
         progress: told what is tried, how many were and how many there are.
         better: told each plan that ranks before all that were found until then.
+        is_over: says that the time of the search is over: once a plan is found, what was not
+            tried until then is not tried, and listed as such among the losses.
 
     Raises:
         UsageError: nothing may be taken.
@@ -102,33 +105,67 @@ def search(
     sizes = [(machine, hosts) for machine in request.machines for hosts in _hosts(machine, request)]
     if not sizes:
         raise UsageError("no machine is allowed; name some with --gpus or --clouds")
-    trials = Trials(
-        request.model, parameters, precision=request.precision, optimizer=request.optimizer,
-        runtime=request.runtime, master=request.master, input_rate=request.input_rate,
-    )  # fmt: skip
-    if request.alone is not None:
-        trials.keep_pace(request.alone, request.machines[0])
-    finder = Finder(trials, request.global_batch, request.allowed)
+    trials_of = _trials(request, parameters)
     found: dict[int, Plan | Refused] = {}
     best: Plan | None = None
-    promise = [_promise(request, parameters, *size) for size in sizes]
+    needed = _least_bytes(request)
+    promise = [_promise(request, parameters, needed, *size) for size in sizes]
     order = sorted(range(len(sizes)), key=lambda index: promise[index])
     for done, index in enumerate(order):
+        if best is not None and is_over():
+            break
         machine, hosts = sizes[index]
         progress(several(machine, hosts), done, len(sizes))
-        tried = finder.best(machine, hosts)
-        found[index] = tried if isinstance(tried, Refused) else _plan(request, intervals, tried)
+        finder = Finder(trials_of(machine.precision), request.global_batch, request.allowed)
+        answer = finder.best(machine, hosts)
+        found[index] = answer if isinstance(answer, Refused) else _plan(request, intervals, answer)
         best = _better(request, best, found[index], better)
-    return _result(request, trials, [(*sizes[index], found[index]) for index in range(len(sizes))])
+    tried = [(*sizes[index], found[index]) for index in range(len(sizes)) if index in found]
+    left = [several(*sizes[index]) for index in order[len(found) :]]
+    result = _result(request, trials_of, tried)
+    return replace(result, losses=(*result.losses, *_not_tried(left)))
+
+
+def _not_tried(left: Sequence[str]) -> list[Loss]:
+    """Hosts for which there was no time."""
+    why = "not tried: the time of the search was over, and others promised more"
+    return [Loss(each, why, "a longer search time") for each in left]
+
+
+def _trials(request: Request, parameters: Parameters) -> Callable[[Precision], Trials]:
+    """Gives the trials of a precision, which are made when they are first needed."""
+
+    @cache
+    def trials_of(precision: Precision) -> Trials:
+        trials = Trials(
+            request.model(precision), parameters, precision=precision, optimizer=request.optimizer,
+            runtime=request.runtime, master=precision in request.whole,
+            input_rate=request.input_rate,
+        )  # fmt: skip
+        if request.alone is not None:
+            trials.keep_pace(request.alone, request.machines[0])
+        return trials
+
+    return trials_of
+
+
+def _least_bytes(request: Request) -> float:
+    """Bytes of parameters, gradients and states, in the precision of the fastest devices, which are
+    likely to be tried first."""
+    fastest = max(
+        request.machines,
+        key=lambda each: max(each.cluster.device.tflops.values()),
+    )
+    numbers = request.model(fastest.precision).traced[0].num_parameters
+    return 4 * (2 + request.optimizer.value) * numbers
 
 
 def _promise(
-    request: Request, parameters: Parameters, machine: Machine, hosts: int
+    request: Request, parameters: Parameters, needed: float, machine: Machine, hosts: int
 ) -> tuple[bool, float]:
     """What is tried first: hosts that hold the model, the most FLOPs for a dollar or a second."""
     devices = hosts * machine.cluster.per_host
-    needed = 4 * (2 + request.optimizer.value) * request.model.traced[0].num_parameters
-    rate, _ = peak(machine.cluster.device, DTYPES[request.precision], parameters.rates)
+    rate, _ = peak(machine.cluster.device, DTYPES[machine.precision], parameters.rates)
     price = machine.dollars_per_hour
     cost = 1.0 if price is None else price * hosts
     return memory_gib(machine, hosts) * 2**30 < needed, cost / (devices * rate)
@@ -147,7 +184,9 @@ def _better(
 
 
 def _result(
-    request: Request, trials: Trials, found: Sequence[tuple[Machine, int, Plan | Refused]]
+    request: Request,
+    trials_of: Callable[[Precision], Trials],
+    found: Sequence[tuple[Machine, int, Plan | Refused]],
 ) -> Result:
     """Ranks what was found on each number of each kind of hosts."""
     plans: list[Plan] = []
@@ -167,12 +206,13 @@ def _result(
         else:
             plans.append(each)
     plans.sort(key=_rank)
-    losses = [*shortages(short, fitting, trials, request.global_batch, request.allowed), *losses]
+    losses = [*shortages(short, fitting, trials_of, request.global_batch, request.allowed), *losses]
     first = plans[0] if plans else None
-    if first is None:
-        return Result((), tuple(losses))
-    held = fit(trials, first.machine, first.hosts, request.global_batch)
-    return Result(tuple(plans), tuple(losses), held)
+    held = None
+    if first is not None:
+        trials = trials_of(first.machine.precision)
+        held = fit(trials, first.machine, first.hosts, request.global_batch)
+    return Result(tuple(plans), tuple(losses), held, request.steps)
 
 
 def _hosts(machine: Machine, request: Request) -> Iterator[int]:
@@ -206,29 +246,42 @@ def _misses(plan: Plan, request: Request) -> str:
 
 def _plan(request: Request, intervals: Intervals, found: Found) -> Plan:
     machine, hosts, step = found.machine, found.hosts, found.step
-    steps = None
-    if request.samples_per_epoch is not None:
-        steps = math.ceil(request.samples_per_epoch / request.global_batch)
+    model = request.model(machine.precision)
     devices = found.strategy.ranks
     share = request.global_batch / step.seconds / devices / found.alone
     efficiency = intervals.of_efficiency(share, devices)
     if request.alone is None:
-        per_step = intervals.around(step.seconds, request.group)
+        per_step = intervals.around(step.seconds, group_of(model.traced[0]))
     else:
         # One device was measured; what is left to go wrong is the efficiency.
         alone = step.seconds * share
         per_step = Interval(step.seconds, alone / efficiency.high, alone / efficiency.low)
-    epoch = _times(per_step, steps)
-    total = _times(epoch, request.epochs)
+    total = _times(per_step, request.steps)
     price = machine.dollars_per_hour
     dollars = _times(total, None if price is None else price * hosts / _HOUR)
     return Plan(
         machine=machine, hosts=hosts, strategy=found.strategy, step=step, peak=found.peak,
-        seconds_per_step=per_step, seconds_per_epoch=epoch, seconds=total, dollars=dollars,
-        memory=intervals.memory.around(found.peak.reserved),
-        efficiency=efficiency,
+        seconds_per_step=per_step, seconds_per_epoch=_times(per_step, request.steps_per_epoch),
+        seconds=total, dollars=dollars, memory=intervals.memory.around(found.peak.reserved),
+        efficiency=efficiency, mfu=_mfu(request, found, per_step),
         limit=limit_of(step), others=found.others,
     )  # fmt: skip
+
+
+def _mfu(request: Request, found: Found, seconds: Interval) -> Interval:
+    """Model FLOPs utilisation: FLOPs that the model needs per second, over its devices' peak.
+
+    The backward pass counts as two forward passes and attention as if each token saw all others;
+    what is computed again does not count.
+    Source: Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 4.1 and appendix B.
+    """
+    machine = found.machine
+    traced = request.model(machine.precision).traced[0]
+    flops = 3 * traced.flops(Phase.FORWARD) / traced.samples * request.global_batch
+    tflops = machine.cluster.device.tflops
+    peak = tflops.get(DTYPES[machine.precision], tflops["float32"]) * 1e12
+    share = flops / (peak * found.strategy.ranks)
+    return Interval(share / seconds.value, share / seconds.high, share / seconds.low)
 
 
 def _times(interval: Interval | None, factor: float | None) -> Interval | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from slipstream.forecast.display import strategy_words
+from slipstream.forecast.display import launch_command, strategy_words
 from slipstream.forecast.plan import Fit, Interval, Plan
 from slipstream.forecast.search import Result
 from slipstream.forecast.strategy import Strategy
@@ -21,6 +21,7 @@ def as_json(result: Result) -> dict[str, Any]:
         result: of a search.
     """
     return {
+        "steps": result.steps,
         "plans": [_plan(plan) for plan in result.plans],
         "losses": [asdict(loss) for loss in result.losses],
         "fit": None if result.fit is None else _fit(result.fit),
@@ -60,6 +61,9 @@ def _plan(plan: Plan) -> dict[str, Any]:
         "memory_bytes": asdict(plan.peak),
         "device_bytes": int(cluster.device.memory_gib * _GIB),
         "efficiency": asdict(plan.efficiency),
+        "mfu": asdict(plan.mfu),
+        "precision": machine.precision,
+        "command": launch_command(plan),
         "limit": plan.limit,
     }  # fmt: skip
 

@@ -65,6 +65,7 @@ def predict(hardware: Path, *, ranks: int, samples: int, alone: float | None = N
         hosts=1,
         hardware=str(hardware),
         samples=samples,
+        precision="fp32",
         optimizer="momentum",
         alone=None if alone is None else (alone, example.BATCH),
     )

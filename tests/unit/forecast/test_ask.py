@@ -234,6 +234,10 @@ def test_better_plans_are_told_as_they_are_found(hosts: dict[str, Any]) -> None:
         ({"input_rate": -1.0}, "input_rate is -1; more than 0"),
         ({"network": "fast"}, "no link is called 'fast'"),
         ({"epochs": 3}, "say the samples of an epoch"),
+        ({"samples": 9, "epochs": 3, "total_tokens": 1e9}, "both are targets: say one"),
+        ({"total_tokens": 0.0}, "total_tokens is 0; more than 0"),
+        ({"total_tokens": 1e9, "own": "1xT4"}, "resnet18 reads no sequences of tokens"),
+        ({"search_seconds": -1.0}, "search_seconds is -1; more than 0"),
         ({"deadline": 60.0}, "a deadline needs a target"),
         ({"samples": 10, "epochs": 1, "budget": -1.0}, "budget is -1; more than 0"),
         ({"own": "8xA100", "samples": 10, "epochs": 1, "budget": 9.0}, "has no price"),
@@ -292,3 +296,60 @@ except UnsupportedError as error:
 def test_other_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'forcast'"):
         _ = forecast.forcast  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("device", "precision"), [("A100", "bf16"), ("V100", "fp16"), ("M60", "fp32")]
+)
+def test_devices_that_are_made_for_16_bits_use_them(device: str, precision: str) -> None:
+    asked: dict[str, Any] = {"batch": 64, "own": f"1x{device}"}
+    plan = forecast.forecast("resnet18", **asked).plans[0]
+    assert plan.machine.precision == precision
+    said = forecast.forecast("resnet18", **asked, precision=precision).plans[0]
+    assert plan.seconds_per_step == said.seconds_per_step
+
+
+def test_hosts_of_one_search_have_precisions_of_their_own() -> None:
+    found = forecast.forecast("resnet18", batch=64, gpus=("T4", "L4"), most_devices=4)
+    used = {(plan.machine.cluster.device.name, plan.machine.precision) for plan in found.plans}
+    assert used == {("T4", "fp16"), ("L4", "bf16")}
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens", "per_sample"), [("gpt2", 512, 512), ("bert-base", None, 128)]
+)
+def test_tokens_in_all_give_steps_time_and_cost(
+    model: str, tokens: int | None, per_sample: int
+) -> None:
+    found = forecast.forecast(
+        model, batch=8, tokens=tokens, own="1xA100", price=2.0, total_tokens=1e9
+    )
+    plan = found.plans[0]
+    assert found.steps is not None
+    assert found.steps == -(-1_000_000_000 // (8 * per_sample))
+    assert plan.seconds is not None
+    assert plan.dollars is not None
+    assert plan.seconds.value == pytest.approx(found.steps * plan.seconds_per_step.value)
+    assert plan.dollars.value == pytest.approx(plan.seconds.value / 3600 * 2.0)
+    assert plan.seconds_per_epoch is None
+
+
+def test_mfu_is_of_the_flops_that_a_transformer_needs() -> None:
+    plan = forecast.forecast("gpt2", batch=8, tokens=1024, own="1xA100").plans[0]
+    # PaLM's appendix B: 6 FLOPs for each parameter in a product, and attention, for each token.
+    token = 6 * 124.4e6 + 12 * 12 * 768 * 1024
+    rate = 8 * 1024 / plan.seconds_per_step.value
+    assert plan.mfu.value == pytest.approx(token * rate / 312e12, rel=0.01)
+    assert plan.mfu.low < plan.mfu.value < plan.mfu.high
+
+
+def test_a_search_whose_time_is_over_says_what_was_not_tried() -> None:
+    asked: dict[str, Any] = {"batch": 64, "own": "1xA100", "hosts": 8, "network": "100g"}
+    whole = forecast.forecast("resnet18", **asked)
+    found = forecast.forecast("resnet18", **asked, search_seconds=1e-6)
+    assert len(found.plans) == 1
+    assert found.plans[0] in whole.plans
+    left = [loss for loss in found.losses if loss.why.startswith("not tried")]
+    assert len(left) == len(whole.plans) - 1
+    assert {loss.change for loss in left} == {"a longer search time"}
+    assert not [loss for loss in whole.losses if "not tried" in loss.why]

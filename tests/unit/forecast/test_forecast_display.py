@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pydantic")
 
+import typer
 from rich.console import Console
 
+from slipstream.cli import app
+from slipstream.cli.run import _choose_hosts  # pyright: ignore[reportPrivateUsage]
 from slipstream.forecast import machines
 from slipstream.forecast.display import (
     duration,
     gib,
+    launch_command,
     losers,
     rounded,
     share,
@@ -62,7 +67,7 @@ def _plan(machine: Machine, step: float, **more: Any) -> Plan:
     given: dict[str, Any] = {
         "hosts": 1, "strategy": Strategy(data=8, micro_batch=32), "peak": PEAK,
         "seconds_per_epoch": None, "seconds": None, "dollars": None,
-        "efficiency": Interval(0.934, 0.81, 0.99),
+        "efficiency": Interval(0.934, 0.81, 0.99), "mfu": Interval(0.41, 0.36, 0.45),
         "memory": Interval(30 << 30, 27 << 30, 33 << 30),
         "limit": "memory bandwidth",
     }  # fmt: skip
@@ -128,10 +133,10 @@ def test_the_widest_plan_fits_in_100_columns() -> None:
     text = _shown(table(Result((plan,), ())))
     assert max(map(len, text.splitlines())) <= 100
     for part in (
-        "64 A100-40GB", "8 x aws p4d.24xlarge", "400 Gbit/s", "data 8 x tensor 4",
+        "64 A100-40GB, fp32", "8 x aws p4d.24xlarge", "400 Gbit/s", "data 8 x tensor 4",
         "ZeRO 1, checkpoints,", "16 x micro-batch 4",
         "120 ms", "100-160", "10 min", "16 h", "$2,700", "30.0 GiB", "27-33", "of 40", "93%",
-        "81-99%", "bandwidth",
+        "81-99%", "MFU 41%", "bandwidth",
     ):  # fmt: skip
         assert part in text, part
 
@@ -282,3 +287,29 @@ def test_dollars_are_of_all_hosts_and_of_an_epoch_or_a_thousand_steps() -> None:
 def test_a_plan_is_tight_above_the_memory_of_its_device(more: int, *, tight: bool) -> None:
     memory = Interval(70 << 30, 60 << 30, (80 << 30) + more)
     assert _plan(_own(), 0.1, memory=memory).is_tight == tight
+
+
+@pytest.mark.parametrize(
+    ("hosts", "command"),
+    [
+        (1, "slipstream run -n 8 train.py"),
+        (2, "slipstream run -n 8 -H host1,host2 train.py"),
+        (16, "slipstream run -np 128 --hostfile hosts train.py"),
+    ],
+)
+def test_a_plan_has_the_command_that_starts_it(
+    hosts: int, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = _plan(_own(), 0.1, hosts=hosts, strategy=Strategy(data=8 * hosts))
+    assert launch_command(plan) == command
+    monkeypatch.chdir(tmp_path)
+    lines = [f"host{number} slots=8\n" for number in range(hosts)]
+    (tmp_path / "hosts").write_text("".join(lines))
+    root: Any = typer.main.get_command(app)
+    name, *arguments = command.split()[1:]
+    said = root.commands[name].make_context(name, arguments).params
+    started = _choose_hosts(
+        said["hosts"], said["hostfile"], said["num_ranks"], said["num_processes"]
+    )
+    assert said["program"] == ["train.py"]
+    assert [host.slots for host in started] == [8] * hosts

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from slipstream.forecast.memory import Peak, checkpointed, replay, units
+from slipstream.forecast.memory import FullError, Peak, checkpointed, replay, units
 from slipstream.forecast.memory.sharing import gradient_owners
 from slipstream.forecast.strategy import Exchange, Optimizer, Strategy
 from slipstream.forecast.trace import trace
@@ -308,3 +308,22 @@ def test_a_loss_over_shared_classes_needs_one_more_tensor_of_them(gpt: Workload)
 
 def _writers(workload: Workload, values: tuple[int, ...]) -> set[int]:
     return {workload.values[value].born for value in values}
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        Strategy(), Strategy(checkpoint=True), Strategy(data=4, zero=1, micro_batches=3),
+        Strategy(data=4, zero=3),
+    ],
+)  # fmt: skip
+def test_a_replay_ends_where_more_is_needed_than_is_of_interest(
+    gpt: Workload, heavy: Workload, strategy: Strategy
+) -> None:
+    for workload in (gpt, heavy):
+        run = partial(ADAM, workload, strategy, fused=True)
+        peak = run()
+        assert run(most_bytes=peak.reserved) == peak
+        for share in (0.999, 0.5, 0.01):
+            with pytest.raises(FullError):
+                run(most_bytes=share * peak.reserved)

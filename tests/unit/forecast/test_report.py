@@ -67,6 +67,7 @@ def _plan(machine: Machine, hosts: int, seconds: float, efficiency: float, **mor
         machine=machine, hosts=hosts, peak=PEAK, limit="network",
         memory=Interval(PEAK.reserved, 0.9 * PEAK.reserved, 1.1 * PEAK.reserved),
         efficiency=Interval(efficiency, 0.8 * efficiency, min(1.0, 1.1 * efficiency)),
+        mfu=Interval(0.41, 0.36, 0.45),
         seconds_per_step=Interval(seconds, 0.8 * seconds, 1.3 * seconds), **{**given, **more},
     )  # fmt: skip
 

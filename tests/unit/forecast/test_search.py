@@ -101,7 +101,7 @@ def test_a_codec_that_was_asked_for_is_used(codec: str):
 def test_local_sgd_is_for_slow_links_where_it_is_allowed():
     asked: dict[str, Any] = {
         "model": "resnet50", "batch": 512, "own": "4xV100", "hosts": 4, "network": "0.3g",
-        "codec": "any",
+        "codec": "any", "precision": "fp32",
     }  # fmt: skip
     found = _largest(**asked, local_steps=16)
     assert (found.exchange, found.period) == (Exchange.LOCAL, 16)

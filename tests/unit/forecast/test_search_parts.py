@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 
@@ -136,6 +137,47 @@ def test_what_cannot_fit_is_never_more_than_what_is_replayed(
     alone = list(strategies(trials.shape, 1, 1, batch, Allowed()))
     for each in [*random.Random(1).sample(candidates, 30), *alone]:
         assert trials.least(each) <= trials.peak(each, machine).allocated, each
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer.SGD, Optimizer.ADAM])
+def test_what_fits_is_what_a_whole_replay_says(optimizer: Optimizer):
+    sizes, inputs = {"hidden": 256, "heads": 4, "layers": 4}, {"length": 256}
+    model = resizable(partial(traced, "gpt2", sizes=sizes, inputs=inputs))
+    exact, quick = (
+        Trials(
+            model, parameters.load(), precision="fp32", optimizer=optimizer, runtime="pytorch2",
+            master=False,
+        )
+        for _ in range(2)
+    )  # fmt: skip
+    whole = machines.own(load(), "A100", 8, None, None)
+    candidates = list(strategies(exact.shape, 8, 8, 64, Allowed()))
+    for strategy in random.Random(2).sample(candidates, 25):
+        needed = exact.peak(strategy, whole).reserved
+        for gib, does in ((0.6 * needed, False), (needed - 1, False), (needed, True)):
+            device = whole.cluster.device.model_copy(update={"memory_gib": gib / 2**30})
+            machine = replace(whole, cluster=replace(whole.cluster, device=device))
+            assert quick.fits(strategy, machine) is does, (strategy, gib / needed)
+            assert quick.known_fit(strategy, machine) is does
+
+
+def test_steps_of_one_host_do_not_depend_on_its_network():
+    model = resizable(partial(traced, "gpt2", sizes={"layers": 2}, inputs={"length": 128}))
+    trials = Trials(
+        model, parameters.load(), precision="fp32", optimizer=Optimizer.ADAM, runtime="pytorch2",
+        master=False,
+    )  # fmt: skip
+    slow, fast = (
+        machines.own(load(), "A100", 4, machines.network(load(), rate), None)
+        for rate in ("10g", "100g")
+    )
+    one, two = Strategy(data=4), Strategy(data=8)
+    assert trials.step(one, slow) == trials.step(one, fast)
+    assert trials.step(two, slow).seconds > trials.step(two, fast).seconds
+    for machine in (slow, fast):
+        for strategy in (one, two):
+            whole = trials.step(strategy, machine, whole=True)
+            assert trials.step(strategy, machine).seconds == pytest.approx(whole.seconds)
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

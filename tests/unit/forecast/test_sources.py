@@ -241,3 +241,59 @@ def test_a_script_that_reads_arguments_as_it_is_imported_is_told_how_not_to(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"script\.py ended as it was imported \(2\): put what"):
         source("script.py:make", shape=(3,))
+
+
+DEPENDS = """
+import torch
+from torch import nn
+
+
+class Depends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.layer(x)
+        LINE
+        return y.sum()
+
+
+class Wrong(Depends):
+    def forward(self, x):
+        return self.layer(x) @ torch.zeros(3, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "y = y * 2 if y.sum() > 0 else y",
+        "y = sum(y for _ in range(int(y.abs().max())))",
+        "y = y[y > 0]",
+        "y = y[:, : y.argmax().tolist()]",
+    ],
+)
+def test_what_depends_on_numbers_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "models_that_depend.py"
+    path.write_text(DEPENDS.replace("LINE", line))
+    with pytest.raises(UsageError) as refused:
+        source(f"{path}:Depends", shape=(4,)).trace(2)
+    message = str(refused.value)
+    assert f"{path}:13, `{line}`" in message
+    assert "depends on the numbers in a tensor" in message
+    assert "torch.where" in message
+
+
+def test_any_other_failure_of_a_model_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "models_that_fail.py"
+    path.write_text(DEPENDS.replace("LINE", "pass"))
+    with pytest.raises(UsageError, match=r"Wrong fails on a batch of 2, .*py:19, `return self"):
+        source(f"{path}:Wrong", shape=(4,)).trace(2)
+
+
+def test_samples_have_tokens_where_they_are_sequences(models: str) -> None:
+    assert source("gpt2", tokens=100).tokens == 100
+    assert source("llama3-8b").tokens == 8192
+    assert source(f"{models}:words", tokens=12).tokens == 12
+    assert source("resnet18").tokens is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from slipstream.forecast.memory.allocator import Allocator as Allocator
 from slipstream.forecast.memory.checkpoint import checkpointed as checkpointed
+from slipstream.forecast.memory.ledger import FullError as FullError
 from slipstream.forecast.memory.remedy import Change as Change
 from slipstream.forecast.memory.remedy import fits as fits
 from slipstream.forecast.memory.replay import Peak as Peak
@@ -16,4 +17,14 @@ from slipstream.forecast.memory.replay import replay as replay
 from slipstream.forecast.memory.units import Unit as Unit
 from slipstream.forecast.memory.units import units as units
 
-__all__ = ["Allocator", "Change", "Peak", "Unit", "checkpointed", "fits", "replay", "units"]
+__all__ = [
+    "Allocator",
+    "Change",
+    "FullError",
+    "Peak",
+    "Unit",
+    "checkpointed",
+    "fits",
+    "replay",
+    "units",
+]

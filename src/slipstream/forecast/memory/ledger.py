@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -35,17 +36,23 @@ class Holding(NamedTuple):
     piece: Piece
 
 
+class FullError(Exception):
+    """More is held than there is room for."""
+
+
 class Ledger:
     """An allocator that knows what its pieces are for.
 
     Args:
         allocator: new.
 
-    `at` says what runs now, and `peak_at` what ran when most was allocated.
+    `at` says what runs now, and `peak_at` what ran when most was allocated. `room` is the bytes
+    that may be held; more raise FullError.
     """
 
     def __init__(self, allocator: Allocator) -> None:
         self.allocator = allocator
+        self.room = math.inf
         self.at = ""
         self.peak_at = ""
         self._held = [0] * len(Use)
@@ -70,6 +77,8 @@ class Ledger:
         if self.allocator.allocated > self._most:
             self._most = self.allocator.allocated
             self._peak, self.peak_at = self._held.copy(), self.at
+            if self._most > self.room:
+                raise FullError
         return Holding(use, piece)
 
     def give(self, *holdings: Holding) -> None:

@@ -7,6 +7,7 @@ with `foreach` has its temporaries for all parameters at once.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from slipstream.forecast.memory.allocator import Allocator
 from slipstream.forecast.memory.checkpoint import checkpointed
 from slipstream.forecast.memory.gathers import Gathers
 from slipstream.forecast.memory.gradients import Gradients
-from slipstream.forecast.memory.ledger import Holding, Ledger, Use
+from slipstream.forecast.memory.ledger import FullError, Holding, Ledger, Use
 from slipstream.forecast.memory.loss import with_compiled_loss, with_shared_loss
 from slipstream.forecast.memory.sharing import Sizes, buckets, sizes
 from slipstream.forecast.memory.units import num_forward, readers_of, units
@@ -23,6 +24,8 @@ from slipstream.forecast.strategy import Exchange, Optimizer, Strategy
 from slipstream.forecast.workload import Workload
 
 _STEPS = 2
+# A piece of the first step may be cut a little smaller in the second one, where others lay.
+_SLACK = 1.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ def replay(
     compiled: bool = False,
     compiled_loss: bool = False,
     expandable: bool = False,
+    most_bytes: float = math.inf,
 ) -> Peak:
     """Returns the memory that a rank needs. Blocks for some microseconds per operator.
 
@@ -92,6 +96,10 @@ def replay(
         compiled: modules that repeat are compiled; what no backward pass reads is not kept.
         compiled_loss: the loss is compiled too.
         expandable: the allocator's segments grow (`expandable_segments:True`).
+        most_bytes: the largest peak of interest.
+
+    Raises:
+        FullError: more than `most_bytes` are needed, which is known long before the peak is.
     """
     if compiled_loss:
         workload = with_compiled_loss(workload)
@@ -103,9 +111,15 @@ def replay(
     ledger = Ledger(Allocator(limit, expandable=expandable))
     rank = _Rank(workload, strategy, ledger, master=master, views=views)
     ledger.take(Use.WORKSPACE, workspace_bytes)
-    for _ in range(_STEPS):
+    for step in range(_STEPS):
+        # Whatever the first step holds, the second one holds beside the states.
+        ahead = rank.states(optimizer) if step == 0 else 0
+        ledger.room = (most_bytes - context_bytes - ahead) * _SLACK
         rank.run(in_flight)
+        ledger.room = math.inf
         rank.update(optimizer, fused=fused)
+    if ledger.allocator.peak_reserved + context_bytes > most_bytes:
+        raise FullError
     used = {use.name.lower(): num_bytes for use, num_bytes in ledger.peak.items()}
     return Peak(
         reserved=ledger.allocator.peak_reserved + context_bytes,
@@ -162,6 +176,10 @@ class _Rank:
                 self._run(alive.popleft(), self._forward, len(self._workload.operators))
             if started < count:
                 alive.append(self._begin())
+
+    def states(self, optimizer: Optimizer) -> int:
+        """Returns the bytes of the states that the first update makes."""
+        return optimizer.value * sum(self._sizes[index].state for index in self._trained)
 
     def update(self, optimizer: Optimizer, *, fused: bool) -> None:
         """Runs the optimizer, which makes its states when it first does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from slipstream.forecast.display import duration
+from slipstream.forecast.display import duration, launch_command
 from slipstream.forecast.plan import Interval, Plan
 from slipstream.forecast.report import charts, rows, spans, tables
 from slipstream.forecast.report.page import Cell, Column, Figure, Section, Table, page
@@ -50,7 +50,8 @@ def _summary(result: Result) -> str:
     words = f", {rows.hardware(first)} {ranked} least" if len(result.plans) > 1 else (
         f" is {rows.hardware(first)}"
     )  # fmt: skip
-    return f"{count}{words}: {step} a step ({bounds}), limited by {first.limit}."
+    start = f"It starts with: {launch_command(first)}"
+    return f"{count}{words}: {step} a step ({bounds}), limited by {first.limit}. {start}"
 
 
 def _asked(asked: Mapping[str, object]) -> Section:

@@ -141,7 +141,8 @@ def _hardware(plan: Plan) -> Cell:
 
 def _strategy(plan: Plan) -> Cell:
     first, *rest = strategy_words(plan.strategy)
-    return Cell(first, ", ".join(word for word in rest if not word.startswith("codec ")))
+    words = [*(word for word in rest if not word.startswith("codec ")), plan.machine.precision]
+    return Cell(first, ", ".join(words))
 
 
 def _micro_batch(plan: Plan) -> Cell:
@@ -184,5 +185,6 @@ _COLUMNS: tuple[tuple[Column, _Cells], ...] = (
     (Column("dollars", numeric=True), _dollars),
     (Column("memory", numeric=True), _memory),
     (Column("efficiency", numeric=True), lambda plan: Cell(*share(plan.efficiency))),
+    (Column("MFU", numeric=True), lambda plan: Cell(*share(plan.mfu))),
     (Column("limited by"), lambda plan: Cell(plan.limit)),
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.forecast.job import Precision
@@ -22,8 +23,10 @@ from slipstream.forecast.trace import factories, huggingface
 from slipstream.forecast.trace.architectures import language
 from slipstream.forecast.trace.architectures.encoders import BERT_BASE
 from slipstream.forecast.trace.architectures.names import Architecture, Samples, find
+from slipstream.forecast.trace.failure import failure
 from slipstream.forecast.trace.module import trace
 from slipstream.forecast.trace.precision import DTYPES
+from slipstream.forecast.trace.recorder import tensors_in
 from slipstream.forecast.workload import Workload
 
 
@@ -57,12 +60,14 @@ class Source:
         unit: what a sample is: "image", "sequence", "token" or "example".
         trace: from samples of a micro-batch to a workload.
         made: how to make its module and a batch; None: it is in a file of ONNX.
+        tokens: number of tokens of a sample; None: a sample has none.
     """
 
     name: str
     unit: Samples
     trace: Tracer
     made: Architecture | None = None
+    tokens: int | None = None
 
     def whole(self, precision: Precision) -> bool:
         """Returns whether all of it is trained in 16 bits, with copies of parameters in fp32.
@@ -134,7 +139,7 @@ def _onnx(path: Path, shape: Sequence[int] | None, tokens: int | None) -> Source
         batch = onnx_file.Batch(samples, shape, tokens)
         return onnx_file.workload(model, path.stem, batch, precision=precision, whole=whole)
 
-    return Source(path.stem, "example" if tokens is None else "sequence", run)
+    return Source(path.stem, "example" if tokens is None else "sequence", run, tokens=tokens)
 
 
 # A workload of a large model takes ten megabytes.
@@ -194,11 +199,22 @@ def _traced(architecture: Architecture) -> Source:
         except SlipstreamError:
             raise
         except Exception as error:  # the user's code has any
-            reason = f"{type(error).__name__}: {error}"
-            what = f"{architecture.name} fails on a batch of {samples}"
-            raise UsageError(f"{what}, tensors without memory: {reason}") from error
+            raise UsageError(failure(error, architecture.name, samples)) from error
 
-    return Source(architecture.name, architecture.samples_are, run, architecture)
+    tokens = _tokens(architecture)
+    return Source(architecture.name, architecture.samples_are, run, architecture, tokens)
+
+
+def _tokens(architecture: Architecture) -> int | None:
+    """Tokens of a sample; a sequence's are the longest dimension of integers beside the batch."""
+    if architecture.samples_are == "token":
+        return 1
+    if architecture.samples_are != "sequence":
+        return None
+    with FakeTensorMode():
+        batch = architecture.inputs(1)
+    sizes = [x.shape[1] for x in tensors_in(batch) if x.dim() == 2 and not x.is_floating_point()]
+    return max(sizes, default=None)
 
 
 def _inputs(

@@ -1,0 +1,47 @@
+"""Why a model cannot be traced: the line of its code that failed, and what to do."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+_NEEDS_NUMBERS = (
+    DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode,
+)  # fmt: skip
+_LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib"))
+_OURS = Path(__file__).parents[1]
+
+
+def failure(error: Exception, name: str, samples: int) -> str:
+    """Returns what to say of a model that failed while it ran on tensors without memory.
+
+    Args:
+        error: the error that the model's code raised.
+        name: the model, for people.
+        samples: number of samples of the batch that it ran on.
+    """
+    where = _line(error)
+    if isinstance(error, _NEEDS_NUMBERS):
+        return (
+            f"{name} cannot be traced{where}: what this line does depends on the numbers in a"
+            " tensor, and a forecast knows shapes only. Make the line independent of them, in a"
+            " version of the model for the forecast: take one branch, a fixed number of rounds, or"
+            " torch.where"
+        )
+    what = f"{name} fails on a batch of {samples}, tensors without memory{where}"
+    return f"{what}: {type(error).__name__}: {error}"
+
+
+def _line(error: Exception) -> str:
+    """The last line outside of libraries that led to an error, with its place."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        path = Path(frame.filename)
+        parents = path.parents
+        if path.is_file() and _OURS not in parents and not set(_LIBRARIES) & set(parents):
+            return f" at {frame.filename}:{frame.lineno}, `{frame.line}`"
+    return ""
