@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from slipstream.infer.accuracy import ENOUGH, Comparison
 from slipstream.infer.analysis import analyse
@@ -26,14 +26,14 @@ MOST_CASES = 64  # samples that judge mixtures
 LEAST_MIXTURES = 2 + len(METHODS)  # that are made ready to measure times, and the noise of a part
 
 
-def add_bytes(contest: Contest) -> dict[str, Histogram]:
-    """Make candidates with bytes ready; returns what values were seen.
+def add_bytes(contest: Contest, add: Callable[[Trial], None]) -> dict[str, Histogram]:
+    """Make candidates with bytes ready, and `add` each; returns what values were seen.
 
     The first engine that can compute on them finds the method of calibration; ranges are the
     graph's, so the others take the same.
     """
     for engine, recipe in contest.recipes("int8-weights"):
-        contest.trials.append(contest.ready(engine, recipe))
+        add(contest.ready(engine, recipe))
     wanted = list(contest.recipes("int8"))
     dynamic = list(contest.recipes("int8-dynamic")) if _is_of_matrices(contest.rewritten) else []
     names = storable(contest.rewritten)
@@ -46,7 +46,7 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
     means = {name: histogram.means for name, histogram in histograms.items()}
     shifts = {"shifts": shifts_of(contest.rewritten, means)}
     for engine, recipe in dynamic:
-        contest.trials.append(contest.ready(engine, recipe.model_copy(update=shifts)))
+        add(contest.ready(engine, recipe.model_copy(update=shifts)))
     wanted = [(engine, recipe.model_copy(update=shifts)) for engine, recipe in wanted]
     wanted.sort(key=lambda item: item[0].name != "native")  # the others take longer to be ready
     first: Trial | None = None
@@ -57,7 +57,7 @@ def add_bytes(contest: Contest) -> dict[str, Histogram]:
         else:
             same = recipe.model_copy(update={"ranges": first.recipe.ranges})
             trial = contest.ready(engine, same, first.method)
-        contest.trials.append(trial)
+        add(trial)
     return histograms
 
 

@@ -12,12 +12,18 @@ from slipstream.errors import UsageError
 from slipstream.infer.boxes import BoxOptions
 from slipstream.infer.data import Batches, Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import Rounding, engine_of
+from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.protocol import Small
 from slipstream.infer.first_load import try_package
 from slipstream.infer.goal import AGREEMENT, TARGETS, Goal, Target
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported, load_model
-from slipstream.infer.machine import this_machine, usable_cores
+from slipstream.infer.machine import (
+    LARGE_BYTES,
+    give_memory_back,
+    this_machine,
+    usable_cores,
+)
 from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
 from slipstream.infer.open_sizes import with_output_shapes
 from slipstream.infer.package import Check, Manifest, Package, Reading, tensors, write
@@ -51,6 +57,7 @@ def compile_model(
     threads: int | None = None,
     engines: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
+    large_bytes: int = LARGE_BYTES,
     tell: Tell = lambda text, share: None,
 ) -> Report:
     """Compile a model to the fastest form on this machine that is accurate enough.
@@ -88,6 +95,8 @@ def compile_model(
         threads: default all cores that this process may use.
         engines: those to try, by name; default all whose results a package can hold.
         without: rewrites to leave out, by name.
+        large_bytes: size of the model's constants from which its candidates are open one at a time,
+            so that they take less than twice its memory, and fewer are tried; default 1 GiB.
         tell: called with what is being done, and the share of `seconds` that has passed, 0 to 1.
 
     Returns: what was tried and why this was chosen; it is in the package as well.
@@ -108,6 +117,7 @@ def compile_model(
         threads=usable_cores() if threads is None else threads,
         engines=engines,
         without=without,
+        large_bytes=large_bytes,
     )
     _check(goal)
     path = Path(output)
@@ -115,11 +125,16 @@ def compile_model(
         raise UsageError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
     reduction = Reduction(top, boxes)
     tell("the model is imported", 0.0)
-    imported = load_model(model, example_inputs, shapes=shapes, weights=weights)
+    imported = load_model(
+        model, example_inputs, shapes=shapes, weights=weights, large_bytes=large_bytes
+    )
+    if not any(name.startswith(Inductor.name) for name in engines):
+        imported = replace(imported, module=None)  # nobody else runs it, and it has the weights
+        give_memory_back()
     reading: Reading | None = None
     if pixels:
         graph = with_pixels(imported.graph, pictures or PictureOptions())
-        imported = replace(imported, graph=graph, module=None)
+        imported = replace(imported, graph=graph, module=None, is_module=False)
         reading = _reading(graph, pictures or PictureOptions())
     imported = reduction.prepared(imported)
     samples = None if data is None else load_data(data, imported.graph, pictures)
@@ -236,12 +251,14 @@ def _package(
     """The package: what was chosen is made ready once more, for its results and what it rounds."""
     given = synthetic(imported.graph, NUM_RUNS) if samples is None else samples
     first: Sample = given[0]
-    executable = engine_of(found.recipe.engine).prepare(found.graph, found.recipe, goal.threads)
+    engine = engine_of(found.recipe.engine, goal.large_bytes)
+    executable = engine.prepare(found.graph, found.recipe, goal.threads)
     outputs = executable.run(first.inputs)
     others = (given[index].inputs for index in range(1, min(NUM_RUNS, len(given))))
     runs = [outputs, *(executable.run(inputs) for inputs in others)]
     small: Mapping[str, Small] = executable.small if isinstance(executable, Rounding) else {}
     executable.close()
+    give_memory_back()
     graph = with_output_shapes(found.graph, runs)
     manifest = Manifest(
         graph="model.onnx" if found.recipe.rewrites else "source.onnx",

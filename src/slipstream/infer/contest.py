@@ -19,10 +19,12 @@ from slipstream.infer.engines.modules import NO_GPU
 from slipstream.infer.goal import Goal
 from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported
+from slipstream.infer.machine import give_memory_back
 from slipstream.infer.measure import LEAST_CALLS, interleave
 from slipstream.infer.reference import Reference
 from slipstream.infer.report import Candidate, State
 from slipstream.infer.rewrites import optimise
+from slipstream.infer.spilled import spilled
 from slipstream.infer.time_limit import TimeLimit
 from slipstream.infer.trial import Trial
 
@@ -54,7 +56,11 @@ class Contest:
         self.notes: list[str] = []
         self.untried: list[Candidate] = []
         self.trials: list[Trial] = []
+        self.weights_bytes = sum(array.nbytes for array in imported.graph.constants.values())
         self.rewritten, self.applied = optimise(imported.graph, without=goal.without)
+        if self.is_large:
+            self.rewritten = spilled(self.rewritten, imported.graph)
+            give_memory_back()
         self.is_real = samples is not None
         given = synthetic(imported.graph, NUM_SYNTHETIC) if samples is None else samples
         self.samples = Division.of(given)
@@ -87,9 +93,12 @@ class Contest:
             )
         found: list[Engine] = []
         for name in wanted:
-            engine = ENGINES[name]
+            engine = engine_of(name, self.goal.large_bytes)
             if isinstance(engine, Inductor):
-                engine = replace(engine, module=self.imported.module)
+                module = self.imported.module
+                if not self.goal.engines:  # nobody is going to call it
+                    module = self.imported.is_module or None
+                engine = replace(engine, module=module)
             reason = engine.available()
             if reason is None and isinstance(engine, Inductor) and not self.goal.engines:
                 reason = f"{NO_PACKAGE}; --engine {name} measures it beside others"
@@ -118,6 +127,10 @@ class Contest:
                         )
                         yield engine, recipe
 
+    def by_graph(self, *precisions: Precision) -> list[tuple[Engine, Recipe]]:
+        """The same, those on the rewritten graph first, so that each engine has its turn."""
+        return sorted(self.recipes(*precisions), key=lambda item: not item[1].rewrites)
+
     def ready(
         self, engine: Engine, recipe: Recipe, method: str | None = None, end: float = READY_ENDS
     ) -> Trial:
@@ -131,6 +144,8 @@ class Contest:
         begin = self.limit.clock()
         self.say(f"{recipe.engine} {recipe.precision} is made ready")
         trial.prepare(engine, self.graph(recipe), self.goal.threads, self.first)
+        if self.is_large:
+            give_memory_back()
         took = self.limit.clock() - begin
         self._ready_seconds[engine.name] = max(took, self._ready_seconds.get(engine.name, 0.0))
         return trial
@@ -179,9 +194,20 @@ class Contest:
         for trial in self.trials:
             trial.close()
 
+    @property
+    def is_large(self) -> bool:
+        """Whether candidates are open one at a time; see `one_by_one`."""
+        return self.weights_bytes >= self.goal.large_bytes
+
     def alive(self) -> list[Trial]:
-        """Those that can be run."""
-        return [trial for trial in self.trials if trial.executable is not None]
+        """Those that are open, or were closed after they had been judged and timed."""
+        return [trial for trial in self.trials if trial.is_alive]
+
+    def reopen(self, trial: Trial) -> None:
+        """Make a candidate ready again that was closed; what goes wrong ends it."""
+        if trial.executable is None:
+            engine = engine_of(trial.recipe.engine, self.goal.large_bytes)
+            trial.prepare(engine, self.graph(trial.recipe), self.goal.threads, self.first)
 
     def best(self) -> Trial:
         """Of those that were measured; UnsupportedError where there is none."""

@@ -9,6 +9,7 @@ from typing import Literal
 from slipstream.errors import UsageError
 from slipstream.infer.accuracy import ENOUGH, Comparison
 from slipstream.infer.engines.protocol import FLOATS, Recipe
+from slipstream.infer.machine import LARGE_BYTES
 from slipstream.infer.measure import MOST_ROUNDS
 
 Target = Literal["latency", "throughput", "memory"]
@@ -40,6 +41,8 @@ class Goal:
         threads: of every candidate.
         engines: names of those to try; default all whose results a package can hold.
         without: names of rewrites to leave out.
+        large_bytes: size of a model's constants from which its candidates are open one at a time,
+            so that they take less than twice its memory; default 1 GiB.
     """
 
     target: Target = "latency"
@@ -52,6 +55,7 @@ class Goal:
     threads: int = 1
     engines: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    large_bytes: int = LARGE_BYTES
 
     def __post_init__(self) -> None:
         """Raises UsageError for limits that are none."""

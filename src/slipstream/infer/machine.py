@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+LARGE_BYTES = 2**30  # of a model's constants, from which no more copies are made than have to be
 PACKAGES = ("slipstream", "numpy", "onnx", "onnxruntime", "openvino", "torch")
 
 
@@ -60,3 +63,12 @@ def _processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def give_memory_back() -> None:
+    """Give memory that was freed back to the system: glibc keeps what is smaller than 32 MiB, and
+    so the weights of a whole model."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

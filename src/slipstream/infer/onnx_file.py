@@ -121,15 +121,13 @@ def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
     return model, large
 
 
-def bare_model(
-    graph: Graph, is_wanted: Callable[[Array], bool]
-) -> tuple[ModelProto, dict[str, Array]]:
-    """The ONNX model of a graph, of which the large constants that are wanted are inputs behind its
-    own, and these by name, C-contiguous. Nothing is copied, and 2 GiB are no limit."""
+def bare_graph(graph: Graph, is_wanted: Callable[[Array], bool]) -> tuple[Graph, dict[str, Array]]:
+    """The graph of which the large constants that are wanted are inputs behind its own, and these
+    by name, C-contiguous."""
     large = {name: array for name, array in _large(graph).items() if is_wanted(array)}
     given = {name: Value(array.dtype, array.shape) for name, array in large.items()}
     constants = {name: array for name, array in graph.constants.items() if name not in large}
-    return to_model(replace(graph, inputs={**graph.inputs, **given}, constants=constants)), large
+    return replace(graph, inputs={**graph.inputs, **given}, constants=constants), large
 
 
 def _large(graph: Graph) -> dict[str, Array]:

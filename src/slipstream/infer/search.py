@@ -21,6 +21,7 @@ from slipstream.infer.graph import Graph
 from slipstream.infer.importers import Imported
 from slipstream.infer.judging import against_bytes, confirmed, judge
 from slipstream.infer.measure import LEAST_CALLS
+from slipstream.infer.one_by_one import try_each
 from slipstream.infer.promise import Accuracy, accuracy_of, chance_note
 from slipstream.infer.report import Candidate, Segment, State
 from slipstream.infer.rewrites import Applied
@@ -86,8 +87,10 @@ def search(
     """
     contest = Contest(imported, goal, samples, tell, limit)
     try:
-        # Each engine has its turn with the rewritten graph before any has the one imported.
-        for engine, recipe in sorted(contest.recipes(*FLOATS), key=lambda it: not it[1].rewrites):
+        if contest.is_large:
+            try_each(contest, with_bytes=samples is not None)
+            return _found(contest, confirmed(contest, CONFIRMING_ENDS), [])
+        for engine, recipe in contest.by_graph(*FLOATS):
             contest.trials.append(contest.ready(engine, recipe))
         if samples is not None:
             _add_candidates_of_bytes(contest)
@@ -105,7 +108,7 @@ def _add_candidates_of_bytes(contest: Contest) -> None:
     if reason:
         contest.notes.append(f"it stays in floating point: {reason}")
     else:
-        add_mixtures(contest, add_bytes(contest))
+        add_mixtures(contest, add_bytes(contest, contest.trials.append))
 
 
 def _add_parts(contest: Contest) -> list[Segment]:
@@ -158,7 +161,7 @@ def _contenders(contest: Contest) -> list[Contender]:
 def _found(contest: Contest, chosen: Trial, segments: list[Segment]) -> Found:
     """The winner and all others."""
     chosen.state = State.CHOSEN
-    gains = measure_gains(contest, chosen, contest.applied)
+    gains = {} if contest.is_large else measure_gains(contest, chosen, contest.applied)
     order = sorted(contest.trials, key=lambda trial: (trial is not chosen, *_place(trial)))
     warning = chance_note(chosen.comparison)
     if warning:

@@ -11,6 +11,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.infer.accuracy import Comparison
 from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
 from slipstream.infer.graph import Array, Graph
+from slipstream.infer.machine import give_memory_back
 from slipstream.infer.measure import Timing
 from slipstream.infer.native.formats import SMALLEST_MATRIX
 from slipstream.infer.native.precision import is_large
@@ -25,6 +26,7 @@ BYTES: dict[Precision, int] = {
     "int8-dynamic": 1,
     "int8-weights": 1,
 }
+LARGE = 64 * 2**20  # bytes of weights from which a closed candidate's memory is given back at once
 
 
 @dataclass(eq=False)
@@ -60,6 +62,13 @@ class Trial:
         else runs on the machine disturbs the others. Only of a trial that was timed."""
         assert self.timing is not None
         return self.timing.low / self.recipe.streams
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is open, or was timed and closed and may be chosen."""
+        return self.executable is not None or (
+            self.timing is not None and self.state is State.MEASURED
+        )
 
     def prepare(
         self, engine: Engine, graph: Graph, threads: int, inputs: Mapping[str, Array]
@@ -98,7 +107,9 @@ class Trial:
         """Give back what it holds."""
         if self.executable is not None:
             self.executable.close()
-        self.executable = None
+            self.executable = None
+            if self.weights_bytes >= LARGE:
+                give_memory_back()
 
     def candidate(self) -> Candidate:
         """It, as the report has it."""

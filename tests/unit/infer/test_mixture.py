@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -19,6 +17,7 @@ from slipstream.infer.reference import Reference
 from slipstream.infer.report import State
 from slipstream.infer.rewrites import optimise
 from slipstream.infer.search import search
+from slipstream.infer.time_limit import TimeLimit
 from slipstream.infer.trial import weights_bytes
 
 LAYERS = "".join(
@@ -228,15 +227,17 @@ def test_matrices_beside_bytes_may_find_their_ranges_in_each_call(build):
 
 def test_a_mixture_that_was_found_late_is_still_made_ready(graph, samples, monkeypatch):
     """The search for it took its whole time, after which nothing else was made ready."""
-    whole = Mixture.pruned
+    whole, seconds = Mixture.pruned, [0.0]
 
     def slow(self, order, count, is_good, go_on):
         found = whole(self, order, count, is_good, go_on)
         while go_on():
-            time.sleep(0.01)
+            seconds[0] += 1
         return found
 
     monkeypatch.setattr(Mixture, "pruned", slow)
-    found = search(Imported(graph, None, "it"), Goal(most_rounds=5, seconds=4, snr_db=30), samples)
+    limit = TimeLimit(400, lambda: seconds[0])
+    goal = Goal(most_rounds=5, seconds=400, snr_db=30)
+    found = search(Imported(graph, None, "it"), goal, samples, limit=limit)
     mixed = [item for item in found.candidates if item.kept]
     assert any(item.snr_db is not None and item.snr_db >= 30 for item in mixed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 from slipstream.errors import UsageError
@@ -18,6 +19,7 @@ from slipstream.infer.engines.protocol import Precision as Precision
 from slipstream.infer.engines.protocol import Recipe as Recipe
 from slipstream.infer.engines.protocol import Rounding as Rounding
 from slipstream.infer.engines.split import Split
+from slipstream.infer.machine import LARGE_BYTES
 
 ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
     {
@@ -30,10 +32,12 @@ ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
 )
 
 
-def engine_of(name: str) -> Engine:
-    """The engine of this name, also that of recipes with parts; UsageError where there is none."""
+def engine_of(name: str, large_bytes: int = LARGE_BYTES) -> Engine:
+    """The engine of this name, also that of recipes with parts; UsageError where there is none.
+    Constants of so many bytes, default 1 GiB, are copied no more than they have to be."""
     if name == Split.name:
         return Split(engine_of)
     if name not in ENGINES:
         raise UsageError(f"no engine is called {name!r}; there are {', '.join(ENGINES)}")
-    return ENGINES[name]
+    engine = ENGINES[name]
+    return replace(engine, file_bytes=large_bytes) if isinstance(engine, OnnxRuntime) else engine

@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,8 +21,11 @@ from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Sma
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph import Array, Graph
-from slipstream.infer.onnx_file import BFLOAT16, split_model
+from slipstream.infer.machine import LARGE_BYTES
+from slipstream.infer.onnx_file import BFLOAT16, bare_graph, split_model
+from slipstream.infer.stored_graph import graph_files
 
+MODEL = "model.onnx"
 FATAL = 4  # ONNX Runtime's severity: what it has to say arrives as exceptions
 ALL_CORES = 0  # as many threads as ONNX Runtime thinks right
 
@@ -27,10 +33,19 @@ Provider: TypeAlias = "tuple[str, dict[str, str]]"  # what runs a graph, and its
 CPU: Provider = ("CPUExecutionProvider", {})
 
 
+@dataclass(frozen=True)
 class OnnxRuntime:
-    """Runs ONNX models; bf16 has no kernels on CPUs."""
+    """Runs ONNX models; bf16 has no kernels on CPUs.
 
-    name = "onnxruntime"
+    Args:
+        name: name in recipes and on the command line.
+        file_bytes: size of a graph's constants from which they are written to a file in the folder
+            for temporary ones (`TMPDIR`) and mapped, default 1 GiB: others are copied once more
+            while a session is made.
+    """
+
+    name: str = "onnxruntime"
+    file_bytes: int = LARGE_BYTES
 
     def available(self) -> str | None:
         """None, or that it is not installed."""
@@ -45,16 +60,39 @@ class OnnxRuntime:
         if recipe.rest != "fp32":
             raise UnsupportedError(f"ONNX Runtime has no {recipe.rest} beside bytes on CPUs")
         threads = max(threads // recipe.streams, 1)
-        session = graph_session(standard_graph(graph, recipe), threads, optimise=True)
+        made = standard_graph(graph, recipe)
+        if sum(array.nbytes for array in made.constants.values()) >= self.file_bytes:
+            session = _session_of_file(made, threads)
+        else:
+            session = graph_session(made, threads, optimise=True)
         session.small = rounded_constants(graph, recipe)
         return session
 
 
 def graph_session(graph: Graph, threads: int, *, optimise: bool = False) -> Session:
     """A graph of ONNX's own operators, by default as `plain_session` runs it; its large constants
-    are not copied."""
+    are not copied, but as the engine's optimisations want them. Without these, matrices are inputs
+    that every run is given."""
+    given: dict[str, Array] = {}
+    if not optimise:
+        graph, given = bare_graph(graph, lambda array: array.ndim > 1 and array.dtype.kind == "f")
     model, large = split_model(graph)
-    return Session(model.SerializeToString(), threads, optimise=optimise, large=large)
+    data = model.SerializeToString()
+    return Session(data, threads, optimise=optimise, large=large, given=given)
+
+
+def _session_of_file(graph: Graph, threads: int) -> Session:
+    try:
+        with tempfile.TemporaryDirectory(prefix="slipstream-onnx-") as folder:
+            for name, pieces in graph_files(graph, MODEL).items():
+                with Path(folder, name).open("wb") as file:
+                    file.writelines(pieces)
+            return Session(str(Path(folder, MODEL)), threads)
+    except OSError as error:
+        raise UnsupportedError(
+            "the weights of a large model are written to a temporary file for ONNX Runtime, and"
+            f" that fails: {error}; let TMPDIR be a folder with room for them"
+        ) from error
 
 
 def plain_session(model: bytes, threads: int) -> Executable:
@@ -66,21 +104,23 @@ class Session:
     """A session is safe to run from several threads as it is.
 
     Args:
-        model: in ONNX's own operators.
+        model: in ONNX's own operators; bytes, or the path of a file.
         threads: of one run.
         providers: that may run its operators, the one that is wanted first.
         optimise: False: as it is written.
         large: constants that the model says are elsewhere; they are not copied.
+        given: inputs that are the same in every run.
     """
 
     def __init__(
         self,
-        model: bytes,
+        model: bytes | str,
         threads: int,
         providers: Sequence[Provider] = (CPU,),
         *,
         optimise: bool = True,
         large: Mapping[str, Array] | None = None,
+        given: Mapping[str, Array] | None = None,
     ) -> None:
         import onnxruntime
 
@@ -94,11 +134,15 @@ class Session:
             levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
         )
         self._large = large or {}  # the session reads them where they are
+        self._given = given or {}
         self.small: Mapping[str, Small] = {}  # see `Rounding`
         try:
             if self._large:
                 values = [_value(array) for array in self._large.values()]
                 options.add_external_initializers(list(self._large), values)
+                # Without this, what it is given for the graph is copied for the session.
+                for name, value in zip(self._large, values, strict=True):
+                    options.add_initializer(name, value)
             self._session: Any = onnxruntime.InferenceSession(
                 model, options, providers=list(providers)
             )
@@ -114,7 +158,8 @@ class Session:
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        given = {name: array for name, array in inputs.items() if name in self._inputs}
+        all_ = {**inputs, **self._given}
+        given = {name: array for name, array in all_.items() if name in self._inputs}
         try:
             found = self._session.run(self._names, given)
         except Exception as error:  # an index beyond its table, a size that does not fit
@@ -123,7 +168,7 @@ class Session:
 
     def close(self) -> None:
         self._session = None
-        self._large = {}
+        self._large = self._given = {}
 
 
 def _value(array: Array) -> Any:

@@ -25,7 +25,7 @@ from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Sma
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph import Array, Graph
-from slipstream.infer.onnx_file import BFLOAT16, bare_model
+from slipstream.infer.onnx_file import BFLOAT16, bare_graph, to_model
 
 DEVICE = "CPU"
 PLACES = (
@@ -106,9 +106,9 @@ def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
 def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
     """The model of a graph of ONNX's own operators, and the large constants that it goes on reading
     where they are: OpenVINO's reader would copy them, and takes no more than 2 GiB."""
-    model, large = bare_model(graph, is_readable)
+    bare, large = bare_graph(graph, _is_readable)
     try:
-        made = openvino_core().read_model(io.BytesIO(model.SerializeToString()))
+        made = openvino_core().read_model(io.BytesIO(to_model(bare).SerializeToString()))
         for parameter in made.get_parameters():
             name = parameter.output(0).get_names() & large.keys()
             if name:
@@ -120,7 +120,7 @@ def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
     return made, list(large.values())
 
 
-def is_readable(array: Array) -> bool:
+def _is_readable(array: Array) -> bool:
     """Whether OpenVINO can read a constant where it is: NumPy has its own dtype for the numbers."""
     return array.ndim > 1 and array.dtype != BFLOAT16
 

@@ -26,6 +26,7 @@ from slipstream.infer.importers.tensorflow_models import (
 )
 from slipstream.infer.importers.torch_modules import Exported, export, is_torch, read_program
 from slipstream.infer.importers.user_errors import called
+from slipstream.infer.machine import LARGE_BYTES
 
 SUPPORTED = (
     "an ONNX model (a .onnx file, or its bytes), a torch.nn.Module or torch.export.ExportedProgram,"
@@ -46,15 +47,18 @@ class Imported:
 
     Args:
         graph: with every input's shape known, as the importer gave it: not rewritten.
-        module: of PyTorch, that takes the graph's inputs in their order; None for other models.
+        module: of PyTorch, that takes the graph's inputs in their order; None for other models, and
+            where nobody measures it.
         origin: where it came from, for people.
         notes: what was assumed or measured on the way, each a sentence for people.
+        is_module: it was imported from a module of PyTorch as it is.
     """
 
     graph: Graph
     module: Any
     origin: str
     notes: tuple[str, ...] = ()
+    is_module: bool = False
 
 
 def load_model(
@@ -63,6 +67,7 @@ def load_model(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     weights: str | Path | None = None,
+    large_bytes: int = LARGE_BYTES,
 ) -> Imported:
     """Import a model.
 
@@ -76,6 +81,8 @@ def load_model(
             arguments, or a dictionary by argument.
         shapes: of inputs that the model leaves open, by name.
         weights: of models whose weights are a file of their own; default the one beside it.
+        large_bytes: size of a PyTorch module's parameters from which no more copies of them are
+            made than have to be; default 1 GiB.
 
     Raises UsageError for what cannot be imported, and says why, operator by operator.
     """
@@ -94,7 +101,7 @@ def load_model(
     if isinstance(source, (str, Path)):
         origin = str(source)
         source, example_inputs = _made(origin, example_inputs)
-    return _of_object(source, example_inputs, chosen, origin)
+    return _of_object(source, example_inputs, chosen, origin, large_bytes)
 
 
 def resolve(name: str) -> Any:
@@ -133,9 +140,11 @@ def _of_file(path: Path, example: object, shapes: Mapping[str, Any]) -> Imported
     return _of_graph(read_onnx(path), shapes, str(path))
 
 
-def _of_object(source: Any, example: object, shapes: Mapping[str, Any], origin: str) -> Imported:
+def _of_object(
+    source: Any, example: object, shapes: Mapping[str, Any], origin: str, large_bytes: int
+) -> Imported:
     if is_torch(source):
-        return _of_torch(source, example, shapes, origin)
+        return _of_torch(source, example, shapes, origin, large_bytes)
     if is_tensorflow(source):
         return _of_tensorflow(source, example, shapes, origin)
     if is_function(source):
@@ -161,11 +170,17 @@ def _need(package: str, install: str) -> None:
         raise UsageError(reason)
 
 
-def _of_torch(source: Any, example: object, shapes: Mapping[str, Any], origin: str) -> Imported:
-    exported: Exported = export(source, example, shapes)
+def _of_torch(
+    source: Any,
+    example: object,
+    shapes: Mapping[str, Any],
+    origin: str,
+    large_bytes: int = LARGE_BYTES,
+) -> Imported:
+    exported: Exported = export(source, example, shapes, large_bytes)
     note = f"the exported graph is the module's to {exported.snr_db:.0f} dB"
     graph, notes = fix_shapes(exported.graph, {})
-    return Imported(graph, exported.module, origin, (note, *notes))
+    return Imported(graph, exported.module, origin, (note, *notes), is_module=True)
 
 
 def _of_tensorflow(

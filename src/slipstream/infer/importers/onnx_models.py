@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -43,15 +43,20 @@ def read_onnx(source: Path | bytes) -> Graph:
         raise UsageError(f"{what}: no ONNX model can be read: {error}") from error
     if not model.graph.node and not model.graph.output:
         raise UsageError(f"{what}: it is no ONNX model, or an empty one")
-    graph = graph_of(model, what)
+    return graph_of(model, large, what)
+
+
+def graph_of(model: ModelProto, large: Mapping[str, Array], what: str) -> Graph:
+    """The graph of a model in memory, of which the `large` constants are inputs; errors call it
+    `what`. See `read_onnx`."""
+    graph = _checked(model, what)
     for name, array in large.items():
         del graph.inputs[name]
         graph.constants[name] = array
     return graph
 
 
-def graph_of(model: ModelProto, what: str) -> Graph:
-    """The graph of a model in memory; errors call it `what`. See `read_onnx`."""
+def _checked(model: ModelProto, what: str) -> Graph:
     _make_dense(model)
     _take_tensors(model, what)
     strange = _strange_operators(model)

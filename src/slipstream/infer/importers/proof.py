@@ -9,9 +9,8 @@ import numpy as np
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
-from slipstream.infer.engines.onnxruntime import plain_session
+from slipstream.infer.engines.onnxruntime import graph_session
 from slipstream.infer.graph import Array, Graph
-from slipstream.infer.onnx_file import to_model
 
 LEAST_DB = 60.0  # signal to noise of a faithful graph: rounding alone leaves 100 and more
 
@@ -53,7 +52,7 @@ def prove(
     Raises UsageError where ONNX Runtime cannot run it or the results are others.
     """
     try:
-        session = plain_session(to_model(graph).SerializeToString(), 1)
+        session = graph_session(graph, 1)
         results = session.run({name: np.asarray(item, order="C") for name, item in inputs.items()})
     except (UnsupportedError, RuntimeError) as error:
         raise UsageError(f"{what}: what was imported cannot be run: {error}") from error

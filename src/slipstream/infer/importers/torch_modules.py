@@ -15,26 +15,30 @@ import inspect
 import io
 import logging
 import re
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy import Comparison
-from slipstream.infer.engines.onnxruntime import plain_session
+from slipstream.infer.engines.onnxruntime import graph_session
 from slipstream.infer.graph import Array, Graph
+from slipstream.infer.importers.external_data import read_with_external
 from slipstream.infer.importers.onnx_models import graph_of
 from slipstream.infer.importers.shapes import Shapes
 from slipstream.infer.importers.user_errors import called
+from slipstream.infer.machine import LARGE_BYTES
 
 OPSET = 17
 T = TypeVar("T")
+Read: TypeAlias = "tuple[onnx.ModelProto, dict[str, Array]]"  # a model, and constants beside it
 LEAST_DB = 60.0  # signal to noise of a faithful export: rounding alone leaves 100 and more
 
 
@@ -72,7 +76,9 @@ def read_program(path: Path) -> Any:
         raise UsageError(f"{path}: torch.export.load cannot read it: {error}") from error
 
 
-def export(source: Any, example_inputs: object, shapes: Shapes) -> Exported:
+def export(
+    source: Any, example_inputs: object, shapes: Shapes, large_bytes: int = LARGE_BYTES
+) -> Exported:
     """The graph of a module or exported program.
 
     Args:
@@ -80,6 +86,8 @@ def export(source: Any, example_inputs: object, shapes: Shapes) -> Exported:
         example_inputs: an array or tensor, a sequence of them, or a dictionary by argument. Left
             out (None): random numbers of `shapes`, or those of the exported program.
         shapes: by argument, for arguments that have no example.
+        large_bytes: size of a module's parameters from which the exporter of torch.export, which
+            copies none of them, has the first turn; default 1 GiB.
 
     Raises UsageError where there is no example, where both exporters fail (every operator that has
     no counterpart in ONNX is named), and where the graph computes something else.
@@ -94,9 +102,12 @@ def export(source: Any, example_inputs: object, shapes: Shapes) -> Exported:
     with torch.no_grad():
         found = called(f"the module {type(source).__name__}", lambda: module(*tensors.values()))
     outputs = _output_names(found)
-    model = _exported(module, program, tuple(tensors.values()), list(tensors), outputs)
-    graph = graph_of(model, f"the export of {type(source).__name__}")
-    snr_db = _compared(graph, model, tensors, found)
+    is_large = sum(item.nbytes for item in module.parameters()) >= large_bytes
+    model, large = _exported(
+        module, program, tuple(tensors.values()), list(tensors), outputs, is_large=is_large
+    )
+    graph = graph_of(model, large, f"the export of {type(source).__name__}")
+    snr_db = _compared(graph, tensors, found)
     return Exported(graph, module, snr_db)
 
 
@@ -168,15 +179,22 @@ def _output_names(found: Any) -> list[str]:
 
 
 def _exported(
-    module: Any, program: Any, tensors: tuple[Any, ...], inputs: list[str], outputs: list[str]
-) -> onnx.ModelProto:
-    def by_script() -> onnx.ModelProto:
-        return _by_script(module, tensors, inputs, outputs)
+    module: Any,
+    program: Any,
+    tensors: tuple[Any, ...],
+    inputs: list[str],
+    outputs: list[str],
+    *,
+    is_large: bool,
+) -> Read:
+    def by_script() -> Read:
+        return _by_script(module, tensors, inputs, outputs), {}
 
-    def by_program() -> onnx.ModelProto:
+    def by_program() -> Read:
         return _by_program(program or module, tensors, inputs, outputs)
 
-    ways = [by_script, by_program] if program is None else [by_program, by_script]
+    is_program_first = is_large or program is not None
+    ways = [by_program, by_script] if is_program_first else [by_script, by_program]
     troubles: list[str] = []
     for way in ways:
         try:
@@ -211,14 +229,20 @@ def _by_script(
 
 def _by_program(
     program: Any, tensors: tuple[Any, ...], inputs: list[str], outputs: list[str]
-) -> onnx.ModelProto:
+) -> Read:
+    """Through a file, from which large constants are mapped: it is gone when they are."""
     import torch
 
     exported = torch.onnx.export(
         program, tensors, dynamo=True, verbose=False, input_names=inputs, output_names=outputs
     )
     assert exported is not None
-    return exported.model_proto
+    with tempfile.TemporaryDirectory(prefix="slipstream-export-") as folder:
+        path = Path(folder, "model.onnx")
+        exported.save(path, external_data=True)
+        for value in exported.model.graph.initializers.values():
+            value.const_value = None  # torch.onnx goes on holding the graph, and so the weights
+        return read_with_external(path)
 
 
 def _quietly(way: Callable[[], T]) -> T:
@@ -255,9 +279,7 @@ def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
 # ---- the proof ---------------------------------------------------------------------------------
 
 
-def _compared(
-    graph: Graph, model: onnx.ModelProto, tensors: Mapping[str, Any], found: Any
-) -> float:
+def _compared(graph: Graph, tensors: Mapping[str, Any], found: Any) -> float:
     """Signal to noise of the export's results; UsageError where it is no faithful one."""
     inputs = {name: np.asarray(item.numpy(), order="C") for name, item in tensors.items()}
     right: dict[str, Array] = {
@@ -265,7 +287,7 @@ def _compared(
         for name, item in zip(graph.outputs, _flat(found).values(), strict=True)
     }
     try:
-        session = plain_session(model.SerializeToString(), 1)
+        session = graph_session(graph, 1)
         results = session.run(inputs)
     except (UnsupportedError, RuntimeError) as error:
         raise UsageError(f"what torch.onnx exported cannot be run: {error}") from error
