@@ -129,6 +129,11 @@ class Comparison:
         return min((powers.sure_db for powers in self.powers.values()), default=EXACT)
 
     @property
+    def is_finite_alike(self) -> bool:
+        """Whether outputs are infinite, or no number, only where the reference is so too."""
+        return all(math.isfinite(sum(powers.noise)) for powers in self.powers.values())
+
+    @property
     def agreement(self) -> float | None:
         """Percent of the answers that are the reference's; None where no output answers."""
         return 100 * self.same / self.answers if self.answers else None

@@ -81,7 +81,7 @@ class Goal:
         """Why results are not good enough; "" where they are."""
         found, loss, same = comparison.snr_db, comparison.top1_loss, comparison.agreement
         if recipe.precision == "fp32" and not recipe.parts and found < FAITHFUL_DB:
-            return f"its float32 is wrong: {found:.1f} dB, and rounding leaves {FAITHFUL_DB:g}"
+            return f"its float32 is wrong: {_told(comparison)}, and rounding leaves {FAITHFUL_DB:g}"
         if loss is not None and loss > self.budget:
             return f"it loses {loss:.2f} points of top-1, and {self.budget:g} are allowed"
         if loss is None and same is not None and same < self.agreement:
@@ -101,13 +101,13 @@ class Goal:
         if self.snr_db is not None or not self._is_sure(both):
             found, least = held_out.snr_db, self._least_db
             if found < least:
-                return f"{found:.1f} dB, and {least:g} is the least"
+                return f"{_told(held_out)}, and {least:g} is the least"
         return self.objection(recipe, both)
 
     def _too_noisy(self, recipe: Recipe, comparison: Comparison) -> str:
         found, least = comparison.snr_db, self._least_db
         if found < least:
-            return f"{found:.1f} dB, and {least:g} is the least"
+            return f"{_told(comparison)}, and {least:g} is the least"
         if not has_bytes(recipe):
             return self._too_near(recipe, comparison)
         if comparison.samples < ENOUGH:
@@ -135,6 +135,12 @@ class Goal:
     @property
     def _least_db(self) -> float:
         return DEFAULT_DB if self.snr_db is None else self.snr_db
+
+
+def _told(comparison: Comparison) -> str:
+    if not comparison.is_finite_alike:
+        return "it has numbers where the model has NaN or infinity, or the reverse, so no dB"
+    return f"{comparison.snr_db:.1f} dB"
 
 
 def has_bytes(recipe: Recipe) -> bool:

@@ -223,7 +223,10 @@ def test_labels_of_a_file_are_whole_numbers_one_a_row(net, tmp_path, labels, mes
 @pytest.mark.parametrize(
     ("loader", "told"),
     [
-        ("open", "the loader loaders_of_mine:open raised FileNotFoundError"),  # before the first item
+        (
+            "open",
+            "the loader loaders_of_mine:open raised FileNotFoundError",
+        ),  # before the first item
         ("second", "the data of loaders_of_mine:second raised ZeroDivisionError"),  # at a later one
     ],
 )

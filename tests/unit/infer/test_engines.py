@@ -17,6 +17,7 @@ from slipstream.infer.engines import ENGINES, Recipe, engine_of
 from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.onnxruntime import plain_session
 from slipstream.infer.engines.standard import compress_weights, onnx_bytes
+from slipstream.infer.goal import Goal
 from slipstream.infer.native.precision import storable
 from slipstream.infer.onnx_file import BFLOAT16, to_model
 from slipstream.infer.quantize.observe import observe
@@ -311,3 +312,19 @@ def test_openvino_refuses_a_graph_whose_input_it_would_call_otherwise(build):
     graph = build("(float[3,4] x) => (float[3,4] y) { y = Dropout(x) }")
     with pytest.raises(UnsupportedError, match="OpenVINO calls an input y, which the graph does"):
         ENGINES["openvino"].prepare(graph, Recipe(engine="openvino"), 1)
+
+
+@pytest.mark.parametrize("node", ["Relu(x)", "Softmax(x)", "HardSigmoid(x)"])
+@pytest.mark.parametrize(("engine", "is_right"), [("native", True), ("openvino", False)])
+def test_an_engine_that_makes_numbers_of_nan_is_refused_on_samples_with_nan(
+    build, node, engine, is_right
+):
+    graph = build(f"(float[1,4,16] x) => (float[1,4,16] y) {{ y = {node} }}")
+    values = np.random.default_rng(0).standard_normal((1, 4, 16)).astype(np.float32)
+    values[0, 1, 4:8] = np.nan
+    right = plain_session(onnx_bytes(graph, Recipe(engine="onnxruntime")), 1).run({"x": values})
+    chosen = Recipe(engine=engine)
+    comparison = Comparison()
+    comparison.add(ENGINES[engine].prepare(graph, chosen, 1).run({"x": values}), right)
+    assert comparison.is_finite_alike == is_right
+    assert ("NaN" in Goal().objection(chosen, comparison)) != is_right

@@ -48,6 +48,12 @@ def test_float32_is_right_from_60_dB():  # noqa: N802
     assert said == "its float32 is wrong: 60.0 dB, and rounding leaves 60"
 
 
+@pytest.mark.parametrize("recipe", [FLOATS, HALF])
+def test_numbers_in_place_of_nan_are_told(recipe):
+    said = Goal().objection(recipe, judged(float("nan")))
+    assert "numbers where the model has NaN or infinity" in said
+
+
 @pytest.mark.parametrize(("labelled", "tells"), [(500, False), (600, True)])
 def test_labels_tell_alone_where_no_more_than_the_budget_can_be_lost_on_others(labelled, tells):
     """Where no answer changed, 1.65 / labels may: 0.33 points of 500, 0.27 of 600."""
