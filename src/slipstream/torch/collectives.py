@@ -76,7 +76,7 @@ def allreduce(
 ) -> Submission:
     """Replaces the tensor by its reduction over all ranks."""
     buffer, copies = written(tensor)
-    handle = _reduce_in_place(group, buffer, reduced_dtype(buffer), reduce_op(op), options)
+    handle = reduce_in_place(group, buffer, op, options)
     return Submission((handle,), (tensor,), [tensor], (), copies)
 
 
@@ -84,26 +84,21 @@ def allreduce_each(
     group: _core.Group, tensors: Tensors, op: ReduceOp, options: Options
 ) -> Submission:
     """Replaces each tensor by its reduction over all ranks."""
-    reduction = reduce_op(op)
+    reduce_op(op)
     buffers = [written(tensor) for tensor in tensors]
-    dtypes = [reduced_dtype(buffer) for buffer, _ in buffers]
-    handles = [
-        _reduce_in_place(group, buffer, dtype, reduction, options)
-        for (buffer, _), dtype in zip(buffers, dtypes, strict=True)
-    ]
+    for buffer, _ in buffers:
+        reduced_dtype(buffer)
+    handles = [reduce_in_place(group, buffer, op, options) for buffer, _ in buffers]
     copies = tuple(copy for _, copies in buffers for copy in copies)
     return Submission(tuple(handles), tensors, tensors, (), copies)
 
 
-def _reduce_in_place(
-    group: _core.Group,
-    buffer: torch.Tensor,
-    dtype: _core.DType,
-    op: _core.ReduceOp,
-    options: Options,
+def reduce_in_place(
+    group: _core.Group, buffer: torch.Tensor, op: ReduceOp, options: Options
 ) -> _core.Handle:
-    address = buffer.data_ptr()
-    return group.allreduce(address, address, buffer.numel(), dtype, op, **options)
+    """Replaces what a contiguous tensor holds by its reduction over all ranks."""
+    address, dtype = buffer.data_ptr(), reduced_dtype(buffer)
+    return group.allreduce(address, address, buffer.numel(), dtype, reduce_op(op), **options)
 
 
 def allreduce_encoded(

@@ -47,7 +47,7 @@ from slipstream.torch.dynamo import keep_out
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.plugin import NAME
 from slipstream.torch.sparse import allreduce_sparse
-from slipstream.torch.tensors import copy_out, only
+from slipstream.torch.tensors import copy_out, is_plain, only
 from slipstream.torch.work import FINISHED, SlipstreamWork
 
 ANY_RANK = -1
@@ -163,12 +163,19 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> Work:
         """Replaces the tensor by its reduction over all ranks; it may be sparse_coo."""
-        tensor = only(tensors)
-        options = self._options(opts)
+        tensor, options, group = only(tensors), self._options(opts), self._lane()
+        if is_plain(tensor) and self._may_block(options):  # 0.7 of 6.4 us sooner than below
+            handle = collectives.reduce_in_place(group, tensor, opts.reduceOp, options)
+            try:
+                handle.wait()
+            except BaseException:
+                self._keep("all_reduce", Submission((handle,), tensors, tensors))
+                raise
+            return FINISHED
         if tensor.is_sparse:
-            allreduce_sparse(self._lane(), tensor, opts.reduceOp, options)
+            allreduce_sparse(group, tensor, opts.reduceOp, options)
             return self._work("all_reduce", Submission((), tensors, tensors), options)
-        submission = collectives.allreduce(self._lane(), tensor, opts.reduceOp, options)
+        submission = collectives.allreduce(group, tensor, opts.reduceOp, options)
         return self._work("all_reduce", submission, options)
 
     def average_encoded(
@@ -378,16 +385,24 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def _work(self, name: str, submission: Submission, options: Options) -> Work:
         """Returns what the caller waits for; blocks where the caller would do so next."""
-        if not options["waits_soon"] or self._in_flight or profiler.is_enabled():
+        if not self._may_block(options):
             return self._shown(name, submission, self._callbacks)
         try:
             for handle in submission.handles:
                 handle.wait()
-        except BaseException:  # Ctrl-C too: the engine may go on with the memory
-            self._shown(name, submission, self._callbacks).settle_if_done()
+        except BaseException:
+            self._keep(name, submission)
             raise
         copy_out(submission.copies)
         return FINISHED
+
+    def _may_block(self, options: Options) -> bool:
+        """Tells whether the caller blocks next, and nobody wants to see the operation's work."""
+        return options["waits_soon"] and not self._in_flight and not profiler.is_enabled()
+
+    def _keep(self, name: str, submission: Submission) -> None:
+        """Keeps memory that the engine may still use after Ctrl-C or an error ended a wait."""
+        self._shown(name, submission, self._callbacks).settle_if_done()
 
     def _message(self, name: str, submission: Submission) -> SlipstreamWork:
         return self._shown(name, submission, None)

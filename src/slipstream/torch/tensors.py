@@ -32,7 +32,7 @@ DTYPES: dict[torch.dtype, _core.DType] = {
     torch.bool: _core.DType.BOOL,
 }
 
-# By number: PyTorch's enumeration hashes and compares slowly.
+# By number, which is what PyTorch's class hashes to: it compares slowly.
 REDUCE_OPS: dict[int, _core.ReduceOp] = {
     ReduceOp.SUM.value: _core.ReduceOp.SUM,
     ReduceOp.AVG.value: _core.ReduceOp.AVERAGE,
@@ -48,6 +48,9 @@ REDUCE_OPS: dict[int, _core.ReduceOp] = {
 Copies = tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
 
+_STRIDED = torch.strided
+
+
 def kind_of(op: ReduceOp) -> ReduceOp.RedOpType:
     """Returns what PyTorch's C++ code wraps to pass a factor along."""
     return op.op  # pyright: ignore
@@ -59,12 +62,11 @@ def reduce_op(op: ReduceOp) -> _core.ReduceOp:
     Raises:
         UnsupportedError: PREMUL_SUM, which only NCCL has.
     """
-    kind = kind_of(op)
-    found = REDUCE_OPS.get(kind.value)
+    found = REDUCE_OPS.get(hash(op))
     if found is None:
         raise UnsupportedError(
-            f"reduction {kind.name}: slipstream has SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR;"
-            " multiply the tensor first, then use SUM"
+            f"reduction {kind_of(op).name}: slipstream has SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR,"
+            " BXOR; multiply the tensor first, then use SUM"
         )
     return found
 
@@ -158,6 +160,18 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Tells whether the engine can use the tensor's memory as it is, as that of most."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is _STRIDED
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+        and tensor.data_ptr() != 0
+    )
 
 
 def written(tensor: torch.Tensor) -> tuple[torch.Tensor, Copies]:

@@ -55,9 +55,9 @@ def test_an_operation_has_one_tensor(count: int) -> None:
 
 def test_devices_and_sparse_layouts_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="a tensor on meta: slipstream takes CPU tensors"):
-        tensors.check_usable(torch.zeros(1, device="meta"))
+        tensors.usable(torch.zeros(1, device="meta"))
     with pytest.raises(UnsupportedError, match=r"layout torch\.sparse_coo"):
-        tensors.check_usable(torch.zeros(2).to_sparse())
+        tensors.usable(torch.zeros(2).to_sparse())
     with pytest.raises(UnsupportedError):
         tensors.room_for([torch.zeros(2).to_sparse()])
 
