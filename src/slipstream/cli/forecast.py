@@ -57,6 +57,14 @@ of this machine; check, a step of this machine forecast and run; see their --hel
 """
 PLAN = "plan"
 
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", callback=writable, help="File for everything; - for standard output."),
+]
+HtmlFile = Annotated[
+    Path | None, typer.Option("--html", callback=writable, help="File for a page with charts.")
+]
+
 
 class _Group(TyperGroup):
     """Sub-commands, or a model: what is no sub-command is said to `plan`."""
@@ -140,17 +148,10 @@ def plan(
     ] = None,
     search_time: Annotated[
         str, typer.Option(help="After which no more hosts are tried once there is a plan.")
-    ] = "50s",
+    ] = "40s",
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 10,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json", callback=writable, help="File for everything; - for standard output."
-        ),
-    ] = None,
-    html_file: Annotated[
-        Path | None, typer.Option("--html", callback=writable, help="File for a page with charts.")
-    ] = None,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Say what training MODEL takes: hardware, strategy, time and cost, ranked. Nothing is run."""
     said = dict(locals())

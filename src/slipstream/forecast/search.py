@@ -129,7 +129,7 @@ def search(
 def _not_tried(left: Sequence[str]) -> list[Loss]:
     """Hosts for which there was no time."""
     why = "not tried: the time of the search was over, and others promised more"
-    return [Loss(each, why, "a longer search time") for each in left]
+    return [Loss(each, why, "a longer search time tries it") for each in left]
 
 
 def _trials(request: Request, parameters: Parameters) -> Callable[[Precision], Trials]:

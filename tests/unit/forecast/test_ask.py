@@ -351,5 +351,5 @@ def test_a_search_whose_time_is_over_says_what_was_not_tried() -> None:
     assert found.plans[0] in whole.plans
     left = [loss for loss in found.losses if loss.why.startswith("not tried")]
     assert len(left) == len(whole.plans) - 1
-    assert {loss.change for loss in left} == {"a longer search time"}
+    assert {loss.change for loss in left} == {"a longer search time tries it"}
     assert not [loss for loss in whole.losses if "not tried" in loss.why]
