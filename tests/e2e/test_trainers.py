@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-for package in ("accelerate", "lightning", "transformers"):
-    pytest.importorskip(package)
-
 PAGE = (Path(__file__).parents[2] / "docs" / "trainers.md").read_text(encoding="utf-8")
 SCRIPTS = dict(re.findall(r"^## (\w+)\n+```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE))
 ACCELERATE = "accelerate launch --cpu --num_processes 2 --mpirun_hostfile hosts train.py"
 LINE_OF_HOSTS = "localhost slots=2"
 
-pytestmark = pytest.mark.multiprocess
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("trainer under a launcher")]
 
 
 def losses(name: str, command: str, folder: Path) -> list[float]:

@@ -6,9 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-for package in ("accelerate", "lightning", "transformers"):
-    pytest.importorskip(package)
-
 pytestmark = pytest.mark.multiprocess
 
 
