@@ -59,8 +59,9 @@ void wait(const Handle& handle, double timeout) {
       const nb::gil_scoped_release release;
       done = handle.wait(limited ? std::min(kSignals, left) : kSignals);
     }
-    if (done) return handle.check();
+    // Before an error: Ctrl-C reaches all ranks, and those that it ended first are gone by now.
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (done) return handle.check();
     if (limited && Clock::now() >= until) {
       fail(ErrorKind::kPeerTimeout, "waited ", timeout,
            " s for an operation that is not done; it goes on until its own timeout");

@@ -174,6 +174,11 @@ class Group:
 
     def recv(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
 
+def items_of(type: object, otherwise: object, value: object) -> object:
+    """
+    Return the items of a list or tuple if all are instances of the type, without running Python code; else what `otherwise` makes of the value.
+    """
+
 class Tensor:
     """What all ranks must pass alike for a tensor."""
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from slipstream.torch.backward import wait_at_end
 from slipstream.torch.dynamo import keep_out
 
 JOIN_SECONDS = 5.0
@@ -95,12 +96,16 @@ class OrderedFuture(torch.futures.Future[Any]):
     """A future of PyTorch's.
 
     Args:
-        callbacks: runs what `then` is given; without, that runs where the future is completed.
+        callbacks: the thread that runs what `then` is given, if the future is of a collective.
+            Such a future is waited for at the end of the backward pass that it is made in. None:
+            what `then` is given runs where the future is completed.
     """
 
     def __init__(self, callbacks: Callbacks | None) -> None:
         super().__init__()
         self._callbacks = callbacks
+        if callbacks is not None:
+            wait_at_end(self)
 
     def then(self, callback: Callable[[Any], Any]) -> torch.futures.Future[Any]:
         """Returns the future of what `callback` makes of this one."""

@@ -41,6 +41,7 @@ from slipstream.comm.tuner import Knob
 from slipstream.comm.tuning import Tuning
 from slipstream.errors import UsageError
 from slipstream.torch import bootstrap, collectives, profiler
+from slipstream.torch.backward import extract_without_python
 from slipstream.torch.callbacks import Callbacks, in_callback
 from slipstream.torch.collectives import Options, Submission, Tensors
 from slipstream.torch.dynamo import keep_out
@@ -480,3 +481,4 @@ def _choose_names() -> None:
 
 
 _choose_names()
+extract_without_python()

@@ -232,7 +232,7 @@ def check_abort() -> None:
 
 
 def check_failed_gradients() -> None:
-    """DDP raises what went wrong with its gradients, hooks or no."""
+    """DDP raises the error of its gradients as it is, hooks or no."""
     for hook in (None, default_hooks.fp16_compress_hook):
         group = dist.new_group()
         model = DistributedDataParallel(torch.nn.Linear(4, 4), process_group=group)
@@ -241,7 +241,7 @@ def check_failed_gradients() -> None:
         model(torch.ones(2, 4)).sum().backward()
         in_turn()
         group.abort()
-        with raises(RuntimeError, "abort() was called"):
+        with raises(AbortedError, "abort() was called"):
             model(torch.ones(2, 4)).sum().backward()
         in_turn()
 
