@@ -182,15 +182,19 @@ class Engine final : private Sink, private Driven, private SegmentSource {
   void on_streams(const Peer& peer, const Frame& frame);
   void on_streams_report(const Peer& peer, const Frame& frame);
 
+  // stall.cc: what waits for long
+  void stall(const std::shared_ptr<Operation>& operation);
+  [[nodiscard]] std::string changes(Operation& operation) const;
+  [[nodiscard]] std::vector<std::uint32_t> absent_from(const Operation& operation) const;
+  [[nodiscard]] std::string waiting_for(const Operation& operation) const;
+
   // watch.cc: what goes wrong
   void tick();
   void watch_peers();
   void tell_lost_streams();
   void watch_operations();
   void watch_mismatches();
-  void stall(const std::shared_ptr<Operation>& operation);
   void probe(const Operation& operation);
-  [[nodiscard]] std::string waiting_for(const Operation& operation) const;
   [[nodiscard]] std::string name_of_peer(std::uint32_t rank) const;
   void peer_gone(Peer& peer, const std::string& reason);
   void fail_operations_with(const Peer& peer);

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -14,6 +16,13 @@
 namespace slipstream {
 
 class Group;
+
+/// What a report of a stalled operation found.
+struct StallReport {
+  std::vector<std::uint32_t> absent;  ///< the ranks of the group that had not submitted it
+  std::uint64_t segments_left = 0;
+  std::uint64_t ended = 0;  ///< operations that had ended on this rank
+};
 
 /// One collective on its way through its plan, on one rank. It knows which segments of which steps
 /// are done and which may begin; the engine moves the bytes. Only the driver touches it, but for
@@ -87,6 +96,7 @@ class Operation {
 
   bool is_bulk = false;  ///< moves much over the network
   TimePoint submitted{}, started{}, deadline{}, progressed{}, probed{}, report_at{};
+  std::optional<StallReport> reported;  ///< the last one
 
  private:
   struct State {

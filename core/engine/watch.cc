@@ -116,39 +116,6 @@ void Engine::probe(const Operation& operation) {
   }
 }
 
-void Engine::stall(const std::shared_ptr<Operation>& operation) {
-  const Nanoseconds age = now_ - operation->submitted;
-  operation->report_at = now_ + age;
-  ++stats_.stalls_reported;
-  log_(LogLevel::kWarning, operation->title(), " waits since ", seconds(age),
-       " s: ", waiting_for(*operation), "; it goes on waiting until its timeout of ",
-       seconds(operation->deadline - operation->submitted), " s");
-}
-
-std::string Engine::waiting_for(const Operation& operation) const {
-  const Group& group = operation.group();
-  if (operation.is_point_to_point()) {
-    const std::uint32_t root = operation.request().root;
-    if (root == kAnyPeer) return "no rank has sent a message with this tag";
-    const bool sends = operation.request().collective == Collective::kSend;
-    return concat(name_of_peer(group.ranks()[root]),
-                  sends ? " has not received it" : " has not sent it");
-  }
-  std::vector<std::string> absent, silent;
-  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
-    if (rank == group.rank()) continue;
-    const std::string name = name_of_peer(group.ranks()[rank]);
-    if (group.submitted[rank] <= operation.sequence()) absent.push_back(name);
-    if (operation.needs(rank)) silent.push_back(name);
-  }
-  const auto& names = absent.empty() ? silent : absent;
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  if (names.empty()) return "no rank is missing, data are on their way";
-  return text +
-         (absent.empty() ? " has submitted it but its data are missing" : " has not submitted it");
-}
-
 void Engine::stream_lost(std::uint32_t rank, std::uint32_t stream, const std::string& reason) {
   Peer& peer = *peers_[rank];
   if (peer.gone()) return;

@@ -291,23 +291,54 @@ void Rounds::report_stall() {
   }
   pending_.put_off(overdue, now);
   if (channel_.rank() != 0) return;
+  const std::string ended = forget_ended(sets);
   std::string report;
   std::size_t count = 0;
   for_each_bit(overdue, [&](std::uint32_t number) {
-    if (++count > kMostReported) return;
-    std::string submitted, missing;
-    for (std::uint32_t rank = 0; rank < sets.size(); ++rank) {
-      std::string& list = has(sets[rank], number) ? submitted : missing;
-      list += concat(list.empty() ? "" : ", ", rank);
-    }
-    report +=
-        concat("\n  '", table_[number].metadata.name(), "': submitted by ranks ", submitted,
-               "; not by ", missing.empty() ? "none: it waits for those fused with it" : missing);
+    if (++count <= kMostReported) report += "\n  " + describe_stalled(number, sets);
   });
   if (count > kMostReported) report += concat("\n  and ", count - kMostReported, " more");
   log_(LogLevel::kWarning, "group '", channel_.name(), "': ", count,
        count == 1 ? " tensor waits" : " tensors wait", " since more than ",
-       seconds(options_.stall_after), " s:", report);
+       seconds(options_.stall_after), " s:", report, ended);
+}
+
+/// Forgets the tensors that were reported and wait no longer. Returns a line for each.
+std::string Rounds::forget_ended(std::span<const Words> sets) {
+  std::string lines;
+  std::erase_if(reported_, [&](const auto& reported) {
+    const auto& [name, last] = reported;
+    const auto number = table_.find(name);
+    const auto waits = [&](const Words& set) { return has(set, *number); };
+    if (number && table_[*number].used == last.used && std::ranges::any_of(sets, waits)) {
+      return false;
+    }
+    lines += concat("\n  '", name, "', which was reported, waits no longer");
+    return true;
+  });
+  return lines;
+}
+
+/// Says which ranks have submitted a tensor, and which of them since its last report.
+std::string Rounds::describe_stalled(std::uint32_t number, std::span<const Words> sets) {
+  const TensorTable::Entry& entry = table_[number];
+  const auto [at, is_first] = reported_.try_emplace(
+      entry.metadata.name(), Reported{entry.used, std::vector<bool>(sets.size())});
+  std::vector<bool>& before = at->second.has_submitted;
+  std::string submitted, missing, since;
+  for (std::uint32_t rank = 0; rank < sets.size(); ++rank) {
+    const auto add_to = [&](std::string& list) { list += concat(list.empty() ? "" : ", ", rank); };
+    const bool is_submitted = has(sets[rank], number);
+    add_to(is_submitted ? submitted : missing);
+    if (is_submitted && !before[rank]) add_to(since);
+    before[rank] = is_submitted;
+  }
+  std::string text =
+      concat("'", entry.metadata.name(), "': submitted by ranks ", submitted, "; not by ",
+             missing.empty() ? "none: it waits for those fused with it" : missing);
+  if (is_first) return text;
+  return text + (since.empty() ? "; nothing has changed since the last report"
+                               : "; since the last report also by " + since);
 }
 
 /// All have: the one that did so in the latest round, the highest rank of several.

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,6 +44,11 @@ class Rounds {
  private:
   using Words = std::vector<std::uint64_t>;
   struct Dispute;
+  /// A tensor as a stall report showed it.
+  struct Reported {
+    std::uint64_t used = 0;           ///< of its entry in the table: it changes when it is ready
+    std::vector<bool> has_submitted;  ///< by rank
+  };
 
   [[nodiscard]] bool wants_to_join() const {
     return joining_ && joined_in_ == 0 && pending_.empty();
@@ -57,6 +64,8 @@ class Rounds {
   void fail_disputed(const std::string& name, const std::string& table, bool is_here,
                      Outcome& outcome);
   void report_stall();
+  std::string forget_ended(std::span<const Words> sets);
+  std::string describe_stalled(std::uint32_t number, std::span<const Words> sets);
   std::uint32_t find_last_joined();
 
   Channel& channel_;
@@ -64,6 +73,7 @@ class Rounds {
   const Log log_;
   TensorTable table_;
   Pending pending_;
+  std::map<std::string, Reported> reported_;     // tensors that wait still
   std::unordered_map<std::string, Error> owed_;  // failures for tensors not submitted here yet
   bool fresh_ = false;
   bool joining_ = false;

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "engine_world.h"
 
@@ -296,6 +298,53 @@ TEST(Engine, StragglerTimesOutByName) {
     const std::string message = error_of([&] { self.run(std::move(request)); });
     EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
     EXPECT_NE(message.find("has not submitted"), std::string::npos) << message;
+  });
+}
+
+TEST(Engine, StallReportedAgainNamesWhoHasSubmittedSince) {
+  EngineOptions options;
+  options.stall_after = 100ms;
+  EngineWorld world(3, FakeOptions{}, options);
+  std::atomic<std::uint32_t> latest = 0;  // the last rank that may submit
+  world.each([&](EngineRank& self) {
+    std::vector<float> data(100);
+    while (latest < self.rank) std::this_thread::yield();
+    const auto pending = self.engine->submit(self.world, allreduce(data, "late"));
+    if (self.rank == 0) {
+      self.wait_for(" s; nothing has changed since the last report");
+      latest = 1;
+      self.wait_for("; since the last report: rank 1 (");
+      latest = 2;
+    }
+    self.finish(*pending);
+  });
+  EXPECT_EQ(world[0].wait_for("'late'").find("last report"), std::string::npos);
+}
+
+TEST(Engine, StallReportedAgainCountsWhatHasEndedSince) {
+  EngineOptions options;
+  options.stall_after = 100ms;
+  EngineWorld world(2, FakeOptions{}, options);
+  std::atomic<bool> is_reported = false;
+  world.each([&](EngineRank& self) {
+    std::vector<float> data(10), other(10);
+    Request message;
+    message.collective = self.rank == 0 ? Collective::kReceive : Collective::kSend;
+    message.input = message.output = data.data();
+    message.dtype = DType::kFloat32;
+    message.count = data.size();
+    message.root = 1 - self.rank;
+    if (self.rank == 1) {
+      self.run(allreduce(other, "other"));
+      while (!is_reported) std::this_thread::yield();
+      return self.run(std::move(message));
+    }
+    const auto pending = self.engine->submit(self.world, std::move(message));
+    self.wait_for(" s; nothing has changed since the last report");
+    self.run(allreduce(other, "other"));
+    self.wait_for("; since the last report: other operations ended: 1");
+    is_reported = true;
+    self.finish(*pending);
   });
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -41,6 +43,18 @@ struct EngineRank {
   [[nodiscard]] std::vector<std::string> logged() {
     const std::scoped_lock lock(log_mutex);
     return log;
+  }
+  /// Waits until a line with the text was logged; returns the first one.
+  std::string wait_for(const std::string& text) {
+    const TimePoint limit = Clock::now() + kPatience;
+    while (Clock::now() < limit) {
+      for (const std::string& line : logged()) {
+        if (line.find(text) != std::string::npos) return line;
+      }
+      std::this_thread::yield();
+    }
+    ADD_FAILURE() << "not logged: " << text;
+    return "";
   }
 };
 

@@ -119,6 +119,7 @@ def test_a_straggler_is_reported_and_not_failed(start: Start) -> None:
     job = start(2, "scenario.py", "straggling", environ={"SLIPSTREAM_STALL_SECONDS": "0.5"})
     job.ranks[0].wait_for("WARNING slipstream.engine rank 0: allreduce 'late gradient'")
     job.ranks[0].wait_for("has not submitted it; it goes on waiting until its timeout of 1800 s")
+    job.ranks[0].wait_for("timeout of 1800 s; nothing has changed since the last report")
     job.ranks[1].signal(signal.SIGUSR1)
     first, second = job.finish()
     assert re.search(r"done, [1-9]\d* stalls reported", first)

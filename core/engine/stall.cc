@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine.h"
+
+// Reports of operations that wait for long: for whom, and what has changed since the last report.
+namespace slipstream {
+namespace {
+
+void append(std::string& list, const std::string& item) {
+  list += concat(list.empty() ? "" : ", ", item);
+}
+
+}  // namespace
+
+void Engine::stall(const std::shared_ptr<Operation>& operation) {
+  const Nanoseconds age = now_ - operation->submitted;
+  operation->report_at = now_ + age;
+  ++stats_.stalls_reported;
+  log_(LogLevel::kWarning, operation->title(), " waits since ", seconds(age),
+       " s: ", waiting_for(*operation), "; it goes on waiting until its timeout of ",
+       seconds(operation->deadline - operation->submitted), " s", changes(*operation));
+}
+
+/// What has changed since the operation's last report, if there was one; notes what is there now.
+std::string Engine::changes(Operation& operation) const {
+  const StallReport now{absent_from(operation), operation.segments_left(),
+                        stats_.operations + stats_.failed_operations};
+  const auto last = std::exchange(operation.reported, now);
+  if (!last) return "";
+  std::string text;
+  for (const std::uint32_t rank : last->absent) {
+    if (std::ranges::find(now.absent, rank) != now.absent.end()) continue;
+    append(text, name_of_peer(operation.group().ranks()[rank]) + " has submitted it");
+  }
+  if (const auto done = last->segments_left - now.segments_left; done > 0) {
+    append(text, concat("segments done: ", done));
+  }
+  if (const auto ended = now.ended - last->ended; ended > 0) {
+    append(text, concat("other operations ended: ", ended));
+  }
+  return text.empty() ? "; nothing has changed since the last report"
+                      : "; since the last report: " + text;
+}
+
+/// The ranks of the group that are not known to have submitted the collective.
+std::vector<std::uint32_t> Engine::absent_from(const Operation& operation) const {
+  const Group& group = operation.group();
+  std::vector<std::uint32_t> absent;
+  if (operation.is_point_to_point()) return absent;
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.rank()) continue;
+    if (group.submitted[rank] <= operation.sequence()) absent.push_back(rank);
+  }
+  return absent;
+}
+
+std::string Engine::waiting_for(const Operation& operation) const {
+  const Group& group = operation.group();
+  if (operation.is_point_to_point()) {
+    const std::uint32_t root = operation.request().root;
+    if (root == kAnyPeer) return "no rank has sent a message with this tag";
+    const bool sends = operation.request().collective == Collective::kSend;
+    return concat(name_of_peer(group.ranks()[root]),
+                  sends ? " has not received it" : " has not sent it");
+  }
+  std::string absent, silent;
+  for (const std::uint32_t rank : absent_from(operation)) {
+    append(absent, name_of_peer(group.ranks()[rank]));
+  }
+  if (!absent.empty()) return absent + " has not submitted it";
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    if (rank != group.rank() && operation.needs(rank)) {
+      append(silent, name_of_peer(group.ranks()[rank]));
+    }
+  }
+  return silent.empty() ? "no rank is missing, data are on their way"
+                        : silent + " has submitted it but its data are missing";
+}
+
+}  // namespace slipstream
