@@ -59,7 +59,9 @@ def wait_at_end(future: torch.futures.Future[Any]) -> None:
     """Have the future waited for at the end of the backward pass that the caller runs in, if any.
 
     A pass that runs within another one, as that of a reentrant checkpoint, waits for nothing: its
-    communication overlaps with what the outer pass computes next.
+    communication overlaps with what the outer pass computes next. DDP ends in an inner pass if the
+    last gradients come out of it, and in its own callback in the first step of a static graph: no
+    callback can stand before these.
     """
     global _latest
     task = _of_torch._current_graph_task_id()
