@@ -16,7 +16,7 @@ READ = "bench-read: "
 
 # A round of one contender lasts about so long, and has at most so many calls.
 ROUND_SECONDS = 0.15
-MOST_CALLS = 200
+MOST_CALLS = 5000
 
 PING_PONG = "tcp ping-pong"
 COPY_AND_ADD = "copy and add"
