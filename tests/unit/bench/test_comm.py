@@ -80,7 +80,7 @@ def test_bus_bandwidth_is_that_of_a_link() -> None:
 def test_a_round_has_as_many_calls_as_fit() -> None:
     assert calls_in_a_row(1.0) == 1
     assert calls_in_a_row(0.01) == 15
-    assert calls_in_a_row(1e-6) == 200
+    assert calls_in_a_row(1e-6) == 5000
 
 
 def test_jobs_and_samples_survive_json(tmp_path: Path) -> None:
