@@ -96,7 +96,7 @@ def allreduce_each(
 def reduce_in_place(
     group: _core.Group, buffer: torch.Tensor, op: ReduceOp, options: Options
 ) -> _core.Handle:
-    """Replaces what a contiguous tensor holds by its reduction over all ranks."""
+    """Replace what a contiguous tensor holds by its reduction over all ranks."""
     address, dtype = buffer.data_ptr(), reduced_dtype(buffer)
     return group.allreduce(address, address, buffer.numel(), dtype, reduce_op(op), **options)
 

@@ -385,7 +385,7 @@ class SlipstreamProcessGroup(ProcessGroup):
             return self._nested
 
     def _work(self, name: str, submission: Submission, options: Options) -> Work:
-        """Returns what the caller waits for; blocks where the caller would do so next."""
+        """Return what the caller waits for; block where the caller would do so next."""
         if not self._may_block(options):
             return self._shown(name, submission, self._callbacks)
         try:
@@ -398,11 +398,11 @@ class SlipstreamProcessGroup(ProcessGroup):
         return FINISHED
 
     def _may_block(self, options: Options) -> bool:
-        """Tells whether the caller blocks next, and nobody wants to see the operation's work."""
+        """Return whether the caller blocks next, and nobody wants to see the operation's work."""
         return options["waits_soon"] and not self._in_flight and not profiler.is_enabled()
 
     def _keep(self, name: str, submission: Submission) -> None:
-        """Keeps memory that the engine may still use after Ctrl-C or an error ended a wait."""
+        """Keep memory that the engine may still use after Ctrl-C or an error ended a wait."""
         self._shown(name, submission, self._callbacks).settle_if_done()
 
     def _message(self, name: str, submission: Submission) -> SlipstreamWork:

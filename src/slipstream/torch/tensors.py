@@ -163,7 +163,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Tells whether the engine can use the tensor's memory as it is, as that of most."""
+    """Return whether the engine can use the tensor's memory as it is, as that of most."""
     return (
         tensor.is_cpu
         and tensor.layout is _STRIDED

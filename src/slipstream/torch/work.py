@@ -47,29 +47,29 @@ class _FinishedWork(Work):
     """One for all operations that the caller wanted to wait for, and that were waited for."""
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        """Returns True."""
+        """Return True."""
         return True
 
     def is_completed(self) -> bool:
-        """Returns True."""
+        """Return True."""
         return True
 
     def is_success(self) -> bool:
-        """Returns True: the call of one that failed has raised."""
+        """Return True: the call of one that failed has raised."""
         return True
 
     def exception(self) -> None:
-        """Returns None."""
+        """Return None."""
 
     def synchronize(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Raises UsageError: no operation's results are kept here."""
+        """Raise UsageError: no operation's results are kept here."""
         raise _no_result()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Raises UsageError, as `result` does."""
+        """Raise UsageError, as `result` does."""
         raise _no_result()
 
 
