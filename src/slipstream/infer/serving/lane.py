@@ -185,7 +185,7 @@ class Lane:
         if ahead * _CAUTION > left:
             raise RefusedError(
                 Reason.BUSY,
-                f"it would take about {ahead:.3f} s, and has {max(left, 0):.3f} s; ask again later,"
+                f"it would take about {ahead:.3g} s, and has {max(left, 0):.3g} s; ask again later,"
                 " or allow more",
                 max(0.0, ahead * _CAUTION - left),
             )

@@ -209,7 +209,7 @@ def test_a_request_is_admitted_if_its_runs_fit_into_its_time(
         with pytest.raises(RefusedError) as caught:
             await ask(lane, model.taken(rows=count), needed * 0.999)
         assert str(caught.value) == (
-            f"it would take about {whole:.3f} s, and has {whole * 1.5 * 0.999:.3f} s; ask again"
+            f"it would take about {whole:.3g} s, and has {whole * 1.5 * 0.999:.3g} s; ask again"
             " later, or allow more"
         )
         assert caught.value.retry_after == pytest.approx(whole * 1.5 * 0.001)
@@ -223,7 +223,7 @@ def test_a_request_is_admitted_if_its_runs_fit_into_its_time(
 def test_a_request_whose_deadline_is_past_has_no_time(signature, run_stepped):
     async def main(loop):
         model = Model(signature, loop, seconds=1.0)
-        with pytest.raises(RefusedError, match=r"and has 0\.000 s") as caught:
+        with pytest.raises(RefusedError, match=r"and has 0 s") as caught:
             await ask(model.lane(), model.taken(), -2.0)
         assert caught.value.reason is Reason.BUSY
         assert caught.value.retry_after == pytest.approx(1.5 + 2 * 0.85)
@@ -259,7 +259,7 @@ def test_runs_that_become_slower_count_by_a_tenth_each(signature, run_stepped):
         model.seconds = 2.0
         for expected in (1.1, 1.19):
             await ask(lane, model.taken())
-            with pytest.raises(RefusedError, match=f"about {expected:.3f} s"):
+            with pytest.raises(RefusedError, match=f"about {expected:.3g} s"):
                 await ask(lane, model.taken(), 1.0)
 
     run_stepped(main)
@@ -271,7 +271,7 @@ def test_several_runs_of_a_request_are_measured_each(signature, run_stepped):
         lane = model.lane()
         done = await ask(lane, model.taken(rows=12))
         assert (done.ran, done.shared, done.queued) == (pytest.approx(3.0), 12, 0.0)
-        with pytest.raises(RefusedError, match=r"about 1\.000 s"):
+        with pytest.raises(RefusedError, match=r"about 1 s"):
             await ask(lane, model.taken(), 1.0)
 
     run_stepped(main)
@@ -342,7 +342,7 @@ def test_a_model_without_rows_runs_each_request_by_itself(signature, run_stepped
             return {"y": np.zeros(3, np.float32)}, 0.0
 
         lane = Lane(model.signature, run, LaneLimits(runs=1, delay=10.0), 1.0, loop.time)
-        with pytest.raises(RefusedError, match=r"about 1\.000 s"):
+        with pytest.raises(RefusedError, match=r"about 1 s"):
             await ask(lane, model.taken(), 1.0)
         done = await asyncio.gather(*(ask(lane, model.taken()) for _ in range(3)))
         assert [each.shared for each in done] == [1, 1, 1]
