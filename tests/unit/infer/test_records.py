@@ -107,5 +107,5 @@ def test_a_search_is_for_latency_and_takes_five_minutes_at_most():
     assert found == {
         "target": "latency", "budget": 0.3, "snr_db": None, "agreement": 95.0,
         "is_classifier": False, "seconds": 300.0, "most_rounds": 200, "threads": 1, "engines": (),
-        "without": (),
+        "without": (), "large_bytes": 2**30,
     }  # fmt: skip
