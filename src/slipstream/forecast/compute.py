@@ -122,7 +122,7 @@ class Runtime:
         composed: functions such as GELU are several kernels, one for each sum and product.
         wide: functions between products stay in 32 bits where products are in 16.
         graphs: a step is issued at once, as a CUDA graph.
-        sums: where hosts serve, devices of a host add their gradients first, and as many hosts
+        sums: devices of a host add their gradients first where hosts serve, and as many hosts
             without devices serve.
         spread: of a rank's seconds from one micro-batch to the next, as a share of their mean; who
             waits for others waits for the last.
@@ -299,7 +299,7 @@ def loading_tflops(float32_tflops: float, processors: int) -> float:
 
     Args:
         float32_tflops: 1e12 FLOP/s of its vector units, which it does not exceed.
-        processors: of it.
+        processors: number of its processors.
     """
     return min(float32_tflops, processors * _LOADING_TFLOPS)
 

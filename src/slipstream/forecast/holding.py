@@ -34,7 +34,7 @@ class Floor:
         The largest of several operators grows no slower than this says, as each grows linearly.
 
         Args:
-            other: that of a micro-batch of more samples.
+            other: simulation of a micro-batch of more samples.
             share: the place between both, 0 for this one and 1 for the other; may be beyond.
         """
         inputs, working = (
@@ -91,7 +91,7 @@ class Cut:
         """Returns what the ranks have of another micro-batch.
 
         Args:
-            other: that of a micro-batch of more samples.
+            other: simulation of a micro-batch of more samples.
             share: the place between both, 0 for this one and 1 for the other; may be beyond.
         """
         return replace(self, kept=np.maximum(0.0, blend(self.kept, other.kept, share)))
@@ -101,7 +101,7 @@ def cut(simulation: Simulation) -> Cut:
     """Returns what the ranks of a simulation's pipeline have.
 
     Args:
-        simulation: that of a micro-batch that was traced.
+        simulation: simulation of a micro-batch that was traced.
     """
     workload, rank_of = simulation.workload, simulation.rank_of
     _, first = np.unique(simulation.block_of, return_index=True)

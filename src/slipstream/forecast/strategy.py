@@ -49,7 +49,7 @@ class Strategy:
         zero: what replicas share out: 0 nothing, 1 optimizer states, 2 gradients too,
             3 parameters too (FSDP).
         checkpoint: activations of a block are computed again in the backward pass.
-        selective: of these only what is cheap, and every second product.
+        selective: checkpoints repeat only what is cheap, and every second product.
         sequence: tensor ranks share out what is between their products as well.
         exchange: of gradients.
         servers: hosts that add gradients where `exchange` is a parameter server; 0: all do.

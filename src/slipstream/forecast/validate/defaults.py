@@ -106,9 +106,9 @@ def batch(row: Row, model: Model, software: Software, device: Device) -> int:
     """Returns a batch per device, where a row has none.
 
     Args:
-        row: of the table.
-        model: that it trains.
-        software: that trains it.
+        row: a row of the table.
+        model: model that it trains.
+        software: framework that trains it.
         device: on which.
     """
     half = software.precision in ("fp16", "bf16")
@@ -133,9 +133,9 @@ def accumulates(row: Row, model: Model, software: Software) -> bool:
     """Says whether BERT is pre-trained with batches that accumulate, by NVIDIA.
 
     Args:
-        row: of the table.
-        model: that it trains.
-        software: that trains it.
+        row: a row of the table.
+        model: model that it trains.
+        software: framework that trains it.
     """
     return (
         "deeplearningexamples" in row.source.lower()
@@ -174,9 +174,9 @@ def channels_first(row: Row, model: Model, software: Software) -> bool:
     """Says whether images are laid out with their channels first.
 
     Args:
-        row: of the table.
-        model: that it trains.
-        software: that trains it.
+        row: a row of the table.
+        model: model that it trains.
+        software: framework that trains it.
     """
     if model.samples_are != "image" or model.architecture.startswith("ssd"):
         return False
@@ -194,9 +194,9 @@ def input_rate(row: Row, model: Model, software: Software) -> float | None:
     """Returns samples per second that a host reads; None: as many as its devices want.
 
     Args:
-        row: of the table.
-        model: that it trains.
-        software: that trains it.
+        row: a row of the table.
+        model: model that it trains.
+        software: framework that trains it.
     """
     if "dawnbench" in row.source.lower() and software.runtime == "pytorch":
         return _RACE_PICTURES_PER_SECOND if "v100" in row.gpu.lower() else None
@@ -217,8 +217,8 @@ def raced(row: Row, software: Software) -> bool:
     E2E_CUDA_GRAPHS=1 and SBATCH_NETWORK=sharp.
 
     Args:
-        row: of the table.
-        software: that trains it.
+        row: a row of the table.
+        software: framework that trains it.
     """
     return "mlperf" in row.source.lower() and software.runtime.startswith("ngc-")
 
@@ -231,9 +231,9 @@ def read_samples(row: Row, model: Model, software: Software) -> Model:
     """Return a model with the samples that it is really given, where a table states others.
 
     Args:
-        row: of the table.
-        model: that it trains.
-        software: that trains it.
+        row: a row of the table.
+        model: model that it trains.
+        software: framework that trains it.
     """
     inputs, by_torch = model.inputs, software.runtime == "ngc-pytorch"
     if _is_dell_of_2016(row) and software.runtime == "mxnet" and model.architecture == "googlenet":
@@ -264,7 +264,7 @@ def side(row: Row, model: Model) -> int | None:
 
     Args:
         row: of a race to an accuracy.
-        model: that it trains.
+        model: model that it trains.
     """
     if "dawnbench" not in row.source.lower() or not model.architecture.startswith("resnet"):
         return None

@@ -92,7 +92,7 @@ class Small(BaseModel):
     Args:
         dtype: int8: by a scale per channel, to the greatest of each.
         axis: of those channels.
-        of_bytes: what int8 numbers multiply is bytes as well; see `Weights.quantise`.
+        of_bytes: whether int8 numbers multiply bytes; see `Weights.quantise`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -47,8 +47,8 @@ class Imported:
 
     Args:
         graph: with every input's shape known, as the importer gave it: not rewritten.
-        module: of PyTorch, that takes the graph's inputs in their order; None for other models, and
-            where nobody measures it.
+        module: PyTorch module that takes the graph's inputs in their order; None for other models,
+            and where nobody measures it.
         origin: where it came from, for people.
         notes: what was assumed or measured on the way, each a sentence for people.
         is_module: it was imported from a module of PyTorch as it is.
