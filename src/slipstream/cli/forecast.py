@@ -125,7 +125,7 @@ def plan(
     budget: Annotated[str | None, typer.Option(help="To the target, in dollars.")] = None,
     precision: Annotated[
         PrecisionChoice | None,
-        typer.Option(help="Of products. [dim]16 bits on devices made for them, else fp32[/dim]"),
+        typer.Option(help="Numbers of products. [dim]16 bits on devices made for them[/dim]"),
     ] = None,
     optimizer: Annotated[OptimizerChoice, typer.Option(help="Its states need memory.")] = (
         OptimizerChoice.ADAM

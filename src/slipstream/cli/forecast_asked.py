@@ -12,7 +12,7 @@ COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
 class PrecisionChoice(str, Enum):
-    """Of products."""
+    """Numbers of products."""
 
     FP32 = "fp32"
     TF32 = "tf32"

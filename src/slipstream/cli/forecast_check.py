@@ -49,7 +49,9 @@ def check(
         str | None, typer.Option(help="Of a sample, 3,224,224, where the model does not say it.")
     ] = None,
     tokens: Annotated[int | None, typer.Option(min=1, help="Of a sequence.")] = None,
-    precision: Annotated[PrecisionChoice, typer.Option(help="Of products.")] = PrecisionChoice.FP32,
+    precision: Annotated[
+        PrecisionChoice, typer.Option(help="Numbers of products.")
+    ] = PrecisionChoice.FP32,
     optimizer: Annotated[OptimizerChoice, typer.Option(help="Of parameters.")] = (
         OptimizerChoice.ADAM
     ),

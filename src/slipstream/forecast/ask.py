@@ -112,8 +112,8 @@ def forecast(
         total_tokens: number of tokens that the whole training sees, in the place of `epochs`.
         deadline: seconds to the target; needs `epochs` or `total_tokens`.
         budget: dollars to the target; needs a target as `deadline` does, and prices.
-        precision: of products: "fp32", "tf32", "fp16" or "bf16"; None: "bf16" on each device that
-            is made for it, else "fp16" if it is made for that, else "fp32".
+        precision: numbers that products multiply: "fp32", "tf32", "fp16" or "bf16"; None: "bf16" on
+            each device that is made for it, else "fp16" if it is made for that, else "fp32".
         optimizer: "sgd", "momentum" or "adam".
         runtime: name of a framework whose parameters were fitted, as "pytorch2".
         codec: of gradients between hosts: "none", "fp16", "bf16", "int8", or "any", the fastest.

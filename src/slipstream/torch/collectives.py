@@ -84,7 +84,7 @@ def allreduce_each(
     group: _core.Group, tensors: Tensors, op: ReduceOp, options: Options
 ) -> Submission:
     """Replaces each tensor by its reduction over all ranks."""
-    reduce_op(op)
+    reduce_op(op)  # this and dtypes are checked before any tensor is submitted
     buffers = [written(tensor) for tensor in tensors]
     for buffer, _ in buffers:
         reduced_dtype(buffer)
