@@ -31,6 +31,8 @@ export CTEST_PARALLEL_LEVEL := $(JOBS)
 export CMAKE_GENERATOR := Ninja
 # One name for the compiler in every build: ccache takes g++ and c++ for two.
 export CXX
+# Tests start Python thousands of times: each time it would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 CXX_SOURCES := $(shell find core bindings kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)

@@ -14,6 +14,8 @@ from onnx import helper
 NUM_LAYERS, SIZE = 12, 2048  # 201 MB in float32
 WEIGHTS_BYTES = NUM_LAYERS * SIZE * SIZE * 4
 
+pytestmark = pytest.mark.slow("memory of a compilation")
+
 # Prints the bytes of memory that no file has, at most and above those before the model was read.
 PROGRAM = """
 import sys, threading, time

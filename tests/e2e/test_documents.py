@@ -97,7 +97,7 @@ SHORTER = {
 }
 SLOW = (EXAMPLE, GREENNET)
 HERE = [
-    pytest.param(command, marks=[pytest.mark.slow("shown command")] if command in SLOW else [])
+    pytest.param(command, marks=[pytest.mark.slow("shown example")] if command in SLOW else [])
     for command in COMMANDS
     if command not in ELSEWHERE
 ]

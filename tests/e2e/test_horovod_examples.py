@@ -46,7 +46,7 @@ def printed(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.mark.multiprocess
-@pytest.mark.slow("Horovod example")
+@pytest.mark.slow("shown example")
 def test_digits_are_told_apart(printed) -> None:
     options = ("--epochs", "3", "--fp16-allreduce")
     text = printed("slipstream run -n 2", *HOST_EACH, "examples/02_horovod/digits.py", *options)
@@ -56,7 +56,7 @@ def test_digits_are_told_apart(printed) -> None:
 
 
 @pytest.mark.multiprocess
-@pytest.mark.slow("Horovod example")
+@pytest.mark.slow("shown example")
 def test_resnet50_goes_on_from_its_checkpoint(printed, tmp_path) -> None:
     command = "slipstream run -n 2 examples/02_horovod/resnet50.py images --generate"
     tiny = ("--image-size", "32", "--images", "16", "--classes", "2", "--width", "8")
@@ -77,7 +77,7 @@ def test_resnet50_goes_on_from_its_checkpoint(printed, tmp_path) -> None:
 
 
 @pytest.mark.multiprocess
-@pytest.mark.slow("Horovod example")
+@pytest.mark.slow("shown example")
 def test_two_models_train_in_two_process_sets(printed) -> None:
     text = printed("slipstream run -n 4 examples/02_horovod/process_sets.py")
     even, odd, both = (float(each) for each in sorted_losses(text))

@@ -9,6 +9,8 @@ import pytest
 WORKER = Path(__file__).with_name("equivalence_worker.py")
 TOLERANCE = {"fp32": 1e-4, "fp64": 1e-9}
 
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow("losses of several workers")]
+
 Losses = dict[str, list[float]]
 Train = Callable[..., dict[str, Losses]]
 
@@ -35,7 +37,6 @@ def largest_difference(left: list[float], right: list[float]) -> float:
     return max(abs(a - b) for a, b in zip(left, right, strict=True))
 
 
-@pytest.mark.multiprocess
 def test_losses_of_two_are_those_of_one_unless_they_exchange_nothing(
     train: Train, one_worker: Losses
 ) -> None:
@@ -45,7 +46,6 @@ def test_losses_of_two_are_those_of_one_unless_they_exchange_nothing(
         assert largest_difference(ways["alone"][dtype], one_worker[dtype]) > 100 * tolerance
 
 
-@pytest.mark.multiprocess
 def test_losses_of_four_are_those_of_one(train: Train, one_worker: Losses) -> None:
     assert_same(train(4)["together"], one_worker)
 

@@ -156,7 +156,9 @@ def test_the_table_has_errors_and_their_mean() -> None:
 @pytest.mark.alone
 @pytest.mark.multiprocess
 @pytest.mark.slow("benchmark in a lab")
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    "ranks", [1, pytest.param(2, marks=pytest.mark.slow("benchmark in a lab", represents=False))]
+)
 def test_a_small_model_is_forecast_and_measured(tmp_path: Path, ranks: int) -> None:
     path = tmp_path / "forecast.json"
     options = ["--hosts", "2", "--rates", "4gbit", "--steps", "1", "--backends", "slipstream"]
