@@ -87,6 +87,7 @@ def test_contenders_are_measured_and_files_in_the_cache_are_not_made_again(
     made = exported(tmp_path / "cache", "my_models:TINY")
     before = made.stat().st_mtime_ns
     short = ("--rounds", "2", "--seconds", "0.01", "--search", "0.5", "--cache", "cache")
+    short += ("--unseen", "5")
     peers = ("--peer", "pytorch", "--peer", "ort-int8", "--peer", "openvino")
     done = program("my_models:TINY", *peers, *short, "--json", "out/infer.json")
     assert done.returncode == 0, done.stderr
@@ -100,6 +101,8 @@ def test_contenders_are_measured_and_files_in_the_cache_are_not_made_again(
     assert all(found[name]["snr_db"] > 90 for name in ("openvino", "ours-fp32"))
     assert 15 < found["ort-int8"]["snr_db"] < 70
     assert found["ours"]["snr_db"] >= model["asked_db"] - 1
+    assert model["unseen_db"] > 15
+    assert "on 5 other inputs" in done.stdout
     assert all(len(each["turns"]) == 2 for each in found.values())
     assert all(each["peak_bytes"] > 2e7 for each in found.values())
 

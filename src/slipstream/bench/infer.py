@@ -52,6 +52,8 @@ class InferSpec:
         rounds: in each, every contender has its turn; at least 1.
         seconds: of a turn; a turn has at least one call that counts.
         search_seconds: that each of our two compilations of a model may take.
+        unseen: number of inputs, in no set of samples, on which ours has to keep what was asked of
+            it; 0 for none.
         cache: folder for the peers' files, so that a second run makes none; None for a temporary
             one.
     """
@@ -62,6 +64,7 @@ class InferSpec:
     rounds: int = 20
     seconds: float = 0.2
     search_seconds: float = 60.0
+    unseen: int = 0
     cache: Path | None = None
 
     def __post_init__(self) -> None:
@@ -70,10 +73,10 @@ class InferSpec:
             find_model(name)
         chosen(self.peers)
         cores_of(self.threads)
-        if self.rounds < 1 or self.seconds <= 0 or self.search_seconds <= 0:
+        if self.rounds < 1 or self.seconds <= 0 or self.search_seconds <= 0 or self.unseen < 0:
             raise UsageError(
-                f"rounds is {self.rounds}, seconds {self.seconds}, search {self.search_seconds};"
-                " allowed: 1 and more, and more than 0"
+                f"rounds is {self.rounds}, seconds {self.seconds}, search {self.search_seconds},"
+                f" unseen {self.unseen}; allowed: 1 and more, more than 0 twice, 0 and more"
             )
 
 
@@ -86,6 +89,7 @@ class ModelResult:
         flops: operations of its products, as exported.
         bytes_moved: that its nodes read and write, as exported.
         asked_db: signal to noise that ours was compiled to keep to.
+        unseen_db: its signal to noise on the unseen inputs; None where there are none.
         timed: a row for each contender.
     """
 
@@ -93,7 +97,13 @@ class ModelResult:
     flops: int
     bytes_moved: int
     asked_db: float
+    unseen_db: float | None = None
     timed: tuple[Timed, ...]
+
+    @property
+    def keeps_promise(self) -> bool:
+        """Whether ours has what was asked of it on the unseen inputs too, where there are any."""
+        return self.unseen_db is None or self.unseen_db >= self.asked_db
 
     def of(self, contender: str) -> Timed | None:
         """Returns what one contender reached; None if it did not take part."""
@@ -169,12 +179,14 @@ class _Trial:
         self._rounds([*peers, *ours], self.spec.rounds)
         timed = tuple(self._timed(each, accuracy) for each in (*peers, *ours))
         self._note_disturbance(timed)
+        unseen = self._unseen() if self.spec.unseen else None
         analysis = analyse(onnx_file.read(self.folder / EXPORTED))
         return ModelResult(
             model=self.model,
             flops=analysis.flops,
             bytes_moved=analysis.bytes_moved,
             asked_db=asked,
+            unseen_db=unseen,
             timed=timed,
         )
 
@@ -229,6 +241,18 @@ class _Trial:
     def _compare(self, contestant: Contestant, samples: SampleSet) -> float:
         self.tell(f"{self.model}: {contestant.job.contender} is compared")
         return contestant.ask(f"compare {samples.name}")["snr_db"]
+
+    def _unseen(self) -> float:
+        """The signal to noise of ours on inputs of no set, in a process that runs the model too."""
+        self.tell(f"{self.model}: ours meets {self.spec.unseen} unseen inputs")
+        job = Job(
+            model=self.model,
+            folder=str(self.folder),
+            threads=self.spec.threads,
+            unseen=self.spec.unseen,
+        )
+        printed = run_to_end("infer_unseen", job.as_text(), self.cores)
+        return json.loads(printed.splitlines()[-1])["snr_db"]
 
     def _asked(self, peers: Sequence[Contestant]) -> float:
         """The signal to noise of the fastest peer, which ours has to have too, on the samples by

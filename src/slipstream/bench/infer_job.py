@@ -23,6 +23,7 @@ class Job:
         threads: of the contender, at least 1.
         seconds: that a compilation of ours may search for.
         snr_db: least signal to noise of a compilation of ours, in dB.
+        unseen: number of inputs of no set on which ours is compared.
     """
 
     model: str
@@ -32,6 +33,7 @@ class Job:
     threads: int = 1
     seconds: float = 60.0
     snr_db: float = 0.0
+    unseen: int = 0
 
     def as_text(self) -> str:
         """Returns what `from_text` reads."""

@@ -48,8 +48,9 @@ class SampleSet:
 
 
 CALIBRATION = SampleSet("calibration", 100, 8)  # peers find the ranges of bytes on them
-JUDGING = SampleSet("judging", 108, 40)  # and these; ours calibrates on half of all
-HELD_OUT = SampleSet("held-out", 200, 32)  # all are compared on them in the end
+JUDGING = SampleSet("judging", 108, 248)  # and these: 256 in all are what ours is compiled with
+HELD_OUT = SampleSet("held-out", 1000, 32)  # all are compared on them in the end
+FIRST_UNSEEN = 10_000  # seed of the inputs on which ours has to keep what it promised
 
 
 def write_set(folder: Path, each: SampleSet, model: ZooModel, network: torch.nn.Module) -> None:

@@ -81,6 +81,8 @@ def _measured(report: InferReport, result: ModelResult) -> Table:
             f" {cores_in_words(report.spec.threads)}"
         ),
         title_justify="left",
+        caption=_promise(report, result),
+        caption_justify="left",
     )
     shown.add_column("by", no_wrap=True)
     for heading in HEADINGS:
@@ -90,6 +92,17 @@ def _measured(report: InferReport, result: ModelResult) -> Table:
         style = "bold" if timed.median == fastest else ""
         shown.add_row(*_cells(report, result, timed), style=style)
     return shown
+
+
+def _promise(report: InferReport, result: ModelResult) -> str | None:
+    """Whether ours kept what was asked of it on unseen inputs, in words."""
+    if result.unseen_db is None:
+        return None
+    kept = "kept" if result.keeps_promise else "BROKEN"
+    return (
+        f"Asked of Slipstream: {result.asked_db:.1f} dB; {kept} on {report.spec.unseen} other"
+        f" inputs: {result.unseen_db:.1f} dB."
+    )
 
 
 def _cells(report: InferReport, result: ModelResult, timed: Timed) -> list[str]:
@@ -171,6 +184,7 @@ def _model_as_json(report: InferReport, result: ModelResult) -> dict[str, Any]:
         "flops": result.flops,
         "bytes_moved": result.bytes_moved,
         "asked_db": result.asked_db,
+        "unseen_db": result.unseen_db,
         "contenders": [
             {
                 **asdict(timed),

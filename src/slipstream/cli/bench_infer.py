@@ -17,6 +17,7 @@ from slipstream.lab.display import make_console
 EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream bench infer                                   all eight models, on one core
+  slipstream bench infer --search 120 --unseen 1000        does it keep its promise?
   slipstream bench infer resnet50 mobilenetv3_large --cache build/infer
   slipstream bench infer bert_base --threads 2 --peer openvino-int8 --peer ort-int8-dynamic
   slipstream bench infer my_models:TINY --json tiny.json
@@ -28,7 +29,7 @@ Models:  resnet50, resnet26d, vit_small, mobilenetv3_large, efficientnet_b0, ber
 Peers:   pytorch, inductor (not by default), ort, ort-int8, ort-int8-dynamic, openvino,
          openvino-bf16, openvino-int8-weights, openvino-int8, openvino-int8-bf16
 """
-OF_TABLES = ("peer", "rounds", "seconds", "search", "cache")
+OF_TABLES = ("peer", "rounds", "seconds", "search", "unseen", "cache")
 OF_PICTURES = ("accuracy", "price")
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "pydantic")
 
@@ -59,6 +60,12 @@ def infer_models(
     search: Annotated[
         float, typer.Option(help="Seconds that each of our two compilations of a model may take.")
     ] = 60.0,
+    unseen: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Number of other inputs, on which ours has to keep what was asked of it."
+        ),
+    ] = 0,
     cache: Annotated[
         Path | None,
         typer.Option(help="Folder where the peers' files stay, for the next time."),
@@ -102,6 +109,7 @@ def infer_models(
         rounds=rounds,
         seconds=seconds,
         search_seconds=search,
+        unseen=unseen,
         cache=cache,
     )
     with telling("the first model is made ready") as tell:

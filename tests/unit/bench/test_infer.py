@@ -112,6 +112,21 @@ def test_of_a_peer_in_float32_no_more_than_faithful_results_are_asked():
     assert fp32_bar(only) is None
 
 
+@pytest.mark.parametrize(
+    ("unseen_db", "said"),
+    [
+        (None, ""),
+        (18.6, "Asked of Slipstream: 18.5 dB; kept on 7 other inputs: 18.6 dB."),
+        (18.4, "Asked of Slipstream: 18.5 dB; BROKEN on 7 other inputs: 18.4 dB."),
+    ],
+)
+def test_a_promise_is_kept_or_broken_on_unseen_inputs(unseen_db: float | None, said: str):
+    found = report(dataclasses.replace(result(), unseen_db=unseen_db))
+    found = dataclasses.replace(found, spec=dataclasses.replace(found.spec, unseen=7))
+    assert (tables(found)[0].caption or "") == said
+    assert as_json(found)["models"][0]["unseen_db"] == unseen_db
+
+
 def test_the_mean_is_geometric_and_leaves_out_what_is_missing():
     bars = [best_bar(result(ours_ms=10.0)), None, best_bar(result(ours_ms=40.0))]
     assert geometric_mean(bars) == pytest.approx(1.0)
@@ -164,6 +179,7 @@ def test_tables_and_json_have_everything():
         (lambda: InferSpec(threads=10_000), "the cores here"),
         (lambda: InferSpec(rounds=0), "rounds is 0"),
         (lambda: InferSpec(seconds=0.0), "more than 0"),
+        (lambda: InferSpec(unseen=-1), "unseen -1"),
     ],
 )
 def test_what_is_not_allowed_is_refused(make: Callable[[], InferSpec], message: str):
