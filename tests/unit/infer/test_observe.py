@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -36,6 +37,13 @@ def test_zeros_of_a_relu_do_not_outweigh_the_rest(random, method):
     low, high = seen(values).range(method)
     assert low == 0
     assert (values > high).mean() < 0.01
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_values_of_16_bits_have_the_range_of_those_of_32(random, method, dtype):
+    values = (3 * random.random(10_000)).astype(dtype)
+    assert seen(values).range(method) == seen(values.astype(np.float32)).range(method)
 
 
 @pytest.mark.parametrize("method", ["percentile", "entropy"])

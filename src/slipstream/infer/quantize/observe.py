@@ -58,6 +58,8 @@ class Histogram:
     def count(self, values: Array) -> None:
         """Count values that it has room for."""
         if self.is_finite:
+            # The edges of bins are of the values' dtype, and so many of 16 bits are not distinct.
+            values = values.astype(np.float32) if values.itemsize < 4 else values
             self.counts += np.histogram(values, BINS, (self.low, self.top))[0]
 
     def range(self, method: Method) -> tuple[float, float]:
