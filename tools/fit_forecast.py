@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.forecast import parameters as fitted
-from slipstream.forecast.compute import Runtime
-from slipstream.forecast.intervals import Bounds, Intervals, quantiles, save
-from slipstream.forecast.parameters import USUAL, Parameters
+from slipstream.forecast.search.intervals import Bounds, Intervals, quantiles, save
+from slipstream.forecast.simulate import parameters as fitted
+from slipstream.forecast.simulate.compute import Runtime
+from slipstream.forecast.simulate.parameters import USUAL, Parameters
 from slipstream.forecast.validate import checked
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.validate.fit import Fit

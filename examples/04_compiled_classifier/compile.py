@@ -26,8 +26,8 @@ from rich.console import Console
 from torch import nn
 
 from slipstream import infer
-from slipstream.bench.fashion_mnist import write_pictures
-from slipstream.infer.report import candidates_table, summary
+from slipstream.bench.infer.fashion_mnist import write_pictures
+from slipstream.infer.package.report import candidates_table, summary
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "01_fashion_mnist"))
 from data import DEVIATION, MEAN, load, normalise  # of the first example

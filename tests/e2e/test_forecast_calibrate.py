@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cli import in_process
 
-from slipstream.forecast import parameters
 from slipstream.forecast.hardware import load
+from slipstream.forecast.simulate import parameters
 
 COMMAND = [str(Path(sys.executable).with_name("slipstream")), "forecast", "calibrate"]
 

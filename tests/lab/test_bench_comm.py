@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.bench import comm_table
-from slipstream.bench.comm import RING, CommReport, CommSpec, measure
-from slipstream.bench.cross_traffic import cross_traffic
+from slipstream.bench.comm import table as comm_table
+from slipstream.bench.comm.cross_traffic import cross_traffic
+from slipstream.bench.comm.measure import RING, CommReport, CommSpec, measure
 from slipstream.lab import Lab, LabSpec
 from slipstream.lab import registry as labs
 

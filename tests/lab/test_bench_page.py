@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shown_commands import ROOT, shown_commands, wrong_claims
 
-from slipstream.bench import comm_bars
+from slipstream.bench.comm import bars as comm_bars
 
 pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.multiprocess]
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from slipstream.bench import train_table
-from slipstream.bench.train import TrainResult, TrainSpec, samples_per_second
-from slipstream.bench.train_job import ALONE, Trained, TrainJob
-from slipstream.bench.train_models import MODELS
+from slipstream.bench.train import table as train_table
+from slipstream.bench.train.job import ALONE, Trained, TrainJob
+from slipstream.bench.train.measure import TrainResult, TrainSpec, samples_per_second
+from slipstream.bench.train.models import MODELS
 from slipstream.errors import UsageError
 
 COMMAND = str(Path(sys.executable).with_name("slipstream"))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from slipstream.bench.forecast import ForecastSpec, Report, Row
-from slipstream.bench.forecast_lab import LabNumbers, Wires
-from slipstream.bench.forecast_step import Bucket, Hosts, buckets, forecast_step
-from slipstream.bench.forecast_table import table
+from slipstream.bench.forecast.lab import LabNumbers, Wires
+from slipstream.bench.forecast.measure import ForecastSpec, Report, Row
+from slipstream.bench.forecast.step import Bucket, Hosts, buckets, forecast_step
+from slipstream.bench.forecast.table import table
 from slipstream.bench.limits import GOODPUT
 from slipstream.bench.models import Layer, Model, Parameter, model
-from slipstream.bench.replay_job import Measured
+from slipstream.bench.replay.job import Measured
 from slipstream.errors import UsageError
 from slipstream.forecast.calibrate.line import Line
 from slipstream.forecast.hardware import Link

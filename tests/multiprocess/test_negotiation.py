@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from slipstream.bench.negotiate import NegotiateSpec, measure
-from slipstream.bench.negotiate_job import CASES, CONTENDERS
-from slipstream.bench.negotiate_table import as_json, tables
+from slipstream.bench.negotiate.job import CASES, CONTENDERS
+from slipstream.bench.negotiate.measure import NegotiateSpec, measure
+from slipstream.bench.negotiate.table import as_json, tables
 from slipstream.errors import UsageError
 
 pytestmark = pytest.mark.multiprocess

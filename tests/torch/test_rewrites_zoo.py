@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from slipstream.bench.zoo import ZOO
-from slipstream.infer.graph import Graph
-from slipstream.infer.onnx_file import read, to_model
+from slipstream.infer.graph.graph import Graph
+from slipstream.infer.graph.onnx_file import read, to_model
 from slipstream.infer.rewrites import Applied, expand, optimise
 
 TOLERANCE = 1e-4  # of the outputs' standard deviation

@@ -14,13 +14,11 @@ class Part:
     Args:
         sources: Folders of the sources.
         tests: Test files and folders, as patterns; none for C++, whose tests are all of core/test.
-        without: Folder that is not a part of this one, with its tests.
         options: Further arguments of pytest.
     """
 
     sources: str
     tests: tuple[str, ...] = ()
-    without: str = ""
     options: tuple[str, ...] = ()
 
     @property
@@ -34,7 +32,7 @@ class Part:
         return sorted(
             path.relative_to(root)
             for path in (root / self.sources).rglob("*")
-            if path.suffix in suffixes and not (self.without and self.without in path.parts)
+            if path.suffix in suffixes
         )
 
     def test_paths(self, root: Path) -> list[str]:
@@ -53,11 +51,7 @@ class Part:
         for name in self.test_paths(root):
             path = root / name
             found += [path] if path.is_file() else sorted(path.rglob("test_*.py"))
-        return [
-            path.relative_to(root)
-            for path in found
-            if not (self.without and self.without in path.parts)
-        ]
+        return [path.relative_to(root) for path in found]
 
 
 PARTS: dict[str, Part] = {
@@ -71,15 +65,8 @@ PARTS: dict[str, Part] = {
     "forecast": Part(
         "src/slipstream/forecast", ("tests/unit/forecast", "tests/e2e/test_forecast_*.py")
     ),
-    "infer": Part(
-        "src/slipstream/infer",
-        ("tests/unit/infer",),
-        without="serving",
-        options=("--ignore", "tests/unit/infer/serving"),
-    ),
-    "serving": Part(
-        "src/slipstream/infer/serving", ("tests/unit/infer/serving", "tests/e2e/serving")
-    ),
+    "infer": Part("src/slipstream/infer", ("tests/unit/infer",)),
+    "serving": Part("src/slipstream/serve", ("tests/unit/serve", "tests/e2e/serving")),
     "cluster": Part("src/slipstream/cluster", ("tests/unit/cluster", "tests/e2e/launch")),
     "core/collective": Part("core/collective"),
     "core/engine": Part("core/engine"),

@@ -15,7 +15,7 @@ from slipstream.errors import UsageError
 from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
-    from slipstream.infer.asking import Answer
+    from slipstream.serve.asking import Answer
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -47,8 +47,8 @@ def ask(
 ) -> None:
     """Ask a compiled model about FILES, and show its answers."""
     _ = infer.load  # first: it says what is not installed
-    from slipstream.infer.asking import asked_of
-    from slipstream.infer.serving.access import tokens_of
+    from slipstream.serve.access import tokens_of
+    from slipstream.serve.asking import asked_of
 
     missing = [file for file in files if not file.is_file()]
     if missing:

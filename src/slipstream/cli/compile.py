@@ -186,7 +186,7 @@ def _warn(report: infer.Report, seconds: float, took: float) -> None:
 
 
 def _show(report: infer.Report, output: Path, json_file: Path | None) -> None:
-    from slipstream.infer.report import candidates_table, summary
+    from slipstream.infer.package.report import candidates_table, summary
 
     console = make_console(sys.stdout)
     console.print(candidates_table(report))

@@ -14,8 +14,8 @@ from slipstream.errors import UnsupportedError, UsageError
 from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
-    from slipstream.infer.serving.access import Tls
-    from slipstream.infer.serving.server import Bound, ServeSpec
+    from slipstream.serve.access import Tls
+    from slipstream.serve.server import Bound, ServeSpec
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -87,9 +87,9 @@ def serve(
     try:
         import uvloop
 
-        from slipstream.infer.serving.access import Tokens, is_loopback, tokens_of
-        from slipstream.infer.serving.repository import specs_of
-        from slipstream.infer.serving.server import Server, ServeSpec
+        from slipstream.serve.access import Tokens, is_loopback, tokens_of
+        from slipstream.serve.repository import specs_of
+        from slipstream.serve.server import Server, ServeSpec
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("slipstream"):
             raise
@@ -143,7 +143,7 @@ def _tell(spec: ServeSpec, bound: Bound) -> None:
 
 
 def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
-    from slipstream.infer.serving.access import Tls
+    from slipstream.serve.access import Tls
 
     if (certificate is None) != (key is None):
         raise UsageError("one of --tls-cert and --tls-key is missing")

@@ -11,40 +11,28 @@ Needs what `pip install 'slipstream[forecast]'` brings, and PyTorch to trace mod
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from slipstream.errors import UnsupportedError
+from slipstream import lazy
 
 if TYPE_CHECKING:
     from slipstream.forecast.ask import forecast as forecast
-    from slipstream.forecast.plan import Interval as Interval
-    from slipstream.forecast.plan import Loss as Loss
-    from slipstream.forecast.plan import Plan as Plan
-    from slipstream.forecast.search import Result as Result
-
-# PyTorch comes when a model is traced, everything else when something is used.
-_LATER = {
-    "forecast": ("slipstream.forecast.ask", "forecast"),
-    "Interval": ("slipstream.forecast.plan", "Interval"),
-    "Loss": ("slipstream.forecast.plan", "Loss"),
-    "Plan": ("slipstream.forecast.plan", "Plan"),
-    "Result": ("slipstream.forecast.search", "Result"),
-}
+    from slipstream.forecast.search.plan import Interval as Interval
+    from slipstream.forecast.search.plan import Loss as Loss
+    from slipstream.forecast.search.plan import Plan as Plan
+    from slipstream.forecast.search.search import Result as Result
 
 __all__ = ["Interval", "Loss", "Plan", "Result", "forecast"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _LATER[name]
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("slipstream"):
-            raise
-        raise UnsupportedError(
-            f"slipstream.forecast needs the package {error.name};"
-            " pip install 'slipstream[forecast]'"
-        ) from error
+# PyTorch is imported when a model is traced, everything else when something is used.
+__getattr__ = lazy.attributes(
+    "slipstream.forecast",
+    "forecast",
+    {
+        "Interval": "slipstream.forecast.search.plan:Interval",
+        "Loss": "slipstream.forecast.search.plan:Loss",
+        "Plan": "slipstream.forecast.search.plan:Plan",
+        "Result": "slipstream.forecast.search.search:Result",
+        "forecast": "slipstream.forecast.ask:forecast",
+    },
+)

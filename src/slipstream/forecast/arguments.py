@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from slipstream.errors import UsageError
-from slipstream.forecast.candidates import ANY
-from slipstream.forecast.job import Precision
-from slipstream.forecast.machines import Machine
-from slipstream.forecast.parameters import Parameters
-from slipstream.forecast.strategy import WIRE_SHARE, Optimizer
+from slipstream.forecast.search.candidates import ANY
+from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.simulate.job import Precision
+from slipstream.forecast.simulate.parameters import Parameters
+from slipstream.forecast.work.strategy import WIRE_SHARE, Optimizer
 
 OPTIMIZERS: Mapping[str, Optimizer] = {each.name.lower(): each for each in Optimizer}
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)

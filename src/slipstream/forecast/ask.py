@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.forecast import intervals, machines, parameters
 from slipstream.forecast.arguments import (
     OPTIMIZERS,
     PRECISIONS,
@@ -30,16 +29,18 @@ from slipstream.forecast.arguments import (
     check_room,
     check_target,
 )
-from slipstream.forecast.candidates import Allowed
 from slipstream.forecast.garbage import rare_collections
 from slipstream.forecast.hardware import Hardware, Link
 from slipstream.forecast.hardware import load as load_hardware
-from slipstream.forecast.job import Alone, Precision
-from slipstream.forecast.machines import Machine
-from slipstream.forecast.plan import Loss, Plan
-from slipstream.forecast.resize import Resizable, resizable
-from slipstream.forecast.search import Request, Result, search
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.search import intervals, machines
+from slipstream.forecast.search.candidates import Allowed
+from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.plan import Loss, Plan
+from slipstream.forecast.search.search import Request, Result, search
+from slipstream.forecast.simulate import parameters
+from slipstream.forecast.simulate.job import Alone, Precision
+from slipstream.forecast.work.resize import Resizable, resizable
+from slipstream.forecast.work.workload import Workload
 
 if TYPE_CHECKING:
     from slipstream.forecast.trace.sources import Source

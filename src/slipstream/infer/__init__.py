@@ -11,56 +11,32 @@ Needs what `pip install 'slipstream[infer]'` brings.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from slipstream.errors import UnsupportedError
+from slipstream import lazy
 
 if TYPE_CHECKING:
-    from slipstream.infer.boxes import BoxOptions as BoxOptions
     from slipstream.infer.compiler import compile_model as compile  # noqa: A004
-    from slipstream.infer.pictures import PictureOptions as PictureOptions
-    from slipstream.infer.report import Report as Report
-    from slipstream.infer.serving.server import serve as serve
-    from slipstream.infer.session import Model as Model
-    from slipstream.infer.session import load as load
-    from slipstream.infer.stream import ItemError as ItemError
+    from slipstream.infer.images.pictures import PictureOptions as PictureOptions
+    from slipstream.infer.outputs.boxes import BoxOptions as BoxOptions
+    from slipstream.infer.package.report import Report as Report
+    from slipstream.infer.run.session import Model as Model
+    from slipstream.infer.run.session import load as load
+    from slipstream.infer.run.stream import ItemError as ItemError
 
-# ONNX and the engines take a second to import: they come when something is used.
-_LATER = {
-    "BoxOptions": ("slipstream.infer.boxes", "BoxOptions"),
-    "ItemError": ("slipstream.infer.stream", "ItemError"),
-    "PictureOptions": ("slipstream.infer.pictures", "PictureOptions"),
-    "compile": ("slipstream.infer.compiler", "compile_model"),
-    "load": ("slipstream.infer.session", "load"),
-    "Model": ("slipstream.infer.session", "Model"),
-    "Report": ("slipstream.infer.report", "Report"),
-    "serve": ("slipstream.infer.serving.server", "serve"),
-}
-_EXTRAS = {"serve": "serve"}
+__all__ = ["BoxOptions", "ItemError", "Model", "PictureOptions", "Report", "compile", "load"]
 
-__all__ = [
-    "BoxOptions",
-    "ItemError",
-    "Model",
-    "PictureOptions",
-    "Report",
-    "compile",
-    "load",
-    "serve",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _LATER[name]
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("slipstream"):
-            raise
-        raise UnsupportedError(
-            f"slipstream.infer needs the package {error.name};"
-            f" pip install 'slipstream[{_EXTRAS.get(name, 'infer')}]'"
-        ) from error
+# ONNX and the engines take a second to import.
+__getattr__ = lazy.attributes(
+    "slipstream.infer",
+    "infer",
+    {
+        "BoxOptions": "slipstream.infer.outputs.boxes:BoxOptions",
+        "ItemError": "slipstream.infer.run.stream:ItemError",
+        "Model": "slipstream.infer.run.session:Model",
+        "PictureOptions": "slipstream.infer.images.pictures:PictureOptions",
+        "Report": "slipstream.infer.package.report:Report",
+        "compile": "slipstream.infer.compiler:compile_model",
+        "load": "slipstream.infer.run.session:load",
+    },
+)

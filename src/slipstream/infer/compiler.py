@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import UsageError
-from slipstream.infer.boxes import BoxOptions
 from slipstream.infer.data import Batches, Sample, Samples, load_data, synthetic
 from slipstream.infer.engines import Rounding, engine_of
 from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.protocol import Small
-from slipstream.infer.first_load import try_package
-from slipstream.infer.goal import AGREEMENT, TARGETS, Goal, Target
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph.graph import Graph
+from slipstream.infer.graph.open_sizes import with_output_shapes
+from slipstream.infer.images.pictures import PictureOptions, Reader
+from slipstream.infer.images.pixels import picture_input, with_pixels
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import (
     LARGE_BYTES,
@@ -25,13 +25,13 @@ from slipstream.infer.machine import (
     usable_cores,
 )
 from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
-from slipstream.infer.open_sizes import with_output_shapes
-from slipstream.infer.package import Check, Manifest, Package, Reading, tensors, write
-from slipstream.infer.pictures import PictureOptions, Reader
-from slipstream.infer.pixels import picture_input, with_pixels
-from slipstream.infer.reduction import Reduction
-from slipstream.infer.report import Candidate, Report, Rewritten, State
-from slipstream.infer.search import Found, Tell, search
+from slipstream.infer.outputs.boxes import BoxOptions
+from slipstream.infer.outputs.reduction import Reduction
+from slipstream.infer.package.first_load import try_package
+from slipstream.infer.package.package import Check, Manifest, Package, Reading, tensors, write
+from slipstream.infer.package.report import Candidate, Report, Rewritten, State
+from slipstream.infer.search.goal import AGREEMENT, TARGETS, Goal, Target
+from slipstream.infer.search.search import Found, Tell, search
 
 NUM_RUNS = 3  # that tell which sizes of outputs differ from input to input
 
@@ -79,7 +79,7 @@ def compile_model(
             of the graph. Samples have to be such pixels too.
         top: the package gives so many `labels` with the highest `scores`, in place of all scores.
         boxes: the package gives the best `boxes` that do not overlap, their `scores`, `labels` and
-            `counts`, in place of all boxes; see `slipstream.infer.boxes.with_boxes`.
+            `counts`, in place of all boxes; see `slipstream.infer.outputs.boxes.with_boxes`.
         budget: percentage points of top-1 accuracy that may be lost where the data has labels.
         snr_db: least signal to noise in dB of each output, and of each group of its channels where
             their sizes differ; default 20, or none where labels alone tell that no more than the

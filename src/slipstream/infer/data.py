@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 
 from slipstream.errors import UsageError
-from slipstream.infer.folders import read_folder
-from slipstream.infer.graph import Array, Graph, Value
+from slipstream.infer.graph.graph import Array, Graph, Value
+from slipstream.infer.images.folders import read_folder
+from slipstream.infer.images.pictures import PictureOptions
 from slipstream.infer.importers import FACTORY, resolve
 from slipstream.infer.importers.user_errors import called
-from slipstream.infer.pictures import PictureOptions
 
 MOST_ITEMS = 10_000  # of a loader: whoever has more is not waited for
 MOST_BYTES = 2**30  # of a loader's items, which are all held in memory

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream.forecast import Interval
-from slipstream.forecast.display import duration, rounded, share
-from slipstream.infer.report import Report
+from slipstream.forecast.report.terminal import duration, rounded, share
+from slipstream.infer.package.report import Report
 from slipstream.tour.results import Compared, Forecasts
 from slipstream.tour.serving import Answered, Pixels
 from slipstream.tour.training import Trained

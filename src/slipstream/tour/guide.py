@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 from slipstream.errors import UsageError
-from slipstream.infer.report import Report
+from slipstream.infer.package.report import Report
 from slipstream.tour import example
 from slipstream.tour.compiling import compile_checkpoint
 from slipstream.tour.prediction import calibrate, predict

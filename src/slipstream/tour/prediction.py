@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.bench.forecast_calibrate import calibrate as measure
+from slipstream.bench.forecast.calibrate import calibrate as measure
 from slipstream.errors import UnsupportedError
 from slipstream.forecast import Interval, Plan, forecast
 from slipstream.forecast.calibrate import file

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.forecast import Interval
-from slipstream.forecast.display import scaled
-from slipstream.infer.report import Report
+from slipstream.forecast.report.terminal import scaled
+from slipstream.infer.package.report import Report
 from slipstream.tour.prediction import Prediction
 from slipstream.tour.serving import Answered
 from slipstream.tour.training import Trained

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.bench.serve import started
+from slipstream.bench.serve.measure import started
 from slipstream.errors import SlipstreamError
 from slipstream.tour import example
 

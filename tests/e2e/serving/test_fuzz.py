@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from slipstream.infer.serving.grpc_messages import SERVICE, message
+from slipstream.serve.protocol.grpc_messages import SERVICE, message
 
 pytestmark = pytest.mark.multiprocess
 

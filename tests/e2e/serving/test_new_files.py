@@ -25,8 +25,8 @@ RELOADS = int(os.environ.get("RELOADS", "10"))
 # Looks at its files twenty times a second, where the command looks once.
 SERVE = """
 import sys
-from slipstream import infer
-infer.serve(
+from slipstream import serve
+serve.run(
     sys.argv[1], told=lambda bound: print(f"REST http://{bound.rest}", flush=True),
     port=0, grpc_port=None, watch=0.05,
 )

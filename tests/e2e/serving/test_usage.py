@@ -1,4 +1,4 @@
-"""Wrong usage of `slipstream serve` and of `infer.serve` is said in a line."""
+"""Wrong usage of `slipstream serve` and of `serve.run` is said in a line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cli import usage_error
 
 pytest.importorskip("starlette")
 
-from slipstream import infer
+from slipstream import serve
 from slipstream.errors import UsageError
 
 
@@ -63,7 +63,7 @@ def test_options_from_python_are_checked(
     models: tuple[str, ...], options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        infer.serve(*models, **options)
+        serve.run(*models, **options)
 
 
 @pytest.mark.multiprocess

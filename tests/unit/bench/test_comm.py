@@ -10,9 +10,11 @@ import pytest
 from cli import usage_error
 from rich.console import Console
 
-from slipstream.bench import comm_bars, comm_limits, comm_table
-from slipstream.bench.comm import CommReport, CommSpec, Row, measure
-from slipstream.bench.comm_job import Job, Samples, calls_in_a_row, read_samples, write_samples
+from slipstream.bench.comm import bars as comm_bars
+from slipstream.bench.comm import limits as comm_limits
+from slipstream.bench.comm import table as comm_table
+from slipstream.bench.comm.job import Job, Samples, calls_in_a_row, read_samples, write_samples
+from slipstream.bench.comm.measure import CommReport, CommSpec, Row, measure
 from slipstream.errors import UsageError
 from slipstream.lab import LabSpec
 

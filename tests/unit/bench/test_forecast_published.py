@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from slipstream.bench.forecast_published import CLAIMS, Claim, Scaling, published, scaling
-from slipstream.bench.forecast_step import replay_workload
+from slipstream.bench.forecast.published import CLAIMS, Claim, Scaling, published, scaling
+from slipstream.bench.forecast.step import replay_workload
 from slipstream.bench.models import model
 from slipstream.cli import app
-from slipstream.forecast.compute import Rates, Runtime
-from slipstream.forecast.network import Wire
-from slipstream.forecast.parameters import Parameters
+from slipstream.forecast.simulate.compute import Rates, Runtime
+from slipstream.forecast.simulate.network import Wire
+from slipstream.forecast.simulate.parameters import Parameters
 
 # 0.3 s of memory traffic on a P100 that reaches all of it.
 SECONDS = 0.3

@@ -17,16 +17,16 @@ from rich.console import Console
 pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
-from slipstream.bench.infer import InferReport, InferSpec, ModelResult
-from slipstream.bench.infer_bars import best_bar, fp32_bar, geometric_mean
-from slipstream.bench.infer_contenders import CONTENDERS, OURS_BEST, OURS_FP32, chosen, obstacle
-from slipstream.bench.infer_job import Job, Timed
-from slipstream.bench.infer_models import folder_name
-from slipstream.bench.infer_peak import peaks
-from slipstream.bench.infer_process import peak_bytes, turn
-from slipstream.bench.infer_processes import ProcessError, cores_of, run_to_end
-from slipstream.bench.infer_samples import read_samples, signal_to_noise, write_samples
-from slipstream.bench.infer_table import as_json, caption, share_of_peak, tables
+from slipstream.bench.infer.bars import best_bar, fp32_bar, geometric_mean
+from slipstream.bench.infer.contenders import CONTENDERS, OURS_BEST, OURS_FP32, chosen, obstacle
+from slipstream.bench.infer.job import Job, Timed
+from slipstream.bench.infer.measure import InferReport, InferSpec, ModelResult
+from slipstream.bench.infer.models import folder_name
+from slipstream.bench.infer.peak import peaks
+from slipstream.bench.infer.process import peak_bytes, turn
+from slipstream.bench.infer.processes import ProcessError, cores_of, run_to_end
+from slipstream.bench.infer.samples import read_samples, signal_to_noise, write_samples
+from slipstream.bench.infer.table import as_json, caption, share_of_peak, tables
 from slipstream.errors import UsageError
 
 MS = 1e-3
@@ -274,7 +274,7 @@ def test_cores_are_the_last_ones_that_may_be_used():
 def test_a_process_that_fails_says_its_last_lines():
     job = Job(model="resnet50", folder="/nowhere", contender="ort")
     with pytest.raises(ProcessError, match="No such file"):
-        run_to_end("infer_process", job.as_text(), cores_of(1))
+        run_to_end("infer.process", job.as_text(), cores_of(1))
     assert os.sched_getaffinity(0)  # as it was
 
 

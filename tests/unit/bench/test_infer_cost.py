@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from slipstream.bench.fashion_mnist import IMAGES, LABELS, read_test_set, write_pictures
-from slipstream.bench.infer_cost import (
+from slipstream.bench.infer.cost import (
     Cost,
     CostSpec,
     cost_as_json,
@@ -21,7 +20,8 @@ from slipstream.bench.infer_cost import (
     measure_cost,
     rank_of,
 )
-from slipstream.cli.bench_infer import parse_accuracy
+from slipstream.bench.infer.fashion_mnist import IMAGES, LABELS, read_test_set, write_pictures
+from slipstream.cli.bench.infer import parse_accuracy
 from slipstream.errors import UsageError
 
 SPEC = CostSpec(packages=(Path("a.slip"),), folder=Path("pictures"), top1=0.9, top5=0.99, price=3.6)

@@ -12,14 +12,14 @@ pytest.importorskip("torch")
 from PIL import Image
 from rich.console import Console
 
-from slipstream.bench.pictures import BARS, PicturesReport, PicturesSpec, Row
-from slipstream.bench.pictures_contenders import CONTENDERS
-from slipstream.bench.pictures_files import photograph, write_photographs
-from slipstream.bench.pictures_pipelines import MEAN, STD, prefetched, prepare
-from slipstream.bench.pictures_process import single_turn, stream_turn
-from slipstream.bench.pictures_table import as_json, caption, tables
+from slipstream.bench.images.contenders import CONTENDERS
+from slipstream.bench.images.files import photograph, write_photographs
+from slipstream.bench.images.measure import BARS, PicturesReport, PicturesSpec, Row
+from slipstream.bench.images.pipelines import MEAN, STD, prefetched, prepare
+from slipstream.bench.images.process import single_turn, stream_turn
+from slipstream.bench.images.table import as_json, caption, tables
 from slipstream.errors import UsageError
-from slipstream.infer.pictures import PictureOptions, Reader
+from slipstream.infer.images.pictures import PictureOptions, Reader
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from slipstream.bench.limits import Limit
-from slipstream.bench.replay import ReplaySpec, Row, default_peers, limits, peers, replay
-from slipstream.bench.replay_job import Job, Measured
-from slipstream.bench.replay_table import as_json, table
-from slipstream.cli import bench_replay
+from slipstream.bench.replay.job import Job, Measured
+from slipstream.bench.replay.measure import ReplaySpec, Row, default_peers, limits, peers, replay
+from slipstream.bench.replay.table import as_json, table
+from slipstream.cli.bench import replay as bench_replay
 from slipstream.errors import UsageError
 
 LIMIT = Limit(compute_only=1.0, within=2.0, across=1.25)
@@ -123,7 +123,7 @@ def test_the_command_prints_limits_without_running_anything(tmp_path: Path) -> N
 
 
 def test_the_command_does_not_import_pytorch() -> None:
-    program = "import sys, slipstream.cli.bench_replay; sys.exit('torch' in sys.modules)"
+    program = "import sys, slipstream.cli.bench.replay; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

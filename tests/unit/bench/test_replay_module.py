@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from slipstream.bench.models import Layer, Model, Parameter, model  # noqa: E402
-from slipstream.bench.replay_device import BusyDevice, TimedDevice  # noqa: E402
-from slipstream.bench.replay_module import ReplayModule  # noqa: E402
-from slipstream.bench.replay_strategies import compute_only  # noqa: E402
+from slipstream.bench.replay.device import BusyDevice, TimedDevice  # noqa: E402
+from slipstream.bench.replay.module import ReplayModule  # noqa: E402
+from slipstream.bench.replay.strategies import compute_only  # noqa: E402
 
 RANKS = Path(__file__).parent / "ranks"
 

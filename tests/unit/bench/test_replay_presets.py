@@ -4,7 +4,7 @@ import pytest
 
 from slipstream.bench.limits import Network, Step, limit
 from slipstream.bench.models import MODELS, model
-from slipstream.bench.replay_presets import PRESETS, preset
+from slipstream.bench.replay.presets import PRESETS, preset
 from slipstream.errors import UsageError
 
 LAB = Network(hosts=4, bits_per_second=1e9)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from slipstream.bench.serve_clients import (
+from slipstream.bench.serve.clients import (
     IDLE_SECONDS,
     Connection,
     Load,
@@ -22,7 +22,7 @@ from slipstream.bench.serve_clients import (
     closed_loop,
     memory_of,
 )
-from slipstream.bench.serve_results import (
+from slipstream.bench.serve.results import (
     OURS,
     Overload,
     Point,
@@ -30,7 +30,7 @@ from slipstream.bench.serve_results import (
     ServeReport,
     quantile,
 )
-from slipstream.cli.bench_serve import parse_clients, parse_deadline, parse_open
+from slipstream.cli.bench.serve import parse_clients, parse_deadline, parse_open
 from slipstream.errors import UsageError
 
 REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
@@ -141,7 +141,7 @@ def test_an_open_loop_counts_statuses_lost_connections_and_memory():
 
 
 def test_what_is_never_answered_has_no_status(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("slipstream.bench.serve_clients.DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr("slipstream.bench.serve.clients.DRAIN_SECONDS", 0.1)
 
     async def never(_: int) -> int:
         await asyncio.sleep(60)
@@ -229,7 +229,7 @@ def test_without_a_peer_nothing_is_compared():
 
 def test_tables_and_json_say_what_was_measured():
     pytest.importorskip("openvino")
-    from slipstream.bench.serve_table import as_json, caption, tables
+    from slipstream.bench.serve.table import as_json, caption, tables
 
     console = Console(width=100, record=True, quiet=False, file=open(os.devnull, "w"))  # noqa: SIM115
     for table in tables(report()):
@@ -248,7 +248,7 @@ def test_tables_and_json_say_what_was_measured():
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".html"])
 def test_pictures_of_all_kinds_are_drawn(tmp_path: Path, suffix: str):
     pytest.importorskip("altair")
-    from slipstream.bench.serve_picture import curve_rows, draw
+    from slipstream.bench.serve.picture import curve_rows, draw
 
     rows = curve_rows(report())
     assert {row["clients"] for row in rows} == {1, 8}
@@ -262,7 +262,7 @@ def test_pictures_of_all_kinds_are_drawn(tmp_path: Path, suffix: str):
 
 def test_a_picture_of_another_kind_is_refused():
     pytest.importorskip("altair")
-    from slipstream.bench.serve_picture import check_picture
+    from slipstream.bench.serve.picture import check_picture
 
     with pytest.raises(UsageError, match=r"allowed: \.svg, \.png, \.html"):
         check_picture(Path("curve.gif"))
@@ -294,7 +294,7 @@ def test_options_are_read():
 def test_a_spec_that_cannot_be_measured_is_refused(fields: dict[str, object], message: str):
     pytest.importorskip("orjson")
     pytest.importorskip("openvino")
-    from slipstream.bench.serve import ServeSpec
+    from slipstream.bench.serve.measure import ServeSpec
 
     with pytest.raises(UsageError, match=message):
         ServeSpec(package=Path("a.slip"), **fields)  # pyright: ignore[reportArgumentType]
@@ -303,8 +303,8 @@ def test_a_spec_that_cannot_be_measured_is_refused(fields: dict[str, object], me
 def test_peer_reads_and_writes_what_clients_send():
     np = pytest.importorskip("numpy")
     pytest.importorskip("fastapi")
-    from slipstream.bench.serve_peer import inputs_of, response_of
-    from slipstream.bench.serve_wire import body_of, tensors_of
+    from slipstream.bench.serve.peer import inputs_of, response_of
+    from slipstream.bench.serve.wire import body_of, tensors_of
 
     given = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([[1], [2]], np.int64)}
     found = inputs_of(*body_of(given, 0.1))

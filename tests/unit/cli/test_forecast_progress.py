@@ -7,8 +7,8 @@ import re
 import pytest
 from cli import in_process
 
-from slipstream.cli import forecast_progress
-from slipstream.cli.forecast_progress import EVERY_SECONDS, Lines
+from slipstream.cli.forecast import progress as forecast_progress
+from slipstream.cli.forecast.progress import EVERY_SECONDS, Lines
 
 
 class Clock:

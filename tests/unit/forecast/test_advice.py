@@ -10,11 +10,11 @@ pytest.importorskip("torch")
 pytest.importorskip("pydantic")
 
 from slipstream import forecast
-from slipstream.forecast.advice import advice
-from slipstream.forecast.display import losers
-from slipstream.forecast.plan import Loss
 from slipstream.forecast.report import forecast_page
-from slipstream.forecast.written import as_json
+from slipstream.forecast.report.advice import advice
+from slipstream.forecast.report.as_json import as_json
+from slipstream.forecast.report.terminal import losers
+from slipstream.forecast.search.plan import Loss
 
 
 def _asked(model: str, **more: Any) -> forecast.Result:

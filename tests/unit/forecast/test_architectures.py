@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from slipstream.errors import UsageError
-from slipstream.forecast.resize import resizable
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.efficient import SCALES, InvertedResidual
 from slipstream.forecast.trace.architectures.names import TABLE, Architecture, find
-from slipstream.forecast.workload import Phase, Workload
+from slipstream.forecast.work.resize import resizable
+from slipstream.forecast.work.workload import Phase, Workload
 
 TORCHVISION = "pytorch.org/vision, num_params and GFLOPS of the weights"
 TIMM = "timm, results/results-imagenet.csv"

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from slipstream.forecast.attention import unfused
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.transformer import Attention, TransformerSize
-from slipstream.forecast.workload import Kind, Operator, Phase, Workload
+from slipstream.forecast.work.attention import unfused
+from slipstream.forecast.work.workload import Kind, Operator, Phase, Workload
 
 # Two samples of two heads, four tokens each: 64 scores of four bytes.
 BATCH, HEADS, TOKENS, HEAD = 2, 2, 4, 8

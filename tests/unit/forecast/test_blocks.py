@@ -2,9 +2,9 @@
 
 import pytest
 
-from slipstream.forecast.blocks import blocks
 from slipstream.forecast.trace.precision import traced
-from slipstream.forecast.workload import Phase
+from slipstream.forecast.work.blocks import blocks
+from slipstream.forecast.work.workload import Phase
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from slipstream.bench.forecast_calibrate import fit_noisy
+from slipstream.bench.forecast.calibrate import fit_noisy
 from slipstream.errors import ConfigError, UsageError
-from slipstream.forecast import machines, parameters
 from slipstream.forecast.calibrate import comm, file
 from slipstream.forecast.calibrate.line import Line, Sample, fit
 from slipstream.forecast.calibrate.measured import Calibration, MeasuredDevice
 from slipstream.forecast.calibrate.products import Peak, TimedProduct, peak, share
-from slipstream.forecast.compute import Rates, Runtime, Work
 from slipstream.forecast.hardware import load
-from slipstream.forecast.network import Dimension, Wire, all_reduce, dimensions
-from slipstream.forecast.workload import Kind, Operator, Phase, Product
+from slipstream.forecast.search import machines
+from slipstream.forecast.simulate import parameters
+from slipstream.forecast.simulate.compute import Rates, Runtime, Work
+from slipstream.forecast.simulate.network import Dimension, Wire, all_reduce, dimensions
+from slipstream.forecast.work.workload import Kind, Operator, Phase, Product
 
 SIZES = (4e3, 64e3, 1e6, 16e6, 100e6)
 WIRE = Wire(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.forecast.candidates import (
+from slipstream.forecast.search.candidates import (
     Allowed,
     Shape,
     micro_batches,
@@ -14,7 +14,7 @@ from slipstream.forecast.candidates import (
     refinements,
     strategies,
 )
-from slipstream.forecast.strategy import Agreement, Exchange, Strategy
+from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
 
 
 def _shape(blocks: int = 1, most_tensor: int = 1, experts: int = 1, tokens: int = 0) -> Shape:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from slipstream.forecast import machines
-from slipstream.forecast.coding import coding_seconds, wire_bytes
 from slipstream.forecast.hardware import load
-from slipstream.forecast.job import Job
-from slipstream.forecast.strategy import Strategy
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.search import machines
+from slipstream.forecast.simulate.coding import coding_seconds, wire_bytes
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.work.strategy import Strategy
+from slipstream.forecast.work.workload import Workload
 
 WORKLOAD = Workload(name="none", samples=1, operators=(), values=(), parameters=(), buffer_bytes=0)
 CLUSTER = machines.own(load(), "H100", 4, machines.ethernet(100)).cluster

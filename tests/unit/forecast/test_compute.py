@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from slipstream.forecast import machines
-from slipstream.forecast.compute import Rates, Runtime, Work, peak
 from slipstream.forecast.hardware import load
-from slipstream.forecast.job import Job
-from slipstream.forecast.step import Simulation
-from slipstream.forecast.strategy import Exchange, Strategy
-from slipstream.forecast.workload import Kind, Operator, Phase, Product, Workload
+from slipstream.forecast.search import machines
+from slipstream.forecast.simulate.compute import Rates, Runtime, Work, peak
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.simulation import Simulation
+from slipstream.forecast.work.strategy import Exchange, Strategy
+from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Workload
 
 RATES = Rates(memory=1.0, gap_us=0.0, half_sum=0.0, matrix_windows=1.0)
 PRODUCT = Product(1, 1 << 20, 1024, 1024)

@@ -16,8 +16,10 @@ from rich.console import Console
 
 from slipstream.cli import app
 from slipstream.cli.run import _choose_hosts  # pyright: ignore[reportPrivateUsage]
-from slipstream.forecast import machines
-from slipstream.forecast.display import (
+from slipstream.forecast.hardware import load
+from slipstream.forecast.memory import Peak
+from slipstream.forecast.report.as_json import as_json
+from slipstream.forecast.report.terminal import (
     duration,
     gib,
     launch_command,
@@ -27,14 +29,12 @@ from slipstream.forecast.display import (
     strategy_words,
     table,
 )
-from slipstream.forecast.hardware import load
-from slipstream.forecast.machines import Machine
-from slipstream.forecast.memory import Peak
-from slipstream.forecast.plan import Interval, Loss, Plan
-from slipstream.forecast.search import Result
-from slipstream.forecast.step import Step
-from slipstream.forecast.strategy import Agreement, Exchange, Strategy
-from slipstream.forecast.written import as_json
+from slipstream.forecast.search import machines
+from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.plan import Interval, Loss, Plan
+from slipstream.forecast.search.search import Result
+from slipstream.forecast.simulate.simulation import Step
+from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
 
 HARDWARE = load()
 STEP = Step(

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slipstream.forecast.compute import Runtime
-from slipstream.forecast.gradients import (
+from slipstream.forecast.hardware import Link, load
+from slipstream.forecast.simulate.compute import Runtime
+from slipstream.forecast.simulate.gradients import (
     Bucket,
     Gradients,
     Rank,
@@ -19,12 +20,11 @@ from slipstream.forecast.gradients import (
     replicas,
     served,
 )
-from slipstream.forecast.hardware import Link, load
-from slipstream.forecast.job import Job
-from slipstream.forecast.network import Cluster, Wire, all_reduce, reduce_scatter
-from slipstream.forecast.queues import Queues
-from slipstream.forecast.strategy import Agreement, Exchange, Strategy
-from slipstream.forecast.workload import Kind, Operator, Parameter, Phase, Value, Workload
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.network import Cluster, Wire, all_reduce, reduce_scatter
+from slipstream.forecast.simulate.queues import Queues
+from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
+from slipstream.forecast.work.workload import Kind, Operator, Parameter, Phase, Value, Workload
 
 WIRE = Wire(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
 INSIDE = Link(name="in", kind="device", gbyte_per_s=100, latency_us=1e-6, source="")

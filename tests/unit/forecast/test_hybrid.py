@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from slipstream.forecast.compute import Rates
 from slipstream.forecast.hardware import load
-from slipstream.forecast.hybrid import Layer, choose, layers, options, shared_out
-from slipstream.forecast.job import Job
-from slipstream.forecast.machines import own
-from slipstream.forecast.passing import Passing
-from slipstream.forecast.stages import stage
-from slipstream.forecast.strategy import Agreement, Strategy
-from slipstream.forecast.tables import sparse
+from slipstream.forecast.search.machines import own
+from slipstream.forecast.simulate.compute import Rates
+from slipstream.forecast.simulate.hybrid import Layer, choose, layers, options, shared_out
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.passing import Passing
 from slipstream.forecast.trace import trace
-from slipstream.forecast.workload import Phase, Workload
+from slipstream.forecast.work.embeddings import sparse
+from slipstream.forecast.work.stages import stage
+from slipstream.forecast.work.strategy import Agreement, Strategy
+from slipstream.forecast.work.workload import Phase, Workload
 
 LAYER = Layer(name="w", forward=1, backward=5, rows=10, inputs=100, outputs=50, elements=5000)
 

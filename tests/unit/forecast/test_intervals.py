@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pydantic")
 
 from slipstream.errors import ConfigError
-from slipstream.forecast.intervals import Bounds, Intervals, load, quantiles, save
+from slipstream.forecast.search.intervals import Bounds, Intervals, load, quantiles, save
 
 SOME = Intervals({"": 0.7, "image": 0.8}, {"": 1.5, "image": 1.2}, Bounds(0.85, 1.05))
 

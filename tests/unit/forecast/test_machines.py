@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.errors import UsageError
 from slipstream.forecast.hardware import Hardware, load
-from slipstream.forecast.machines import Machine, distinct, ethernet, network, own, rented
+from slipstream.forecast.search.machines import Machine, distinct, ethernet, network, own, rented
 
 OFFER = """
 [[offer]]

@@ -10,11 +10,11 @@ from torch import nn
 
 from slipstream.forecast.memory import FullError, Peak, checkpointed, replay, units
 from slipstream.forecast.memory.sharing import gradient_owners
-from slipstream.forecast.strategy import Exchange, Optimizer, Strategy
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.names import find
 from slipstream.forecast.trace.architectures.transformer import Decoder, TransformerSize
-from slipstream.forecast.workload import Phase, Workload
+from slipstream.forecast.work.strategy import Exchange, Optimizer, Strategy
+from slipstream.forecast.work.workload import Phase, Workload
 
 GPT = TransformerSize(
     hidden=128, layers=4, heads=4, vocabulary=512, positions=128, dropout=0.0

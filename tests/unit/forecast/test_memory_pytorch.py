@@ -21,12 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from slipstream.forecast.memory import replay
-from slipstream.forecast.strategy import Optimizer, Strategy
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.encoders import BERT_BASE, BertPretraining
 from slipstream.forecast.trace.architectures.names import find
 from slipstream.forecast.trace.architectures.transformer import Decoder, TransformerSize
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.work.strategy import Optimizer, Strategy
+from slipstream.forecast.work.workload import Workload
 
 GPT = TransformerSize(
     hidden=128, layers=4, heads=4, vocabulary=512, positions=128, dropout=0.0

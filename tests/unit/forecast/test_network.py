@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from slipstream.forecast.hardware import Link, load
-from slipstream.forecast.network import (
+from slipstream.forecast.simulate.network import (
     Cluster,
     Dimension,
     Wire,

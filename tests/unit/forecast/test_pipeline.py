@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from slipstream.forecast.pipeline import Stage, schedule, steady_schedule
-from slipstream.forecast.queues import Queues
+from slipstream.forecast.simulate.pipeline import Stage, schedule, steady_schedule
+from slipstream.forecast.simulate.queues import Queues
 
 
 def _end(stages: list[Stage], micro_batches: int, ranks: int = 0) -> float:

@@ -6,13 +6,13 @@ from dataclasses import fields
 
 import pytest
 
-from slipstream.forecast import machines
 from slipstream.forecast.hardware import load
-from slipstream.forecast.intervals import group_of
-from slipstream.forecast.plan import Fit, limit_of
-from slipstream.forecast.step import Step
-from slipstream.forecast.strategy import Strategy
-from slipstream.forecast.workload import Kind, Operator, Parameter, Phase, Product, Workload
+from slipstream.forecast.search import machines
+from slipstream.forecast.search.intervals import group_of
+from slipstream.forecast.search.plan import Fit, limit_of
+from slipstream.forecast.simulate.simulation import Step
+from slipstream.forecast.work.strategy import Strategy
+from slipstream.forecast.work.workload import Kind, Operator, Parameter, Phase, Product, Workload
 
 T4 = machines.own(load(), "T4", 1)
 

@@ -13,11 +13,11 @@ pytest.importorskip("torch")
 pytest.importorskip("pydantic")
 
 from slipstream import forecast
-from slipstream.forecast.compute import Rates, Runtime
-from slipstream.forecast.job import Job
-from slipstream.forecast.network import Wire
-from slipstream.forecast.strategy import Optimizer, Strategy
-from slipstream.forecast.workload import Product
+from slipstream.forecast.simulate.compute import Rates, Runtime
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.network import Wire
+from slipstream.forecast.work.strategy import Optimizer, Strategy
+from slipstream.forecast.work.workload import Product
 
 # Their pieces, pools and runs of memory are changed as it is replayed.
 CHANGED = {"Piece", "Pool", "_Run"}

@@ -1,7 +1,7 @@
 """Changes that make a strategy fit are found in the order of their cost."""
 
 from slipstream.forecast.memory import Peak, fits
-from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.work.strategy import Strategy
 
 
 def _needs(strategy: Strategy) -> Peak:

@@ -16,13 +16,8 @@ pytest.importorskip("pydantic")
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
-from slipstream.forecast import intervals, machines
 from slipstream.forecast.hardware import load
-from slipstream.forecast.machines import Machine
 from slipstream.forecast.memory import Peak
-from slipstream.forecast.pipeline import Stage, schedule
-from slipstream.forecast.plan import Interval, Loss, Plan
-from slipstream.forecast.queues import Queues, Span
 from slipstream.forecast.report import (
     charts,
     colours,
@@ -32,12 +27,17 @@ from slipstream.forecast.report import (
     spans,
     validation_page,
 )
-from slipstream.forecast.search import Result
-from slipstream.forecast.step import Step
-from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.search import intervals, machines
+from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.plan import Interval, Loss, Plan
+from slipstream.forecast.search.search import Result
+from slipstream.forecast.simulate.pipeline import Stage, schedule
+from slipstream.forecast.simulate.queues import Queues, Span
+from slipstream.forecast.simulate.simulation import Step
 from slipstream.forecast.validate.scaling import Efficiency
 from slipstream.forecast.validate.score import Judged, Report
 from slipstream.forecast.validate.table import read
+from slipstream.forecast.work.strategy import Strategy
 
 TABLE = Path(__file__).parents[3] / "benchmarks" / "forecast" / "measurements.csv"
 HARDWARE = load()

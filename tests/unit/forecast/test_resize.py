@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from slipstream.errors import UsageError
-from slipstream.forecast.resize import Resizable, resizable
 from slipstream.forecast.trace import trace
-from slipstream.forecast.workload import Phase, Workload
+from slipstream.forecast.work.resize import Resizable, resizable
+from slipstream.forecast.work.workload import Phase, Workload
 
 
 def _traced(samples: int) -> Workload:

@@ -16,15 +16,16 @@ pytest.importorskip("torch")
 pytest.importorskip("pydantic")
 
 from slipstream import forecast
-from slipstream.forecast import machines, parameters
-from slipstream.forecast.candidates import Allowed, refinements, strategies
-from slipstream.forecast.finder import Finder, Found
 from slipstream.forecast.hardware import load
-from slipstream.forecast.machines import Machine
-from slipstream.forecast.resize import Resizable, resizable
-from slipstream.forecast.strategy import Agreement, Exchange, Optimizer, Strategy
+from slipstream.forecast.search import machines
+from slipstream.forecast.search.candidates import Allowed, refinements, strategies
+from slipstream.forecast.search.finder import Finder, Found
+from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.trials import Trials
+from slipstream.forecast.simulate import parameters
 from slipstream.forecast.trace.precision import traced
-from slipstream.forecast.trials import Trials
+from slipstream.forecast.work.resize import Resizable, resizable
+from slipstream.forecast.work.strategy import Agreement, Exchange, Optimizer, Strategy
 
 HARDWARE = load()
 MIXTRAL = {

@@ -13,7 +13,7 @@ CODE = """
 import re
 from functools import partial
 from pathlib import Path
-from slipstream.forecast.resize import resizable
+from slipstream.forecast.work.resize import resizable
 from slipstream.forecast.trace.sources import source
 
 found = source("llama3-70b", shape=None, tokens=8192)

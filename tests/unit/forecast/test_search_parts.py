@@ -13,20 +13,22 @@ pytest.importorskip("torch")
 pytest.importorskip("pydantic")
 
 from slipstream.errors import UsageError
-from slipstream.forecast import experts, machines, parameters
-from slipstream.forecast.candidates import Allowed, Shape, micro_batches, strategies
 from slipstream.forecast.hardware import load
-from slipstream.forecast.holding import in_flight
-from slipstream.forecast.hybrid import Option, choose
 from slipstream.forecast.memory import replay
-from slipstream.forecast.resize import resizable
-from slipstream.forecast.stages import cuts, stage
-from slipstream.forecast.strategy import Agreement, Optimizer, Strategy
+from slipstream.forecast.search import machines
+from slipstream.forecast.search.candidates import Allowed, Shape, micro_batches, strategies
+from slipstream.forecast.search.holding import in_flight
+from slipstream.forecast.search.trials import Trials
+from slipstream.forecast.simulate import parameters
+from slipstream.forecast.simulate.hybrid import Option, choose
 from slipstream.forecast.trace.architectures.causal import CausalDecoder, CausalSize
 from slipstream.forecast.trace.module import trace
 from slipstream.forecast.trace.precision import traced
-from slipstream.forecast.trials import Trials
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.work import experts
+from slipstream.forecast.work.resize import resizable
+from slipstream.forecast.work.stages import cuts, stage
+from slipstream.forecast.work.strategy import Agreement, Optimizer, Strategy
+from slipstream.forecast.work.workload import Workload
 
 
 def _slowest(seconds: list[float], places: list[int]) -> float:

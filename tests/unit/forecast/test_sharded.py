@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.forecast.queues import Queues, Span
-from slipstream.forecast.sharded import Block, run
+from slipstream.forecast.simulate.queues import Queues, Span
+from slipstream.forecast.simulate.sharded import Block, run
 
 
 def test_queues_begin_when_they_are_free_and_what_they_wait_for_has_ended():

@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.sources import source
-from slipstream.forecast.workload import Phase
+from slipstream.forecast.work.workload import Phase
 
 FILE = """
 import dataclasses

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slipstream.errors import UsageError
-from slipstream.forecast.strategy import WIRE_SHARE, Exchange, Strategy
+from slipstream.forecast.work.strategy import WIRE_SHARE, Exchange, Strategy
 
 DEGREES = (
     "data", "tensor", "context", "expert", "pipeline", "virtual", "micro_batch", "micro_batches",

@@ -8,9 +8,9 @@ import torch
 
 from slipstream.errors import ConfigError, UsageError
 from slipstream.forecast.hardware import load
-from slipstream.forecast.strategy import Exchange, Strategy
 from slipstream.forecast.trace.architectures import names
 from slipstream.forecast.validate.table import COLUMNS, Case, Unread, read
+from slipstream.forecast.work.strategy import Exchange, Strategy
 
 TITAN = "torchtitan benchmarks"
 EXAMPLES = "NVIDIA DeepLearningExamples"

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from slipstream.errors import UsageError
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.transformer import Decoder, TransformerSize
-from slipstream.forecast.workload import Kind, Phase, Product, Workload
+from slipstream.forecast.work.workload import Kind, Phase, Product, Workload
 
 
 def _products(workload: Workload, phase: Phase) -> list[Product]:

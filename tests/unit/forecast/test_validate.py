@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from slipstream.cli import app
 from slipstream.errors import ConfigError
-from slipstream.forecast import intervals
+from slipstream.forecast.search import intervals
 from slipstream.forecast.validate import display, folds
 from slipstream.forecast.validate.fit import Fit
 from slipstream.forecast.validate.predict import Predictor

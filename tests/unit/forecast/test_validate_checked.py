@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from slipstream.errors import ConfigError
-from slipstream.forecast import parameters
-from slipstream.forecast.strategy import Optimizer
+from slipstream.forecast.simulate import parameters
 from slipstream.forecast.validate import checked
 from slipstream.forecast.validate.checked import Checked
+from slipstream.forecast.work.strategy import Optimizer
 
 STEPS = Path(__file__).parents[3] / "benchmarks" / "forecast" / "h100.csv"
 # One that matrix units limit, and one that memory does.

@@ -12,11 +12,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("pydantic")
 
-from slipstream.forecast import machines
-from slipstream.forecast.compute import Runtime
 from slipstream.forecast.hardware import load
-from slipstream.forecast.parameters import Parameters
-from slipstream.forecast.strategy import Optimizer, Strategy
+from slipstream.forecast.search import machines
+from slipstream.forecast.simulate.compute import Runtime
+from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.validate import folds
 from slipstream.forecast.validate.case import Case, Unread
 from slipstream.forecast.validate.folds import Folds, fold_of, model_of
@@ -25,6 +24,7 @@ from slipstream.forecast.validate.predict import Predictor, optimizer_of
 from slipstream.forecast.validate.scaling import Singles
 from slipstream.forecast.validate.score import Judged, Report, group_of
 from slipstream.forecast.validate.space import Space
+from slipstream.forecast.work.strategy import Optimizer, Strategy
 
 CASE = Case(
     line=2, source="one", model="GPT", gpu="A100", framework="Megatron", unit="ms/iteration",

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from slipstream.forecast.hardware import load
-from slipstream.forecast.strategy import Exchange, Strategy
 from slipstream.forecast.validate.machines import machine
 from slipstream.forecast.validate.models import model
 from slipstream.forecast.validate.row import Row, UnreadableError, whole
 from slipstream.forecast.validate.software import software
 from slipstream.forecast.validate.spread import gradient_bytes, stated_batch, strategy
+from slipstream.forecast.work.strategy import Exchange, Strategy
 
 RowOf = Callable[..., Row]
 LLAMA = {"source": "torchtitan", "framework": "torchtitan", "gpu": "H100", "batch_per_gpu": "6"}

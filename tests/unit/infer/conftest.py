@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from numpy.typing import ArrayLike, NDArray
-from onnx import numpy_helper
+from numpy.typing import NDArray
+from small_models import build as build
+from small_models import compiled as compiled
+from small_models import net as net
+from small_models import random as random
 
-from slipstream.infer.compiler import compile_model
-from slipstream.infer.graph import Graph, Node
-from slipstream.infer.onnx_file import from_model, to_model
+from slipstream.infer.graph.graph import Graph, Node
+from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.rewrites import expand, optimise
 
 UNKNOWN_SIZE = 3  # of dimensions that have only a name
@@ -26,7 +27,6 @@ NUMBERS = [
 ]
 TOLERANCE = 1e-5  # of the largest element
 
-Build = Callable[..., Graph]
 Rewritten = Callable[..., "Outcome"]
 
 
@@ -54,12 +54,6 @@ class Outcome:
 
 
 @pytest.fixture
-def random() -> np.random.Generator:
-    """The same numbers each time."""
-    return np.random.default_rng(5)
-
-
-@pytest.fixture
 def damaged(random: np.random.Generator) -> Callable[[bytes], bytes]:
     """Makes of a file one that is cut, has other numbers, or a few bytes changed."""
 
@@ -77,48 +71,6 @@ def damaged(random: np.random.Generator) -> Callable[[bytes], bytes]:
         return bytes(changed)
 
     return damage
-
-
-@pytest.fixture(scope="session")
-def build() -> Build:
-    """Makes a graph of ONNX's text form, "(float[2] x) => (float[2] y) { y = Relu(x) }"."""
-
-    def make(text: str, *, opset: int = 17, **constants: ArrayLike) -> Graph:
-        proto = onnx.parser.parse_graph("tested " + text)
-        proto.initializer.extend(
-            numpy_helper.from_array(_plain(value), name) for name, value in constants.items()
-        )
-        opsets = [onnx.helper.make_opsetid("", opset)]
-        model = onnx.helper.make_model(proto, opset_imports=opsets, ir_version=10)
-        onnx.checker.check_model(model)
-        return from_model(model)
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def net(build: Build) -> Graph:
-    """A small classifier: image float32 (1, 3, 8, 8) to logits (1, 5)."""
-    random = np.random.default_rng(3)
-    return build(
-        """(float[1,3,8,8] image) => (float[1,5] logits) {
-            a = Conv <kernel_shape=[3,3], pads=[1,1,1,1]> (image, w, b) s = Sigmoid(a)
-            m = Mul(a, s) p = GlobalAveragePool(m) f = Flatten(p) logits = Gemm(f, v, c)
-        }""",
-        w=random.standard_normal((208, 3, 3, 3)) / 5,
-        b=random.standard_normal(208),
-        v=random.standard_normal((208, 5)) / 14,
-        c=random.standard_normal(5),
-    )
-
-
-@pytest.fixture(scope="session")
-def compiled(net: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A package of the small classifier, run by ONNX Runtime in float32. Not to be changed."""
-    path = tmp_path_factory.mktemp("compiled") / "model.slip"
-    model = to_model(net).SerializeToString()
-    compile_model(model, path, seconds=1, threads=1, engines=("onnxruntime",))
-    return path
 
 
 @pytest.fixture
@@ -140,12 +92,6 @@ def rewritten() -> Rewritten:
         )
 
     return rewrite
-
-
-def _plain(value: ArrayLike) -> NDArray[np.generic]:
-    """As ONNX has it: float32 for Python's floats, int64 for its integers."""
-    array = np.asarray(value)
-    return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def _feeds(graph: Graph) -> dict[str, NDArray[np.generic]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.infer.accuracy import ENOUGH, EXACT, Comparison, Powers
+from slipstream.infer.accuracy.accuracy import ENOUGH, EXACT, Comparison, Powers
 
 
 def compared(found, right, labels=None):

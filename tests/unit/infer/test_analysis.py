@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.infer.analysis import analyse
-from slipstream.infer.graph import SLIPSTREAM, Graph, Node, Value
+from slipstream.infer.graph.analysis import analyse
+from slipstream.infer.graph.graph import SLIPSTREAM, Graph, Node, Value
 
 FLOAT = np.dtype(np.float32)
 

@@ -7,11 +7,11 @@ import pytest
 
 from slipstream import infer
 from slipstream.errors import UsageError
-from slipstream.infer.box_layouts import LAYOUTS, layout_of
-from slipstream.infer.boxes import BoxOptions, shapes_of, with_boxes
 from slipstream.infer.engines import ENGINES, Recipe
-from slipstream.infer.onnx_file import to_model
-from slipstream.infer.outputs import described
+from slipstream.infer.graph.onnx_file import to_model
+from slipstream.infer.outputs.box_layouts import LAYOUTS, layout_of
+from slipstream.infer.outputs.boxes import BoxOptions, shapes_of, with_boxes
+from slipstream.infer.outputs.outputs import described
 
 
 def run(graph, name, feeds):

@@ -8,7 +8,7 @@ from PIL import Image
 
 from slipstream.errors import UsageError
 from slipstream.infer.data import load_data, synthetic
-from slipstream.infer.pictures import MEAN, STD, PictureOptions
+from slipstream.infer.images.pictures import MEAN, STD, PictureOptions
 
 PLAIN = PictureOptions(size=8, mean=(0.0,), std=(1.0,))
 

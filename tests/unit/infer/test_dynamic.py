@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.accuracy import Comparison
+from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.engines import ENGINES, Recipe
-from slipstream.infer.onnx_file import to_model
+from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.quantize.dynamic import insert_dynamic
 from slipstream.infer.quantize.shifts import shifted
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.trial import weights_bytes
+from slipstream.infer.search.trial import weights_bytes
 
 TWO = """(float[3,64] x) => (float[3,40] y, float[3,40] z) {{
     y = {0}

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.infer.accuracy import Comparison
+from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.data import synthetic
 from slipstream.infer.engines import ENGINES, Recipe, engine_of
 from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.onnxruntime import plain_session
 from slipstream.infer.engines.standard import compress_weights, onnx_bytes
-from slipstream.infer.goal import Goal
+from slipstream.infer.graph.onnx_file import BFLOAT16, to_model
 from slipstream.infer.native.precision import storable
-from slipstream.infer.onnx_file import BFLOAT16, to_model
+from slipstream.infer.package.small_constants import made_small, made_whole
 from slipstream.infer.quantize.observe import observe
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.small_constants import made_small, made_whole
-from slipstream.infer.trial import weights_bytes
+from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.trial import weights_bytes
 
 LEAST_DB = {"fp32": 90, "bf16": 30, "fp16": 45, "int8": 25, "int8-dynamic": 30, "int8-weights": 30}
 CASES = [
@@ -252,7 +252,7 @@ def test_signals_still_come_after_models_of_openvino_have_gone(net, tmp_path):
     model.write_bytes(to_model(net).SerializeToString())
     script = f"""
 import gc, signal, sys
-from slipstream.infer import onnx_file
+from slipstream.infer.graph import onnx_file
 from slipstream.infer.engines import Recipe, engine_of
 
 graph = onnx_file.read({str(model)!r})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.infer.accuracy import ENOUGH, Comparison, Powers
+from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison, Powers
 from slipstream.infer.engines import Recipe
 from slipstream.infer.engines.protocol import Part
-from slipstream.infer.goal import Goal, has_bytes
+from slipstream.infer.search.goal import Goal, has_bytes
 
 BYTES, FLOATS = Recipe(engine="native", precision="int8"), Recipe(engine="native")
 HALF = Recipe(engine="native", precision="bf16")

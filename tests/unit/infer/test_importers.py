@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from slipstream.errors import UsageError
+from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.importers import load_model, parse_shape
-from slipstream.infer.onnx_file import to_model
 
 FACTORY = """
 import torch

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from grids import Case, Numbers, cases
 
-from slipstream.infer.importers.jax_functions import import_function
+from slipstream.infer.importers.jax.functions import import_function
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax

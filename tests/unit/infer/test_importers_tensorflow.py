@@ -50,7 +50,7 @@ def net(keras):
 def results(graph, image):
     """What a graph computes on ONNX Runtime."""
     from slipstream.infer.engines.onnxruntime import plain_session
-    from slipstream.infer.onnx_file import to_model
+    from slipstream.infer.graph.onnx_file import to_model
 
     return plain_session(to_model(graph).SerializeToString(), 1).run({"image": image})
 

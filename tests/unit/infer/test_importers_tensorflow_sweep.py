@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from grids import Case, Numbers, cases
 
-from slipstream.infer.importers.tensorflow_models import import_tensorflow
+from slipstream.infer.importers.tensorflow.models import import_tensorflow
 
 RANDOM = Numbers()
 floats, positive, whole, flags = RANDOM.floats, RANDOM.positive, RANDOM.whole, RANDOM.flags

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from slipstream.errors import UsageError
-from slipstream.infer.accuracy import ENOUGH, Comparison, Powers
+from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison, Powers
+from slipstream.infer.accuracy.division import LEAST, Division
+from slipstream.infer.accuracy.promise import Accuracy, accuracy_of, chance_note
 from slipstream.infer.data import load_data
-from slipstream.infer.division import LEAST, Division
 from slipstream.infer.engines import FLOATS
-from slipstream.infer.goal import Goal
 from slipstream.infer.importers import Imported
-from slipstream.infer.promise import Accuracy, accuracy_of, chance_note
-from slipstream.infer.report import State
-from slipstream.infer.search import search
+from slipstream.infer.package.report import State
+from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.search import search
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ class _Graph:
     """What `load_data` asks of a graph: one input of one number."""
 
     def __init__(self):
-        from slipstream.infer.graph import Value
+        from slipstream.infer.graph.graph import Value
 
         self.inputs = {"x": Value(np.dtype(np.float32), (1, 1))}
 

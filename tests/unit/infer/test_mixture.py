@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from slipstream import _kernels as kernels
+from slipstream.infer.accuracy.reference import Reference
 from slipstream.infer.data import load_data
 from slipstream.infer.engines import ENGINES, Recipe
-from slipstream.infer.goal import Goal
 from slipstream.infer.importers import Imported
-from slipstream.infer.mixture import Mixture, Part
 from slipstream.infer.native.precision import storable
+from slipstream.infer.package.report import State
 from slipstream.infer.quantize.observe import METHODS, observe
-from slipstream.infer.reference import Reference
-from slipstream.infer.report import State
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.search import search
-from slipstream.infer.time_limit import TimeLimit
-from slipstream.infer.trial import weights_bytes
+from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.mixture import Mixture, Part
+from slipstream.infer.search.search import search
+from slipstream.infer.search.time_limit import TimeLimit
+from slipstream.infer.search.trial import weights_bytes
 
 LAYERS = "".join(
     f"c{i} = Conv <pads=[1,1,1,1]> (r{i - 1}, w{i}) r{i} = Relu(c{i})\n" for i in range(1, 6)

@@ -8,11 +8,11 @@ from onnx import TensorProto, helper
 
 from slipstream import infer
 from slipstream.errors import UnsupportedError
-from slipstream.infer import first_load
 from slipstream.infer.compiler import compile_model
-from slipstream.infer.onnx_file import to_model
-from slipstream.infer.open_sizes import with_output_shapes
-from slipstream.infer.package import read, write
+from slipstream.infer.graph.onnx_file import to_model
+from slipstream.infer.graph.open_sizes import with_output_shapes
+from slipstream.infer.package import first_load
+from slipstream.infer.package.package import read, write
 
 BOXES = """(float[1,40,4] boxes, float[1,2,40] scores) => (int64[n,3] chosen) {
     chosen = NonMaxSuppression(boxes, scores, most, iou, least)
@@ -75,7 +75,7 @@ def test_what_counts_in_a_branch_counts(build):
         [helper.make_tensor_value_info("t", TensorProto.INT64, [1, None])],
     )
     (node,) = graph.nodes
-    from slipstream.infer.graph import Subgraph
+    from slipstream.infer.graph.graph import Subgraph
 
     node.op, node.inputs = "If", ["c"]
     node.attributes["then_branch"] = Subgraph(inner.SerializeToString(), frozenset(["x"]))

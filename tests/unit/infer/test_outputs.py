@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.errors import UsageError
 from slipstream.infer.engines import ENGINES, Recipe
-from slipstream.infer.outputs import with_room, with_top
+from slipstream.infer.outputs.outputs import with_room, with_top
 
 ENGINE_NAMES = ["onnxruntime", "openvino", "native"]
 

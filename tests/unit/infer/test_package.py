@@ -16,13 +16,13 @@ from onnx import numpy_helper
 from slipstream import _kernels as kernels
 from slipstream.errors import UsageError
 from slipstream.infer.engines.protocol import Small
-from slipstream.infer.graph import Graph, Node, Value
-from slipstream.infer.members import MANIFEST
+from slipstream.infer.graph.graph import Graph, Node, Value
 from slipstream.infer.native.formats import Weights
-from slipstream.infer.package import read, write
+from slipstream.infer.package.members import MANIFEST
+from slipstream.infer.package.package import read, write
+from slipstream.infer.package.small_constants import made_small, made_whole
+from slipstream.infer.package.stored_graph import ALIGNMENT, LARGEST_FILE, graph_files, read_graph
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.small_constants import made_small, made_whole
-from slipstream.infer.stored_graph import ALIGNMENT, LARGEST_FILE, graph_files, read_graph
 
 
 def members_of(path):

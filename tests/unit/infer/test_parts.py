@@ -9,15 +9,15 @@ from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer import load
 from slipstream.infer.engines import Recipe, engine_of
 from slipstream.infer.engines.protocol import Part
-from slipstream.infer.goal import Goal
+from slipstream.infer.graph.parts import cuts, even_cuts, part_of, pieces
 from slipstream.infer.importers import Imported
-from slipstream.infer.package import read, write
-from slipstream.infer.parts import cuts, even_cuts, part_of, pieces
-from slipstream.infer.report import Segment
+from slipstream.infer.package.package import read, write
+from slipstream.infer.package.report import Segment
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.search import search
-from slipstream.infer.segments import Contender, best_parts, measure_segments
-from slipstream.infer.trial import weights_bytes
+from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.search import search
+from slipstream.infer.search.segments import Contender, best_parts, measure_segments
+from slipstream.infer.search.trial import weights_bytes
 
 TEXT = """(float[1,3,8,8] x, float[1,8,8,8] late) => (float[1,5] y) {
     a = Conv <pads=[1,1,1,1]> (x, w) b = Relu(a)

@@ -13,8 +13,8 @@ from PIL import Image
 
 from slipstream import _kernels
 from slipstream.errors import UsageError
-from slipstream.infer import pictures
-from slipstream.infer.pictures import (
+from slipstream.infer.images import pictures
+from slipstream.infer.images.pictures import (
     MOST_PIXELS,
     PictureOptions,
     Reader,

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from slipstream.errors import UsageError
-from slipstream.infer.accuracy import Comparison
+from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.engines import ENGINES, Recipe
-from slipstream.infer.graph import Value
+from slipstream.infer.graph.graph import Value
+from slipstream.infer.images.pictures import PictureOptions
+from slipstream.infer.images.pixels import range_of, with_pixels
 from slipstream.infer.native.precision import storable
-from slipstream.infer.pictures import PictureOptions
-from slipstream.infer.pixels import range_of, with_pixels
+from slipstream.infer.package.stored_graph import graph_files, read_graph
 from slipstream.infer.quantize.observe import METHODS, observe
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.stored_graph import graph_files, read_graph
 
 OPTIONS = PictureOptions()
 LEAST_DB = {"fp32": 100.0, "bf16": 30.0, "fp16": 45.0, "int8": 25.0, "int8-weights": 30.0}

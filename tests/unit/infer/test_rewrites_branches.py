@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from slipstream.infer import compiler
-from slipstream.infer.onnx_file import to_model
-from slipstream.infer.session import load
+from slipstream.infer.graph.onnx_file import to_model
+from slipstream.infer.run.session import load
 
 IF = """y = If (c) <
     then_branch = g1 () => (float[2] a) {

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from slipstream.infer.graph import Subgraph
-from slipstream.infer.onnx_file import from_model
+from slipstream.infer.graph.graph import Subgraph
+from slipstream.infer.graph.onnx_file import from_model
 from slipstream.infer.rewrites import optimise
 
 

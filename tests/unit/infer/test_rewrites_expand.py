@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.infer.graph import SLIPSTREAM
+from slipstream.infer.graph.graph import SLIPSTREAM
 from slipstream.infer.rewrites import expand, optimise
 
 

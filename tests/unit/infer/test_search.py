@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.infer.accuracy import ENOUGH
+from slipstream.infer.accuracy.accuracy import ENOUGH
 from slipstream.infer.data import load_data
 from slipstream.infer.engines import ENGINES, FLOATS, Recipe
-from slipstream.infer.goal import Goal
 from slipstream.infer.importers import Imported, load_model
-from slipstream.infer.report import State
-from slipstream.infer.search import search
-from slipstream.infer.trial import weights_bytes
+from slipstream.infer.package.report import State
+from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.search import search
+from slipstream.infer.search.trial import weights_bytes
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ import pytest
 from slipstream import infer
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.compiler import compile_model
-from slipstream.infer.onnx_file import to_model
-from slipstream.infer.package import Check, read, write
+from slipstream.infer.graph.onnx_file import to_model
+from slipstream.infer.package.package import Check, read, write
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from PIL import Image
 from slipstream import infer
 from slipstream.errors import UsageError
 from slipstream.infer.engines import ENGINES, Recipe
-from slipstream.infer.onnx_file import to_model
-from slipstream.infer.package import read
-from slipstream.infer.pictures import Reader
-from slipstream.infer.sharing import Sharing, fastest_sharing
+from slipstream.infer.graph.onnx_file import to_model
+from slipstream.infer.images.pictures import Reader
+from slipstream.infer.package.package import read
+from slipstream.infer.run.sharing import Sharing, fastest_sharing
 
 READER = Reader(size=9, height=8, width=8, channels=3)
 

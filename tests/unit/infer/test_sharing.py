@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from slipstream.infer import sharing
-from slipstream.infer.sharing import LEAST_RUNS, ROUNDS, Sharing, fastest_sharing
+from slipstream.infer.run import sharing
+from slipstream.infer.run.sharing import LEAST_RUNS, ROUNDS, Sharing, fastest_sharing
 
 
 class Counter:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.infer.graph import SLIPSTREAM, Graph, Node, Value
+from slipstream.infer.graph.graph import SLIPSTREAM, Graph, Node, Value
+from slipstream.infer.graph.onnx_file import infer_shapes
 from slipstream.infer.native.formats import Bytes, Weights
 from slipstream.infer.native.runner import Runner
-from slipstream.infer.onnx_file import infer_shapes
 from slipstream.infer.quantize.observe import Histogram
 from slipstream.infer.quantize.shifts import shifted, shifts_of
 

@@ -11,8 +11,8 @@ import weakref
 import numpy as np
 import pytest
 
-from slipstream.infer.inputs import kept
-from slipstream.infer.stream import ItemError, Stages, preloaded, serial
+from slipstream.infer.run.inputs import kept
+from slipstream.infer.run.stream import ItemError, Stages, preloaded, serial
 
 SHAPES = [(1, 1, 1), (1, 1, 4), (2, 1, 3), (2, 2, 4), (4, 2, 5), (3, 3, 16)]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from slipstream.infer.accuracy import ENOUGH
+from slipstream.infer.accuracy.accuracy import ENOUGH
 from slipstream.infer.data import load_data
-from slipstream.infer.goal import Goal
 from slipstream.infer.importers import Imported
-from slipstream.infer.report import State
-from slipstream.infer.search import search
-from slipstream.infer.time_limit import TimeLimit
+from slipstream.infer.package.report import State
+from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.search import search
+from slipstream.infer.search.time_limit import TimeLimit
 
 LEAST_STEPS = 2 * ENOUGH  # samples that judge a candidate, and those held out, however late it is
 

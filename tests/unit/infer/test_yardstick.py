@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.infer.accuracy import Comparison
-from slipstream.infer.yardstick import Group, Yardstick
+from slipstream.infer.accuracy.accuracy import Comparison
+from slipstream.infer.accuracy.yardstick import Group, Yardstick
 
 
 def yardstick(*outputs, **more):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream import infer
-from slipstream.bench.infer_calls import of_onnxruntime, of_ours
+from slipstream.bench.infer.calls import of_onnxruntime, of_ours
 from slipstream.bench.pretrained.case import (
     Inputs,
     Module,
@@ -19,7 +19,7 @@ from slipstream.bench.pretrained.case import (
 )
 from slipstream.bench.pretrained.peers import onnx_of, openvino
 from slipstream.infer.measure import MOST_ROUNDS, interleave
-from slipstream.infer.report import Report
+from slipstream.infer.package.report import Report
 
 SHORT_ROUNDS = 5
 OURS, ORT, OPENVINO = "slipstream", "ONNX Runtime fp32", "OpenVINO fp32"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.infer_calls import of_openvino
+from slipstream.bench.infer.calls import of_openvino
 from slipstream.bench.pretrained.case import Inputs, Module, Run
-from slipstream.infer import onnx_file
 from slipstream.infer.engines.openvino import openvino_core
+from slipstream.infer.graph import onnx_file
 from slipstream.infer.importers.torch_modules import export
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.bench.infer_calls import of_onnxruntime
+from slipstream.bench.infer.calls import of_onnxruntime
 from slipstream.bench.pretrained.case import Array, Inputs, Pretrained, Run, Sample, Task
 from slipstream.bench.pretrained.packages import package_file
 from slipstream.errors import UsageError

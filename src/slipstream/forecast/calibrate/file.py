@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from slipstream.forecast import parameters
 from slipstream.forecast.calibrate.measured import Calibration, tables
 from slipstream.forecast.hardware import load
+from slipstream.forecast.simulate import parameters
 
 _HEAD = """\
 # Measured by `slipstream forecast calibrate`. Units: GiB, 1e9 bytes/s, 1e12 FLOP/s. Rates are what

@@ -1,7 +1,7 @@
 """Latency and rate of a link from timed all-reduces.
 
 Source: Hockney 1994, "The communication challenge for MPP", doi 10.1016/S0167-8191(06)80021-9, for
-the line; the coefficients are those of `slipstream.forecast.network`.
+the line; the coefficients are those of `slipstream.forecast.simulate.network`.
 """
 
 # NumPy's arrays lose their types in sums and copies.

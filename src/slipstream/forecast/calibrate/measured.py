@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from slipstream.forecast.calibrate.line import Line
-from slipstream.forecast.compute import loading_tflops
+from slipstream.forecast.simulate.compute import loading_tflops
 
 RUNTIME = "pytorch2"  # what `slipstream forecast` takes where no framework is named
 

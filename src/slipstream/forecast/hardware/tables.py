@@ -109,7 +109,7 @@ class _File(BaseModel):
     link: list[Link] = []
     flow_cap: list[FlowCap] = []
     offer: list[Offer] = []
-    # What software reaches of them is read by `slipstream.forecast.parameters`.
+    # What software reaches of them is read by `slipstream.forecast.simulate.parameters`.
     rates: dict[str, Any] = {}
     wire: dict[str, Any] = {}
     runtimes: dict[str, Any] = {}

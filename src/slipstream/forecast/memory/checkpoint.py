@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slipstream.forecast.memory.units import Unit, made, readers_of, units
-from slipstream.forecast.workload import Kind, Operator, Phase, Value, Workload
+from slipstream.forecast.work.workload import Kind, Operator, Phase, Value, Workload
 
 
 def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = False) -> Workload:

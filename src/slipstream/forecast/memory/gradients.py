@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from slipstream.forecast.memory.ledger import Holding, Ledger, Stream, Use
 from slipstream.forecast.memory.sharing import Sizes, gradient_owners, has_buckets
-from slipstream.forecast.strategy import Strategy
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.work.strategy import Strategy
+from slipstream.forecast.work.workload import Workload
 
 
 class Gradients:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slipstream.forecast.workload import Value, Workload
+from slipstream.forecast.work.workload import Value, Workload
 
 _SOFTMAX, _BACK = "_log_softmax", "_log_softmax_backward_data"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from slipstream.forecast.memory.replay import Peak
-from slipstream.forecast.strategy import Strategy
+from slipstream.forecast.work.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)

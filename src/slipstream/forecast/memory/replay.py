@@ -20,8 +20,8 @@ from slipstream.forecast.memory.ledger import FullError, Holding, Ledger, Use
 from slipstream.forecast.memory.loss import with_compiled_loss, with_shared_loss
 from slipstream.forecast.memory.sharing import Sizes, buckets, sizes
 from slipstream.forecast.memory.units import num_forward, readers_of, units
-from slipstream.forecast.strategy import Exchange, Optimizer, Strategy
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.work.strategy import Exchange, Optimizer, Strategy
+from slipstream.forecast.work.workload import Workload
 
 _STEPS = 2
 # A piece of the first step may be cut a little smaller in the second one, where others lay.

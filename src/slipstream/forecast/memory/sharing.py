@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.forecast.memory.units import Unit, num_forward
-from slipstream.forecast.strategy import Exchange, Strategy
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.work.strategy import Exchange, Strategy
+from slipstream.forecast.work.workload import Workload
 
 # DDP's first bucket is small, so that it starts early.
 _FIRST_BUCKET_BYTES = 1 << 20

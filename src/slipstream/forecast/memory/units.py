@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slipstream.forecast.blocks import names
-from slipstream.forecast.workload import Phase, Workload
+from slipstream.forecast.work.blocks import names
+from slipstream.forecast.work.workload import Phase, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Unit:
 
 
 def units(workload: Workload) -> tuple[Unit, ...]:
-    """Returns the blocks of a model that `slipstream.forecast.blocks` finds, in the order in which
-    they run.
+    """Returns the blocks of a model that `slipstream.forecast.work.blocks` finds, in the order in
+    which they run.
 
     Args:
         workload: whose operators have their modules; any part of a model.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from slipstream.forecast.display import duration, launch_command
-from slipstream.forecast.plan import Interval, Plan
 from slipstream.forecast.report import charts, rows, spans, tables
 from slipstream.forecast.report.page import Cell, Column, Figure, Section, Table, page
-from slipstream.forecast.search import Result
+from slipstream.forecast.report.terminal import duration, launch_command
+from slipstream.forecast.search.plan import Interval, Plan
+from slipstream.forecast.search.search import Result
 
 # Lines of a chart, bars of a chart, and schedules to choose from.
 _LINES, _BARS, _SCHEDULES = 10, 8, 4

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.forecast.plan import Interval, Plan
+from slipstream.forecast.search.plan import Interval, Plan
 
 Row = dict[str, Any]
 

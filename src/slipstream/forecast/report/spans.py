@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from slipstream.forecast.plan import Plan
-from slipstream.forecast.queues import Span
 from slipstream.forecast.report.rows import Row, label
+from slipstream.forecast.search.plan import Plan
+from slipstream.forecast.simulate.queues import Span
 
 # Queues that are drawn; of more, the first and the last.
 MOST_QUEUES = 16

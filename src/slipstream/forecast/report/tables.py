@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from slipstream.forecast.advice import memory, question, remedies
-from slipstream.forecast.display import (
+from slipstream.forecast.report.advice import memory, question, remedies
+from slipstream.forecast.report.page import Cell, Column, Table
+from slipstream.forecast.report.rows import HOUR, PARTS, STEPS, Row, hardware
+from slipstream.forecast.report.terminal import (
     _groups,  # pyright: ignore[reportPrivateUsage]
     duration,
     gib,
@@ -13,10 +15,8 @@ from slipstream.forecast.display import (
     share,
     strategy_words,
 )
-from slipstream.forecast.plan import Fit, Interval, Plan
-from slipstream.forecast.report.page import Cell, Column, Table
-from slipstream.forecast.report.rows import HOUR, PARTS, STEPS, Row, hardware
-from slipstream.forecast.search import Result
+from slipstream.forecast.search.plan import Fit, Interval, Plan
+from slipstream.forecast.search.search import Result
 
 _Cells = Callable[[Plan], Cell]
 _NEAREST = 5

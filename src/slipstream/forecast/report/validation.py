@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from slipstream.forecast.intervals import Intervals
 from slipstream.forecast.report import judged, judged_charts
 from slipstream.forecast.report.page import Cell, Column, Figure, Section, Table, page
+from slipstream.forecast.search.intervals import Intervals
 from slipstream.forecast.validate.case import Unread
 from slipstream.forecast.validate.display import KEYS, notes, percent
 from slipstream.forecast.validate.score import Report, Score

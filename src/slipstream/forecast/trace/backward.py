@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.steps import Back, Step, Tensor
 from slipstream.forecast.trace.tape import Entry, Tape
-from slipstream.forecast.workload import Kind, Parameter, Phase, Product, Workload
+from slipstream.forecast.work.workload import Kind, Parameter, Phase, Product, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slipstream.forecast.workload import Kind, Product
+from slipstream.forecast.work.workload import Kind, Product
 
 # A group with fewer channels than this keeps matrix units mostly idle.
 DEPTHWISE_CHANNELS = 8

@@ -17,7 +17,7 @@ from slipstream.errors import UsageError
 from slipstream.forecast.garbage import rare_collections
 from slipstream.forecast.trace.conversion import conversions
 from slipstream.forecast.trace.recorder import Recorder, tensors_in
-from slipstream.forecast.workload import Parameter, Phase, Workload
+from slipstream.forecast.work.workload import Parameter, Phase, Workload
 
 
 @rare_collections()

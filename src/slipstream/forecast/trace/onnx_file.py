@@ -18,7 +18,7 @@ from slipstream.forecast.trace.onnx_graph import read as read
 from slipstream.forecast.trace.onnx_operators import step_of, trained_inputs
 from slipstream.forecast.trace.onnx_shapes import settle
 from slipstream.forecast.trace.steps import Step, Tensor
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.work.workload import Workload
 
 _HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from slipstream.forecast.trace.steps import Step, Tensor
-from slipstream.forecast.workload import Kind
+from slipstream.forecast.work.workload import Kind
 
 # What is computed number by number, and what sums over the last dimensions.
 _POINTWISE = {

@@ -12,7 +12,7 @@ from slipstream.forecast.trace.kinds import kind_of
 from slipstream.forecast.trace.onnx_graph import Node
 from slipstream.forecast.trace.onnx_products import terms_of
 from slipstream.forecast.trace.steps import Back, Step, Tensor, Term
-from slipstream.forecast.workload import Kind
+from slipstream.forecast.work.workload import Kind
 
 # Operators that make nothing but another view; the others of these names copy.
 _VIEWS = {

@@ -10,7 +10,7 @@ from fractions import Fraction
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.onnx_graph import Node
 from slipstream.forecast.trace.steps import Tensor, Term
-from slipstream.forecast.workload import Product
+from slipstream.forecast.work.workload import Product
 
 _Tensors = Mapping[str, Tensor]
 

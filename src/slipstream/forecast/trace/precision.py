@@ -10,7 +10,7 @@ import torch
 
 from slipstream.forecast.trace.architectures.names import find
 from slipstream.forecast.trace.module import trace
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.work.workload import Workload
 
 DTYPES = {"fp32": None, "tf32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 

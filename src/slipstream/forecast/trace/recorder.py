@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.module_tracker import ModuleTracker
 
 from slipstream.forecast.trace.kinds import kind_of, products_of
-from slipstream.forecast.workload import Operator, Phase, Value
+from slipstream.forecast.work.workload import Operator, Phase, Value
 
 _BEFORE = -1
 _NEVER = -1

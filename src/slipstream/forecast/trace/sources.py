@@ -18,7 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from slipstream.errors import SlipstreamError, UsageError
-from slipstream.forecast.job import Precision
+from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.trace import factories, huggingface
 from slipstream.forecast.trace.architectures import language
 from slipstream.forecast.trace.architectures.encoders import BERT_BASE
@@ -27,7 +27,7 @@ from slipstream.forecast.trace.failure import failure
 from slipstream.forecast.trace.module import trace
 from slipstream.forecast.trace.precision import DTYPES
 from slipstream.forecast.trace.recorder import tensors_in
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.work.workload import Workload
 
 
 class Tracer(Protocol):

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from slipstream.forecast.workload import Kind, Product
+from slipstream.forecast.work.workload import Kind, Product
 
 _FLOATS = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.forecast.trace.steps import Step, Tensor
-from slipstream.forecast.workload import Kind, Operator, Phase, Product, Value
+from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

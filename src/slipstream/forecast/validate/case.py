@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from slipstream.forecast.strategy import Strategy
 from slipstream.forecast.validate.models import Sharded
 from slipstream.forecast.validate.software import Precision
+from slipstream.forecast.work.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,15 +20,16 @@ import numpy.typing as npt
 from scipy.optimize import least_squares  # pyright: ignore[reportMissingTypeStubs]
 
 from slipstream.errors import ConfigError
-from slipstream.forecast import hardware, machines
-from slipstream.forecast.compute import Runtime
-from slipstream.forecast.job import Job, Precision
-from slipstream.forecast.network import Cluster
-from slipstream.forecast.parameters import Parameters
-from slipstream.forecast.resize import resizable
-from slipstream.forecast.step import Simulation
-from slipstream.forecast.strategy import Optimizer, Strategy
+from slipstream.forecast import hardware
+from slipstream.forecast.search import machines
+from slipstream.forecast.simulate.compute import Runtime
+from slipstream.forecast.simulate.job import Job, Precision
+from slipstream.forecast.simulate.network import Cluster
+from slipstream.forecast.simulate.parameters import Parameters
+from slipstream.forecast.simulate.simulation import Simulation
 from slipstream.forecast.trace.sources import source
+from slipstream.forecast.work.resize import resizable
+from slipstream.forecast.work.strategy import Optimizer, Strategy
 
 # What is fitted, and how far each may be from 1: the standard deviation of its logarithm.
 KNOBS = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from slipstream.forecast.intervals import Intervals
+from slipstream.forecast.search.intervals import Intervals
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.validate.folds import model_of
 from slipstream.forecast.validate.score import Judged, Report, Score, group_of

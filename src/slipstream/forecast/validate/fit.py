@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from slipstream.forecast.parameters import USUAL, Parameters
+from slipstream.forecast.simulate.parameters import USUAL, Parameters
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.validate.predict import Predictor
 from slipstream.forecast.validate.scaling import Singles

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from slipstream.errors import ConfigError
-from slipstream.forecast.parameters import Parameters
+from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.validate.space import Space
 

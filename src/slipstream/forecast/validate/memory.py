@@ -10,15 +10,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from slipstream.forecast.blocks import blocks
-from slipstream.forecast.division import divide
 from slipstream.forecast.memory import replay
 from slipstream.forecast.memory.sharing import gradient_owners
-from slipstream.forecast.stages import stage
-from slipstream.forecast.strategy import Optimizer, Strategy
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.validate.predict import Predictor, optimizer_of
-from slipstream.forecast.workload import Kind, Phase, Value, Workload
+from slipstream.forecast.work.blocks import blocks
+from slipstream.forecast.work.division import divide
+from slipstream.forecast.work.stages import stage
+from slipstream.forecast.work.strategy import Optimizer, Strategy
+from slipstream.forecast.work.workload import Kind, Phase, Value, Workload
 
 MIB = 1 << 20
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 from functools import partial
 
 from slipstream.forecast.hardware import Hardware, Link, load
-from slipstream.forecast.hybrid import layers
-from slipstream.forecast.job import Job
-from slipstream.forecast.machines import ethernet
-from slipstream.forecast.network import Cluster
-from slipstream.forecast.parameters import Parameters
-from slipstream.forecast.resize import COUNTS, Resizable, resizable
-from slipstream.forecast.step import Simulation, Step
-from slipstream.forecast.strategy import Agreement, Optimizer, Strategy
-from slipstream.forecast.tables import Sparse, sparse
+from slipstream.forecast.search.machines import ethernet
+from slipstream.forecast.simulate.hybrid import layers
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.network import Cluster
+from slipstream.forecast.simulate.parameters import Parameters
+from slipstream.forecast.simulate.simulation import Simulation, Step
 from slipstream.forecast.trace.precision import traced
 from slipstream.forecast.validate.case import Case
-from slipstream.forecast.workload import Workload
+from slipstream.forecast.work.embeddings import Sparse, sparse
+from slipstream.forecast.work.resize import COUNTS, Resizable, resizable
+from slipstream.forecast.work.strategy import Agreement, Optimizer, Strategy
+from slipstream.forecast.work.workload import Workload
 
 # Where a row says nothing of its network, hosts had what such clusters had.
 _UNSTATED_GBIT = {"V100": 400.0, "A100": 1600.0, "H100": 3200.0}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slipstream.forecast.parameters import Parameters
+from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.validate.folds import model_of
 from slipstream.forecast.validate.predict import Predictor

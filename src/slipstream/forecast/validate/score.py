@@ -11,7 +11,7 @@ import numpy as np
 
 from slipstream.errors import SlipstreamError
 from slipstream.forecast.garbage import rare_collections
-from slipstream.forecast.parameters import Parameters
+from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.validate.case import Case, Unread
 from slipstream.forecast.validate.folds import Folds, Leave, fold_of
 from slipstream.forecast.validate.memory import Footprint, footprint

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from slipstream.forecast.compute import Rates, Runtime
-from slipstream.forecast.network import Wire
-from slipstream.forecast.parameters import USUAL, Parameters
+from slipstream.forecast.simulate.compute import Rates, Runtime
+from slipstream.forecast.simulate.network import Wire
+from slipstream.forecast.simulate.parameters import USUAL, Parameters
 
 # How far each may be from its first guess: the standard deviation of its logarithm.
 RATES = {

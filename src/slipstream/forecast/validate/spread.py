@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 
-from slipstream.forecast.strategy import Exchange, Strategy
 from slipstream.forecast.validate import defaults
 from slipstream.forecast.validate.machines import Machine
 from slipstream.forecast.validate.models import Model
 from slipstream.forecast.validate.row import Row, UnreadableError, whole
 from slipstream.forecast.validate.software import Software
+from slipstream.forecast.work.strategy import Exchange, Strategy
 
 # A comma before three digits groups them, another one separates two numbers.
 _NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?)\s*(k)?\b", re.IGNORECASE)

@@ -22,7 +22,6 @@ from typing import Literal
 
 from slipstream.errors import ConfigError, UsageError
 from slipstream.forecast.hardware import Hardware, load
-from slipstream.forecast.strategy import Strategy
 from slipstream.forecast.validate import defaults
 from slipstream.forecast.validate.case import Case as Case
 from slipstream.forecast.validate.case import Unread as Unread
@@ -32,6 +31,7 @@ from slipstream.forecast.validate.row import Row, UnreadableError
 from slipstream.forecast.validate.software import Software, software
 from slipstream.forecast.validate.spread import gradient_bytes, stated_batch, strategy
 from slipstream.forecast.validate.units import Unit, memory_mb, unit, value
+from slipstream.forecast.work.strategy import Strategy
 
 COLUMNS = (
     "source", "model", "gpu", "gpus_per_node", "network_gbps", "framework", "batch_per_gpu",

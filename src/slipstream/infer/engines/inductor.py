@@ -17,7 +17,7 @@ import numpy as np
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing, missing_gpu
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe
-from slipstream.infer.graph import Array, Graph
+from slipstream.infer.graph.graph import Array, Graph
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Small
-from slipstream.infer.graph import Array, Graph
+from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.outlets import channels_last
 from slipstream.infer.native.precision import attended, is_large, joined, storable

@@ -14,7 +14,7 @@ from slipstream.infer.engines.modules import missing, missing_gpu
 from slipstream.infer.engines.onnxruntime import CPU, Session
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe
 from slipstream.infer.engines.standard import onnx_bytes
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph.graph import Graph
 
 INSTALL = "pip install onnxruntime-gpu"
 

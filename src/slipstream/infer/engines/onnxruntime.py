@@ -20,10 +20,10 @@ from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Small
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
-from slipstream.infer.graph import Array, Graph
+from slipstream.infer.graph.graph import Array, Graph
+from slipstream.infer.graph.onnx_file import BFLOAT16, bare_graph, split_model
 from slipstream.infer.machine import LARGE_BYTES
-from slipstream.infer.onnx_file import BFLOAT16, bare_graph, split_model
-from slipstream.infer.stored_graph import graph_files
+from slipstream.infer.package.stored_graph import graph_files
 
 MODEL = "model.onnx"
 FATAL = 4  # ONNX Runtime's severity: what it has to say arrives as exceptions

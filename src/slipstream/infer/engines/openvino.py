@@ -24,8 +24,8 @@ from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Small
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
-from slipstream.infer.graph import Array, Graph
-from slipstream.infer.onnx_file import BFLOAT16, bare_graph, to_model
+from slipstream.infer.graph.graph import Array, Graph
+from slipstream.infer.graph.onnx_file import BFLOAT16, bare_graph, to_model
 
 DEVICE = "CPU"
 PLACES = (

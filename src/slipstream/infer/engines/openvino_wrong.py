@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.infer.graph import Graph, Node
+from slipstream.infer.graph.graph import Graph, Node
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slipstream.infer.graph import Array, Graph
+from slipstream.infer.graph.graph import Array, Graph
 
 Precision = Literal["fp32", "bf16", "fp16", "int8", "int8-dynamic", "int8-weights"]
 FLOATS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")

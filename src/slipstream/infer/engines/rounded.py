@@ -9,7 +9,7 @@ import numpy as np
 
 from slipstream.infer.engines.protocol import Recipe, Small
 from slipstream.infer.engines.standard import compressed_axis
-from slipstream.infer.graph import Graph, Node
+from slipstream.infer.graph.graph import Graph, Node
 from slipstream.infer.native.formats import SMALLEST_MATRIX
 from slipstream.infer.quantize import dynamic, qdq
 from slipstream.infer.rewrites.expand import expand

@@ -13,8 +13,8 @@ from slipstream.infer.engines.protocol import (
     Rounding,
     Small,
 )
-from slipstream.infer.graph import Array, Graph
-from slipstream.infer.parts import pieces
+from slipstream.infer.graph.graph import Array, Graph
+from slipstream.infer.graph.parts import pieces
 
 
 class Split:

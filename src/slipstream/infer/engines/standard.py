@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer import onnx_file
 from slipstream.infer.engines.protocol import Recipe
-from slipstream.infer.graph import SLIPSTREAM, Array, Graph, Node
+from slipstream.infer.graph import onnx_file
+from slipstream.infer.graph.graph import SLIPSTREAM, Array, Graph, Node
 from slipstream.infer.native.formats import SMALLEST_MATRIX, Weights
 from slipstream.infer.quantize.dynamic import insert_dynamic
 from slipstream.infer.quantize.qdq import insert

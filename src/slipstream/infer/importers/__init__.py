@@ -12,13 +12,13 @@ from typing import Any
 
 from slipstream.errors import UsageError
 from slipstream.infer.engines.modules import missing
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers.by_file import read_by_file
-from slipstream.infer.importers.jax_functions import import_function, is_function
+from slipstream.infer.importers.jax.functions import import_function, is_function
 from slipstream.infer.importers.onnx_models import read_onnx
 from slipstream.infer.importers.shapes import fix_shapes
 from slipstream.infer.importers.shapes import parse_shape as parse_shape
-from slipstream.infer.importers.tensorflow_models import (
+from slipstream.infer.importers.tensorflow.models import (
     import_tensorflow,
     is_saved,
     is_tensorflow,

@@ -16,7 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array, Attribute, Graph, Node, Value
+from slipstream.infer.graph.graph import Array, Attribute, Graph, Node, Value
 
 OPSET = 17
 LARGEST_VALUE = (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers.caffe import read_caffe
 from slipstream.infer.importers.kaldi import read_kaldi
 from slipstream.infer.importers.mxnet import read_mxnet

@@ -18,8 +18,8 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array
-from slipstream.infer.onnx_file import tensors_in
+from slipstream.infer.graph.graph import Array
+from slipstream.infer.graph.onnx_file import tensors_in
 
 SMALL = 4096  # bytes: shapes follow from such, so they go into the model
 PACKED = frozenset(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from onnx import helper
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.builder import Builder
 
 WIDE = ("float32", "int32", "int64")  # dtypes that every engine computes with

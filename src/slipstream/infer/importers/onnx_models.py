@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from slipstream.errors import UsageError
-from slipstream.infer import onnx_file
-from slipstream.infer.graph import SLIPSTREAM, Array, Graph
+from slipstream.infer.graph import onnx_file
+from slipstream.infer.graph.graph import SLIPSTREAM, Array, Graph
 from slipstream.infer.importers.external_data import read_with_external
 from slipstream.infer.rewrites import OLDEST_OPSET
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.infer.accuracy import Comparison
+from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.engines.onnxruntime import graph_session
-from slipstream.infer.graph import Array, Graph
+from slipstream.infer.graph.graph import Array, Graph
 
 LEAST_DB = 60.0  # signal to noise of a faithful graph: rounding alone leaves 100 and more
 

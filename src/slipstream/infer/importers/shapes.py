@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Graph, Value
-from slipstream.infer.onnx_file import infer_shapes
+from slipstream.infer.graph.graph import Graph, Value
+from slipstream.infer.graph.onnx_file import infer_shapes
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers import moves
 from slipstream.infer.importers.builder import Builder
 

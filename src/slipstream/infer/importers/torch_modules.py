@@ -27,9 +27,9 @@ import numpy as np
 import onnx
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.infer.accuracy import Comparison
+from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.engines.onnxruntime import graph_session
-from slipstream.infer.graph import Array, Graph
+from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.importers.external_data import read_with_external
 from slipstream.infer.importers.onnx_models import graph_of
 from slipstream.infer.importers.shapes import Shapes

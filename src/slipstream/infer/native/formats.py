@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from slipstream import _kernels as kernels
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 
 SMALLEST_MATRIX = 1024  # elements of weights: bytes in place of floats save nothing below
 

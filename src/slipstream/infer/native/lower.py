@@ -18,7 +18,7 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.protocol import Small
-from slipstream.infer.graph import Array, Graph, Node
+from slipstream.infer.graph.graph import Array, Graph, Node
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.places import Border, Need, Place, arrange, pixels
 from slipstream.infer.native.stages import Stage, Tail, stages_of

@@ -13,7 +13,7 @@ import numpy as np
 
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
-from slipstream.infer.graph import Array, Node
+from slipstream.infer.graph.graph import Array, Node
 from slipstream.infer.native.formats import Bytes, Format
 from slipstream.infer.native.lower import Lowering
 from slipstream.infer.native.places import Border, Place

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.infer.graph import Graph, Node
+from slipstream.infer.graph.graph import Graph, Node
 
 PICTURES = frozenset({"Conv", "ConvTranspose"})
 CUT = [0, 1, 3, 4, 2]  # the Transpose: (n, a, b, h, w) to (n, a, h, w, b)

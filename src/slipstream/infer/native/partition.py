@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.graph import Graph, Node
+from slipstream.infer.graph.graph import Graph, Node
+from slipstream.infer.graph.parts import part_of
 from slipstream.infer.native.formats import Format
 from slipstream.infer.native.lower import Lowering, NotOursError, plan
 from slipstream.infer.native.stages import Stage, is_ours
-from slipstream.infer.parts import part_of
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm", "Attention"})
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
-from slipstream.infer.graph import Array, Node
+from slipstream.infer.graph.graph import Array, Node
 from slipstream.infer.native.formats import Bytes
 from slipstream.infer.native.lower import ONE, Lowering, convert, epilogue
 from slipstream.infer.native.operands import constant_of, operands_of, window_of

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.graph import Array, Node
+from slipstream.infer.graph.graph import Array, Node
 from slipstream.infer.native.formats import Bytes
 from slipstream.infer.native.lower import ONE, Lowering, epilogue
 from slipstream.infer.native.operands import constant_operand, operands_of, read_tail

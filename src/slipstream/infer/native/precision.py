@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slipstream.infer.graph import Graph, Node
+from slipstream.infer.graph.graph import Graph, Node
 from slipstream.infer.native.formats import SMALLEST_MATRIX
 from slipstream.infer.native.stages import Stage, is_ours, stages_of
 

@@ -17,7 +17,7 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.protocol import Small
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.lower import ONE, Lowering, epilogue
 from slipstream.infer.native.operands import (

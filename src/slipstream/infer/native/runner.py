@@ -14,7 +14,7 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.infer.engines.onnxruntime import OnnxRuntime
 from slipstream.infer.engines.protocol import Executable, Recipe
-from slipstream.infer.graph import Array, Graph
+from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.native.formats import Format
 from slipstream.infer.native.lower import lower
 from slipstream.infer.native.operations import OPERATIONS

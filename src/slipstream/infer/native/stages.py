@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slipstream.infer.graph import SLIPSTREAM, Array, Graph, Node
+from slipstream.infer.graph.graph import SLIPSTREAM, Array, Graph, Node
 
 ACTIVATIONS = {
     "Silu": "SILU",

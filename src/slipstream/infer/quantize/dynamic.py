@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.graph import Array, Graph, Node
+from slipstream.infer.graph.graph import Array, Graph, Node
 from slipstream.infer.native.formats import SMALLEST_MATRIX, Weights
 from slipstream.infer.rewrites.expand import expand
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.engines.onnxruntime import ALL_CORES, graph_session
-from slipstream.infer.graph import Array, Graph
-from slipstream.infer.pixels import range_of
+from slipstream.infer.graph.graph import Array, Graph
+from slipstream.infer.images.pixels import range_of
 from slipstream.infer.rewrites.expand import expand
 
 Method = Literal["min-max", "percentile", "entropy", "error"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from slipstream.infer.graph import Array, Graph, Node
+from slipstream.infer.graph.graph import Array, Graph, Node
 from slipstream.infer.native.formats import Bytes, Weights
 from slipstream.infer.rewrites.expand import expand
 

@@ -16,7 +16,7 @@ from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
-from slipstream.infer.graph import Array, Graph, Node
+from slipstream.infer.graph.graph import Array, Graph, Node
 from slipstream.infer.native.formats import Weights
 from slipstream.infer.native.precision import is_large
 

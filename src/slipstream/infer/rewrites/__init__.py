@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Graph
-from slipstream.infer.onnx_file import infer_shapes
+from slipstream.infer.graph.graph import Graph
+from slipstream.infer.graph.onnx_file import infer_shapes
 from slipstream.infer.rewrites import (
     activations,
     affine,

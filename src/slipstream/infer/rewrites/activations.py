@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from slipstream.infer.graph import SLIPSTREAM, Node
+from slipstream.infer.graph.graph import SLIPSTREAM, Node
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 from slipstream.infer.rewrites.patterns import factors, factors_of, is_close, plus
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slipstream.infer.graph import SLIPSTREAM, Array, Node
+from slipstream.infer.graph.graph import SLIPSTREAM, Array, Node
 from slipstream.infer.rewrites.editor import Editor, Replacement, kind, rewrite
 from slipstream.infer.rewrites.patterns import operands
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slipstream.infer.graph import SLIPSTREAM, Node, Value
+from slipstream.infer.graph.graph import SLIPSTREAM, Node, Value
 from slipstream.infer.rewrites.affine import LINEAR, linear
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 from slipstream.infer.rewrites.patterns import axes, is_same

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from onnx import GraphProto
 
-from slipstream.infer.graph import Node, Subgraph
-from slipstream.infer.onnx_file import read_nodes
+from slipstream.infer.graph.graph import Node, Subgraph
+from slipstream.infer.graph.onnx_file import read_nodes
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 
 

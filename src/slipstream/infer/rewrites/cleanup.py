@@ -10,7 +10,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from slipstream.infer.graph import Array, Graph, Node, Subgraph
+from slipstream.infer.graph.graph import Array, Graph, Node, Subgraph
 from slipstream.infer.rewrites.editor import Editor, Replacement, Rewrite, rewrite
 from slipstream.infer.rewrites.patterns import RESHAPES, axes, operands, target
 

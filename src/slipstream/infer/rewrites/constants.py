@@ -13,8 +13,8 @@ from typing import TypeAlias, cast
 import numpy as np
 from onnx.reference import ReferenceEvaluator
 
-from slipstream.infer.graph import Array, Graph, Node, Value
-from slipstream.infer.onnx_file import to_model
+from slipstream.infer.graph.graph import Array, Graph, Node, Value
+from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 
 LARGEST_BYTES = 64 << 20  # of a result that is larger than what it is computed from

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from slipstream.infer.graph import Array, Graph, Node, Subgraph, Value
+from slipstream.infer.graph.graph import Array, Graph, Node, Subgraph, Value
 
 Replacement: TypeAlias = Sequence[Node] | str | None
 """Nodes in the node's place, the value that its output equals, or None: the node stays."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from slipstream.infer.graph import SLIPSTREAM, Graph, Node
-from slipstream.infer.onnx_file import infer_shapes
+from slipstream.infer.graph.graph import SLIPSTREAM, Graph, Node
+from slipstream.infer.graph.onnx_file import infer_shapes
 from slipstream.infer.rewrites.activations import CUBIC
 from slipstream.infer.rewrites.editor import Editor
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.infer.graph import SLIPSTREAM, Node
+from slipstream.infer.graph.graph import SLIPSTREAM, Node
 from slipstream.infer.rewrites.affine import LAYERS
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 from slipstream.infer.rewrites.patterns import operands

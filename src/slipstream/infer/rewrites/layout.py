@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from slipstream.infer.graph import Array, Attribute, Graph, Node, Value
+from slipstream.infer.graph.graph import Array, Attribute, Graph, Node, Value
 from slipstream.infer.rewrites.editor import Editor, Replacement, Rewrite, kind
 from slipstream.infer.rewrites.patterns import axes
 

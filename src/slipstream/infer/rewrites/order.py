@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slipstream.infer.graph import Node
+from slipstream.infer.graph.graph import Node
 from slipstream.infer.rewrites.affine import LAYERS
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 from slipstream.infer.rewrites.patterns import RESHAPES

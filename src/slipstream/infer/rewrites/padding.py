@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slipstream.infer.graph import Node
+from slipstream.infer.graph.graph import Node
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.infer.graph import Array, Node, Value
+from slipstream.infer.graph.graph import Array, Node, Value
 from slipstream.infer.rewrites.editor import Editor
 
 CLOSE = 1e-5  # relative: constants of patterns are written with at least six digits

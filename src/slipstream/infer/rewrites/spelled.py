@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from slipstream.infer.graph import Node
+from slipstream.infer.graph.graph import Node
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 from slipstream.infer.rewrites.patterns import axes, is_close
 

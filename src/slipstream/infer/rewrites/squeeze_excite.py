@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.infer.graph import SLIPSTREAM, Array, Node
+from slipstream.infer.graph.graph import SLIPSTREAM, Array, Node
 from slipstream.infer.rewrites.activations import is_sixth
 from slipstream.infer.rewrites.affine import layer_of
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite

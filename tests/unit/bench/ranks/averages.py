@@ -4,9 +4,9 @@ import torch
 import torch.distributed as dist
 
 from slipstream.bench.models import Layer, Model, Parameter
-from slipstream.bench.replay_device import TimedDevice
-from slipstream.bench.replay_module import ReplayModule
-from slipstream.bench.replay_strategies import STRATEGIES
+from slipstream.bench.replay.device import TimedDevice
+from slipstream.bench.replay.module import ReplayModule
+from slipstream.bench.replay.strategies import STRATEGIES
 
 TOLERANCE = {"ddp": 1e-6, "ddp-fp16": 1e-3}
 

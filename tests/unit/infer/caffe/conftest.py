@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from slipstream.infer.engines.onnxruntime import plain_session
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph.graph import Graph
+from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.importers.caffe import read_caffe
-from slipstream.infer.onnx_file import to_model
 
 Array = NDArray[np.float32]
 Run = Callable[..., dict[str, Array]]

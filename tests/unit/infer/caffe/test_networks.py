@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from slipstream import infer
-from slipstream.infer.boxes import BoxOptions, with_boxes
+from slipstream.infer.graph.onnx_file import from_model, to_model
 from slipstream.infer.importers import load_model
-from slipstream.infer.onnx_file import from_model, to_model
+from slipstream.infer.outputs.boxes import BoxOptions, with_boxes
 from slipstream.infer.rewrites import optimise
 
 CONV = "convolution_param {{ num_output: {} kernel_size: {} stride: {} pad: {} bias_term: false }}"

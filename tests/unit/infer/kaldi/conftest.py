@@ -17,8 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from slipstream.infer.engines.onnxruntime import plain_session
+from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.importers import load_model
-from slipstream.infer.onnx_file import to_model
 
 Array = NDArray[np.float64]
 FAR = 25  # frames: more than any input here has

@@ -7,8 +7,8 @@ import pytest
 
 from slipstream import infer
 from slipstream.errors import UsageError
+from slipstream.infer.graph.onnx_file import from_model, to_model
 from slipstream.infer.importers import load_model
-from slipstream.infer.onnx_file import from_model, to_model
 
 
 def batch_norm(net, name, source, dim):

@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from slipstream.infer.engines.onnxruntime import plain_session
+from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.importers import load_model
-from slipstream.infer.onnx_file import to_model
 
 Case = tuple[str, dict[str, Sequence[int]]]
 MXNET = Path(sys.prefix, "mxnet", "bin", "python")

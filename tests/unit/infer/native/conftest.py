@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
-from slipstream.infer.graph import SLIPSTREAM, Attribute, Graph, Node, Value
+from slipstream.infer.graph.graph import SLIPSTREAM, Attribute, Graph, Node, Value
+from slipstream.infer.graph.onnx_file import infer_shapes, to_model
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.lower import Compiled, lower
 from slipstream.infer.native.operations import OPERATIONS
 from slipstream.infer.native.precision import attended, storable
 from slipstream.infer.native.runner import Runner
-from slipstream.infer.onnx_file import infer_shapes, to_model
 from slipstream.infer.rewrites.expand import EXPANSIONS, expand
 
 Floats = NDArray[np.float32]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.infer.graph import SLIPSTREAM, Value
+from slipstream.infer.graph.graph import SLIPSTREAM, Value
 from slipstream.infer.native.operations import OPERATIONS
 from slipstream.infer.native.partition import partition
 from slipstream.infer.native.runner import Runner

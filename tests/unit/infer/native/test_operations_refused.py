@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.graph import Value
+from slipstream.infer.graph.graph import Value
 from slipstream.infer.native.lower import lower
 from slipstream.infer.native.operations import OPERATIONS
 

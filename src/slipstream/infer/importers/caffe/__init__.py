@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers.builder import Builder, refuse_all
 from slipstream.infer.importers.caffe import arrange, boxes, pointwise, products, windows
 from slipstream.infer.importers.caffe.network import Layer, Network, read_network

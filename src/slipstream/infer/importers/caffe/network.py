@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.caffe.text import Message, read_text
 from slipstream.infer.importers.caffe.wire import Blobs, read_blobs
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import Layer
 from slipstream.infer.importers.caffe.text import Message

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 
 NET_LAYERS = {100: (1, 7), 2: (4, 6)}  # layer and layers: the fields of their name and blobs
 SHAPE, DATA, DOUBLE_DATA, DIM = 7, 5, 8, 1

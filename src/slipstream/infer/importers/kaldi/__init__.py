@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Graph
+from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers.builder import Builder, refuse_all
 from slipstream.infer.importers.kaldi.components import KINDS
 from slipstream.infer.importers.kaldi.frames import Frames, needed_nodes, spans_of

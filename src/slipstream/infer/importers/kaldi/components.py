@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.kaldi.model import COMPOSITE, Component
 

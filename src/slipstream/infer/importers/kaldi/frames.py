@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.kaldi.components import AFFINE, TDNN, Layers, output_dim, weights
 from slipstream.infer.importers.kaldi.model import Component

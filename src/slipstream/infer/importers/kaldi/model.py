@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.kaldi.stream import DamagedError, Stream
 
 # What follows a token: i whole number, f number, b truth value, n whole numbers, v vector,

@@ -13,7 +13,7 @@ import struct
 
 import numpy as np
 
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 
 SPACE = b" \t\r\n"
 ELEMENTS = {"F": np.dtype("<f4"), "D": np.dtype("<f8")}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array, Graph
+from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.importers.builder import Builder, refuse_all
 from slipstream.infer.importers.mxnet import arrange, pointwise, products, reduce, windows
 from slipstream.infer.importers.mxnet.params import read_params

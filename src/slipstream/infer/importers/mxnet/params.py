@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.errors import UsageError
-from slipstream.infer.graph import Array
+from slipstream.infer.graph.graph import Array
 
 LIST = 0x112
 V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA

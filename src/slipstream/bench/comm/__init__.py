@@ -1,0 +1,1 @@
+"""Collectives beside gloo, Open MPI and the limits of the link."""

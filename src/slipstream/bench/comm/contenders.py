@@ -1,0 +1,174 @@
+"""The ways to do a collective that `rank` lets take turns, on the same data.
+
+Every rank's input is the same pattern times its number from 1, so each result is known.
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportDeprecated=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from slipstream.errors import InternalError
+from slipstream.torch.process_group import SlipstreamProcessGroup
+
+# Largest error as a share of the largest expected value: rounding of the inputs and of the sum.
+TOLERANCE: Mapping[str, float] = {
+    "none": 1e-5,
+    "fp16": 2e-3,
+    "bf16": 2e-2,
+    "int8": 2e-2,
+    "int8+feedback": 2e-2,
+}
+
+
+class Buffers:
+    """Input and output of one collective on one device.
+
+    Args:
+        collective: a name of `limits.COLLECTIVES`.
+        size: bytes of the larger buffer of a rank; rounded up so that all ranks have a share.
+        device: where the memory is.
+    """
+
+    def __init__(self, collective: str, size: int, device: torch.device) -> None:
+        self.ranks, self.rank = dist.get_world_size(), dist.get_rank()
+        self.share = max(1, -(-size // (4 * self.ranks)))
+        generator = torch.Generator().manual_seed(1)
+        pattern = torch.randn(self.share * self.ranks, generator=generator)
+        self.pattern = pattern.to(device)
+        self.collective = collective
+        mine = self.pattern * (self.rank + 1)
+        self._input = self._part(mine) if collective == "all_gather" else mine
+        self._input = self._input.clone()
+        self.is_in_place = collective in ("allreduce", "broadcast")
+        elements = self.share if collective == "reduce_scatter" else self.share * self.ranks
+        self.output = torch.empty(elements, device=device)
+
+    def reset(self) -> None:
+        """Puts the input in place."""
+        if self.is_in_place:
+            self.output.copy_(self._input)
+
+    @property
+    def source(self) -> torch.Tensor:
+        """The input where it has memory of its own."""
+        return self._input
+
+    def expected(self, *, is_average: bool) -> torch.Tensor:
+        """Returns what the output should be after one call."""
+        total = self.ranks * (self.ranks + 1) / 2
+        if self.collective == "allreduce":
+            return self.pattern * (total / self.ranks if is_average else total)
+        if self.collective == "reduce_scatter":
+            return self._part(self.pattern) * total
+        if self.collective == "broadcast":
+            return self.pattern
+        numbers = torch.arange(1, self.ranks + 1, device=self.pattern.device)
+        factors = numbers.repeat_interleave(self.share)
+        if self.collective == "all_gather":
+            return self.pattern * factors
+        return self._part(self.pattern).repeat(self.ranks) * factors
+
+    def _part(self, whole: torch.Tensor) -> torch.Tensor:
+        return whole[self.rank * self.share : (self.rank + 1) * self.share]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to do a collective.
+
+    Args:
+        name: as `Job` has it.
+        group: over which it is done.
+        codec: none or, for Slipstream's allreduce, another.
+    """
+
+    name: str
+    group: dist.ProcessGroup
+    codec: str = "none"
+
+    @property
+    def device(self) -> torch.device:
+        """Where its buffers are."""
+        if self.name == "nccl":
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cpu")
+
+    def takes(self, collective: str) -> bool:
+        """Returns whether it can do a collective."""
+        return self.codec == "none" or collective == "allreduce"
+
+    def call(self, buffers: Buffers) -> Callable[[], None]:
+        """Returns what does the collective once and blocks until it is done."""
+        if self.codec != "none":
+            return self._encoded(buffers)
+        return _finished(_operation(buffers, self.group), self.device)
+
+    def check(self, buffers: Buffers, call: Callable[[], None]) -> None:
+        """Calls once, and compares the result with what it should be.
+
+        Raises:
+            InternalError: it is something else.
+        """
+        buffers.reset()
+        call()
+        expected = buffers.expected(is_average=self.codec != "none")
+        error = (buffers.output - expected).abs().max() / expected.abs().max()
+        if not error <= TOLERANCE[self.codec]:
+            raise InternalError(
+                f"{buffers.collective} over {self.name} is wrong by {error:.2g} of the largest"
+                f" value; allowed: {TOLERANCE[self.codec]:g}"
+            )
+
+    def _encoded(self, buffers: Buffers) -> Callable[[], None]:
+        assert isinstance(self.group, SlipstreamProcessGroup)
+        group, output = self.group, buffers.output
+        codec, _, feedback = self.codec.partition("+")
+        residual = torch.zeros_like(output) if feedback else None
+        return lambda: _wait(group.average_encoded(output, codec, residual=residual))
+
+
+def contender(name: str) -> Contender:
+    """Returns a contender with a group of its own; all ranks call it in the same order.
+
+    Args:
+        name: gloo, nccl, slipstream or slipstream and a codec.
+    """
+    backend, _, codec = name.partition(" ")
+    if backend == "nccl":
+        torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
+    group = dist.new_group(backend=backend)
+    assert isinstance(group, dist.ProcessGroup)
+    return Contender(name, group, codec or "none")
+
+
+def _operation(buffers: Buffers, group: dist.ProcessGroup) -> Callable[[], object]:
+    output, source = buffers.output, buffers.source
+    calls: Mapping[str, Callable[[], object]] = {
+        "allreduce": lambda: dist.all_reduce(output, group=group),
+        "all_gather": lambda: dist.all_gather_into_tensor(output, source, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(output, source, group=group),
+        "broadcast": lambda: dist.broadcast(output, 0, group=group),
+        "all_to_all": lambda: dist.all_to_all_single(output, source, group=group),
+    }
+    return calls[buffers.collective]
+
+
+def _finished(call: Callable[[], object], device: torch.device) -> Callable[[], None]:
+    def run() -> None:
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return run
+
+
+def _wait(work: dist.Work) -> None:
+    work.wait()

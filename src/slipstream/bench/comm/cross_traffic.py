@@ -1,0 +1,94 @@
+"""Traffic of others on the links of a lab: a paced TCP connection from every host to the next.
+
+    with cross_traffic(lab, "500mbit"):
+        measure_something_in(lab)
+
+Run as a program, it is one host's part: `cross_traffic.py BYTES_PER_SECOND ADDRESS...`, with the
+addresses of all hosts.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from slipstream.errors import SlipstreamError
+from slipstream.lab import Lab
+from slipstream.lab.rates import parse_rate
+from slipstream.settings import detect_launcher
+
+START_SECONDS = 30.0
+CHUNK = bytes(1 << 18)
+FLOWS = "flows"
+
+_SO_MAX_PACING_RATE = 47  # Linux; not among the constants of `socket`
+
+
+@contextmanager
+def cross_traffic(lab: Lab, rate: str) -> Generator[None, None, None]:
+    """Has every host of a lab send to the next one, until the block ends.
+
+    Args:
+        lab: that is up, with at least two hosts.
+        rate: of each host's connection, such as 500mbit; where links are busy, it gets less.
+
+    Raises:
+        SlipstreamError: it did not begin to flow.
+    """
+    program = [sys.executable, "-m", "slipstream.bench.comm.cross_traffic"]
+    run = lab.start([*program, str(parse_rate(rate) // 8), *lab.addresses], ranks_per_host=1)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while any(run.last_line(host) != FLOWS for host in range(lab.spec.hosts)):
+            if time.monotonic() > deadline or not run.is_running:
+                raise SlipstreamError(f"cross traffic did not begin: {run.wait(0.0).failure}")
+            time.sleep(0.01)
+        yield
+    finally:
+        run.end()
+
+
+def main(bytes_per_second: int, addresses: Sequence[str]) -> None:
+    """Sends to the next host and takes what the one before sends; never returns.
+
+    Args:
+        bytes_per_second: of this host's connection.
+        addresses: of all hosts.
+    """
+    launch = detect_launcher()
+    rank, port = launch.rank, launch.master_port
+    listener = socket.create_server((addresses[rank], port))
+    threading.Thread(target=_drain, args=(listener,), daemon=True).start()
+    with _connect(addresses[(rank + 1) % len(addresses)], port) as stream:
+        stream.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, bytes_per_second)
+        stream.sendall(CHUNK)
+        print(FLOWS, flush=True)
+        while True:
+            stream.sendall(CHUNK)
+
+
+def _drain(listener: socket.socket) -> None:
+    stream, _ = listener.accept()
+    buffer = bytearray(len(CHUNK))
+    while stream.recv_into(buffer):
+        pass
+
+
+def _connect(address: str, port: int) -> socket.socket:
+    """Returns a connection to a host that may not listen yet."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return socket.create_connection((address, port), START_SECONDS)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,79 @@
+"""One rank of a measurement over MPI: mpirun ... python -m slipstream.bench.comm.mpi JOB."""
+
+# mpi4py's buffers are typed openly.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from slipstream.bench.comm.job import NOTE, Job, Samples, calls_in_a_row, write_samples
+
+
+def main(text: str) -> None:
+    """Runs a job, together with the other ranks.
+
+    Args:
+        text: the job as `Job.as_text` writes it.
+    """
+    job = Job.from_text(text)
+    gc.disable()  # a collection in one rank would make all wait
+    mpi: Any = importlib.import_module("mpi4py.MPI")
+    world = mpi.COMM_WORLD
+    samples: list[Samples] = []
+    for collective in job.collectives:
+        for size in job.sizes:
+            if world.Get_rank() == 0:
+                print(f"{NOTE}{collective} of {size:,} bytes over MPI", flush=True)
+            call = _operation(mpi, collective, size)
+            samples.append(_measure(mpi, job, call, (collective, size)))
+    if world.Get_rank() == 0:
+        write_samples(job.output, samples)
+
+
+def _operation(mpi: Any, collective: str, size: int) -> Callable[[], object]:
+    world = mpi.COMM_WORLD
+    ranks = world.Get_size()
+    share = max(1, -(-size // (4 * ranks)))
+    whole, part = np.zeros(share * ranks, np.float32), np.zeros(share, np.float32)
+    other = np.zeros(share * ranks if collective == "all_to_all" else 0, np.float32)
+    calls: Mapping[str, Callable[[], object]] = {
+        "allreduce": lambda: world.Allreduce(mpi.IN_PLACE, whole),
+        "all_gather": lambda: world.Allgather(part, whole),
+        "reduce_scatter": lambda: world.Reduce_scatter_block(whole, part),
+        "broadcast": lambda: world.Bcast(whole),
+        "all_to_all": lambda: world.Alltoall(whole, other),
+    }
+    return calls[collective]
+
+
+def _measure(mpi: Any, job: Job, call: Callable[[], object], what: tuple[str, int]) -> Samples:
+    world = mpi.COMM_WORLD
+    for _ in range(job.warmup):
+        call()
+    calls = calls_in_a_row(world.allreduce(_timed(world, call, 1), mpi.MAX))
+    seconds = [world.allreduce(_timed(world, call, calls), mpi.MAX) for _ in range(job.rounds)]
+    collective, size = what
+    return Samples(
+        collective=collective, size=size, contender="mpi", calls=calls, seconds=tuple(seconds)
+    )
+
+
+def _timed(world: Any, call: Callable[[], object], calls: int) -> float:
+    world.Barrier()
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) / calls
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

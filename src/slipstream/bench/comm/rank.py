@@ -1,0 +1,207 @@
+"""One rank of a measurement of collectives: python -m slipstream.bench.comm.rank JOB.
+
+The variables of torchrun say which rank this is. Contenders take turns in each round; a turn is
+some calls in a row after a barrier, and counts as long as on its slowest rank.
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+
+from slipstream.bench.comm.contenders import Buffers, Contender, contender
+from slipstream.bench.comm.job import (
+    COPY_AND_ADD,
+    NOTE,
+    PING_PONG,
+    READ,
+    Job,
+    Samples,
+    calls_in_a_row,
+    write_samples,
+)
+from slipstream.bench.comm.yardsticks import PingPong, copy_and_add
+from slipstream.errors import InternalError
+
+READING_SECONDS = 30.0
+
+# Larger messages are bound by the link, not by latency.
+LARGEST_PING = 64 << 10
+# Smaller loops measure Python.
+LEAST_COPY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one contender does when it is its turn.
+
+    Args:
+        name: of the contender.
+        call: does it once.
+        prepare: puts the input in place, before the clock runs.
+        is_collective: its bytes on the links are of interest.
+    """
+
+    name: str
+    call: Callable[[], None]
+    prepare: Callable[[], None]
+    is_collective: bool
+
+
+class Measurement:
+    """All contenders of a job, and the readings that the driver was asked for.
+
+    Args:
+        job: what is measured.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._numbers = itertools.count()
+        yardsticks = (PING_PONG, COPY_AND_ADD)
+        self._contenders = [contender(name) for name in job.contenders if name not in yardsticks]
+        self._ping: PingPong | None = None
+        if PING_PONG in job.contenders:
+            self._ping = PingPong(job.ping_ranks, job.ping_address)
+
+    def run(self) -> list[Samples]:
+        """Measures everything; blocks for minutes."""
+        samples: list[Samples] = []
+        for collective in self._job.collectives:
+            for size in self._job.sizes:
+                _tell(f"{NOTE}{collective} of {size:,} bytes")
+                turns = list(self._turns(collective, size))
+                samples += self._measure(collective, size, turns)
+        if self._ping is not None:
+            self._ping.close()
+        return samples
+
+    def _turns(self, collective: str, size: int) -> Iterator[Turn]:
+        """Yields the contenders' turns; those on one device share their buffers."""
+        by_device: dict[torch.device, Buffers] = {}
+        for each in self._contenders:
+            if not each.takes(collective):
+                continue
+            if each.device not in by_device:
+                by_device[each.device] = Buffers(collective, size, each.device)
+            yield self._checked(each, by_device[each.device])
+        if self._ping is not None and size <= LARGEST_PING:
+            yield Turn(PING_PONG, self._ping.call(size), lambda: None, False)
+        compares_memory = COPY_AND_ADD in self._job.contenders and collective == "allreduce"
+        if compares_memory and size >= LEAST_COPY:
+            loop = copy_and_add(size, dist.get_world_size())
+            yield Turn(COPY_AND_ADD, loop, lambda: None, False)
+
+    def _checked(self, each: Contender, buffers: Buffers) -> Turn:
+        call = each.call(buffers)
+        each.check(buffers, call)
+        return Turn(each.name, call, buffers.reset, True)
+
+    def _measure(self, collective: str, size: int, turns: list[Turn]) -> list[Samples]:
+        calls = [self._warm_up(turn) for turn in turns]
+        seconds: list[list[float]] = [[] for _ in turns]
+        for _ in range(self._job.rounds):
+            for turn, count, measured in zip(turns, calls, seconds, strict=True):
+                measured.append(_timed(turn, count))
+        slowest = torch.tensor(seconds, dtype=torch.float64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        samples = [
+            Samples(
+                collective=collective,
+                size=size,
+                contender=turn.name,
+                calls=count,
+                seconds=tuple(measured),
+            )
+            for turn, count, measured in zip(turns, calls, slowest.tolist(), strict=True)
+        ]
+        if not 0 < self._job.counted_from <= size:
+            return samples
+        return [
+            replace(each, readings=self._read_around(turn)) if turn.is_collective else each
+            for each, turn in zip(samples, turns, strict=True)
+        ]
+
+    def _warm_up(self, turn: Turn) -> int:
+        """Calls, and returns how many calls make a round, the same on all ranks."""
+        for _ in range(self._job.warmup):
+            _timed(turn, 1)
+        slowest = torch.tensor(_timed(turn, 2), dtype=torch.float64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        return calls_in_a_row(slowest.item())
+
+    def _read_around(self, turn: Turn) -> tuple[int, ...]:
+        """Has the driver read its counters before and after one call."""
+        turn.prepare()
+        before = self._read()
+        turn.call()
+        return before, self._read()
+
+    def _read(self) -> int:
+        """Waits until the driver has taken a reading while no rank sends anything."""
+        number = next(self._numbers)
+        dist.barrier()
+        _tell(f"{READ}{number}")
+        taken = self._job.reading(number)
+        deadline = time.monotonic() + READING_SECONDS
+        while not taken.exists():
+            if time.monotonic() > deadline:
+                raise InternalError(f"the driver took no reading within {READING_SECONDS:g} s")
+            time.sleep(0.001)
+        dist.barrier()
+        return number
+
+
+def main(text: str) -> None:
+    """Runs a job, together with the other ranks.
+
+    Args:
+        text: the job as `Job.as_text` writes it.
+    """
+    job = Job.from_text(text)
+    gc.disable()  # a collection in one rank would make all wait
+    dist.init_process_group("gloo")
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // dist.get_world_size()))
+    try:
+        samples = Measurement(job).run()
+        if dist.get_rank() == 0:
+            write_samples(job.output, samples)
+    finally:
+        dist.destroy_process_group()
+
+
+def _timed(turn: Turn, calls: int) -> float:
+    """Returns the seconds of one call, as the mean of several in a row.
+
+    Ranks leave gloo's barrier up to milliseconds apart, so the first of several calls, after which
+    they go on together, does not count. A round over MPI begins after MPI's own barrier.
+    """
+    turn.prepare()
+    dist.barrier()
+    if calls > 1:
+        turn.call()
+    start = time.perf_counter()
+    for _ in range(calls):
+        turn.call()
+    return (time.perf_counter() - start) / calls
+
+
+def _tell(text: str) -> None:
+    if dist.get_rank() == 0:
+        print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,181 @@
+"""Starts the ranks of a measurement of collectives: in a lab, on this machine, or with mpirun."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from slipstream.bench.comm.job import NOTE, READ, Job, Samples, read_samples
+from slipstream.errors import SlipstreamError, UnsupportedError
+from slipstream.lab import Lab, LabCounters
+from slipstream.lab.network import INTERFACE
+
+NUM_LAST_LINES = 20
+
+OnNote = Callable[[str], None]
+
+
+def check_torch() -> None:
+    """Makes sure that the ranks can import PyTorch.
+
+    Raises:
+        UnsupportedError: it is not installed.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise UnsupportedError(
+            "this benchmark needs PyTorch, which is not installed: pip install 'slipstream[torch]'"
+        )
+
+
+def present(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[str], list[str]]:
+    """Returns the peers that can be run here, and a note for each other one.
+
+    Args:
+        peers: names.
+        ranks: of the measurement.
+        is_lab: they have namespaces of their own.
+    """
+    found: list[str] = []
+    notes: list[str] = []
+    for peer in peers:
+        obstacle = _obstacle(peer, ranks, is_lab)
+        if obstacle:
+            notes.append(f"{peer} is left out: {obstacle}")
+        else:
+            found.append(peer)
+    return found, notes
+
+
+def _obstacle(peer: str, ranks: int, is_lab: bool) -> str:
+    if peer == "mpi":
+        if shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None:
+            return "it needs mpirun and mpi4py"
+        if is_lab and "Open MPI" not in _version_of_mpirun():
+            return "in a lab, only Open MPI's mpirun can be told how to reach the hosts"
+    if peer == "nccl":
+        devices = [each for each in Path("/dev").glob("nvidia*") if each.name[6:].isdecimal()]
+        if len(devices) < ranks:
+            return f"it needs a GPU for each of {ranks} ranks, here are {len(devices)}"
+    return ""
+
+
+def _version_of_mpirun() -> str:
+    done = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def run_in_lab(
+    lab: Lab, job: Job, environ: Mapping[str, str], on_note: OnNote
+) -> tuple[list[Samples], dict[int, LabCounters]]:
+    """Runs a job on all hosts of a lab; blocks until it has ended.
+
+    Returns:
+        What rank 0 measured, and the readings of the lab's counters that it asked for.
+
+    Raises:
+        SlipstreamError: a rank failed.
+    """
+    readings: dict[int, LabCounters] = {}
+
+    def take(rank: int, line: str) -> None:
+        if rank == 0 and line.startswith(READ):
+            number = int(line.removeprefix(READ))
+            readings[number] = lab.counters()
+            job.reading(number).touch()
+        elif rank == 0 and line.startswith(NOTE):
+            on_note(line.removeprefix(NOTE))
+
+    command = [sys.executable, "-m", "slipstream.bench.comm.rank", job.as_text()]
+    lab.run(command, environ=environ, on_line=take)
+    return read_samples(job.output), readings
+
+
+def run_here(job: Job, ranks: int, environ: Mapping[str, str], on_note: OnNote) -> list[Samples]:
+    """Runs a job as ranks of this machine; blocks until it has ended.
+
+    Raises:
+        SlipstreamError: a rank failed.
+    """
+    launcher = [sys.executable, "-m", "slipstream.cli", "run", "-n", str(ranks), "--no-color"]
+    _follow([*launcher, "-m", "slipstream.bench.comm.rank", job.as_text()], environ, on_note)
+    return read_samples(job.output)
+
+
+def run_mpi(job: Job, ranks: int, lab: Lab | None, on_note: OnNote) -> list[Samples]:
+    """Runs a job with mpirun, which reaches the hosts of a lab by entering their namespaces.
+
+    Raises:
+        SlipstreamError: a rank failed.
+    """
+    program = [sys.executable, "-m", "slipstream.bench.comm.mpi", job.as_text()]
+    options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+    if lab is None:
+        _follow(["mpirun", *options, *program], {}, on_note)
+        return read_samples(job.output)
+    agent = Path(job.folder) / "agent"
+    agent.write_text(_agent(lab))
+    agent.chmod(0o755)
+    hosts = [f"host{host}:{lab.spec.ranks_per_host}" for host in range(lab.spec.hosts)]
+    options += ["-H", ",".join(hosts)]
+    for name, value in (
+        ("plm_rsh_agent", str(agent)),
+        ("plm_rsh_no_tree_spawn", "1"),
+        ("oob_tcp_if_include", INTERFACE),
+        ("btl_tcp_if_include", INTERFACE),
+        ("btl", "self,vader,tcp"),
+        ("orte_keep_fqdn_hostnames", "1"),
+    ):
+        options += ["--mca", name, value]
+    inside = _entry(lab, 0, f"exec {shlex.join(['mpirun', *options, *program])}")
+    _follow(inside, {}, on_note)
+    return read_samples(job.output)
+
+
+def _agent(lab: Lab) -> str:
+    """Returns a script that mpirun calls as it would call ssh: with a host and a command."""
+    cases = [
+        f'host{host}) exec {shlex.join(_entry(lab, host, ""))[:-3]} "$*" ;;'
+        for host in range(lab.spec.hosts)
+    ]
+    return "\n".join(["#!/bin/sh", "host=$1", "shift", 'case "$host" in', *cases, "esac", ""])
+
+
+def _entry(lab: Lab, host: int, command: str) -> list[str]:
+    """Returns what runs a shell's command on a host, under the host's name."""
+    enter = ["ip", "netns", "exec", lab.namespaces[host], "unshare", "--uts", "sh", "-c"]
+    return [*enter, f'hostname host{host}; eval "$0"', command]
+
+
+def _follow(command: Sequence[str], environ: Mapping[str, str], on_note: OnNote) -> None:
+    """Runs a command to its end; its lines that are notes are passed on."""
+    last: deque[str] = deque(maxlen=NUM_LAST_LINES)
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, **environ},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                last.append(line.rstrip())
+                if note := re.search(f"{NOTE}(.*)", line):
+                    on_note(note[1])
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode:
+        raise SlipstreamError(
+            "\n    ".join([f"{command[0]} ended with {process.returncode}; its last lines:", *last])
+        )

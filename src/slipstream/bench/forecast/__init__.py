@@ -1,0 +1,1 @@
+"""Forecasts beside what was measured, in the lab and on this machine."""

@@ -1,0 +1,146 @@
+"""Judges a forecast on the device at hand: one step is forecast, and then run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from slipstream.bench.comm.start import check_torch
+from slipstream.errors import SlipstreamError, UsageError
+from slipstream.forecast import Plan, forecast
+from slipstream.forecast.arguments import OPTIMIZERS
+from slipstream.forecast.ask import Progress
+from slipstream.forecast.simulate.job import Precision
+
+HERE = "here"  # what `slipstream forecast calibrate` calls a device if it is not told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A step on one device, forecast and measured.
+
+    Args:
+        model: its name.
+        batch: samples of the step.
+        plan: as it was forecast.
+        steps: that were timed.
+        seconds: of a step, the median of rounds.
+        spread: seconds of a step in the fastest and in the slowest round.
+        memory: bytes of the device at the most; None: it is a processor, whose memory the
+            forecast does not replay.
+    """
+
+    model: str
+    batch: int
+    plan: Plan
+    steps: int
+    seconds: float
+    spread: tuple[float, float]
+    memory: int | None
+
+    @property
+    def alone(self) -> str:
+        """What was measured, as `slipstream forecast --alone` takes it."""
+        return f"{self.batch / self.seconds:.4g}@{self.plan.strategy.micro_batch}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns it for programs."""
+        return {
+            "model": self.model,
+            "batch": self.batch,
+            "micro_batch": self.plan.strategy.micro_batch,
+            "seconds": {**asdict(self.plan.seconds_per_step), "measured": self.seconds},
+            "memory": {**asdict(self.plan.memory), "measured": self.memory},
+            "limit": self.plan.limit,
+            "steps": self.steps,
+            "spread": self.spread,
+            "alone": self.alone,
+        }
+
+
+def check(
+    model: str,
+    *,
+    batch: int,
+    device: str | None = None,
+    hardware: str | None = None,
+    shape: Sequence[int] | None = None,
+    tokens: int | None = None,
+    precision: str = "fp32",
+    optimizer: str = "adam",
+    seconds: float = 10.0,
+    progress: Progress,
+) -> Checked:
+    """Forecasts a step of one device, then trains on the one at hand; blocks for half a minute.
+
+    Args:
+        model: as of `slipstream.forecast.forecast`, but no ONNX file; it is made with weights.
+        batch: samples of a step.
+        device: that the forecast takes the one at hand for; None: "here", as `hardware` has it.
+        hardware: a data file with it, as `slipstream forecast calibrate` writes one.
+        shape: of one sample, where the model does not say it.
+        tokens: of a sequence.
+        precision: of products.
+        optimizer: "sgd", "momentum" or "adam".
+        seconds: for steps that are timed.
+        progress: told what is done.
+
+    Raises:
+        UsageError: an argument is not allowed.
+        UnsupportedError: there is no PyTorch.
+        SlipstreamError: the model does not fit on the device as a whole, or fails on it.
+    """
+    if device is None and hardware is None:
+        raise UsageError(
+            "say what this device is: device, as H100, or hardware, the file that slipstream"
+            " forecast calibrate writes"
+        )
+    check_torch()
+    from slipstream.bench.forecast import steps as forecast_steps
+    from slipstream.forecast.trace.sources import source
+
+    found = source(model, shape=shape, tokens=tokens)
+    if found.made is None:
+        raise UsageError(f"{model} cannot be trained: say a function that makes the module")
+    plan = _plan(
+        model, batch=batch, own=f"1x{device or HERE}", hosts=1, hardware=hardware, shape=shape,
+        tokens=tokens, precision=precision, optimizer=optimizer, progress=progress,
+    )  # fmt: skip
+    chosen = cast("Precision", precision)  # else it was not forecast
+    training = forecast_steps.Training(
+        made=found.made,
+        micro_batch=plan.strategy.micro_batch,
+        micro_batches=plan.strategy.micro_batches,
+        precision=chosen,
+        whole=found.whole(chosen),
+        optimizer=OPTIMIZERS[optimizer],
+    )
+    try:
+        steps = forecast_steps.train(training, lambda what: progress(what, 0, 0), seconds=seconds)
+    except RuntimeError as failure:  # of the user's code, or of the device
+        raise SlipstreamError(f"a step of {model} failed on this device: {failure}") from failure
+    return Checked(
+        model=model,
+        batch=batch,
+        plan=plan,
+        steps=steps.count,
+        seconds=steps.seconds,
+        spread=(steps.low, steps.high),
+        memory=steps.memory,
+    )
+
+
+def _plan(model: str, **asked: Any) -> Plan:
+    """Returns the plan of one device that computes nothing twice."""
+    result = forecast(model, **asked)
+    if not result.plans:
+        why = "; ".join(f"{loss.what}: {loss.why}" for loss in result.losses)
+        raise SlipstreamError(f"{model} cannot be trained on one {asked['own'][2:]}: {why}")
+    plan = result.plans[0]
+    if plan.strategy.checkpoint:
+        raise UsageError(
+            f"batch is {asked['batch']}, of which {model} fits on one {asked['own'][2:]} with"
+            " checkpoints only; say a smaller one"
+        )
+    return plan

@@ -1,0 +1,303 @@
+"""Times what kernels of the device at hand reach: the numbers that forecasts of it rest on.
+
+A GPU where there is one, else the processors of this machine. Each kernel has a share of a second.
+Of processors its best time counts, so that what others do on the machine counts little; of a GPU,
+which slows down as it warms, the median. On GPUs, convolutions in 16 bits have channels last.
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from slipstream.bench.forecast import facts as forecast_facts
+from slipstream.bench.forecast import host as forecast_host
+from slipstream.forecast.calibrate.measured import MeasuredDevice
+from slipstream.forecast.calibrate.products import Peak, TimedProduct, peak, share
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "float32": torch.float32,
+    "tf32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+# Sides of products and images of a batch: some milliseconds on each kind of device. A short sum is
+# long enough that writing the result takes less.
+_SUMS = {"cpu": (128, 1024), "cuda": (512, 4096)}
+# A dtype whose short products take so many times those of float32 has no long ones timed: of
+# float16 on processors that do not multiply it, they take minutes.
+_MUCH_SLOWER = 4
+_SIDE = {"cpu": 2048, "cuda": 8192}
+_IMAGES = {"cpu": 8, "cuda": 64}
+# Channels and sides of images that are convolved, as ResNets have them.
+_CONVOLUTIONS = (128, 56), (256, 28), (512, 14)
+# Numbers that a batch norm and its gradient are taken to read and write, over those of its input.
+_NORM_PASSES = 1.5 * (2 + 3)
+# More than caches hold.
+_ELEMENTS = {"cpu": 48 << 20, "cuda": 256 << 20}
+_LEAST_RUNS = 3
+
+Tell = Callable[[str], None]
+
+# What `measure` tells, one after the other.
+STAGES = 5
+
+
+def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> MeasuredDevice:
+    """Measures; blocks for about half a minute.
+
+    Args:
+        tell: is told what is measured next, `STAGES` times.
+        threads: that a rank on processors computes with; None: as many as PyTorch takes.
+        quick: for tests: smaller operands, and a tenth of the time.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        return _measured(tell, quick)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measured(tell: Tell, quick: bool) -> MeasuredDevice:
+    bench = _Bench("cuda" if torch.cuda.is_available() else "cpu", quick)
+    tell("products of matrices")
+    peaks = bench.products()
+    fastest = max(peaks.values(), key=lambda each: each.flops_per_second)
+    tell("convolutions")
+    windows = {name: bench.window_share(name, reached) for name, reached in peaks.items()}
+    winograd = bench.rate("float32", 3) / bench.rate("float32", 1)
+    lowest = next(reversed(peaks)) if bench.is_gpu else "float32"
+    depthwise = bench.depthwise(lowest) / peaks["float32"].flops_per_second
+    tell("memory")
+    moved = bench.triad()
+    gather = bench.gather() / moved
+    norms = {name: min(1.0, bench.batch_norm(name) / moved) for name in peaks if name != "tf32"}
+    tell("operators")
+    host = bench.host()
+    tell("transfers")
+    return MeasuredDevice(
+        kind="gpu" if bench.is_gpu else "cpu",
+        title=forecast_facts.title(is_gpu=bench.is_gpu),
+        memory_gib=forecast_facts.memory_gib(is_gpu=bench.is_gpu),
+        context_mib=forecast_facts.context_mib() if bench.is_gpu else None,
+        processors=forecast_facts.processors(is_gpu=bench.is_gpu),
+        cache_mib=forecast_facts.cache_mib(is_gpu=bench.is_gpu),
+        tflops={name: each.flops_per_second / 1e12 for name, each in peaks.items()},
+        half_sum=fastest.half_sum,
+        vector_half_sum=peaks["float32"].half_sum,
+        windows=windows,
+        winograd=max(1.0, winograd),
+        depthwise=min(1.0, depthwise),
+        memory_gb_per_s=moved / 1e9,
+        gather=min(1.0, gather),
+        batch_norms=norms,
+        forward_us=host.forward * 1e6,
+        backward_us=host.backward * 1e6,
+        update_us=host.update * 1e6,
+        gap_us=None if host.gap is None else host.gap * 1e6,
+        host_gb_per_s=bench.copy() / 1e9 if bench.is_gpu else None,
+    )
+
+
+class _Bench:
+    """Kernels on one device.
+
+    Args:
+        device: "cpu" or "cuda".
+        quick: smaller operands, and less time for each.
+    """
+
+    def __init__(self, device: str, quick: bool) -> None:
+        self.is_gpu = device == "cuda"
+        self._device = torch.device(device)
+        self._seconds = 0.05 if quick else 0.5
+        self._side = _SIDE[device] // (4 if quick else 1)
+        self._images = _IMAGES[device] // (4 if quick else 1)
+        self._elements = _ELEMENTS[device] // (16 if quick else 1)
+        self._sums = _SUMS[device]
+
+    def products(self) -> dict[str, Peak]:
+        """Returns what products reach by dtype; without those that are slower than float32."""
+        found: dict[str, Peak] = {}
+        slowest = math.inf
+        for name in DTYPES:
+            if name == "tf32" and not self.is_gpu:
+                continue
+            short = self._product(name, self._sums[0])
+            if short.seconds > slowest:
+                continue
+            slowest = _MUCH_SLOWER * short.seconds if not found else slowest
+            reached = peak(short, self._product(name, self._sums[1]))
+            if not found or reached.flops_per_second > found["float32"].flops_per_second:
+                found[name] = reached
+        return found
+
+    def _product(self, name: str, k: int) -> TimedProduct:
+        left = self._random(self._side, k, dtype=name)
+        right = self._random(k, self._side, dtype=name)
+        with tf32(name == "tf32"):
+            seconds = self._seconds_of(lambda: torch.mm(left, right))
+        return TimedProduct(self._side, self._side, k, seconds)
+
+    def window_share(self, name: str, reached: Peak) -> float:
+        """Returns what share of plain products convolutions reach.
+
+        Args:
+            name: of a dtype.
+            reached: by plain products.
+        """
+        # On matrix units memory would limit smaller ones.
+        window = 3 if self.is_gpu and name != "float32" else 1
+        return statistics.geometric_mean(
+            share(each, reached) for each in self._convolutions(name, window)
+        )
+
+    def rate(self, name: str, window: int) -> float:
+        """Returns the FLOP/s of convolutions.
+
+        Args:
+            name: of a dtype.
+            window: its side.
+        """
+        return statistics.geometric_mean(
+            each.flops / each.seconds for each in self._convolutions(name, window)
+        )
+
+    def _convolutions(self, name: str, window: int) -> list[TimedProduct]:
+        """Times convolutions; each is three products, of which the mean is returned."""
+        found: list[TimedProduct] = []
+        for channels, side in _CONVOLUTIONS:
+            pixels = self._image(name, self._images, channels, side, side)
+            weight = self._image(name, channels, channels, window, window)
+            convolve = partial(functional.conv2d, padding=window // 2)
+            with tf32(name == "tf32"):
+                seconds = self._seconds_of_both(convolve, pixels, weight) / 3
+            rows, k = self._images * side**2, channels * window**2
+            found.append(TimedProduct(rows, channels, k, seconds))
+        return found
+
+    def depthwise(self, name: str) -> float:
+        """Returns the FLOP/s of a convolution of one channel per group.
+
+        Args:
+            name: of a dtype.
+        """
+        pixels = self._image(name, self._images, 256, 28, 28)
+        weight = self._image(name, 256, 1, 3, 3)
+        convolve = partial(functional.conv2d, padding=1, groups=256)
+        return 6 * pixels.numel() * 9 / self._seconds_of_both(convolve, pixels, weight)
+
+    def triad(self) -> float:
+        """Returns bytes per second, read and written, of a sum of two arrays."""
+        left, right, out = (self._random(self._elements) for _ in range(3))
+        return (
+            12
+            * self._elements
+            / self._seconds_of(lambda: torch.add(left, right, alpha=2.0, out=out))
+        )
+
+    def batch_norm(self, name: str) -> float:
+        """Returns bytes per second of a batch norm, which reads its input twice in each pass.
+
+        Args:
+            name: of the input's dtype; weights are in float32.
+        """
+        pixels = self._image(name, self._images, 256, 56, 56)
+        norm = torch.nn.BatchNorm2d(256, device=self._device)
+        seconds = self._seconds_of_both(partial(_normed, norm), pixels, norm.weight)
+        return _NORM_PASSES * pixels.numel() * pixels.element_size() / seconds
+
+    def gather(self) -> float:
+        """Returns bytes per second, read and written, of rows of a table."""
+        width, rows = 256, self._elements // 256
+        table = self._random(rows, width)
+        chosen = torch.randint(rows, (rows // 8,), device=self._device)
+        seconds = self._seconds_of(lambda: functional.embedding(chosen, table))
+        return 8 * len(chosen) * width / seconds
+
+    def host(self) -> forecast_host.Host:
+        """Returns what the host takes to issue operators."""
+        return forecast_host.measure(self._device, self._seconds_of)
+
+    def copy(self) -> float:
+        """Returns bytes per second from the host's memory to the device's."""
+        source = torch.empty(self._elements, pin_memory=True)
+        target = torch.empty(self._elements, device=self._device)
+        return (
+            4 * self._elements / self._seconds_of(lambda: target.copy_(source, non_blocking=True))
+        )
+
+    def _random(self, *shape: int, dtype: str = "float32") -> torch.Tensor:
+        return torch.randn(*shape, device=self._device).to(DTYPES[dtype])
+
+    def _image(self, name: str, *shape: int) -> torch.Tensor:
+        """Random numbers, laid out as a convolution of that dtype wants them."""
+        made = self._random(*shape, dtype=name)
+        is_last = self.is_gpu and DTYPES[name] is not torch.float32
+        return made.contiguous(memory_format=torch.channels_last) if is_last else made
+
+    def _seconds_of_both(
+        self, run: Callable[..., torch.Tensor], data: torch.Tensor, weight: torch.Tensor
+    ) -> float:
+        """Returns the seconds of an operator of data and weight and of both gradients."""
+        leaves = data.requires_grad_(), weight.requires_grad_()
+        gradient = torch.ones_like(run(*leaves))
+        return self._seconds_of(lambda: torch.autograd.grad(run(*leaves), leaves, gradient))
+
+    def _seconds_of(self, kernel: Callable[[], object], *, waits: bool = True) -> float:
+        """Returns the seconds of a kernel, after one call that does not count.
+
+        Args:
+            kernel: to time.
+            waits: for the device; else the time of the host alone counts.
+        """
+        kernel()
+        times: list[float] = []
+        end = time.perf_counter() + self._seconds
+        while len(times) < _LEAST_RUNS or time.perf_counter() < end:
+            self._wait()
+            start = time.perf_counter()
+            kernel()
+            if waits:
+                self._wait()
+            times.append(time.perf_counter() - start)
+        self._wait()
+        return statistics.median(times) if self.is_gpu else min(times)
+
+    def _wait(self) -> None:
+        if self.is_gpu:
+            torch.cuda.synchronize()
+
+
+def _normed(norm: torch.nn.Module, pixels: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return norm(pixels)
+
+
+@contextmanager
+def tf32(allowed: bool) -> Generator[None]:
+    """Lets products of float32 be of TF32, or not.
+
+    Args:
+        allowed: they may.
+    """
+    matmul: Any = torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before

@@ -1,0 +1,251 @@
+"""Judges the forecast in the lab: real exchanges of gradients, compute that sleeps.
+
+    report = judge(ForecastSpec(models=("resnet50",)))
+    report.mean_error
+
+The lab's links and this machine's processors are measured once, by all-reduces and updates of
+their own; each step is forecast from that and then measured. Nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.bench.forecast.lab import LabNumbers, OnNote, calibrate
+from slipstream.bench.forecast.step import forecast_step
+from slipstream.bench.models import Model, model
+from slipstream.bench.replay.job import Job, Measured
+from slipstream.bench.replay.measure import PEERS, START_LIMIT_SECONDS, STEP_LIMIT_SECONDS
+from slipstream.bench.replay.presets import preset
+from slipstream.errors import UsageError
+from slipstream.lab import Lab, LabSpec
+from slipstream.lab.compare import BACKENDS
+from slipstream.lab.rates import parse_rate
+
+# Compute is that of this setting, slowed by one factor whatever the links; so they hide little,
+# much or all of it.
+PRESET = "v100-4x8"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForecastSpec:
+    """What is forecast and measured: each model, number of hosts, rate and backend.
+
+    Args:
+        models: names of models.
+        rates: of each host's link, as the lab has them.
+        hosts: of the lab, each at least 2.
+        ranks: of each host, at least 1; more than one with our backend only, which cuts groups
+            into ranks of a host and hosts.
+        slower: times that compute is slower than published; 30 makes the network that of the
+            published setting where four hosts have 1 Gbit/s.
+        backends: of DDP, names of `lab.compare.BACKENDS`.
+        steps: measured in each round, at least 1.
+        warmup: steps before these in each round, at least 3: DDP makes new buckets in the second.
+        rounds: in each of which every backend has its turn, at least 1.
+        quick: whether the lab is measured in seconds, to try the command, and less well.
+    """
+
+    models: tuple[str, ...] = ("resnet50", "vgg16", "bert-base")
+    rates: tuple[str, ...] = ("500mbit", "1gbit", "4gbit")
+    hosts: tuple[int, ...] = (2, 4)
+    ranks: int = 1
+    slower: float = 30.0
+    backends: tuple[str, ...] = BACKENDS
+    steps: int = 3
+    warmup: int = 3
+    rounds: int = 1
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses values that are not allowed."""
+        for name, value, least in (
+            ("hosts", min(self.hosts, default=0), 2),
+            ("ranks", self.ranks, 1),
+            ("steps", self.steps, 1),
+            ("warmup", self.warmup, 3),
+            ("rounds", self.rounds, 1),
+        ):
+            if value < least:
+                raise UsageError(f"{name} is {value}; allowed: {least} and more")
+        for name in self.backends:
+            if name not in BACKENDS:
+                raise UsageError(f"the backend is {name!r}; allowed: {', '.join(BACKENDS)}")
+        if self.ranks > 1 and "gloo" in self.backends:
+            raise UsageError(
+                f"ranks is {self.ranks} and backends has gloo, which does not know hosts; allowed"
+                " is slipstream alone"
+            )
+        if not self.slower > 0:
+            raise UsageError(f"slower is {self.slower:g}; more than 0 is needed")
+        for rate in self.rates:
+            parse_rate(rate)
+        for name in self.models:
+            model(name)
+
+    def labs(self) -> Iterator[LabSpec]:
+        """Yields the labs, one after the other."""
+        for hosts in self.hosts:
+            for rate in self.rates:
+                yield LabSpec(hosts=hosts, ranks_per_host=self.ranks, rate=rate)
+
+    def compute_seconds(self, replayed: Model) -> float:
+        """Returns the forward and backward passes of a model, as they are replayed.
+
+        Args:
+            replayed: the model.
+        """
+        return preset(PRESET).step_seconds(replayed) * self.slower
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A step, forecast and measured.
+
+    Args:
+        model: its name.
+        backend: of DDP.
+        hosts: of the lab.
+        ranks: of each host.
+        rate: of each host's link.
+        forecast: seconds.
+        measured: steps.
+    """
+
+    model: str
+    backend: str
+    hosts: int
+    ranks: int
+    rate: str
+    forecast: float
+    measured: Measured
+
+    @property
+    def error(self) -> float:
+        """What the forecast is above what was measured, as a share of it."""
+        return self.forecast / self.measured.median - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """All rows, and what they were forecast from.
+
+    Args:
+        spec: what was asked.
+        numbers: that were measured before.
+        rows: at least one.
+    """
+
+    spec: ForecastSpec
+    numbers: LabNumbers
+    rows: tuple[Row, ...]
+
+    @property
+    def mean_error(self) -> float:
+        """The mean of the errors' sizes, as a share."""
+        return mean_error(self.rows)
+
+    @property
+    def high_error(self) -> float:
+        """The size that nine in ten errors have at most, as a share."""
+        return high_error(self.rows)
+
+    def of(self, backend: str) -> tuple[Row, ...]:
+        """Returns the rows of a backend."""
+        return tuple(row for row in self.rows if row.backend == backend)
+
+
+def mean_error(rows: Sequence[Row]) -> float:
+    """Returns the mean of the errors' sizes, as a share.
+
+    Args:
+        rows: at least one.
+    """
+    return statistics.fmean(abs(row.error) for row in rows)
+
+
+def high_error(rows: Sequence[Row]) -> float:
+    """Returns the size that nine in ten errors have at most, as a share.
+
+    Args:
+        rows: at least one.
+    """
+    sizes = sorted(abs(row.error) for row in rows)
+    return sizes[-(-9 * len(sizes) // 10) - 1]
+
+
+def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> Report:
+    """Measures the lab, then forecasts and measures steps; blocks for many minutes.
+
+    Args:
+        spec: what is judged.
+        on_note: is told what is measured next.
+
+    Raises:
+        UnsupportedError: the lab cannot be made; it needs root and iproute2.
+        SlipstreamError: a rank failed.
+    """
+    tell = on_note or _ignore
+    numbers = calibrate(tell, several=spec.ranks > 1, quick=spec.quick)
+    rows: list[Row] = []
+    for lab_spec in spec.labs():
+        with Lab(lab_spec) as lab:
+            for name in spec.models:
+                rows += _rows(spec, lab, model(name), numbers, tell)
+    return Report(spec=spec, numbers=numbers, rows=tuple(rows))
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+def _rows(
+    spec: ForecastSpec, lab: Lab, replayed: Model, numbers: LabNumbers, tell: OnNote
+) -> Iterator[Row]:
+    measured: dict[str, list[Measured]] = {name: [] for name in spec.backends}
+    where = f"{replayed.name} on {lab.spec.hosts} x {lab.spec.ranks_per_host} at {lab.spec.rate}"
+    for number in range(spec.rounds):
+        for name in spec.backends:
+            tell(f"{where}, {PEERS[name].title}, round {number + 1} of {spec.rounds}")
+            measured[name].append(_run(spec, lab, replayed, name))
+    seconds = spec.compute_seconds(replayed)
+    for name, parts in measured.items():
+        yield Row(
+            model=replayed.name,
+            backend=name,
+            hosts=lab.spec.hosts,
+            ranks=lab.spec.ranks_per_host,
+            rate=lab.spec.rate,
+            forecast=forecast_step(replayed, seconds, numbers.hosts(name, lab.spec)).seconds,
+            measured=Measured.merged(parts),
+        )
+
+
+def _run(spec: ForecastSpec, lab: Lab, replayed: Model, backend: str) -> Measured:
+    """Has the ranks step, and returns what they measured."""
+    peer = PEERS[backend]
+    num_steps = spec.warmup + spec.steps
+    with tempfile.TemporaryDirectory(prefix="slipstream-forecast-") as folder:
+        job = Job(
+            model=replayed.name,
+            strategy=peer.strategy,
+            backend=peer.backend,
+            wire=peer.wire,
+            compute_seconds=spec.compute_seconds(replayed),
+            steps=spec.steps,
+            warmup=spec.warmup,
+            busy=False,
+            sparse=False,
+            output=str(Path(folder) / "steps.json"),
+        )
+        lab.run(
+            [sys.executable, "-m", "slipstream.bench.replay.rank", job.as_text()],
+            environ=peer.environ,
+            timeout_seconds=START_LIMIT_SECONDS + num_steps * STEP_LIMIT_SECONDS,
+        )
+        return Measured.read(job.output)

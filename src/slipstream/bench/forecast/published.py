@@ -1,0 +1,272 @@
+"""Published speed-ups on hundreds of GPUs beside what is forecast for the engine's plans.
+
+    for scaling in published():
+        print(scaling.claim.name, scaling.claim.speedup, scaling.speedup(scaling.within))
+
+Each step is simulated by `slipstream.forecast` on the published number of devices, with links
+reduced over dimension by dimension; nothing is run. A speed-up is how much more samples a second
+all ranks have than one alone, with the same batch on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from slipstream.forecast.hardware import Hardware, load
+from slipstream.forecast.simulate import parameters
+from slipstream.forecast.simulate.compute import Runtime
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.network import Cluster
+from slipstream.forecast.simulate.parameters import Parameters
+from slipstream.forecast.simulate.simulation import Simulation, Step
+from slipstream.forecast.work.strategy import Strategy
+from slipstream.forecast.work.workload import Workload
+
+MODEL, RUNTIME = "resnet50", "pytorch"
+
+# Of the payload that links carry, what the engine's all-reduces have in the lab between four hosts
+# at 1 Gbit/s: 0.950 to 0.956 of the links' rate, of which 0.956 is payload (docs/performance.md).
+REACHED = 0.99
+
+# Sizes of buckets that the engine tries while it trains (`slipstream.torch.step_overlap`).
+BUCKET_SIZES = tuple(1 << exponent for exponent in range(20, 27))
+DDP_BUCKET_BYTES = 25 << 20
+
+# A network that is busy for this share of a step or more is its limit, be it hidden or not.
+_FULL = 0.9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A published speed-up, and where it was had.
+
+    Args:
+        name: of who published it.
+        speedup: over one device.
+        hosts: that were joined.
+        per_host: devices of each.
+        between: name of the link of each host.
+        inside: name of the link between devices of a host.
+        codec: of gradients between hosts.
+        batch: samples of each device.
+        device: its name.
+        published: the claim, for people.
+        assumed: what was not found and is assumed, for people.
+    """
+
+    name: str
+    speedup: float
+    hosts: int
+    per_host: int
+    between: str
+    inside: str
+    codec: str
+    batch: int
+    published: str
+    assumed: str
+    device: str = "P100"
+
+    @property
+    def ranks(self) -> int:
+        """Devices of all hosts."""
+        return self.hosts * self.per_host
+
+    def cluster(self, hardware: Hardware) -> Cluster:
+        """Returns the hosts as the forecast sees them.
+
+        Args:
+            hardware: with the device and the links.
+        """
+        return Cluster(
+            device=hardware.device(self.device),
+            per_host=self.per_host,
+            inside=hardware.link(self.inside),
+            between=hardware.link(self.between),
+        )
+
+
+_AIACC = Claim(
+    name="AIACC",
+    speedup=462,
+    hosts=64,
+    per_host=8,
+    between="ethernet-25g",
+    inside="pcie3",
+    codec="fp16",
+    batch=64,
+    published="462 times on 512 P100",
+    assumed="64 hosts of 8 on PCIe, 25 Gbit/s by TCP, batch 64; fp16 is AIACC's default",
+)
+
+CLAIMS: Sequence[Claim] = (
+    _AIACC,
+    replace(_AIACC, codec="none", assumed="the same, with gradients in fp32 on the wire"),
+    Claim(
+        name="PowerAI DDL",
+        speedup=0.95 * 256,
+        hosts=64,
+        per_host=4,
+        between="infiniband-edr",
+        inside="nvlink1",
+        codec="none",
+        batch=32,
+        published="95 % on 256 P100, 64 S822LC (arXiv 1708.02188)",
+        assumed="one port of 100 Gbit/s InfiniBand a host, batch 32",
+    ),
+    Claim(
+        name="PAISoar",
+        speedup=101,
+        hosts=16,
+        per_host=8,
+        between="roce-25g",
+        inside="pcie3",
+        codec="none",
+        batch=64,
+        published="101 times on 128 GPUs over 25 GbE RoCE, a network called GreenNet",
+        assumed="GreenNet is not public: ResNet-50 stands for it; 16 hosts of 8 P100, batch 64",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scaling:
+    """A claim, and the steps that were simulated for it.
+
+    Args:
+        claim: that was published.
+        alone: step of one device.
+        ddp: of all, with DDP's buckets.
+        within: with buckets of the best size, which are all there when a step ends.
+        even: as `within`, if no rank were ever slower than another.
+        fitted: as `within`, if links carried what they carry for published software.
+    """
+
+    claim: Claim
+    alone: Step
+    ddp: Step
+    within: Step
+    even: Step
+    fitted: Step
+
+    def speedup(self, step: Step) -> float:
+        """Returns the samples a second of all ranks over those of one alone.
+
+        Args:
+            step: of all ranks.
+        """
+        return self.claim.ranks * self.alone.seconds / step.seconds
+
+    def efficiency(self, step: Step) -> float:
+        """Returns the speed-up over the number of ranks.
+
+        Args:
+            step: of all ranks.
+        """
+        return self.speedup(step) / self.claim.ranks
+
+    def waited(self, step: Step) -> float:
+        """Returns the share of a step in which ranks wait for the slowest.
+
+        Args:
+            step: of all ranks.
+        """
+        return (step.compute - self.alone.compute) / step.seconds
+
+    def exposed(self, step: Step) -> float:
+        """Returns the share of a step in which gradients travel and nothing hides it.
+
+        Args:
+            step: of all ranks.
+        """
+        return 1 - self.efficiency(step) - self.waited(step)
+
+    def needed_spread(self) -> float:
+        """Returns by what share of their mean ranks' steps would have to spread for the step to be
+        as long as published."""
+        wanted = self.alone.seconds * self.claim.ranks / self.claim.speedup
+        per_share = self.even.compute * (Runtime(spread=1.0).slowest(self.claim.ranks) - 1)
+        return max(0.0, (wanted - self.even.seconds) / per_share)
+
+    def busy(self, step: Step) -> float:
+        """Returns the share of a step in which the network is busy.
+
+        Args:
+            step: of all ranks.
+        """
+        spans = (span for span in step.spans if span.queue.startswith("network"))
+        return sum(span.end - span.start for span in spans) / step.seconds
+
+    def limit(self) -> str:
+        """Returns what makes a step longer than that of one device, the most first, for people:
+        the wait for the slowest rank, a network that is always busy, or one that is not and has
+        a last bucket that nothing hides."""
+        step = self.within
+        waited, exposed = self.waited(step), self.exposed(step)
+        network = "full network" if self.busy(step) >= _FULL else "last bucket"
+        parts = sorted(((waited, "slowest rank"), (exposed, network)), reverse=True)
+        return ", ".join(f"{what} {share:.1%}" for share, what in parts if share >= 0.0005)
+
+
+def published(claims: Sequence[Claim] = CLAIMS) -> Iterator[Scaling]:
+    """Yields what is forecast for published settings; takes some seconds in all.
+
+    Args:
+        claims: that were published.
+
+    Raises:
+        UnsupportedError: there is no PyTorch to trace the model with.
+    """
+    from slipstream.forecast.trace.sources import source
+
+    traced = {
+        batch: source(MODEL).trace(batch) for batch in sorted({each.batch for each in claims})
+    }
+    fitted, hardware = parameters.load(), load()
+    for claim in claims:
+        yield scaling(claim, traced[claim.batch], fitted, hardware)
+
+
+def scaling(
+    claim: Claim, workload: Workload, fitted: Parameters, hardware: Hardware | None = None
+) -> Scaling:
+    """Returns what is forecast for a published setting.
+
+    Args:
+        claim: with the setting.
+        workload: of one device, at the claim's batch.
+        fitted: what kernels, links and the runtime reach.
+        hardware: with the claim's device and links; None: that which comes with Slipstream.
+    """
+    # The lab's steps are those of a runtime that hides all that can be hidden.
+    runtime = replace(fitted.runtime(RUNTIME), overlap=1.0)
+    job = Job(
+        workload=workload,
+        strategy=Strategy(
+            data=claim.ranks,
+            micro_batch=claim.batch,
+            codec=claim.codec,
+            bucket_bytes=DDP_BUCKET_BYTES,
+        ),
+        cluster=claim.cluster(hardware or load()),
+        runtime=runtime,
+        rates=fitted.rates,
+        wire=replace(fitted.wire, between=REACHED),
+    )
+    simulation = Simulation(workload)
+    alone = replace(job, strategy=replace(job.strategy, data=1))
+    return Scaling(
+        claim=claim,
+        alone=simulation.run(alone),
+        ddp=simulation.run(job),
+        within=_tuned(simulation, job),
+        even=_tuned(simulation, replace(job, runtime=replace(runtime, spread=0.0))),
+        fitted=_tuned(simulation, replace(job, wire=fitted.wire)),
+    )
+
+
+def _tuned(simulation: Simulation, job: Job) -> Step:
+    """The step with buckets of that size with which it is shortest, as the engine finds it."""
+    strategies = [replace(job.strategy, bucket_bytes=size) for size in BUCKET_SIZES]
+    steps = [simulation.run(replace(job, strategy=strategy)) for strategy in strategies]
+    return min(steps, key=lambda step: step.seconds)

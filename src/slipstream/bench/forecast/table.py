@@ -1,0 +1,108 @@
+"""Forecasts beside measured steps, as people and as programs read them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from slipstream.bench.forecast.measure import Report, high_error, mean_error
+from slipstream.bench.models import model
+from slipstream.bench.replay.measure import PEERS
+from slipstream.bench.result import environment, environment_line
+
+
+def table(report: Report) -> Table:
+    """Returns a row for each step.
+
+    Args:
+        report: of what was judged.
+    """
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        title="Steps forecast and measured in the lab",
+        caption=_caption(report),
+        title_justify="left",
+        caption_justify="left",
+    )
+    shown.add_column("hosts x ranks", justify="right")
+    for heading in ("rate", "model", "over"):
+        shown.add_column(heading, no_wrap=True)
+    for heading in ("measured s", "forecast s", "error"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    last: tuple[int, str] | None = None
+    for row in report.rows:
+        is_new = last != (row.hosts, row.rate)
+        if last and is_new:
+            shown.add_section()
+        last = row.hosts, row.rate
+        shown.add_row(
+            f"{row.hosts} x {row.ranks}" if is_new else "",
+            row.rate if is_new else "",
+            row.model,
+            PEERS[row.backend].title,
+            f"{row.measured.median:.3f}",
+            f"{row.forecast:.3f}",
+            f"{row.error:+.1%}",
+        )
+    return shown
+
+
+def _caption(report: Report) -> str:
+    wires = "; ".join(
+        f"{name} {wire.share:.3f} of a link, {wire.latency * 1e6:.0f} us a step,"
+        f" {wire.processed / 1e9:.2f} GB/s by the processors"
+        for name, wire in report.numbers.wires.items()
+    )
+    inside = report.numbers.inside
+    if inside:
+        wires += f"; ranks of a host {inside.rate / 1e9:.1f} GB/s together"
+    errors = "; ".join(
+        f"{PEERS[name].title}: {mean_error(rows):.1%}, nine in ten at most {high_error(rows):.1%}"
+        for name in report.spec.backends
+        if (rows := report.of(name))
+    )
+    return (
+        f"Mean error {report.mean_error:.1%}, nine in ten at most {report.high_error:.1%}."
+        f" {errors}.\nMeasured before: {wires}; optimizers {report.numbers.updated / 1e9:.1f}"
+        f" GB/s.\n{environment_line()}"
+    )
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Returns everything that was measured and forecast.
+
+    Args:
+        report: of what was judged.
+    """
+    return {
+        "spec": asdict(report.spec),
+        **environment(),
+        "numbers": asdict(report.numbers),
+        "compute_seconds": {
+            name: report.spec.compute_seconds(model(name)) for name in report.spec.models
+        },
+        "mean_error": report.mean_error,
+        "high_error": report.high_error,
+        "backends": {
+            name: {"mean_error": mean_error(rows), "high_error": high_error(rows)}
+            for name in report.spec.backends
+            if (rows := report.of(name))
+        },
+        "rows": [
+            {
+                "model": row.model,
+                "backend": row.backend,
+                "hosts": row.hosts,
+                "ranks": row.ranks,
+                "rate": row.rate,
+                "forecast_seconds": row.forecast,
+                "median_seconds": row.measured.median,
+                "seconds": row.measured.seconds,
+                "error": row.error,
+            }
+            for row in report.rows
+        ],
+    }

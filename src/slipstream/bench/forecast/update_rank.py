@@ -1,0 +1,63 @@
+"""One rank that updates parameters: python -m slipstream.bench.forecast.update_rank FILE.
+
+All ranks do so at once, as they do when gradients are there. Rank 0 writes how many bytes each
+read and wrote per second.
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from slipstream.bench.replay.strategies import LEARNING_RATE, MOMENTUM
+
+TENSORS, ELEMENTS = 12, 2_000_000
+# Parameter, gradient and momentum are read, parameter and momentum written.
+BYTES_PER_ELEMENT = 5 * 4
+WARMUP, ROUNDS = 2, 7
+
+
+def main(output: str) -> None:
+    """Updates, together with the other ranks.
+
+    Args:
+        output: file that rank 0 writes.
+    """
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    try:
+        seconds = torch.tensor(statistics.median(update()[WARMUP:]))
+        dist.all_reduce(seconds, dist.ReduceOp.MAX)
+        rate = TENSORS * ELEMENTS * BYTES_PER_ELEMENT / seconds.item()
+        if dist.get_rank() == 0:
+            Path(output).write_text(json.dumps({"bytes_per_second": rate}))
+    finally:
+        dist.destroy_process_group()
+
+
+def update() -> list[float]:
+    """Returns the seconds of each update, which all ranks begin at once."""
+    parameters = [torch.zeros(ELEMENTS) for _ in range(TENSORS)]
+    for parameter in parameters:
+        parameter.grad = torch.ones(ELEMENTS)
+    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
+    seconds: list[float] = []
+    for _ in range(WARMUP + ROUNDS):
+        dist.barrier()
+        start = time.perf_counter()
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""Images from their files to a model, beside other pipelines."""

@@ -1,0 +1,1 @@
+"""Latency and accuracy of models beside other engines."""

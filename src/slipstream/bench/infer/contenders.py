@@ -1,0 +1,149 @@
+"""Who takes part in `slipstream bench infer`, and with which file."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.errors import UsageError
+
+Engine = Literal["pytorch", "inductor", "onnxruntime", "openvino", "slipstream"]
+Precision = Literal["fp32", "bf16", "int8", "int8-weights", "any"]
+
+TRANSFORMERS = ("bert_base", "vit_small")
+OURS_FP32, OURS_BEST = "ours-fp32", "ours"
+
+# Made by the preparation, in this order. See `prepare`.
+EXPORTED, NETWORK = "model.onnx", "network.pt"  # one and the same, for engines and for PyTorch
+ORT_STATIC, ORT_DYNAMIC = "ort-int8.onnx", "ort-int8-dynamic.onnx"
+OV_INT8, OV_WEIGHTS = "openvino-int8.xml", "openvino-int8-weights.xml"
+PACKAGE_FP32, PACKAGE_BEST = "ours-fp32.slip", "ours.slip"
+
+NEEDS: Mapping[str, str] = {ORT_STATIC: "onnxruntime", OV_INT8: "nncf", OV_WEIGHTS: "nncf"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contender:
+    """One way to run a model.
+
+    Args:
+        name: as users write it.
+        title: for people.
+        engine: that runs it.
+        precision: of products; "any": what was found to be the fastest.
+        file: that it loads, in the model's folder; PyTorch's load none.
+        hint: of OpenVINO's precision for what is not quantised: "f32" or "bf16".
+        models: it takes part in these only; empty for all.
+        is_default: it takes part where nobody has chosen the peers.
+    """
+
+    name: str
+    title: str
+    engine: Engine
+    precision: Precision
+    file: str = ""
+    hint: str = ""
+    models: tuple[str, ...] = ()
+    is_default: bool = True
+
+    @property
+    def is_ours(self) -> bool:
+        """It is no peer."""
+        return self.engine == "slipstream"
+
+
+def _openvino(name: str, title: str, precision: Precision, file: str, hint: str) -> Contender:
+    return Contender(
+        name=name, title=title, engine="openvino", precision=precision, file=file, hint=hint
+    )
+
+
+_ALL = (
+    Contender(name="pytorch", title="PyTorch eager", engine="pytorch", precision="fp32"),
+    Contender(
+        name="inductor",
+        title="torch.compile",
+        engine="inductor",
+        precision="fp32",
+        is_default=False,
+    ),
+    Contender(
+        name="ort",
+        title="ONNX Runtime fp32",
+        engine="onnxruntime",
+        precision="fp32",
+        file=EXPORTED,
+    ),
+    Contender(
+        name="ort-int8",
+        title="ONNX Runtime int8, static",
+        engine="onnxruntime",
+        precision="int8",
+        file=ORT_STATIC,
+    ),
+    Contender(
+        name="ort-int8-dynamic",
+        title="ONNX Runtime int8, dynamic",
+        engine="onnxruntime",
+        precision="int8",
+        file=ORT_DYNAMIC,
+        models=TRANSFORMERS,
+    ),
+    _openvino("openvino", "OpenVINO fp32", "fp32", EXPORTED, "f32"),
+    _openvino("openvino-bf16", "OpenVINO bf16", "bf16", EXPORTED, "bf16"),
+    _openvino("openvino-int8-weights", "OpenVINO int8 weights", "int8-weights", OV_WEIGHTS, "f32"),
+    _openvino("openvino-int8", "OpenVINO int8", "int8", OV_INT8, "f32"),
+    _openvino("openvino-int8-bf16", "OpenVINO int8 and bf16", "int8", OV_INT8, "bf16"),
+    Contender(
+        name=OURS_FP32,
+        title="Slipstream fp32",
+        engine="slipstream",
+        precision="fp32",
+        file=PACKAGE_FP32,
+    ),
+    Contender(
+        name=OURS_BEST,
+        title="Slipstream",
+        engine="slipstream",
+        precision="any",
+        file=PACKAGE_BEST,
+    ),
+)
+
+CONTENDERS: Mapping[str, Contender] = {contender.name: contender for contender in _ALL}
+PEERS = tuple(contender.name for contender in _ALL if not contender.is_ours)
+
+
+def chosen(peers: Sequence[str]) -> list[Contender]:
+    """Returns the contenders of a run: these peers, or the default ones where none is named; ours.
+
+    Raises:
+        UsageError: there is no such peer.
+    """
+    for name in peers:
+        if name not in PEERS:
+            raise UsageError(f"the peer is {name!r}; allowed: {', '.join(PEERS)}")
+    return [
+        each for each in _ALL if each.is_ours or (each.name in peers if peers else each.is_default)
+    ]
+
+
+def obstacle(contender: Contender, model: str) -> str:
+    """Returns why a contender cannot take part with a model on this machine; "" where it can."""
+    if contender.models and model not in contender.models:
+        return f"it is documented for {' and '.join(contender.models)}"
+    packages = {"pytorch": "torch", "inductor": "torch", "slipstream": "onnxruntime"}
+    for package in (packages.get(contender.engine, contender.engine), NEEDS.get(contender.file)):
+        if package is not None and importlib.util.find_spec(package) is None:
+            return f"{package} is not installed"
+    if contender.hint == "bf16" and not _multiplies_bfloat16():
+        return "this processor does not multiply bfloat16"
+    return ""
+
+
+def _multiplies_bfloat16() -> bool:
+    from slipstream.infer.engines.openvino import OpenVino
+
+    return "bf16" in OpenVino().precisions()

@@ -1,0 +1,248 @@
+"""Average time and cost of an image, from its JPEG file to the answer, at a required accuracy.
+
+The form is that of DAWNBench's inference: one image at a time over a whole test set (Coleman et
+al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition", 2017).
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from slipstream import infer
+from slipstream.bench.result import environment, environment_line
+from slipstream.errors import UsageError
+from slipstream.infer.outputs.outputs import LABELS
+from slipstream.infer.run.session import Model, Outputs
+
+TOP = 5
+WARM_UPS = 20
+ENDINGS = (".jpg", ".jpeg")
+TOLD_EVERY = 100  # images
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostSpec:
+    """What is measured, and what is required.
+
+    Args:
+        packages: files of `slipstream compile --pixels`; at least one.
+        folder: of JPEG files, in folders named by the number of their label.
+        top1: least share of right answers, 0 to 1.
+        top5: least share of images whose label is among the first five, 0 to 1.
+        price: of an hour of this machine, in whatever currency.
+        threads: of each model; None for those that it was compiled for.
+    """
+
+    packages: tuple[Path, ...]
+    folder: Path
+    top1: float = 0.0
+    top5: float = 0.0
+    price: float = 0.0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses values that are not allowed."""
+        if not self.packages:
+            raise UsageError("no model is given; with --pictures, models are compiled files")
+        if not (0 <= self.top1 <= 1 and 0 <= self.top5 <= 1 and self.price >= 0):
+            raise UsageError(
+                f"top-1 is {self.top1:.0%}, top-5 {self.top5:.0%}, the price {self.price:g};"
+                " allowed: 0 to 100 %, and no negative price"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """What one model came to.
+
+    Args:
+        package: its file.
+        recipe: how it runs, in words.
+        seconds: of every image, in the order of the files.
+        top1: share of right answers.
+        top5: share of images whose label is among the first five.
+    """
+
+    package: Path
+    recipe: str
+    seconds: tuple[float, ...]
+    top1: float
+    top5: float
+
+    @property
+    def mean(self) -> float:
+        """Seconds of an image."""
+        return statistics.fmean(self.seconds)
+
+    @property
+    def median(self) -> float:
+        """Seconds of an image, where nothing disturbed it."""
+        return statistics.median(self.seconds)
+
+    @property
+    def p99(self) -> float:
+        """Seconds that one in a hundred images exceeds."""
+        return float(np.quantile(self.seconds, 0.99))
+
+    def cost(self, spec: CostSpec, images: int = 1) -> float:
+        """Returns what so many images cost."""
+        return self.mean * images * spec.price / 3600
+
+    def is_accurate(self, spec: CostSpec) -> bool:
+        """Returns whether the required accuracy is reached."""
+        return self.top1 >= spec.top1 and self.top5 >= spec.top5
+
+
+def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None) -> list[Cost]:
+    """Answers every image with every model, by turns; blocks.
+
+    An image's time begins with the bytes of its file in memory, and ends with the answer.
+
+    Raises:
+        UsageError: there are no JPEG files, or a model does not take them.
+    """
+    files = _files(spec.folder)
+    with ExitStack() as stack:
+        models = [stack.enter_context(_load(package, spec.threads)) for package in spec.packages]
+        first = files[0][0].read_bytes()
+        for model in models * WARM_UPS:
+            model(first)
+        seconds: list[list[float]] = [[] for _ in models]
+        ranks: list[list[int]] = [[] for _ in models]
+        for number, (path, label) in enumerate(files):
+            if number % TOLD_EVERY == 0:
+                tell(f"image {number + 1} of {len(files)}")
+            data = path.read_bytes()
+            order = range(len(models)) if number % 2 == 0 else reversed(range(len(models)))
+            for each in order:
+                begin = time.perf_counter()
+                found = models[each](data)
+                seconds[each].append(time.perf_counter() - begin)
+                ranks[each].append(rank_of(label, found))
+        return [
+            Cost(
+                package=package,
+                recipe=f"{model.manifest.recipe.engine} {model.manifest.recipe.precision}",
+                seconds=tuple(taken),
+                top1=sum(rank < 1 for rank in places) / len(files),
+                top5=sum(rank < TOP for rank in places) / len(files),
+            )
+            for package, model, taken, places in zip(
+                spec.packages, models, seconds, ranks, strict=True
+            )
+        ]
+
+
+def rank_of(label: int, outputs: Outputs) -> int:
+    """Returns the place of a label among a model's answers, 0 for the first.
+
+    Args:
+        label: the right one.
+        outputs: scores of all classes [1, classes], or `labels` [1, k], the highest first; a label
+            that is not among them is in place k.
+    """
+    if isinstance(outputs, dict) and LABELS in outputs:
+        order = outputs[LABELS].ravel()
+    else:
+        scores = next(iter(outputs.values())) if isinstance(outputs, dict) else outputs
+        order = np.argsort(-scores.ravel(), kind="stable")
+    places = np.flatnonzero(order == label)
+    return int(places[0]) if len(places) else len(order)
+
+
+def cost_table(spec: CostSpec, costs: Sequence[Cost]) -> Table:
+    """Returns a row for each model."""
+    images = len(costs[0].seconds)
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        title=f"{images:,} images, one at a time, from JPEG to answer",
+        caption=(
+            f"ms: average of an image; 1 % took longer than p99. cost: of a million images at"
+            f" {spec.price:g} an hour. required: top-1 {spec.top1:.1%}, top-5 {spec.top5:.1%}.\n"
+            f"{environment_line()}"
+        ),
+        title_justify="left",
+        caption_justify="left",
+    )
+    for heading in ("model", "by"):
+        shown.add_column(heading, no_wrap=True)
+    for heading in ("ms", "median", "p99", "cost", "top-1", "top-5", "accurate"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for cost in costs:
+        shown.add_row(
+            cost.package.name,
+            cost.recipe,
+            f"{cost.mean * 1e3:.3g}",
+            f"{cost.median * 1e3:.3g}",
+            f"{cost.p99 * 1e3:.3g}",
+            f"{cost.cost(spec, 1_000_000):.3g}" if spec.price else "",
+            f"{cost.top1:.2%}",
+            f"{cost.top5:.2%}",
+            "yes" if cost.is_accurate(spec) else "no",
+        )
+    return shown
+
+
+def cost_as_json(spec: CostSpec, costs: Sequence[Cost]) -> dict[str, Any]:
+    """Returns everything that was measured, and how."""
+    return {
+        "spec": {
+            **asdict(spec),
+            "packages": [str(path) for path in spec.packages],
+            "folder": str(spec.folder),
+        },
+        **environment(),
+        "models": [
+            {
+                **asdict(cost),
+                "package": str(cost.package),
+                "mean_seconds": cost.mean,
+                "median_seconds": cost.median,
+                "p99_seconds": cost.p99,
+                "cost_of_an_image": cost.cost(spec),
+                "is_accurate": cost.is_accurate(spec),
+            }
+            for cost in costs
+        ],
+    }
+
+
+def _files(folder: Path) -> list[tuple[Path, int]]:
+    """Every JPEG file with its label, in the order of their names."""
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}")
+    labels = [each for each in folder.iterdir() if each.is_dir() and each.name.isdecimal()]
+    files = [
+        (path, int(each.name))
+        for each in labels
+        for path in each.iterdir()
+        if path.suffix.lower() in ENDINGS
+    ]
+    if not files:
+        raise UsageError(
+            f"{folder} has no JPEG files in folders named 0, 1, 2 ... by their labels; python -m"
+            " slipstream.bench.infer.fashion_mnist FOLDER makes such"
+        )
+    return sorted(files, key=lambda item: (item[0].name, item[1]))
+
+
+def _load(package: Path, threads: int | None) -> Model:
+    model = infer.load(package, threads)
+    if model.manifest.pictures is None:
+        model.close()
+        raise UsageError(f"{package} takes no JPEG files; compile the model with --pixels")
+    return model

@@ -1,0 +1,81 @@
+"""Fashion-MNIST's test set as JPEG files.
+
+    python -m slipstream.bench.infer.fashion_mnist FOLDER [COUNT]
+
+A folder for each of the ten labels, as `slipstream compile --data` and `slipstream bench infer
+--pictures` read them. Xiao, Rasul and Vollgraf, "Fashion-MNIST" (2017).
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.errors import UsageError
+
+FOLDERS = (
+    Path("/usr/share/datasets/fashion-mnist"),
+    Path.home() / ".cache" / "slipstream" / "fashion-mnist",
+)
+IMAGES, LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
+SIDE = 28
+QUALITY = 95
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the pictures to a folder, all or as many as is said."""
+    if len(arguments) not in (1, 2):
+        raise UsageError("say a folder, and how many pictures if not all 10,000")
+    images, labels = read_test_set()
+    count = int(arguments[1]) if len(arguments) > 1 else len(labels)
+    write_pictures(Path(arguments[0]), images[:count], labels[:count])
+    print(f"{min(count, len(labels))} pictures are in {arguments[0]}")
+
+
+def read_test_set(folders: Sequence[Path] = FOLDERS) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Returns the images, uint8 [10000, 28, 28], and their labels, uint8 [10000].
+
+    Raises:
+        UsageError: the files are in none of the folders.
+    """
+    found = next((folder for folder in folders if (folder / IMAGES).exists()), None)
+    if found is None:
+        raise UsageError(
+            f"{IMAGES} is in none of {', '.join(map(str, folders))}; install Debian's"
+            " dataset-fashion-mnist, or run examples/01_fashion_mnist/train.py, which fetches it"
+        )
+    images = _read(found / IMAGES, header_bytes=16)
+    return images.reshape(-1, SIDE, SIDE), _read(found / LABELS, header_bytes=8)
+
+
+def write_pictures(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    """Write pictures as JPEG files.
+
+    Args:
+        folder: for a folder of each label; what is there stays.
+        images: uint8 [n, rows, columns].
+        labels: integers [n].
+    """
+    from PIL import Image
+
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        target = folder / str(int(label))
+        target.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(target / f"{number:05d}.jpg", quality=QUALITY)
+
+
+def _read(path: Path, header_bytes: int) -> NDArray[np.uint8]:
+    with gzip.open(path) as stream:
+        return np.frombuffer(stream.read(), np.uint8)[header_bytes:]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

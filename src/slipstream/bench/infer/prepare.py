@@ -1,0 +1,182 @@
+"""Makes one file of an inference benchmark: python -m slipstream.bench.infer.prepare JOB.
+
+Quantising takes memory and time of its own, so each file is made in a process of its own. Peers'
+files are made as their documentation says, with its defaults: ONNX Runtime's static quantisation of
+activations and weights per channel in QDQ form after its own pre-processing, its dynamic one for
+transformers, NNCF's `quantize` and `compress_weights` for OpenVINO.
+"""
+
+# The stubs of these packages leave most of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.bench.infer.contenders import (
+    EXPORTED,
+    NETWORK,
+    ORT_DYNAMIC,
+    ORT_STATIC,
+    OV_INT8,
+    OV_WEIGHTS,
+    PACKAGE_BEST,
+    PACKAGE_FP32,
+    TRANSFORMERS,
+)
+from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.models import find_model
+from slipstream.bench.infer.samples import CALIBRATION, HELD_OUT, JUDGING, SampleSet, write_set
+from slipstream.infer.engines.openvino import openvino_package
+
+OPSET = 17
+FP32_DB = 70.0  # bfloat16 leaves half of that, float32 more
+SECONDS = ".seconds"  # beside each file: how long it took to make
+
+
+def main(text: str) -> None:
+    """Make the file of a job, and one beside it that says how long that took."""
+    job = Job.from_text(text)
+    warnings.simplefilter("ignore")  # of exporters and quantisers, on what we do not control
+    logging.disable(logging.WARNING)
+    target = Path(job.folder, job.file)
+    begin = time.perf_counter()
+    MAKERS[job.file](job, target)
+    target.with_name(job.file + SECONDS).write_text(f"{time.perf_counter() - begin}\n")
+
+
+def _export(job: Job, target: Path) -> None:
+    """The model through PyTorch's exporter, and what it gives for held-out inputs."""
+    import torch
+
+    model = find_model(job.model)
+    network, inputs = model.build(), model.inputs(0)
+    torch.onnx.export(
+        network,
+        tuple(torch.from_numpy(array) for array in inputs.values()),
+        target,
+        input_names=list(inputs),
+        output_names=list(model.outputs),
+        opset_version=OPSET,
+        dynamo=False,
+    )
+    torch.save(network, target.with_name(NETWORK))
+    for each in (JUDGING, HELD_OUT):
+        write_set(target.parent, each, model, network)
+
+
+def _inputs(job: Job, *sets: SampleSet) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    model = find_model(job.model)
+    return (dict(model.inputs(seed)) for each in sets for seed in each.seeds())
+
+
+def _ort_static(job: Job, target: Path) -> None:
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(quantization.CalibrationDataReader):
+        """The samples, one by one."""
+
+        def __init__(self) -> None:
+            self._samples = _inputs(job, CALIBRATION)
+
+        def get_next(self) -> Any:  # None ends it, which its type does not say
+            return next(self._samples, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = str(Path(folder, EXPORTED))
+        quant_pre_process(str(target.with_name(EXPORTED)), prepared)
+        quantization.quantize_static(
+            prepared,
+            str(target),
+            Reader(),
+            quant_format=quantization.QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=quantization.QuantType.QUInt8,
+            weight_type=quantization.QuantType.QInt8,
+        )
+
+
+def _ort_dynamic(job: Job, target: Path) -> None:
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = str(Path(folder, EXPORTED))
+        quant_pre_process(str(target.with_name(EXPORTED)), prepared)
+        quantization.quantize_dynamic(
+            prepared, str(target), weight_type=quantization.QuantType.QInt8, per_channel=True
+        )
+
+
+def _openvino_int8(job: Job, target: Path) -> None:
+    import nncf
+
+    openvino = openvino_package()
+    kind: Any = nncf.ModelType.TRANSFORMER if job.model in TRANSFORMERS else None
+    quantised = nncf.quantize(
+        openvino.Core().read_model(target.with_name(EXPORTED)),
+        nncf.Dataset(list(_inputs(job, CALIBRATION))),
+        subset_size=CALIBRATION.count,
+        preset=nncf.QuantizationPreset.MIXED,
+        model_type=kind,
+    )
+    openvino.save_model(quantised, target, compress_to_fp16=False)
+
+
+def _openvino_weights(job: Job, target: Path) -> None:
+    import nncf
+
+    openvino = openvino_package()
+    model = openvino.Core().read_model(target.with_name(EXPORTED))
+    openvino.save_model(nncf.compress_weights(model), target, compress_to_fp16=False)
+
+
+def _ours_fp32(job: Job, target: Path) -> None:
+    from slipstream import infer
+
+    infer.compile(
+        target.with_name(EXPORTED),
+        target,
+        snr_db=FP32_DB,
+        seconds=job.seconds,
+        threads=job.threads,
+    )
+
+
+def _ours_best(job: Job, target: Path) -> None:
+    from slipstream import infer
+
+    infer.compile(
+        target.with_name(EXPORTED),
+        target,
+        data=_inputs(job, CALIBRATION, JUDGING),  # the first half calibrates
+        snr_db=job.snr_db,
+        seconds=job.seconds,
+        threads=job.threads,
+    )
+
+
+MAKERS: Mapping[str, Callable[[Job, Path], None]] = {
+    EXPORTED: _export,
+    ORT_STATIC: _ort_static,
+    ORT_DYNAMIC: _ort_dynamic,
+    OV_INT8: _openvino_int8,
+    OV_WEIGHTS: _openvino_weights,
+    PACKAGE_FP32: _ours_fp32,
+    PACKAGE_BEST: _ours_best,
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1])

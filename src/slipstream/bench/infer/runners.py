@@ -1,0 +1,76 @@
+"""Loads a contender of an inference benchmark, as its users do, in the process that runs it."""
+
+# The stubs of these packages leave most of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# pyright: reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from slipstream.bench.infer.calls import Run, of_onnxruntime, of_openvino, of_ours
+from slipstream.bench.infer.contenders import NETWORK, Contender, Engine
+from slipstream.bench.infer.job import Job
+
+
+def load(contender: Contender, job: Job) -> tuple[Run, str]:
+    """Returns what maps inputs by name to outputs by name, and for ours how it does so.
+
+    What a call returns may be overwritten by the next one.
+    """
+    return _LOADERS[contender.engine](contender, job)
+
+
+def _pytorch(contender: Contender, job: Job) -> tuple[Run, str]:
+    import torch
+
+    from slipstream.bench.infer.models import find_model
+
+    torch.set_num_threads(job.threads)
+    names = find_model(job.model).outputs
+    # Written by the preparation, and so no stranger's.
+    network: Any = torch.load(Path(job.folder, NETWORK), weights_only=False)
+    if contender.engine == "inductor":
+        from torch._inductor import config
+
+        config.freezing = True
+        network = torch.compile(network)
+
+    def run(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        with torch.inference_mode() if contender.engine == "pytorch" else torch.no_grad():
+            found = network(*(torch.from_numpy(array) for array in inputs.values()))
+        several = found if isinstance(found, tuple) else (found,)
+        return dict(zip(names, (each.numpy() for each in several), strict=True))
+
+    return run, ""
+
+
+def _onnxruntime(contender: Contender, job: Job) -> tuple[Run, str]:
+    return of_onnxruntime(str(Path(job.folder, contender.file)), job.threads), ""
+
+
+def _openvino(contender: Contender, job: Job) -> tuple[Run, str]:
+    file = Path(job.folder, contender.file)
+    return of_openvino(file, job.threads, contender.hint), ""
+
+
+def _slipstream(contender: Contender, job: Job) -> tuple[Run, str]:
+    from slipstream import infer
+
+    model = infer.load(Path(job.folder, contender.file), job.threads, check=False)
+    recipe = model.manifest.recipe
+    return of_ours(model), f"{recipe.engine} {recipe.precision}"
+
+
+_LOADERS: Mapping[Engine, Callable[[Contender, Job], tuple[Run, str]]] = {
+    "pytorch": _pytorch,
+    "inductor": _pytorch,
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "slipstream": _slipstream,
+}

@@ -1,0 +1,41 @@
+"""Compares ours with the model in float32 on many inputs that were in no set of samples.
+
+    python -m slipstream.bench.infer.unseen JOB
+
+It prints a line of JSON: the signal to noise of the output where it is least, in dB. The inputs are
+made and forgotten one by one.
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+
+from slipstream.bench.infer.contenders import CONTENDERS, OURS_BEST
+from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.models import find_model
+from slipstream.bench.infer.runners import load
+from slipstream.bench.infer.samples import FIRST_UNSEEN
+from slipstream.infer.accuracy.accuracy import Comparison
+
+
+def main(text: str) -> None:
+    """Compare on as many inputs as the job says, and print the signal to noise."""
+    job = Job.from_text(text)
+    model = find_model(job.model)
+    reference, _ = load(CONTENDERS["pytorch"], job)
+    ours, _ = load(CONTENDERS[OURS_BEST], job)
+    comparison = Comparison()
+    for seed in range(FIRST_UNSEEN, FIRST_UNSEEN + job.unseen):
+        inputs = {name: np.asarray(array) for name, array in model.inputs(seed).items()}
+        comparison.add(ours(inputs), reference(inputs))
+    print(json.dumps({"snr_db": comparison.snr_db}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""The agreement on what is reduced next, beside a central one."""

@@ -1,0 +1,195 @@
+"""Two ways to agree on an order of tensors: ours, and a rank 0 that hears all and tells all.
+
+The coordinator works as Horovod describes its own, over the same engine. In each cycle every rank
+sends rank 0 the names of what it has submitted, and what must agree; rank 0 counts, and tells all
+ranks what every rank has submitted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from slipstream import _core
+from slipstream.bench.negotiate.job import COORDINATOR, OURS
+from slipstream.comm.collectives import Group
+from slipstream.comm.negotiator import Negotiator, NegotiatorConfig, Tensor
+from slipstream.errors import InternalError
+
+Bytes = npt.NDArray[np.uint8]
+
+ELEMENTS = 256  # of float32: tensors of 1 KB
+LIMIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a contender has done so far on this rank.
+
+    Args:
+        exchanges: rounds of negotiation.
+        messages: sent and received.
+    """
+
+    exchanges: int
+    messages: int
+
+
+class Contender(ABC):
+    """A way to agree. All ranks make it alike."""
+
+    name: str
+
+    @abstractmethod
+    def prepare(self, names: Sequence[str]) -> None:
+        """Makes what is made once for each tensor. Does not communicate."""
+
+    @abstractmethod
+    def negotiate(self, names: Sequence[str]) -> list[str]:
+        """Submits tensors; returns their names in the order of all ranks, once all are ready."""
+
+    @abstractmethod
+    def effort(self) -> Effort:
+        """Returns what it took so far."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends it; the other ranks do so too."""
+
+
+class Ours(Contender):
+    """Decentralised negotiation.
+
+    Args:
+        group: the ranks.
+        cycle_seconds: at least so long from one round to the next.
+    """
+
+    name = OURS
+
+    def __init__(self, group: Group, cycle_seconds: float) -> None:
+        self._tensors: dict[str, Tensor] = {}
+        self._negotiator = Negotiator(group, NegotiatorConfig(cycle_seconds=cycle_seconds))
+
+    def prepare(self, names: Sequence[str]) -> None:
+        """Makes what is made once for each tensor. Does not communicate."""
+        for name in names:
+            self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
+
+    def negotiate(self, names: Sequence[str]) -> list[str]:
+        """Submits tensors; returns their names in the order of all ranks, once all are ready."""
+        self._negotiator.submit_all([self._tensors[name] for name in names])
+        ready: list[str] = []
+        while len(ready) < len(names):
+            outcome = self._negotiator.next(LIMIT_SECONDS)
+            if outcome is None:
+                raise InternalError(f"{len(ready)} of {len(names)} tensors are ready")
+            ready += [names[token] for token in outcome.tokens]
+        return ready
+
+    def effort(self) -> Effort:
+        """Returns what it took so far."""
+        stats = self._negotiator.stats()
+        return Effort(stats.rounds, stats.messages)
+
+    def close(self) -> None:
+        """Ends it; the other ranks do so too."""
+        self._negotiator.close()
+
+
+class Coordinator(Contender):
+    """Rank 0 gathers what all have submitted and broadcasts what is ready.
+
+    Args:
+        group: the ranks.
+    """
+
+    name = COORDINATOR
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._counts: Counter[str] = Counter()
+        self._effort = Effort(0, 0)
+        self._requests: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    def prepare(self, names: Sequence[str]) -> None:
+        """Makes what is made once for each tensor. Does not communicate."""
+        for name in names:
+            request = f"{name} allreduce sum float32[{ELEMENTS}]"
+            self._requests[name] = request
+            self._names[request] = name
+
+    def negotiate(self, names: Sequence[str]) -> list[str]:
+        """Submits tensors; returns their names in the order of all ranks, once all are ready."""
+        ready: list[str] = []
+        waiting = [self._requests[name] for name in names]
+        while len(ready) < len(names):
+            ready += [self._names[request] for request in self._cycle(waiting)]
+            waiting = []
+        return ready
+
+    def _cycle(self, submitted: Sequence[str]) -> list[str]:
+        request = _as_bytes(submitted)
+        size = np.array([request.size], np.uint64)
+        sizes = self._group.gather(size)
+        self._effort = Effort(
+            self._effort.exchanges + 1, self._effort.messages + self._messages_of_a_cycle()
+        )
+        if self._group.rank != 0:
+            if request.size:
+                self._group.send(request, 0)
+            return self._hear()
+        for rank in range(self._group.size):
+            if rank:
+                request = np.empty(int(sizes[rank, 0]), np.uint8)
+                if request.size:
+                    self._group.recv(request, rank)
+            self._counts.update(_as_names(request))
+        return self._tell()
+
+    def _tell(self) -> list[str]:
+        ready = [name for name, count in self._counts.items() if count == self._group.size]
+        for name in ready:
+            del self._counts[name]
+        response = _as_bytes(ready)
+        self._group.broadcast(np.array([response.size], np.uint64))
+        if response.size:
+            self._group.broadcast(response)
+        return ready
+
+    def _hear(self) -> list[str]:
+        size = np.zeros(1, np.uint64)
+        self._group.broadcast(size)
+        response = np.empty(int(size[0]), np.uint8)
+        if response.size:
+            self._group.broadcast(response)
+        return _as_names(response)
+
+    def _messages_of_a_cycle(self) -> int:
+        """Returns what rank 0 handles where something is ready: two gathers and two broadcasts."""
+        others = self._group.size - 1
+        if self._group.rank != 0:
+            return 4
+        told = others if self._group.size <= 4 else others.bit_length()
+        return 2 * others + 2 * told
+
+    def effort(self) -> Effort:
+        """Returns what it took so far."""
+        return self._effort
+
+    def close(self) -> None:
+        """Has nothing to end."""
+
+
+def _as_bytes(names: Sequence[str]) -> Bytes:
+    return np.array(bytearray("\n".join(names).encode()), np.uint8)
+
+
+def _as_names(text: Bytes) -> list[str]:
+    return text.tobytes().decode().split("\n") if text.size else []

@@ -1,0 +1,84 @@
+"""What the ranks of a measurement of negotiation do, and what they answer."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from slipstream.bench.comm.job import with_tuples
+
+OURS = "slipstream"
+COORDINATOR = "rank-0 coordinator"
+CONTENDERS = (OURS, COORDINATOR)
+
+NEW = "all, new"
+KNOWN = "all, known"
+ONE_BY_ONE = "one by one"
+CASES = (NEW, KNOWN, ONE_BY_ONE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NegotiateJob:
+    """What every rank does.
+
+    Args:
+        tensors: submitted by every rank in an order of its own.
+        rounds: in each of which every contender negotiates new tensors, then those again, and then
+            some of them in the same order, each when the one before is ready.
+        cycle_seconds: at least so long from one round of ours to the next.
+        output: the file that rank 0 writes.
+    """
+
+    tensors: int
+    rounds: int
+    cycle_seconds: float
+    output: str
+
+    def as_text(self) -> str:
+        """Returns what `from_text` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> NegotiateJob:
+        """Returns the job of a text that `as_text` wrote."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Negotiated:
+    """How one contender agreed on all tensors; numbers are of the rank that had most.
+
+    Args:
+        contender: its name.
+        case: one of CASES.
+        seconds: until all ranks knew of all tensors that they were ready, by round; one by one: of
+            one tensor.
+        exchanges: rounds of negotiation, by round of the measurement.
+        messages: sent and received by one rank.
+        sent_bytes: by one rank, headers included.
+    """
+
+    contender: str
+    case: str
+    seconds: tuple[float, ...]
+    exchanges: tuple[int, ...]
+    messages: tuple[int, ...]
+    sent_bytes: tuple[int, ...]
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return statistics.median(self.seconds)
+
+
+def write_results(path: Path, results: Sequence[Negotiated]) -> None:
+    """Writes what `read_results` reads."""
+    path.write_text(json.dumps([asdict(each) for each in results]))
+
+
+def read_results(path: Path) -> list[Negotiated]:
+    """Returns what rank 0 wrote."""
+    return [Negotiated(**with_tuples(fields)) for fields in json.loads(path.read_text())]

@@ -1,0 +1,119 @@
+"""One rank of a measurement of negotiation: python -m slipstream.bench.negotiate.rank JOB.
+
+Contenders take turns in each round of the measurement.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from slipstream import comm
+from slipstream.bench.negotiate.contenders import Contender, Coordinator, Ours
+from slipstream.bench.negotiate.job import (
+    CASES,
+    ONE_BY_ONE,
+    Negotiated,
+    NegotiateJob,
+    write_results,
+)
+from slipstream.errors import InternalError
+
+ONE_BY_ONE_TENSORS = 50
+
+# By column of a turn's numbers.
+SECONDS, EXCHANGES, MESSAGES, SENT_BYTES = range(4)
+
+
+def measure(job: NegotiateJob, contenders: list[Contender]) -> list[Negotiated]:
+    """Measures all contenders; blocks for seconds.
+
+    Args:
+        job: what is done.
+        contenders: in the same order on all ranks.
+
+    Returns:
+        A result for each contender and case.
+    """
+    turns: dict[tuple[str, str], list[list[float]]] = {}
+    for number in range(job.rounds + 1):
+        for contender in contenders:
+            names = [f"layer.{i}.weight/{number}" for i in range(job.tensors)]
+            some = names[:ONE_BY_ONE_TENSORS]
+            contender.prepare(names)
+            for case in CASES:
+                random.Random(f"{comm.rank()} {number} {case}").shuffle(names)
+                batches = [[name] for name in some] if case == ONE_BY_ONE else [names]
+                turn = _turn(contender, batches)
+                if number:  # the first one opens what is opened on first use
+                    turns.setdefault((contender.name, case), []).append(turn)
+    return [_result(name, case, measured) for (name, case), measured in turns.items()]
+
+
+def _turn(contender: Contender, batches: list[list[str]]) -> list[float]:
+    """Returns the numbers, for one batch, of the rank that had most of each."""
+    effort, sent = contender.effort(), _sent_bytes()
+    comm.barrier()
+    start = time.perf_counter()
+    ready = [contender.negotiate(names) for names in batches]
+    seconds = time.perf_counter() - start
+    if [sorted(names) for names in ready] != [sorted(names) for names in batches]:
+        raise InternalError(f"{contender.name} agreed on tensors that were not submitted")
+    done = contender.effort()
+    numbers = np.array(
+        [
+            seconds,
+            done.exchanges - effort.exchanges,
+            done.messages - effort.messages,
+            _sent_bytes() - sent,
+        ]
+    )
+    comm.allreduce(numbers, "max")
+    return (numbers / len(batches)).tolist()
+
+
+def _sent_bytes() -> int:
+    stats = comm.stats()
+    return stats.network_bytes_sent + stats.shm_bytes_sent
+
+
+def _result(name: str, case: str, turns: list[list[float]]) -> Negotiated:
+    def column(number: int) -> tuple[int, ...]:
+        return tuple(round(turn[number]) for turn in turns)
+
+    return Negotiated(
+        contender=name,
+        case=case,
+        seconds=tuple(turn[SECONDS] for turn in turns),
+        exchanges=column(EXCHANGES),
+        messages=column(MESSAGES),
+        sent_bytes=column(SENT_BYTES),
+    )
+
+
+def main(text: str) -> None:
+    """Runs a job, together with the other ranks.
+
+    Args:
+        text: the job as `NegotiateJob.as_text` writes it.
+    """
+    job = NegotiateJob.from_text(text)
+    gc.disable()  # a collection in one rank would make all wait
+    group = comm.init()
+    contenders: list[Contender] = [Ours(group, job.cycle_seconds), Coordinator(group)]
+    results = measure(job, contenders)
+    comm.barrier()
+    for contender in contenders:
+        contender.close()
+    if comm.rank() == 0:
+        write_results(Path(job.output), results)
+    comm.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""The gradients of a training step, replayed over several stacks."""

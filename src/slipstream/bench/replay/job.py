@@ -1,0 +1,110 @@
+"""What one run of ranks does, as the driver tells it to them, and what they answer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slipstream.bench.limits import Wire
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peer:
+    """How gradients are summed.
+
+    Args:
+        name: as users write it.
+        title: for people.
+        strategy: by which the ranks step: a name in `strategies.STRATEGIES`.
+        wire: precision of gradients between hosts.
+        backend: of torch.distributed.
+        environ: variables that make it so.
+        is_default: it takes part where nobody has chosen the peers.
+    """
+
+    name: str
+    title: str
+    strategy: str
+    wire: Wire = "fp32"
+    backend: str = "gloo"
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    is_default: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What every rank does.
+
+    Args:
+        model: name of the model.
+        strategy: a name in `strategies.STRATEGIES`.
+        backend: of torch.distributed.
+        wire: precision of gradients between hosts.
+        compute_seconds: of forward and backward passes together.
+        steps: that are measured, at least 1.
+        warmup: steps before these; DDP makes new buckets in the second step.
+        busy: multiply matrices in place of sleeping.
+        sparse: embeddings have sparse gradients where the model has them.
+        output: file that rank 0 writes.
+    """
+
+    model: str
+    strategy: str
+    backend: str
+    wire: Wire
+    compute_seconds: float
+    steps: int
+    warmup: int
+    busy: bool
+    sparse: bool
+    output: str
+
+    def as_text(self) -> str:
+        """Returns what `from_text` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Job:
+        """Returns the job of a text that `as_text` wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        return cls(**fields)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """The steps of one run.
+
+    Args:
+        seconds: of each measured step, the longest of any rank.
+    """
+
+    seconds: tuple[float, ...]
+
+    @classmethod
+    def merged(cls, parts: Iterable[Measured]) -> Measured:
+        """Returns the steps of several runs as one."""
+        return cls(seconds=tuple(itertools.chain.from_iterable(part.seconds for part in parts)))
+
+    @property
+    def median(self) -> float:
+        """Of the steps, in seconds."""
+        return statistics.median(self.seconds)
+
+    @property
+    def mean(self) -> float:
+        """Of the steps, in seconds; what single slow ones cost shows here."""
+        return statistics.fmean(self.seconds)
+
+    def write(self, path: str) -> None:
+        """Writes what `read` reads."""
+        Path(path).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: str) -> Measured:
+        """Returns what a run's rank 0 wrote."""
+        return cls(seconds=tuple(json.loads(Path(path).read_text())["seconds"]))

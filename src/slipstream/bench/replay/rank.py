@@ -1,0 +1,81 @@
+"""One rank of a replay: python -m slipstream.bench.replay.rank JOB, with the job as JSON.
+
+The variables of torchrun say which rank this is. Rank 0 writes the result.
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from slipstream.bench.models import model
+from slipstream.bench.replay.device import BusyDevice, TimedDevice
+from slipstream.bench.replay.job import Job, Measured
+from slipstream.bench.replay.module import ReplayModule
+from slipstream.bench.replay.strategies import STRATEGIES, Step
+
+
+def main(text: str) -> None:
+    """Runs a job, together with the other ranks.
+
+    Args:
+        text: the job as `Job.as_text` writes it.
+    """
+    job = Job.from_text(text)
+    torch.set_num_threads(1)
+    gc.disable()  # a collection in one rank would make all wait
+    dist.init_process_group(job.backend)
+    try:
+        measured = measure(make_step(job), job.warmup, job.steps)
+        if dist.get_rank() == 0:
+            measured.write(job.output)
+    finally:
+        dist.destroy_process_group()
+
+
+def make_step(job: Job) -> Step:
+    """Returns what runs one step of a job."""
+    device = BusyDevice() if job.busy else TimedDevice()
+    module = ReplayModule(
+        model(job.model),
+        device,
+        job.compute_seconds,
+        seed=dist.get_rank(),
+        sparse=job.sparse,
+    )
+    return STRATEGIES[job.strategy](module)
+
+
+def measure(step: Step, warmup: int, steps: int) -> Measured:
+    """Steps, and returns the seconds of each step after the warm-up on its slowest rank.
+
+    Args:
+        step: runs one step.
+        warmup: steps that do not count.
+        steps: that do.
+    """
+    for _ in range(warmup):
+        step()
+    dist.barrier()
+    seconds: list[float] = []
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+        end = time.perf_counter()
+        seconds.append(end - start)
+        start = end
+    slowest = torch.tensor(seconds, dtype=torch.float64)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return Measured(seconds=tuple(slowest.tolist()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

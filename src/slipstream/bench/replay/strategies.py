@@ -1,0 +1,144 @@
+"""How the ranks of a replay train: by themselves, with DDP over a backend, or with Horovod.
+
+A strategy makes, of a module, what runs one step; the optimizer is a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+# The first optimizer imports it. Imported after init_process_group, it keeps a reference to the
+# group, whose threads then live until the process ends and sometimes abort it.
+import torch._dynamo  # pyright: ignore[reportUnusedImport]
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+import slipstream.horovod.torch as slipstream_hvd
+from slipstream.bench.replay import horovod as replay_horovod
+from slipstream.bench.replay.module import ReplayModule
+from slipstream.torch import compress, overlap
+
+Step = Callable[[], None]
+Strategy = Callable[[ReplayModule], Step]
+
+CODECS = ("fp16", "int8")
+LEARNING_RATE = 1e-6
+MOMENTUM = 0.9
+
+
+def compute_only(module: ReplayModule) -> Step:
+    """Steps without communication."""
+    return _training_step(module, module, _optimizer(module))
+
+
+def ddp(module: ReplayModule) -> Step:
+    """Steps with DDP, which sums in the gradients' own buffers."""
+    return _training_step(_wrapped(module), module, _optimizer(module))
+
+
+def ddp_fp16(module: ReplayModule) -> Step:
+    """Steps with DDP and the hook of PyTorch that casts each bucket to fp16 and back."""
+    wrapped = _wrapped(module)
+    wrapped.register_comm_hook(None, fp16_compress_hook)  # pyright: ignore[reportUnknownMemberType]
+    return _training_step(wrapped, module, _optimizer(module))
+
+
+def ddp_hook(codec: str) -> Strategy:
+    """Returns steps with DDP and our hook, which has gradients encoded."""
+
+    def strategy(module: ReplayModule) -> Step:
+        wrapped = _wrapped(module)
+        compress(wrapped, codec)
+        return _training_step(wrapped, module, _optimizer(module))
+
+    return strategy
+
+
+def overlapped(codec: str, *, across_steps: bool) -> Strategy:
+    """Returns steps in which communication overlaps with backward, and where asked for with the
+    next forward pass."""
+
+    def strategy(module: ReplayModule) -> Step:
+        optimizer = _optimizer(module)
+        overlap(module, optimizer, codec=codec, across_steps=across_steps)
+        return _training_step(module, module, optimizer)
+
+    return strategy
+
+
+def hvd(compression: str) -> Strategy:
+    """Returns steps with Horovod's optimizer over our engine, whose tensors are negotiated."""
+
+    def strategy(module: ReplayModule) -> Step:
+        slipstream_hvd.init()
+        optimizer = slipstream_hvd.DistributedOptimizer(
+            _optimizer(module),
+            module.named_parameters(),
+            compression=getattr(slipstream_hvd.Compression, compression),
+        )
+        return _training_step(module, module, optimizer)
+
+    return strategy
+
+
+def horovod(module: ReplayModule) -> Step:
+    """Steps with Horovod's optimizer."""
+    return _horovod(module, fp16=False)
+
+
+def horovod_fp16(module: ReplayModule) -> Step:
+    """Steps with Horovod's optimizer and its compression, which casts to fp16 and back."""
+    return _horovod(module, fp16=True)
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "compute-only": compute_only,
+    "ddp": ddp,
+    "ddp-fp16": ddp_fp16,
+    "within": overlapped("none", across_steps=False),
+    "across": overlapped("none", across_steps=True),
+    "hvd": hvd("none"),
+    **{f"hook-{codec}": ddp_hook(codec) for codec in CODECS},
+    **{f"within-{codec}": overlapped(codec, across_steps=False) for codec in CODECS},
+    **{f"across-{codec}": overlapped(codec, across_steps=True) for codec in CODECS},
+    **{f"hvd-{codec}": hvd(codec) for codec in CODECS},
+    "horovod": horovod,
+    "horovod-fp16": horovod_fp16,
+}
+
+
+def _wrapped(module: ReplayModule) -> DistributedDataParallel:
+    """Returns DDP at its best: no copies into buckets; all ranks start with the same zeros."""
+    return DistributedDataParallel(module, gradient_as_bucket_view=True, init_sync=False)
+
+
+def _horovod(module: ReplayModule, *, fp16: bool) -> Step:
+    optimizer = replay_horovod.distributed(_optimizer(module), module, fp16=fp16)
+    return _training_step(module, module, optimizer)
+
+
+def _training_step(
+    callee: torch.nn.Module, module: ReplayModule, optimizer: torch.optim.Optimizer
+) -> Step:
+    sparse = module.sparse_parameters()
+
+    def step() -> None:
+        for parameter in sparse:
+            parameter.grad = None
+        callee(torch.zeros((), requires_grad=True)).backward()
+        optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+
+    return step
+
+
+def _optimizer(module: ReplayModule) -> torch.optim.Optimizer:
+    """Returns SGD with momentum; without it for sparse gradients, whose momentum is dense."""
+    sparse = module.sparse_parameters()
+    known = {id(parameter) for parameter in sparse}
+    dense = [parameter for parameter in module.parameters() if id(parameter) not in known]
+    groups = [{"params": dense, "momentum": MOMENTUM}]
+    if sparse:
+        groups.append({"params": sparse, "momentum": 0.0})
+    return torch.optim.SGD(groups, lr=LEARNING_RATE)

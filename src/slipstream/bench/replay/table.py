@@ -1,0 +1,138 @@
+"""Results of replays as people and as programs read them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from slipstream.bench.models import model
+from slipstream.bench.replay.job import Measured
+from slipstream.bench.replay.measure import ReplaySpec, Row
+
+
+def table(spec: ReplaySpec, rows: Sequence[Row]) -> Table:
+    """Returns a row for each model and peer.
+
+    Args:
+        spec: what was replayed.
+        rows: of it; those without measured steps show the limits alone.
+    """
+    is_measured = any(row.steps for row in rows)
+    text = caption(spec) if is_measured else f"{caption(spec)} The optimizer takes no time."
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        title=title(spec),
+        caption=text,
+        title_justify="left",
+        caption_justify="left",
+    )
+    shown.add_column("model", no_wrap=True)
+    if is_measured:
+        shown.add_column("peer")
+    shown.add_column("wire", no_wrap=True)
+    if is_measured:
+        for heading in ("step s", "mean", "slowest", "eff."):
+            shown.add_column(heading, justify="right", no_wrap=True, min_width=5)
+    for heading in ("limit\nwithin", "limit\nacross"):
+        shown.add_column(heading, justify="right", no_wrap=True, min_width=6)
+    last = ""
+    for row in rows:
+        if last and row.model != last:
+            shown.add_section()
+        measured = _measured_cells(row) if is_measured else [row.wire]
+        shown.add_row(row.model if row.model != last else "", *measured, *_limit_cells(row))
+        last = row.model
+    return shown
+
+
+def _measured_cells(row: Row) -> list[str]:
+    if row.steps is None or row.efficiency is None:
+        return [row.peer, row.wire, *("",) * 4]
+    return [
+        row.peer,
+        "" if is_compute_only(row) else row.wire,
+        f"{row.steps.median:.3f}",
+        f"{row.steps.mean:.3f}",
+        f"{max(row.steps.seconds):.3f}",
+        f"{row.efficiency:.3f}",
+    ]
+
+
+def _limit_cells(row: Row) -> list[str]:
+    if row.steps is not None and is_compute_only(row):
+        return ["", ""]
+    return [f"{row.limit.efficiency_within:.3f}", f"{row.limit.efficiency_across:.3f}"]
+
+
+def is_compute_only(row: Row) -> bool:
+    """Returns whether the row is the one that efficiencies refer to."""
+    return row.peer == "compute only"
+
+
+def title(spec: ReplaySpec) -> str:
+    """Returns what the lab stands for."""
+    slowdown = spec.published().slowdown(spec.network())
+    return (
+        f"{spec.hosts} lab hosts at {spec.rate} for {spec.published()}: compute and network"
+        f" {slowdown:g} times slower"
+    )
+
+
+def caption(spec: ReplaySpec) -> str:
+    """Returns what the columns mean, and which steps are estimates."""
+    text = (
+        "eff.: efficiency, compute-only step / step. Limits: simulated, at 0.956 of the link;"
+        " within the step, and across the step boundary."
+    )
+    published = spec.published()
+    estimated = [name for name in spec.models if name not in published.measured]
+    if estimated:
+        text += f" Compute estimated by FLOPs: {', '.join(estimated)}."
+    if spec.sparse:
+        text += " Embeddings send touched rows only."
+    return text
+
+
+def as_json(spec: ReplaySpec, rows: Sequence[Row]) -> dict[str, Any]:
+    """Returns everything that was measured, and how.
+
+    Args:
+        spec: what was replayed.
+        rows: of it.
+    """
+    return {
+        "spec": asdict(spec),
+        "published": str(spec.published()),
+        "slowdown": spec.published().slowdown(spec.network()),
+        "compute_seconds": {name: spec.compute_seconds(model(name)) for name in spec.models},
+        "python": platform.python_version(),
+        "torch": _version_of("torch"),
+        "rows": [_row_as_json(row) for row in rows],
+    }
+
+
+def _row_as_json(row: Row) -> dict[str, Any]:
+    return {
+        "model": row.model,
+        "peer": row.peer,
+        "wire": row.wire,
+        "median_seconds": row.steps.median if row.steps else None,
+        "mean_seconds": row.steps.mean if row.steps else None,
+        "seconds": (row.steps or Measured(seconds=())).seconds,
+        "efficiency": row.efficiency,
+        "limit_within": row.limit.efficiency_within,
+        "limit_across": row.limit.efficiency_across,
+    }
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""A server beside FastAPI around the same engine."""

@@ -1,0 +1,1 @@
+"""A whole training beside gloo."""

@@ -1,0 +1,76 @@
+"""What the ranks of a training benchmark do, and what they answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from slipstream.bench.comm.job import with_tuples
+
+# A line of rank 0 that starts so says how far it is.
+NOTE = "bench: "
+
+# The same training without communication: what it would cost alone.
+ALONE = "no communication"
+ACROSS = "across"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainJob:
+    """What every rank does.
+
+    Args:
+        model: a name in `models.MODELS`.
+        contenders: `ALONE`, gloo, slipstream, both with DDP; slipstream across, with the codec of
+            gradients behind it if they have one.
+        steps: of each contender in each round.
+        rounds: that are measured.
+        warmup: steps of each contender before these.
+        output: file that rank 0 writes.
+    """
+
+    model: str
+    contenders: tuple[str, ...]
+    steps: int
+    rounds: int
+    warmup: int
+    output: str
+
+    def as_text(self) -> str:
+        """Returns what `from_text` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> TrainJob:
+        """Returns the job of a text that `as_text` wrote."""
+        return cls(**with_tuples(json.loads(text)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """What one contender's training came to.
+
+    Args:
+        contender: its name.
+        samples_per_step: on all ranks together.
+        parameters: of the model.
+        seconds: of a step on the slowest rank, by round, as the mean of its steps.
+        losses: of every step from the first one on, means over all ranks.
+    """
+
+    contender: str
+    samples_per_step: int
+    parameters: int
+    seconds: tuple[float, ...]
+    losses: tuple[float, ...]
+
+
+def write_trained(path: str, results: list[Trained]) -> None:
+    """Writes what `read_trained` reads."""
+    Path(path).write_text(json.dumps([asdict(each) for each in results]))
+
+
+def read_trained(path: str) -> list[Trained]:
+    """Returns what rank 0 wrote."""
+    return [Trained(**with_tuples(fields)) for fields in json.loads(Path(path).read_text())]

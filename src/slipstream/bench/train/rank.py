@@ -1,0 +1,147 @@
+"""One rank of a training benchmark: python -m slipstream.bench.train.rank JOB.
+
+The variables of torchrun say which rank this is. Every contender trains a model of its own, from
+the same weights, on the same samples; in each round each has its turn of some steps.
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from slipstream.bench.train.job import ACROSS, ALONE, NOTE, Trained, TrainJob, write_trained
+from slipstream.bench.train.models import MODELS
+from slipstream.torch import overlap
+
+
+class Training:
+    """One contender's model in training.
+
+    All ranks make the contenders in the same order.
+
+    Args:
+        model: a name in `models.MODELS`.
+        contender: as `TrainJob` has it.
+    """
+
+    def __init__(self, model: str, contender: str) -> None:
+        self.contender = contender
+        self.seconds: list[float] = []
+        self._how = MODELS[model]
+        torch.manual_seed(0)
+        network = self._how.build()
+        self.parameters = sum(each.numel() for each in network.parameters())
+        self._optimizer = torch.optim.SGD(
+            network.parameters(), lr=self._how.learning_rate, momentum=0.9
+        )
+        self._model, self._settle = self._connected(network)
+        self._samples = torch.Generator().manual_seed(1 + dist.get_rank())
+        self._losses: list[torch.Tensor] = []
+
+    def run(self, steps: int) -> float:
+        """Trains for some steps; returns the mean seconds of one."""
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(steps):
+            self._step()
+        self._settle()
+        return (time.perf_counter() - start) / steps
+
+    def result(self) -> Trained:
+        """Returns what came of it; all ranks call it."""
+        seconds = torch.tensor(self.seconds, dtype=torch.float64)
+        losses = torch.stack(self._losses).double()
+        dist.all_reduce(seconds, dist.ReduceOp.MAX)
+        dist.all_reduce(losses)
+        return Trained(
+            contender=self.contender,
+            samples_per_step=self._how.batch_size * dist.get_world_size(),
+            parameters=self.parameters,
+            seconds=tuple(seconds.tolist()),
+            losses=tuple((losses / dist.get_world_size()).tolist()),
+        )
+
+    def _connected(self, network: torch.nn.Module) -> tuple[torch.nn.Module, Callable[[], None]]:
+        """Returns the model as it is called, and what waits for the last step."""
+        if self.contender == ALONE:
+            return network, _nothing
+        backend, _, how = self.contender.partition(" ")
+        group = dist.new_group(backend=backend)
+        assert isinstance(group, dist.ProcessGroup)
+        if not how:
+            wrapped = DistributedDataParallel(
+                network, process_group=group, bucket_cap_mb=self._how.bucket_megabytes
+            )
+            # As in the demo: the steps send gradients only.
+            wrapped.broadcast_buffers = False
+            return wrapped, _nothing
+        codec = how.removeprefix(ACROSS).strip()
+        across = overlap(network, self._optimizer, group=group, codec=codec or "none")
+        return network, across.wait
+
+    def _step(self) -> None:
+        inputs, targets = self._how.batch(self._how.batch_size, self._samples)
+        self._optimizer.zero_grad()
+        loss = functional.cross_entropy(self._model(inputs), targets)
+        loss.backward()
+        self._optimizer.step()
+        self._losses.append(loss.detach())
+
+
+def main(text: str) -> None:
+    """Runs a job, together with the other ranks.
+
+    Args:
+        text: the job as `TrainJob.as_text` writes it.
+    """
+    job = TrainJob.from_text(text)
+    torch.set_num_threads(1)
+    gc.disable()  # a collection in one rank would make all wait
+    dist.init_process_group("gloo")
+    try:
+        results = measure(job)
+        if dist.get_rank() == 0:
+            write_trained(job.output, results)
+    finally:
+        dist.destroy_process_group()
+
+
+def measure(job: TrainJob) -> list[Trained]:
+    """Trains every contender's model by turns.
+
+    Args:
+        job: what is trained.
+    """
+    trainings = [Training(job.model, contender) for contender in job.contenders]
+    for training in trainings:
+        _tell(f"{job.model} over {training.contender} warms up")
+        training.run(job.warmup)
+    for number in range(job.rounds):
+        for training in trainings:
+            _tell(f"{job.model} over {training.contender}, round {number + 1} of {job.rounds}")
+            training.seconds.append(training.run(job.steps))
+    return [training.result() for training in trainings]
+
+
+def _tell(text: str) -> None:
+    if dist.get_rank() == 0:
+        print(f"{NOTE}{text}", flush=True)
+
+
+def _nothing() -> None:
+    pass
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

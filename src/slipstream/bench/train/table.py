@@ -1,0 +1,86 @@
+"""Training benchmarks as people and as programs read them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from slipstream.bench.comm.table import describe_lab, format_seconds
+from slipstream.bench.result import environment, environment_line
+from slipstream.bench.train.job import ALONE, Trained
+from slipstream.bench.train.measure import (
+    PEERS,
+    TrainResult,
+    TrainSpec,
+    last_loss,
+    samples_per_second,
+)
+
+
+def table(spec: TrainSpec, results: Sequence[TrainResult]) -> Table:
+    """Returns a row for each model and contender."""
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        title=f"training on {describe_lab(spec.lab)}",
+        caption=(
+            "step: median of the rounds. alone: samples/s divided by those without communication."
+            " loss: of the last quarter of the steps; differs: from gloo's, as a share of the first"
+            f" one. across: the step boundary.\n{environment_line()}"
+        ),
+        title_justify="left",
+        caption_justify="left",
+    )
+    shown.add_column("model")
+    shown.add_column("over", no_wrap=True)
+    for heading in ("step", "samples/s", "x gloo", "alone", "loss", "differs"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        millions = result.trained[0].parameters / 1e6
+        name = f"{result.model}, {millions:.3g} M"
+        for trained in result.trained:
+            shown.add_row(name, trained.contender, *_cells(result, trained))
+            name = ""
+        shown.add_section()
+    return shown
+
+
+def as_json(spec: TrainSpec, results: Sequence[TrainResult]) -> dict[str, Any]:
+    """Returns everything that was measured, and how."""
+    return {
+        "spec": asdict(spec),
+        **environment(),
+        "results": [
+            {
+                "model": result.model,
+                **asdict(trained),
+                "median_seconds": statistics.median(trained.seconds),
+                "samples_per_second": samples_per_second(trained),
+                "times_gloo": result.times_faster(trained, PEERS[0]),
+                "loss_difference": result.loss_difference(trained),
+                "agrees": result.agrees(trained),
+            }
+            for result in results
+            for trained in result.trained
+        ],
+    }
+
+
+def _cells(result: TrainResult, trained: Trained) -> list[str]:
+    faster = result.times_faster(trained, PEERS[0])
+    alone = result.times_faster(trained, ALONE)
+    difference = result.loss_difference(trained)
+    is_alone = trained.contender == ALONE
+    wrong = "" if result.agrees(trained) else " !"
+    return [
+        format_seconds(statistics.median(trained.seconds)),
+        f"{samples_per_second(trained):,.3g}",
+        "" if faster is None else f"{faster:.2f}",
+        "" if alone is None else f"{alone:.2f}",
+        "" if is_alone else f"{last_loss(trained):.4f}",
+        "" if difference is None else f"{difference:.1e}{wrong}",
+    ]

@@ -1,0 +1,58 @@
+"""The convolutions of ResNet-50 by themselves, for `slipstream bench infer` beside the peak.
+
+slipstream bench infer slipstream.bench.zoo.convolutions:POINTWISE
+"""
+
+# PyTorch's stubs leave some of its types open.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from slipstream.bench.zoo import ZooModel
+
+
+def chain(*layers: nn.Module) -> nn.Module:
+    """Layers one after the other, each followed by a ReLU; the weights are the same each time."""
+    torch.manual_seed(0)
+    steps: list[nn.Module] = []
+    for layer in layers:
+        steps += [layer, nn.ReLU()]
+    return nn.Sequential(*steps).eval()
+
+
+def pointwise() -> nn.Module:
+    """1x1: 64 to 256 channels and back, twice, at 56 x 56."""
+    return chain(*(nn.Conv2d(*sizes, 1) for sizes in ((64, 256), (256, 64)) * 2))
+
+
+def square() -> nn.Module:
+    """3x3: 128 channels at 28 x 28, three times."""
+    return chain(*(nn.Conv2d(128, 128, 3, padding=1) for _ in range(3)))
+
+
+def stem() -> nn.Module:
+    """7x7: 3 to 64 channels, every other pixel of 224 x 224."""
+    return chain(nn.Conv2d(3, 64, 7, stride=2, padding=3))
+
+
+def _inputs(channels: int, size: int, seed: int) -> Mapping[str, NDArray[Any]]:
+    random = np.random.default_rng(seed)
+    return {"x": random.standard_normal((1, channels, size, size), np.float32)}
+
+
+def _model(name: str, build: Callable[[], nn.Module], channels: int, size: int) -> ZooModel:
+    return ZooModel(name=name, build=build, inputs=partial(_inputs, channels, size), outputs=("y",))
+
+
+POINTWISE = _model("convolution_1x1", pointwise, 64, 56)
+SQUARE = _model("convolution_3x3", square, 128, 28)
+STEM = _model("convolution_7x7", stem, 3, 224)

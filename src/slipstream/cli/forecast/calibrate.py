@@ -1,0 +1,79 @@
+"""`slipstream forecast calibrate`: numbers of this machine in the place of published ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from slipstream.lab.display import make_console, stderr_console
+
+EXAMPLES = """\b
+[bold]Examples[/bold]
+  slipstream forecast calibrate
+  slipstream forecast calibrate --name core --threads 1     a device is one core
+  slipstream forecast calibrate --name node --comm between-hosts.json --out node.toml
+  slipstream forecast resnet50 --batch 64 --own 1xnode --hardware node.toml
+
+\b
+It measures a GPU where there is one, else the processors: products of matrices by dtype,
+convolutions, memory, what the host takes per operator, and all-reduces between two ranks (or all
+GPUs) of this host. --comm takes what slipstream bench comm --json wrote, of hosts with one rank
+each. Nothing else should run meanwhile. The file is like Slipstream's own data files.
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a sub-command of `app`."""
+    app.command("calibrate", epilog=EXAMPLES)(calibrate)
+
+
+def calibrate(
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("here.toml"),
+    name: Annotated[str, typer.Option(help="Of the device, for --own.")] = "here",
+    comm: Annotated[
+        Path | None, typer.Option(help="JSON of bench comm, with links between hosts.")
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a rank on processors; default all: a host is one device."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Some seconds, to try it out; numbers are off.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON too, for programs.")] = False,
+) -> None:
+    """Measure this machine in about a minute, for forecasts of jobs on it."""
+    from slipstream.bench.forecast.calibrate import calibrate as measure
+    from slipstream.forecast.calibrate import file
+    from slipstream.forecast.calibrate.measured import tables
+
+    with Progress(console=stderr_console(), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        found = measure(
+            name,
+            network=comm,
+            threads=threads,
+            quick=quick,
+            progress=lambda what, done, of: bar.update(
+                task, description=what, completed=done, total=of
+            ),
+        )
+    file.write(found, out)
+    if as_json:
+        print(json.dumps(tables(found), indent=1))
+        return
+    console = make_console(sys.stdout)
+    console.print(file.text(tables(found)).strip(), markup=False, highlight=False, soft_wrap=True)
+    network = f" --network {name}-network" if found.hosts else ""
+    console.print(
+        f"\nwritten to {out}; slipstream forecast MODEL --batch 64 --own 1x{name}{network}"
+        f" --hardware {out}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,317 @@
+"""Plans on a terminal; numbers have as many digits as their intervals allow."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from slipstream.forecast.search.plan import Interval, Loss, Plan
+from slipstream.forecast.search.search import Result
+from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
+
+_GIB = 2**30
+_HOUR = 3600.0
+# Units of seconds, the longest first, and from how many of them on they are used.
+_UNITS = (("days", 86400.0, 3.0), ("h", 3600.0, 2.0), ("min", 60.0, 2.0), ("s", 1.0, 1.0))
+_NEAREST = 3
+# Hosts up to which a command names each; more stand in a file.
+_NAMED = 4
+_NUMBER = re.compile(r"\$?\d[\d,]*(?:\.\d+)?")
+_STEPS = 1000
+
+
+def table(result: Result, most: int = 10) -> Table:
+    """Returns the best plans, for a console of 100 columns.
+
+    The second line of a cell has the interval that eight in ten measurements lie in; below the
+    efficiency are model FLOPs utilisation (MFU) and what limits the plan.
+
+    Args:
+        result: of a search.
+        most: plans to show.
+    """
+    plans = result.plans[:most]
+    shown = [column for column in _COLUMNS if any(column.of(plan)[0] for plan in plans)]
+    found = Table(box=None, padding=(0, 1, 1, 0), header_style="bold")
+    found.add_column("", justify="right", style="dim")
+    for column in shown:
+        found.add_column(column.name, justify=column.justify, overflow="fold")
+    for number, plan in enumerate(plans, 1):
+        cells = (column.of(plan) for column in shown)
+        found.add_row(str(number), *(_cell(cell) for cell in cells))
+    return found
+
+
+def losers(result: Result, most: int = 10) -> Group:
+    """Returns why other ways are not shown: by reason, those nearest to being among the plans.
+
+    Args:
+        result: of a search.
+        most: plans that `table` shows.
+    """
+    lines: list[Text | Padding] = []
+    rest = result.plans[most:]
+    if rest:
+        lines.append(Text(_behind(result.plans[0], rest)))
+    for group in _groups(result.losses):
+        for loss in group[:_NEAREST]:
+            lines.append(
+                Text("; ".join([f"{loss.what}: {loss.why}", *filter(None, [loss.change])]))
+            )
+        if len(group) > _NEAREST:
+            more = Text(f"and {len(group) - _NEAREST} more like these", style="dim")
+            lines.append(Padding(more, (0, 0, 0, 2)))
+    return Group(*lines)
+
+
+def strategy_words(strategy: Strategy) -> list[str]:
+    """Returns a strategy for people: how devices share the work, and what is traded for memory.
+
+    Args:
+        strategy: any.
+    """
+    degrees = [
+        f"{name} {count}"
+        for name, count in (
+            ("data", strategy.data),
+            ("tensor", strategy.tensor),
+            ("context", strategy.context),
+            ("pipeline", strategy.pipeline),
+        )
+        if count > 1
+    ]
+    return [" x ".join(degrees) or "one device", *_trades(strategy), *_exchange(strategy)]
+
+
+def _trades(strategy: Strategy) -> Iterator[str]:
+    """What stages, sequences, experts and states have of their own."""
+    if strategy.virtual > 1:
+        yield f"{strategy.virtual} stages by turns"
+    if strategy.sequence:
+        yield "sequence"
+    if strategy.expert > 1:
+        yield f"experts over {strategy.expert}"
+    if strategy.zero:
+        yield f"ZeRO {strategy.zero}"
+    if strategy.checkpoint:
+        yield "checkpoints"
+
+
+def _exchange(strategy: Strategy) -> Iterator[str]:
+    """How replicas agree, where it is not by a sum in each step."""
+    if strategy.exchange is Exchange.PARAMETER_SERVER:
+        yield f"parameter servers on {strategy.servers} hosts"
+    if strategy.exchange is Exchange.LOCAL:
+        yield f"local SGD, {strategy.period} steps"
+    if strategy.across:
+        yield "exchange across steps"
+    for choice in Agreement:
+        if count := sum(each is choice for _, each in strategy.layers):
+            yield f"{count} layer{'s' if count > 1 else ''} {choice.value}"
+    if strategy.codec != "none":
+        yield f"codec {strategy.codec}"
+    if strategy.bucket_bytes != Strategy().bucket_bytes:
+        yield f"buckets of {strategy.bucket_bytes >> 20} MiB"
+
+
+def launch_command(plan: Plan) -> str:
+    """Returns the command that starts a training script on a plan's hosts.
+
+    The names of hosts stand for the user's; more than four are in a file.
+
+    Args:
+        plan: any.
+    """
+    per_host = plan.devices // plan.hosts
+    if plan.hosts == 1:
+        return f"slipstream run -n {per_host} train.py"
+    if plan.hosts > _NAMED:
+        return f"slipstream run -np {plan.devices} --hostfile hosts train.py"
+    names = ",".join(f"host{number}" for number in range(1, plan.hosts + 1))
+    return f"slipstream run -n {per_host} -H {names} train.py"
+
+
+def rounded(interval: Interval) -> tuple[str, str]:
+    """Returns a number and its interval, to a tenth of the interval's width at the finest.
+
+    Args:
+        interval: any, in the unit that is shown.
+    """
+    width = interval.high - interval.low
+    place = math.floor(math.log10(width / 5)) if width > 0 else -2
+    numbers = (_to(place, each) for each in (interval.value, interval.low, interval.high))
+    value, low, high = numbers
+    return value, f"{low}-{high}"
+
+
+def duration(interval: Interval) -> tuple[str, str]:
+    """Returns seconds and their interval in the unit that suits them.
+
+    Args:
+        interval: of seconds.
+    """
+    for unit, seconds, least in (*_UNITS, ("ms", 1e-3, 0.0)):
+        if interval.value >= least * seconds:
+            value, bounds = rounded(scaled(interval, 1 / seconds))
+            return f"{value} {unit}", bounds
+    raise AssertionError(interval)
+
+
+def gib(interval: Interval) -> tuple[str, str]:
+    """Returns bytes and their interval in GiB.
+
+    Args:
+        interval: of bytes.
+    """
+    shown = scaled(interval, 1 / _GIB)
+    digits = 1 if shown.high < 10 else 0
+    return f"{shown.value:.1f} GiB", f"{shown.low:.{digits}f}-{shown.high:.{digits}f}"
+
+
+def share(interval: Interval) -> tuple[str, str]:
+    """Returns a share and its interval in per cent; "" for an interval of nothing.
+
+    Args:
+        interval: of a share of 1.
+    """
+    low, high = interval.low, interval.high
+    return f"{interval.value:.0%}", "" if low == high else f"{100 * low:.0f}-{100 * high:.0f}%"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column and the lines of its cells."""
+
+    name: str
+    of: Callable[[Plan], Sequence[str]]
+    justify: Any = "right"
+
+
+def _hardware(plan: Plan) -> list[str]:
+    cluster = plan.machine.cluster
+    lines = [f"{plan.devices} {cluster.device.name}, {plan.machine.precision}"]
+    hosts = f"{plan.hosts} x " if plan.hosts > 1 else ""
+    if plan.machine.offer is not None:
+        lines.append(hosts + plan.machine.name)
+    elif hosts:
+        lines.append(f"{plan.hosts} hosts")
+    if plan.hosts > 1 and cluster.between is not None:
+        lines.append(cluster.between.name)
+    return lines
+
+
+def _way(plan: Plan) -> list[str]:
+    strategy = plan.strategy
+    words = strategy_words(strategy)
+    size, count = strategy.micro_batch, strategy.micro_batches
+    batches = f"{count} x micro-batch {size}" if count > 1 else f"micro-batch {size}"
+    return [words[0], *([", ".join(words[1:])] if words[1:] else []), batches]
+
+
+def _duration(interval: Interval | None) -> Sequence[str]:
+    return [""] if interval is None else duration(interval)
+
+
+def dollars(plan: Plan) -> Sequence[str]:
+    """Returns dollars to the target, their interval, and what else they are of: without a target,
+    of an epoch, or of a thousand steps.
+
+    Args:
+        plan: any.
+    """
+    price = plan.machine.dollars_per_hour
+    if price is None:
+        return [""]
+    if plan.dollars is not None:
+        interval, what = plan.dollars, ""
+    else:
+        time, what = plan.seconds_per_epoch, "/epoch"
+        if time is None:
+            time, what = scaled(plan.seconds_per_step, _STEPS), "/1k steps"
+        interval = scaled(time, price * plan.hosts / _HOUR)
+    value, bounds = rounded(interval)
+    return [f"${value}", bounds, *([what] if what else [])]
+
+
+def _memory(plan: Plan) -> list[str]:
+    value, bounds = gib(plan.memory)
+    whole = f"of {plan.machine.cluster.device.memory_gib:.0f}"
+    return [value, bounds, f"{whole}, tight" if plan.is_tight else whole]
+
+
+def _efficiency(plan: Plan) -> list[str]:
+    value, bounds = share(plan.efficiency)
+    mfu = f"MFU {share(plan.mfu)[0]}"
+    return [value, *([bounds] if bounds else []), mfu, *plan.limit.split(" ")]
+
+
+_COLUMNS = (
+    _Column("hardware", _hardware, "left"),
+    _Column("strategy", _way, "left"),
+    _Column("step", lambda plan: _duration(plan.seconds_per_step)),
+    _Column("epoch", lambda plan: _duration(plan.seconds_per_epoch)),
+    _Column("target", lambda plan: _duration(plan.seconds)),
+    _Column("dollars", dollars),
+    _Column("memory", _memory),
+    _Column("efficiency", _efficiency),
+)
+
+
+def _cell(lines: Sequence[str]) -> Text:
+    text = Text(lines[0])
+    for line in lines[1:]:
+        text.append("\n" + line, style="dim")
+    return text
+
+
+def _to(place: int, value: float) -> str:
+    return f"{round(value, -place):,.{max(0, -place)}f}"
+
+
+def scaled(interval: Interval, factor: float) -> Interval:
+    """Returns a number and its interval in another unit.
+
+    Args:
+        interval: of the number.
+        factor: by which all of it is multiplied.
+    """
+    return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
+
+
+def _behind(first: Plan, rest: Sequence[Plan]) -> str:
+    """What plans that are not shown have in common, beside the first."""
+    slower = sum(plan.seconds_per_step.value >= first.seconds_per_step.value for plan in rest)
+    count = f"{len(rest)} more plans that fit" if len(rest) > 1 else "1 more plan that fits"
+    if first.machine.dollars_per_hour is None:
+        return f"{count}: all slower than the first"
+    faster = len(rest) - slower
+    if not faster:
+        return f"{count}: dearer than these, and slower than the first"
+    return f"{count}: dearer than these; {faster} of them faster than the first"
+
+
+def _groups(losses: Iterable[Loss]) -> list[list[Loss]]:
+    """Losses whose reasons differ in numbers only, in each group the nearest first."""
+    found: dict[str, list[Loss]] = {}
+    for loss in losses:
+        found.setdefault(_reason(loss), []).append(loss)
+    return [sorted(group, key=_distance) for group in found.values()]
+
+
+def _reason(loss: Loss) -> str:
+    return _NUMBER.sub("#", re.split("[:;]", loss.why)[0])
+
+
+def _distance(loss: Loss) -> float:
+    """How far the first number of a reason is from the last."""
+    numbers = [float(each.strip("$").replace(",", "")) for each in _NUMBER.findall(loss.why)]
+    numbers = [number for number in numbers if number > 0]
+    return abs(math.log(numbers[0] / numbers[-1])) if numbers else 0.0

@@ -1,0 +1,1 @@
+"""Which way to train is the fastest or the cheapest?"""

@@ -1,0 +1,171 @@
+"""Strategies that are worth a simulation: degrees of parallelism, and then what refines them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from slipstream.forecast.work.strategy import WIRE_SHARE, Exchange, Strategy
+
+# Trades of memory for time, the cheapest first: (zero, checkpoint).
+_TRADES = (
+    (0, False), (0, True), (1, False), (1, True), (2, False), (2, True), (3, False), (3, True),
+)  # fmt: skip
+_MOST_TENSOR, _MOST_PIPELINE, _MOST_CONTEXT = 8, 64, 64
+# Tokens from which on ranks share sequences, and that each of them has at least.
+_LONG, _LEAST_TOKENS = 16384, 2048
+_BUCKETS = (4 << 20, 25 << 20, 100 << 20)
+ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What of a model limits how it can be divided.
+
+    Args:
+        blocks: that repeat.
+        divides: says whether so many ranks can share its products.
+        experts: of its sparse layers; 1: there are none.
+        tokens: that one sample's attention sees; 0: there is none.
+    """
+
+    blocks: int
+    divides: Callable[[int], bool]
+    experts: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What a user allows beside what leaves the numbers of training as they are.
+
+    Args:
+        codec: of gradients between hosts; "any": the fastest.
+        period: steps between exchanges of local SGD, at most; 1: each step exchanges.
+    """
+
+    codec: str = "none"
+    period: int = 1
+
+
+def strategies(
+    shape: Shape, ranks: int, per_host: int, global_batch: int, allowed: Allowed
+) -> Iterator[Strategy]:
+    """Yields degrees of parallelism, micro-batches and what is traded for memory.
+
+    Args:
+        shape: of the model.
+        ranks: all of which are used.
+        per_host: ranks of a host.
+        global_batch: samples per step.
+        allowed: by the user.
+    """
+    codec = "none" if allowed.codec == ANY else allowed.codec
+    for tensor, context, pipeline in _degrees(shape, ranks, per_host):
+        data = ranks // (tensor * context * pipeline)
+        if global_batch % data or not _is_useful(context, data, global_batch, shape):
+            continue
+        own = global_batch // data
+        for expert in _experts(shape, data):
+            for micro in micro_batches(own):
+                if pipeline > 1 and own // micro < pipeline:
+                    continue
+                for zero, checkpoint in _TRADES:
+                    if (zero and data * context == 1) or (zero > 1 and pipeline > 1):
+                        continue
+                    yield Strategy(
+                        data=data, tensor=tensor, context=context, expert=expert,
+                        pipeline=pipeline, micro_batch=micro, micro_batches=own // micro,
+                        zero=zero, checkpoint=checkpoint, sequence=tensor > 1 and shape.tokens > 0,
+                        codec=codec,
+                    )  # fmt: skip
+
+
+def _degrees(shape: Shape, ranks: int, per_host: int) -> Iterator[tuple[int, int, int]]:
+    """Tensor ranks of one host, ranks of a sequence and stages, as far as they divide."""
+    for tensor in powers(min(per_host, _MOST_TENSOR)):
+        if per_host % tensor or not shape.divides(tensor):
+            continue
+        for context in powers(min(_MOST_CONTEXT, max(1, shape.tokens // _LEAST_TOKENS))):
+            for pipeline in powers(min(shape.blocks, ranks // tensor, _MOST_PIPELINE)):
+                if ranks % (tensor * context * pipeline) == 0:
+                    yield tensor, context, pipeline
+
+
+def _is_useful(context: int, data: int, global_batch: int, shape: Shape) -> bool:
+    """Sequences are shared where they are long, or where there are too few for more replicas."""
+    return context == 1 or shape.tokens >= _LONG or 2 * data > global_batch
+
+
+def _experts(shape: Shape, data: int) -> list[int]:
+    """Ranks that share experts out: none, or as many as can."""
+    if shape.experts == 1:
+        return [1]
+    most = max(each for each in powers(shape.experts) if shape.experts % each == 0)
+    return [1, *(each for each in powers(most) if each > 1 and data % each == 0)]
+
+
+def refinements(
+    strategy: Strategy, shape: Shape, hosts: int, allowed: Allowed
+) -> list[list[Strategy]]:
+    """Returns what may be changed of a strategy, one thing after another, each with its ways.
+
+    Args:
+        strategy: that fits.
+        shape: of the model.
+        hosts: that it runs on.
+        allowed: by the user.
+    """
+    found = [_turns(strategy, shape)]
+    if strategy.data * strategy.context == 1 or strategy.zero == 3:
+        return found
+    codecs = WIRE_SHARE if allowed.codec == ANY and hosts > 1 else ()
+    found.append([replace(strategy, codec=codec) for codec in codecs])
+    found.append([replace(strategy, bucket_bytes=size) for size in _BUCKETS])
+    if strategy.zero:
+        return found
+    found.append([replace(strategy, across=True)] if strategy.pipeline == 1 else [])
+    if hosts > 1 and strategy.pipeline == strategy.context == strategy.expert == 1:
+        counts = {hosts, max(1, hosts // 2)}
+        server = Exchange.PARAMETER_SERVER
+        found.append([replace(strategy, exchange=server, servers=count) for count in counts])
+    if allowed.period > 1 and not strategy.layers:
+        # Nothing is exchanged in most steps, so nothing goes on beside the next.
+        often = replace(strategy, servers=0, across=False)
+        found.append([replace(often, exchange=Exchange.LOCAL, period=allowed.period)])
+    return found
+
+
+def _turns(strategy: Strategy, shape: Shape) -> list[Strategy]:
+    """Several stages by turns on each rank of a pipeline."""
+    return [
+        replace(strategy, virtual=virtual)
+        for virtual in (2, 4)
+        if strategy.pipeline > 1
+        and strategy.pipeline * virtual <= shape.blocks
+        and strategy.micro_batches % strategy.pipeline == 0
+    ]
+
+
+def micro_batches(own: int) -> list[int]:
+    """Returns micro-batches that a replica's samples can be cut into, the largest first: all of
+    them, and those nearest to powers of two.
+
+    Args:
+        own: samples of a replica.
+    """
+    divisors: Sequence[int] = [parts for parts in range(1, own + 1) if own % parts == 0]
+    near = {min(divisors, key=lambda each: (abs(each - power), each)) for power in powers(own)}
+    return sorted({own, *near}, reverse=True)
+
+
+def powers(most: int) -> Iterator[int]:
+    """Yields powers of two up to a number.
+
+    Args:
+        most: that is allowed.
+    """
+    power = 1
+    while power <= most:
+        yield power
+        power *= 2

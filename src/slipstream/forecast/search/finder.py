@@ -1,0 +1,245 @@
+"""Finds the fastest strategy on given hosts that fits in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slipstream.forecast.memory import Peak
+from slipstream.forecast.search.candidates import Allowed, refinements, strategies
+from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.plan import Other, limit_of
+from slipstream.forecast.search.trials import Trials, memory_bytes
+from slipstream.forecast.simulate.simulation import Step
+from slipstream.forecast.work.strategy import Exchange, Strategy
+
+# Strategies that are refined: the fastest ones that fit.
+_REFINED = 2
+# Times that each of their parts is changed.
+_ROUNDS = 2
+# A strategy that is harder to run must be so much faster.
+_GAIN = 0.99
+# Servers are processes of their own.
+_SERVER_GAIN = 0.97
+# From so many times on, a step is said to take times as long.
+_MANY = 4
+# Share of a step that the exchange of gradients takes, from which layers get their own strategy.
+_BOUND = 0.05
+# Shares of memory that layers may have, beside activations and buffers.
+_ROOM = (0.7, 0.4, 0.2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The fastest strategy on some hosts.
+
+    Args:
+        machine: of every host.
+        hosts: that it takes.
+        strategy: over their devices.
+        step: simulated whole.
+        peak: of memory, on the fullest device.
+        alone: samples per second of one device with the same micro-batch.
+        others: the best strategy of each other kind, with why it lost.
+    """
+
+    machine: Machine
+    hosts: int
+    strategy: Strategy
+    step: Step
+    peak: Peak
+    alone: float
+    others: tuple[Other, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why nothing on some hosts does it.
+
+    Args:
+        why: with the numbers.
+        memory: it is for want of memory; else the batch cannot be cut.
+    """
+
+    why: str
+    memory: bool
+
+
+class Finder:
+    """Searches strategies.
+
+    Args:
+        trials: of the model.
+        global_batch: samples per step.
+        allowed: strategies that change the numbers of training.
+    """
+
+    def __init__(self, trials: Trials, global_batch: int, allowed: Allowed) -> None:
+        self._trials = trials
+        self._batch = global_batch
+        self._allowed = allowed
+
+    def best(self, machine: Machine, hosts: int) -> Found | Refused:
+        """Returns the fastest strategy that fits in memory, or why none does.
+
+        All are simulated, and memory is replayed in the order of their times until some fit; these
+        are refined.
+
+        Args:
+            machine: of every host.
+            hosts: all of whose devices are used.
+        """
+        trials = self._trials
+        limit = memory_bytes(machine)
+        candidates = self._candidates(machine, hosts)
+        held = {each: trials.least(each) for each in candidates}
+        timed = [(trials.step(each, machine), each) for each in candidates if held[each] <= limit]
+        fits = self._fitting(sorted(timed, key=_cost), machine)
+        refined = [self._refined(step, each, machine, hosts) for step, each in fits]
+        refined += self._hybrid(candidates, held, machine, hosts)
+        if not refined:
+            return self._refused(machine, hosts, held)
+        step, strategy = min(refined, key=_cost)
+        return Found(
+            machine=machine, hosts=hosts, strategy=strategy, peak=trials.peak(strategy, machine),
+            step=trials.step(strategy, machine, whole=True),
+            alone=trials.alone(strategy, machine),
+            others=self._others([*timed, *refined], held, machine, (step, strategy)),
+        )  # fmt: skip
+
+    def _fitting(
+        self, timed: Sequence[tuple[Step, Strategy]], machine: Machine
+    ) -> list[tuple[Step, Strategy]]:
+        """The best that fit, and replicas that are plain: how these exchange gradients may change
+        by more than all else."""
+        found: list[tuple[Step, Strategy]] = []
+        wants_plain = True
+        for step, strategy in timed:
+            plain = wants_plain and _is_plain(strategy)
+            if not plain and len(found) >= _REFINED:
+                continue
+            if self._trials.fits(strategy, machine):
+                found.append((step, strategy))
+                wants_plain = wants_plain and not plain
+        return found
+
+    def _candidates(self, machine: Machine, hosts: int) -> list[Strategy]:
+        per_host = machine.cluster.per_host
+        shape = self._trials.shape
+        return list(strategies(shape, hosts * per_host, per_host, self._batch, self._allowed))
+
+    def _hybrid(
+        self,
+        candidates: Sequence[Strategy],
+        held: Mapping[Strategy, float],
+        machine: Machine,
+        hosts: int,
+    ) -> list[tuple[Step, Strategy]]:
+        """Replicas with layers that have a strategy of their own, where that is faster and fits;
+        without these they may be slow, or not fit."""
+        limit = memory_bytes(machine)
+        plain = [each for each in candidates if _is_plain(each)]
+        if not plain:
+            return []
+        fitting = [each for each in plain if held[each] <= limit]
+        for start in fitting[:1] or plain:
+            step = self._trials.step(start, machine)
+            if step.exchange < _BOUND * step.seconds:
+                continue
+            for room in _ROOM:
+                layered = self._trials.layered(start, machine, room * limit)
+                if layered != start and self._trials.fits(layered, machine):
+                    step = self._trials.step(layered, machine)
+                    return [self._refined(step, layered, machine, hosts)]
+        return []
+
+    def _others(
+        self,
+        timed: Sequence[tuple[Step, Strategy]],
+        held: Mapping[Strategy, float],
+        machine: Machine,
+        taken: tuple[Step, Strategy],
+    ) -> tuple[Other, ...]:
+        """The best of each other kind: the fastest that may fit, or what comes nearest to it."""
+        best: dict[object, Other] = {}
+        limit = memory_bytes(machine)
+        for step, strategy in sorted(timed, key=lambda pair: pair[0].seconds):
+            why = f"{_slower(step, taken[0])}; {limit_of(step)} limits it"
+            if not self._trials.known_fit(strategy, machine):
+                why = f"does not fit: more than {limit / 2**30:.0f} GiB"
+            best.setdefault(_kind(strategy), Other(strategy, why))
+        for strategy in sorted(held, key=lambda each: held[each]):
+            best.setdefault(_kind(strategy), Other(strategy, _too_large(held[strategy], limit)))
+        return tuple(other for kind, other in best.items() if kind != _kind(taken[1]))
+
+    def _refused(self, machine: Machine, hosts: int, held: Mapping[Strategy, float]) -> Refused:
+        if not held:
+            ranks = hosts * machine.cluster.per_host
+            return Refused(f"a batch of {self._batch} cannot be cut for {ranks} devices", False)
+        least = min(held, key=lambda each: (held[each], each.micro_batch))
+        needed = max(held[least], self._trials.peak(least, machine).reserved) / 2**30
+        have = machine.cluster.device.memory_gib
+        return Refused(
+            f"does not fit: {needed:.1f} GiB on each device at the least, of {have:.0f}", True
+        )
+
+    def _refined(
+        self, step: Step, strategy: Strategy, machine: Machine, hosts: int
+    ) -> tuple[Step, Strategy]:
+        """Changes one thing after another, as long as that is faster and fits; then once more,
+        since the best buckets are others once the exchange goes on beside the next step."""
+        for _ in range(_ROUNDS):
+            before = strategy
+            for number in range(len(self._changes(strategy, hosts))):
+                rounds = self._changes(strategy, hosts)
+                for other in rounds[number] if number < len(rounds) else ():
+                    step, strategy = self._faster(step, strategy, other, machine)
+            if strategy == before or strategy.exchange is Exchange.LOCAL:
+                break
+        return step, strategy
+
+    def _changes(self, strategy: Strategy, hosts: int) -> list[list[Strategy]]:
+        return refinements(strategy, self._trials.shape, hosts, self._allowed)
+
+    def _faster(
+        self, step: Step, strategy: Strategy, other: Strategy, machine: Machine
+    ) -> tuple[Step, Strategy]:
+        if other == strategy:
+            return step, strategy
+        tried = self._trials.step(other, machine)
+        gain = _GAIN if other.exchange is not Exchange.PARAMETER_SERVER else _SERVER_GAIN
+        is_faster = tried.seconds < gain * step.seconds
+        if is_faster and self._trials.fits(other, machine):
+            return tried, other
+        return step, strategy
+
+
+def _cost(pair: tuple[Step, Strategy]) -> float:
+    """Seconds; each thing that makes a strategy harder to run must gain something."""
+    step, strategy = pair
+    degrees = (strategy.tensor, strategy.context, strategy.pipeline, strategy.expert)
+    harder = sum(degree > 1 for degree in degrees) + bool(strategy.zero) + strategy.checkpoint
+    harder += bool(strategy.layers)
+    return step.seconds * (2 - _GAIN) ** harder
+
+
+def _slower(step: Step, best: Step) -> str:
+    times = step.seconds / best.seconds
+    return f"{times - 1:.0%} slower" if times < _MANY else f"takes {times:.0f} times as long"
+
+
+def _too_large(num_bytes: float, limit: float) -> str:
+    return f"does not fit: {num_bytes / 2**30:.1f} GiB of {limit / 2**30:.0f}"
+
+
+def _is_plain(strategy: Strategy) -> bool:
+    """Says whether replicas share nothing out."""
+    degrees = (strategy.tensor, strategy.pipeline, strategy.context, strategy.expert)
+    return strategy.data > 1 and max(degrees) == 1 and not strategy.zero and not strategy.checkpoint
+
+
+def _kind(strategy: Strategy) -> tuple[bool, ...]:
+    return (
+        strategy.tensor > 1, strategy.context > 1, strategy.pipeline > 1, strategy.expert > 1,
+        strategy.zero == 3, strategy.checkpoint, bool(strategy.layers),
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""Does it fit, and if not, what is the cheapest change: of the strategy, or of the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from slipstream.forecast.memory import Peak, fits
+from slipstream.forecast.search.candidates import Allowed, strategies
+from slipstream.forecast.search.machines import Machine, memory_gib, several
+from slipstream.forecast.search.plan import Fit, Loss, Plan, Remedy
+from slipstream.forecast.search.trials import Trials
+from slipstream.forecast.simulate.job import Precision
+from slipstream.forecast.work.strategy import Strategy
+
+# How many times as many hosts are thought of, and strategies whose memory is replayed on them.
+_MOST_TIMES, _REPLAYED = 64, 3
+# Machines of which more hosts than are allowed are thought of where nothing fits.
+_THOUGHT_OF = 3
+
+
+def fit(trials: Trials, machine: Machine, hosts: int, global_batch: int) -> Fit | None:
+    """Returns whether plain replicas fit, and what to change; None: the batch has no sample for
+    each device, or not equally many.
+
+    Args:
+        trials: of the model.
+        machine: of every host.
+        hosts: all of whose devices have a replica.
+        global_batch: samples per step.
+    """
+    ranks = hosts * machine.cluster.per_host
+    if global_batch % ranks:
+        return None
+    limit = int(machine.cluster.device.memory_gib * 2**30)
+
+    def peak_of(strategy: Strategy) -> Peak | None:
+        if not trials.shape.divides(strategy.tensor) or trials.least(strategy) > limit:
+            return None
+        return trials.peak(strategy, machine)
+
+    plain = Strategy(data=ranks, micro_batch=global_batch // ranks)
+    found = fits(plain, peak_of, device_bytes=limit, most_tensor=machine.cluster.per_host)
+    remedies = [
+        Remedy(
+            each.words,
+            each.strategy,
+            each.peak.reserved,
+            trials.step(each.strategy, machine).seconds,
+        )
+        for each in found
+        if each.words
+    ]
+    peak = peak_of(plain)
+    needed = trials.least(plain) if peak is None else peak.reserved
+    return Fit(
+        machine=machine, hosts=hosts, strategy=plain, num_bytes=needed, is_least=peak is None,
+        remedies=tuple(sorted(remedies, key=lambda each: each.seconds)),
+    )  # fmt: skip
+
+
+def enough(
+    trials: Trials, machine: Machine, hosts: int, global_batch: int, allowed: Allowed
+) -> tuple[int, Strategy] | None:
+    """Returns how many hosts have memory enough, in powers of two times those that have not, and a
+    strategy on them; None: 64 times as many have not, or cannot share the batch.
+
+    Args:
+        trials: of the model.
+        machine: of every host.
+        hosts: that have too little.
+        global_batch: samples per step.
+        allowed: by the user.
+    """
+    limit = machine.cluster.device.memory_gib * 2**30
+    times = 2
+    while times <= _MOST_TIMES:
+        count = hosts * times
+        ranks = count * machine.cluster.per_host
+        held = [
+            (trials.least(each), index, each)
+            for index, each in enumerate(
+                strategies(trials.shape, ranks, machine.cluster.per_host, global_batch, allowed)
+            )
+        ]
+        for least, _, strategy in sorted(held)[:_REPLAYED]:
+            if least <= limit and trials.fits(strategy, machine):
+                return count, strategy
+        times *= 2
+    return None
+
+
+def shortages(
+    short: Sequence[tuple[Machine, int, str]],
+    fitting: Sequence[Plan],
+    trials_of: Callable[[Precision], Trials],
+    global_batch: int,
+    allowed: Allowed,
+) -> Iterator[Loss]:
+    """Yields hosts that have too little memory, with the cheapest that have enough.
+
+    Args:
+        short: machines, numbers of hosts, and why nothing fits on them.
+        fitting: plans that fit on others.
+        trials_of: gives the trials of the model in a precision.
+        global_batch: samples per step.
+        allowed: by the user.
+    """
+    most: dict[str, int] = {}
+    for machine, hosts, _ in short:
+        most[machine.name] = max(hosts, most.get(machine.name, 0))
+    # Where nothing fits, more hosts than are allowed are thought of for the largest.
+    largest = sorted(short, key=lambda each: memory_gib(each[0], most[each[0].name]), reverse=True)
+    wanted = list(dict.fromkeys(machine.name for machine, _, _ in largest))[:_THOUGHT_OF]
+    known: dict[str, str] = {}
+    for machine, hosts, why in short:
+        if not fitting and machine.name in wanted and machine.name not in known:
+            trials = trials_of(machine.precision)
+            found = enough(trials, machine, most[machine.name], global_batch, allowed)
+            known[machine.name] = f"{found[0]} of these hosts would do" if found else ""
+        change = _cheapest(machine, fitting) if fitting else known.get(machine.name, "")
+        yield Loss(several(machine, hosts), why, change)
+
+
+def _cheapest(machine: Machine, fitting: Sequence[Plan]) -> str:
+    """The cheapest hardware that has memory enough: by price, or else the fewest hosts alike."""
+    alike = [plan for plan in fitting if plan.machine is machine]
+    priced = machine.dollars_per_hour is not None
+    best = min(fitting if priced else alike or fitting, key=_hourly)
+    price = f" for ${_hourly(best)[0]:,.2f} an hour" if priced else ""
+    return f"{several(best.machine, best.hosts)} would do{price}"
+
+
+def _hourly(plan: Plan) -> tuple[float, int]:
+    return (plan.machine.dollars_per_hour or 0.0) * plan.hosts, plan.hosts

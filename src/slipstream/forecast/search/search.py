@@ -1,0 +1,290 @@
+"""Finds ways to train a model within limits, and ranks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from slipstream.errors import UsageError
+from slipstream.forecast.search.candidates import Allowed, powers
+from slipstream.forecast.search.finder import Finder, Found, Refused
+from slipstream.forecast.search.fitting import fit, shortages
+from slipstream.forecast.search.intervals import Intervals, group_of
+from slipstream.forecast.search.machines import Machine, memory_gib, several
+from slipstream.forecast.search.plan import Fit, Interval, Loss, Plan, limit_of
+from slipstream.forecast.search.trials import DTYPES, Trials
+from slipstream.forecast.simulate.compute import peak
+from slipstream.forecast.simulate.job import Alone, Precision
+from slipstream.forecast.simulate.parameters import Parameters
+from slipstream.forecast.work.resize import Resizable
+from slipstream.forecast.work.strategy import Optimizer
+from slipstream.forecast.work.workload import Phase
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked.
+
+    Args:
+        model: gives the model at any micro-batch, in a precision; may block for seconds.
+        global_batch: samples per step.
+        machines: that may be taken.
+        most_devices: of a plan.
+        steps_per_epoch: None: not known.
+        steps: number of steps to the target; None: not known.
+        deadline: seconds to the target; None: none.
+        budget: dollars to the target; None: none.
+        optimizer: of parameters.
+        runtime: name of the framework's.
+        whole: precisions in which parameters are in 16 bits too, with copies in fp32 for the
+            optimizer.
+        allowed: strategies that change the numbers of training.
+        alone: what one device of the first machine was measured to do; None: it was not.
+        input_rate: samples per second that a host reads and decodes; None: devices never wait.
+    """
+
+    model: Callable[[Precision], Resizable]
+    global_batch: int
+    machines: Sequence[Machine]
+    most_devices: int = 64
+    steps_per_epoch: int | None = None
+    steps: float | None = None
+    deadline: float | None = None
+    budget: float | None = None
+    optimizer: Optimizer = Optimizer.ADAM
+    runtime: str = "pytorch2"
+    whole: frozenset[Precision] = frozenset()
+    allowed: Allowed = field(default_factory=Allowed)
+    alone: Alone | None = None
+    input_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a search found.
+
+    Args:
+        plans: the best first: cheapest where there are prices and a target, else fastest.
+        losses: why others are not among them.
+        fit: whether replicas of the whole model fit on the first plan's hosts, and what to change;
+            None: there is no plan, or they cannot share the batch.
+        steps: number of steps to the target; None: not known.
+    """
+
+    plans: tuple[Plan, ...]
+    losses: tuple[Loss, ...]
+    fit: Fit | None = None
+    steps: float | None = None
+
+
+def search(
+    request: Request,
+    parameters: Parameters,
+    intervals: Intervals,
+    progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+    better: Callable[[Plan], None] = lambda plan: None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Result:
+    """Returns ways to train, ranked. Blocks for seconds, at most about a minute.
+
+    Args:
+        request: what is asked.
+        parameters: fitted.
+        intervals: of errors met before.
+        progress: told what is tried, how many were and how many there are.
+        better: told each plan that ranks before all that were found until then.
+        is_over: says that the time of the search is over: once a plan is found, what was not
+            tried until then is not tried, and listed as such among the losses.
+
+    Raises:
+        UsageError: nothing may be taken.
+    """
+    sizes = [(machine, hosts) for machine in request.machines for hosts in _hosts(machine, request)]
+    if not sizes:
+        raise UsageError("no machine is allowed; name some with --gpus or --clouds")
+    trials_of = _trials(request, parameters)
+    found: dict[int, Plan | Refused] = {}
+    best: Plan | None = None
+    needed = _least_bytes(request)
+    promise = [_promise(request, parameters, needed, *size) for size in sizes]
+    order = sorted(range(len(sizes)), key=lambda index: promise[index])
+    for done, index in enumerate(order):
+        if best is not None and is_over():
+            break
+        machine, hosts = sizes[index]
+        progress(several(machine, hosts), done, len(sizes))
+        finder = Finder(trials_of(machine.precision), request.global_batch, request.allowed)
+        answer = finder.best(machine, hosts)
+        found[index] = answer if isinstance(answer, Refused) else _plan(request, intervals, answer)
+        best = _better(request, best, found[index], better)
+    tried = [(*sizes[index], found[index]) for index in range(len(sizes)) if index in found]
+    left = [several(*sizes[index]) for index in order[len(found) :]]
+    result = _result(request, trials_of, tried)
+    return replace(result, losses=(*result.losses, *_not_tried(left)))
+
+
+def _not_tried(left: Sequence[str]) -> list[Loss]:
+    """Hosts for which there was no time."""
+    why = "not tried: the time of the search was over, and others promised more"
+    return [Loss(each, why, "a longer search time tries it") for each in left]
+
+
+def _trials(request: Request, parameters: Parameters) -> Callable[[Precision], Trials]:
+    """Gives the trials of a precision, which are made when they are first needed."""
+
+    @cache
+    def trials_of(precision: Precision) -> Trials:
+        trials = Trials(
+            request.model(precision), parameters, precision=precision, optimizer=request.optimizer,
+            runtime=request.runtime, master=precision in request.whole,
+            input_rate=request.input_rate,
+        )  # fmt: skip
+        if request.alone is not None:
+            trials.keep_pace(request.alone, request.machines[0])
+        return trials
+
+    return trials_of
+
+
+def _least_bytes(request: Request) -> float:
+    """Bytes of parameters, gradients and states, in the precision of the fastest devices, which are
+    likely to be tried first."""
+    fastest = max(
+        request.machines,
+        key=lambda each: max(each.cluster.device.tflops.values()),
+    )
+    numbers = request.model(fastest.precision).traced[0].num_parameters
+    return 4 * (2 + request.optimizer.value) * numbers
+
+
+def _promise(
+    request: Request, parameters: Parameters, needed: float, machine: Machine, hosts: int
+) -> tuple[bool, float]:
+    """What is tried first: hosts that hold the model, the most FLOPs for a dollar or a second."""
+    devices = hosts * machine.cluster.per_host
+    rate, _ = peak(machine.cluster.device, DTYPES[machine.precision], parameters.rates)
+    price = machine.dollars_per_hour
+    cost = 1.0 if price is None else price * hosts
+    return memory_gib(machine, hosts) * 2**30 < needed, cost / (devices * rate)
+
+
+def _better(
+    request: Request, best: Plan | None, found: Plan | Refused, tell: Callable[[Plan], None]
+) -> Plan | None:
+    """The better of two, which is told if it is the new one."""
+    if isinstance(found, Refused) or _misses(found, request):
+        return best
+    if best is not None and _rank(best) <= _rank(found):
+        return best
+    tell(found)
+    return found
+
+
+def _result(
+    request: Request,
+    trials_of: Callable[[Precision], Trials],
+    found: Sequence[tuple[Machine, int, Plan | Refused]],
+) -> Result:
+    """Ranks what was found on each number of each kind of hosts."""
+    plans: list[Plan] = []
+    losses: list[Loss] = []
+    fitting: list[Plan] = []
+    short: list[tuple[Machine, int, str]] = []
+    for machine, hosts, each in found:
+        if isinstance(each, Refused):
+            if each.memory:
+                short.append((machine, hosts, each.why))
+            else:
+                losses.append(Loss(several(machine, hosts), each.why))
+            continue
+        fitting.append(each)
+        if why := _misses(each, request):
+            losses.append(Loss(several(machine, hosts), why))
+        else:
+            plans.append(each)
+    plans.sort(key=_rank)
+    losses = [*shortages(short, fitting, trials_of, request.global_batch, request.allowed), *losses]
+    first = plans[0] if plans else None
+    held = None
+    if first is not None:
+        trials = trials_of(first.machine.precision)
+        held = fit(trials, first.machine, first.hosts, request.global_batch)
+    return Result(tuple(plans), tuple(losses), held, request.steps)
+
+
+def _hosts(machine: Machine, request: Request) -> Iterator[int]:
+    """Powers of two of hosts, and the most that is allowed."""
+    most = request.most_devices // machine.cluster.per_host
+    if machine.cluster.between is None:
+        most = min(most, 1)
+    yield from powers(most)
+    if most & (most - 1):
+        yield most
+
+
+def _rank(plan: Plan) -> tuple[float, float]:
+    if plan.dollars is not None:
+        return plan.dollars.value, plan.seconds_per_step.value
+    rate = plan.machine.dollars_per_hour
+    if rate is not None:
+        return plan.seconds_per_step.value * rate * plan.hosts, plan.seconds_per_step.value
+    return plan.seconds_per_step.value, 0.0
+
+
+def _misses(plan: Plan, request: Request) -> str:
+    seconds, dollars = plan.seconds, plan.dollars
+    if seconds and request.deadline is not None and seconds.value > request.deadline:
+        took, allowed = seconds.value / _HOUR, request.deadline / _HOUR
+        return f"takes {took:.1f} h; the deadline is {allowed:.1f} h"
+    if dollars and request.budget is not None and dollars.value > request.budget:
+        return f"costs ${dollars.value:,.0f}; the budget is ${request.budget:,.0f}"
+    return ""
+
+
+def _plan(request: Request, intervals: Intervals, found: Found) -> Plan:
+    machine, hosts, step = found.machine, found.hosts, found.step
+    model = request.model(machine.precision)
+    devices = found.strategy.ranks
+    share = request.global_batch / step.seconds / devices / found.alone
+    efficiency = intervals.of_efficiency(share, devices)
+    if request.alone is None:
+        per_step = intervals.around(step.seconds, group_of(model.traced[0]))
+    else:
+        # One device was measured; what is left to go wrong is the efficiency.
+        alone = step.seconds * share
+        per_step = Interval(step.seconds, alone / efficiency.high, alone / efficiency.low)
+    total = _times(per_step, request.steps)
+    price = machine.dollars_per_hour
+    dollars = _times(total, None if price is None else price * hosts / _HOUR)
+    return Plan(
+        machine=machine, hosts=hosts, strategy=found.strategy, step=step, peak=found.peak,
+        seconds_per_step=per_step, seconds_per_epoch=_times(per_step, request.steps_per_epoch),
+        seconds=total, dollars=dollars, memory=intervals.memory.around(found.peak.reserved),
+        efficiency=efficiency, mfu=_mfu(request, found, per_step),
+        limit=limit_of(step), others=found.others,
+    )  # fmt: skip
+
+
+def _mfu(request: Request, found: Found, seconds: Interval) -> Interval:
+    """Model FLOPs utilisation: FLOPs that the model needs per second, over its devices' peak.
+
+    The backward pass counts as two forward passes and attention as if each token saw all others;
+    what is computed again does not count.
+    Source: Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 4.1 and appendix B.
+    """
+    machine = found.machine
+    traced = request.model(machine.precision).traced[0]
+    flops = 3 * traced.flops(Phase.FORWARD) / traced.samples * request.global_batch
+    tflops = machine.cluster.device.tflops
+    peak = tflops.get(DTYPES[machine.precision], tflops["float32"]) * 1e12
+    share = flops / (peak * found.strategy.ranks)
+    return Interval(share / seconds.value, share / seconds.high, share / seconds.low)
+
+
+def _times(interval: Interval | None, factor: float | None) -> Interval | None:
+    if interval is None or factor is None:
+        return None
+    return Interval(interval.value * factor, interval.low * factor, interval.high * factor)

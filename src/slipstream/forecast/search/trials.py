@@ -1,0 +1,338 @@
+"""What is known of strategies on a model: their simulations, steps and peaks of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from slipstream.errors import UsageError
+from slipstream.forecast.memory import FullError, Peak, replay
+from slipstream.forecast.search.candidates import Shape
+from slipstream.forecast.search.holding import Cut, Floor, cut, floor, in_flight, least, shared_out
+from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.simulate import hybrid
+from slipstream.forecast.simulate.compute import peak as peak_flops
+from slipstream.forecast.simulate.gradients import replicas
+from slipstream.forecast.simulate.job import Alone, Job, Precision
+from slipstream.forecast.simulate.network import Cluster, reduce_scatter
+from slipstream.forecast.simulate.parameters import Parameters
+from slipstream.forecast.simulate.simulation import Simulation, Step
+from slipstream.forecast.work.experts import count as count_experts
+from slipstream.forecast.work.resize import Resizable
+from slipstream.forecast.work.stages import stage
+from slipstream.forecast.work.strategy import Optimizer, Strategy
+from slipstream.forecast.work.workload import Kind, Workload
+
+# Precisions of products by the names of dtypes.
+DTYPES: Mapping[Precision, str] = {
+    "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16",
+}  # fmt: skip
+_PROBE = 1e8
+# Share of the largest need of a rank of a pipeline from which on another rank may be fuller. All
+# ranks of 145 pipelines of six models were replayed: in 3 the first or last rank was fuller than
+# the neediest one, and needed at least 0.97 of what that did.
+_NEARLY = 0.9
+
+
+class Trials:
+    """Tries strategies; what was divided, simulated and replayed for one serves others.
+
+    Args:
+        model: at any micro-batch.
+        parameters: fitted.
+        precision: of products.
+        optimizer: of parameters.
+        runtime: name of the framework's.
+        master: parameters are in 16 bits, with copies in fp32.
+        input_rate: as of `Job`.
+    """
+
+    def __init__(
+        self,
+        model: Resizable,
+        parameters: Parameters,
+        *,
+        precision: Precision,
+        optimizer: Optimizer,
+        runtime: str,
+        master: bool,
+        input_rate: float | None = None,
+    ) -> None:
+        self._model = model
+        self._parameters = parameters
+        self._precision: Precision = precision
+        self._optimizer = optimizer
+        self._runtime = parameters.runtime(runtime)
+        self._master = master
+        self._input_rate = input_rate
+        self._pace = 1.0
+        self._simulations: dict[object, Simulation] = {}
+        self._workloads: dict[object, Resizable] = {}
+        self._floors: dict[object, Floor] = {}
+        self._cuts: dict[object, Cut] = {}
+        self._peaks: dict[Strategy, Peak] = {}
+        # Bytes that strategies whose peak is not known need more than, beside the context.
+        self._exceeded: dict[Strategy, float] = {}
+        self._steps: dict[object, Step] = {}
+        self.shape = self._shape_of(model.at(1))
+
+    def _shape_of(self, workload: Workload) -> Shape:
+        tokens = [op.products[0].m for op in workload.operators if op.kind is Kind.ATTENTION]
+        return Shape(
+            blocks=self._whole(Strategy(), 0).blocks,
+            divides=self._divides,
+            experts=count_experts(workload),
+            tokens=max(tokens, default=0) if self._runtime.flash else 0,
+        )
+
+    def _divides(self, tensor: int) -> bool:
+        return tensor == 1 or self._whole(Strategy(tensor=tensor), 0).division.even
+
+    def least(self, strategy: Strategy) -> float:
+        """Returns bytes that the fullest device needs at the least."""
+        return float(self._least(strategy).max())
+
+    def _least(self, strategy: Strategy) -> npt.NDArray[np.float64]:
+        """Bytes that each rank of a pipeline needs at the least."""
+        return least(
+            strategy, self._optimizer, self._floor(strategy), self._cut(strategy),
+            master=self._master, shared_out=shared_out(self._whole(strategy, 0), strategy),
+        )  # fmt: skip
+
+    def _cut(self, strategy: Strategy) -> Cut:
+        share = self._model.share(strategy.micro_batch, strategy.context)
+        key = *_divided(strategy), strategy.pipeline, strategy.virtual, share
+        if key not in self._cuts:
+            small, large = (self._traced_cut(strategy, which) for which in (0, 1))
+            self._cuts[key] = small.between(large, share)
+        return self._cuts[key]
+
+    def _traced_cut(self, strategy: Strategy, which: int) -> Cut:
+        key = *_divided(strategy), strategy.pipeline, strategy.virtual, which, "traced"
+        if key not in self._cuts:
+            self._cuts[key] = cut(self._staged(strategy, which))
+        return self._cuts[key]
+
+    def _floor(self, strategy: Strategy) -> Floor:
+        share = self._model.share(strategy.micro_batch, strategy.context)
+        key = *_divided(strategy), share
+        if key not in self._floors:
+            small, large = (self._traced_floor(strategy, which) for which in (0, 1))
+            self._floors[key] = small.between(large, share)
+        return self._floors[key]
+
+    def _traced_floor(self, strategy: Strategy, which: int) -> Floor:
+        key = *_divided(strategy), which, "traced"
+        if key not in self._floors:
+            self._floors[key] = floor(self._whole(strategy, which))
+        return self._floors[key]
+
+    def simulation(self, strategy: Strategy) -> Simulation:
+        """Returns the simulation of a strategy: of the two traced micro-batches, divided, then cut
+        into stages, then resized, each kept."""
+        share = self._model.share(strategy.micro_batch, strategy.context)
+        key = (*_divided(strategy), strategy.pipeline, strategy.virtual, share)
+        if key not in self._simulations:
+            small, large = (self._staged(strategy, which) for which in (0, 1))
+            self._simulations[key] = small.resized(large, share)
+        return self._simulations[key]
+
+    def _staged(self, strategy: Strategy, which: int) -> Simulation:
+        key = (*_divided(strategy), strategy.pipeline, strategy.virtual, which, "traced")
+        if key not in self._simulations:
+            whole = self._whole(strategy, which)
+            self._simulations[key] = whole.staged(strategy.pipeline, strategy.virtual, even=False)
+        return self._simulations[key]
+
+    def _whole(self, strategy: Strategy, which: int) -> Simulation:
+        key = (*_divided(strategy), which)
+        if key not in self._simulations:
+            self._simulations[key] = Simulation(
+                self._model.traced[which],
+                tensor=strategy.tensor,
+                sequence=strategy.sequence,
+                expert=strategy.expert,
+                flash=self._runtime.flash,
+            )
+        return self._simulations[key]
+
+    def _workload(self, strategy: Strategy) -> Workload:
+        """What a rank runs, but for stages."""
+        key = _divided(strategy)
+        if key not in self._workloads:
+            small, large = (self._whole(strategy, which).workload for which in (0, 1))
+            self._workloads[key] = Resizable(small, large)
+        return self._workloads[key].at(strategy.micro_batch, strategy.context)
+
+    def peak(self, strategy: Strategy, machine: Machine) -> Peak:
+        """Returns the memory that the fullest device needs. Blocks for tenths of a second."""
+        return _beside_context(self._peak(strategy, math.inf), machine)
+
+    def _peak(self, strategy: Strategy, most_bytes: float) -> Peak:
+        """The memory of the fullest device, beside the context; FullError for more than is said."""
+        key = _remembered(strategy)
+        if key not in self._peaks:
+            simulation = self.simulation(strategy)
+            peaks = [
+                self._replayed(simulation, strategy, rank, most_bytes)
+                for rank in self._fullest(strategy)
+            ]
+            self._peaks[key] = max(peaks, key=lambda peak: peak.reserved)
+        return self._peaks[key]
+
+    def fits(self, strategy: Strategy, machine: Machine) -> bool:
+        """Returns whether the fullest device has memory enough.
+
+        Blocks for hundredths of a second where it has not, for tenths where it has.
+        """
+        room = _room(machine)
+        if not self._may_fit(strategy, machine) or self.least(strategy) > memory_bytes(machine):
+            return False
+        try:
+            return self._peak(strategy, room).reserved <= room
+        except FullError:
+            self._exceeded[_remembered(strategy)] = room
+            return False
+
+    def known_fit(self, strategy: Strategy, machine: Machine) -> bool:
+        """Returns whether it fits, as far as `fits` and `peak` have found out."""
+        found = self._peaks.get(_remembered(strategy))
+        if found is not None:
+            return found.reserved <= _room(machine)
+        return self._may_fit(strategy, machine)
+
+    def _may_fit(self, strategy: Strategy, machine: Machine) -> bool:
+        return _room(machine) > self._exceeded.get(_remembered(strategy), 0.0)
+
+    def _fullest(self, strategy: Strategy) -> list[int]:
+        """Ranks of a pipeline of which one is the fullest: the one that needs most at the least,
+        and the first and the last one where they need nearly as much."""
+        needed = self._least(strategy)
+        ranks = dict.fromkeys((int(needed.argmax()), 0, len(needed) - 1))
+        return [rank for rank in ranks if needed[rank] >= _NEARLY * needed.max()]
+
+    def _replayed(
+        self, simulation: Simulation, strategy: Strategy, rank: int, most_bytes: float
+    ) -> Peak:
+        workload = self._workload(strategy)
+        if strategy.pipeline > 1:
+            workload = stage(workload, simulation.rank_of.tolist(), rank)
+        workload = hybrid.shared_out(workload, strategy)
+        # States of experts are shared out by those only that have the same ones.
+        alike = max(1, strategy.data * strategy.context // strategy.expert)
+        return replay(
+            workload,
+            replace(strategy, data=alike, context=1, expert=1, layers=()),
+            optimizer=self._optimizer,
+            master=self._master,
+            in_flight=in_flight(strategy, rank),
+            fused=True,
+            most_bytes=most_bytes,
+        )
+
+    def step(self, strategy: Strategy, machine: Machine, *, whole: bool = False) -> Step:
+        """Returns a step on some hosts; `whole` as in `Simulation.run`."""
+        if whole:
+            return self.simulation(strategy).run(self.job(strategy, machine), whole=True)
+        key = strategy, self._pace, *_used(strategy, machine.cluster)
+        if key not in self._steps:
+            found = self.simulation(strategy).run(self.job(strategy, machine))
+            self._steps[key] = replace(found, spans=())
+        return self._steps[key]
+
+    def alone(self, strategy: Strategy, machine: Machine) -> float:
+        """Returns the samples per second of one device that runs the same micro-batches."""
+        own = Strategy(micro_batch=strategy.micro_batch, micro_batches=strategy.micro_batches)
+        return own.global_batch / self.step(own, machine).seconds
+
+    def keep_pace(self, measured: Alone, machine: Machine) -> None:
+        """Takes devices to be as fast as one was measured to be.
+
+        Args:
+            measured: on one device.
+            machine: that has it.
+        """
+        own = Strategy(micro_batch=measured.micro_batch)
+        job = replace(self.job(own, machine), input_rate=None)
+        self._pace *= own.micro_batch / measured.rate / self.simulation(own).run(job).seconds
+
+    def job(self, strategy: Strategy, machine: Machine) -> Job:
+        """Returns what `Simulation.run` needs."""
+        return Job(
+            workload=self._model.traced[0],
+            strategy=strategy,
+            cluster=machine.cluster,
+            precision=self._precision,
+            optimizer=self._optimizer,
+            runtime=self._runtime,
+            rates=self._parameters.rates,
+            wire=self._parameters.wire,
+            gradient_bytes=2 if self._master else 4,
+            pace=self._pace,
+            input_rate=self._input_rate,
+        )
+
+    def layered(self, strategy: Strategy, machine: Machine, room: float) -> Strategy:
+        """Returns replicas with what is best done with each layer, in so many bytes."""
+        job = self.job(strategy, machine)
+        group = replicas(job)
+        share = (strategy.data - 1) / strategy.data
+        rate = share * _PROBE / reduce_scatter(_PROBE, group, job.wire)
+        flops, _ = peak_flops(machine.cluster.device, DTYPES[self._precision], job.rates)
+        layers = list(self.simulation(strategy).passing.layers.values())
+        options = [
+            hybrid.options(
+                layer, strategy.data, rate, sum(each.latency for each in group),
+                flops_per_second=flops,
+            )
+            for layer in layers
+        ]  # fmt: skip
+        try:
+            chosen = zip(layers, hybrid.choose(options, room), strict=True)
+        except UsageError:
+            return strategy
+        found = [(layer.name, option.choice) for layer, option in chosen]
+        return replace(
+            strategy, layers=tuple((name, choice) for name, choice in found if choice is not None)
+        )
+
+
+def _divided(strategy: Strategy) -> tuple[int, int, bool]:
+    return strategy.tensor, strategy.expert, strategy.sequence
+
+
+def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:
+    """What the time of a step depends on of a cluster: of one host, not its network."""
+    links = [cluster.inside]
+    if strategy.ranks > cluster.per_host and cluster.between is not None:
+        links.append(cluster.between)
+    rates = [(link.name, link.gbyte_per_s, link.latency_us) for link in links]
+    return cluster.device.name, cluster.per_host, cluster.adds, *rates
+
+
+def _remembered(strategy: Strategy) -> Strategy:
+    """A strategy without what memory does not depend on."""
+    return replace(strategy, across=False, servers=0, codec="none")
+
+
+def memory_bytes(machine: Machine) -> float:
+    """Returns the bytes of a device."""
+    return machine.cluster.device.memory_gib * 2**30
+
+
+def _context(machine: Machine) -> int:
+    """Bytes that a process takes beside its tensors."""
+    return int(machine.cluster.device.context_mib * 2**20)
+
+
+def _room(machine: Machine) -> float:
+    """Bytes that a device has for tensors."""
+    return memory_bytes(machine) - _context(machine)
+
+
+def _beside_context(peak: Peak, machine: Machine) -> Peak:
+    return replace(peak, reserved=peak.reserved + _context(machine))

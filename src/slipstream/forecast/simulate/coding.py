@@ -1,0 +1,41 @@
+"""Codecs of gradients: bytes that are left on the wire between hosts, and seconds that they take.
+
+Chunks are coded while others are on the wire, so what takes longer of the two counts.
+"""
+
+from __future__ import annotations
+
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.work.strategy import WIRE_SHARE
+
+# Bytes of fp32 per second in which a core encodes, decodes and adds, and decodes once more: 1 /
+# (1/12.0 + 1/17.0 + 1/13.4) GB/s in fp16, 1 / (1/16.9 + 1/17.6 + 1/14.7) in bf16, 1 / (1/15.7 +
+# 1/18.9 + 1/16.2) in int8, of 64 MiB on a core of an AMD EPYC 9004 (core/bench/wire_bench.cc).
+_CORE_RATES = {"fp16": 4.6e9, "bf16": 5.4e9, "int8": 5.6e9}
+
+
+def wire_bytes(job: Job) -> float:
+    """Returns bytes of a number of a gradient on the wire; codecs are for the way between hosts.
+
+    Args:
+        job: with its strategy and cluster.
+    """
+    return 4 * WIRE_SHARE[job.strategy.codec] if _is_coded(job) else job.gradient_bytes
+
+
+def coding_seconds(numbers: float, job: Job) -> float:
+    """Returns the seconds in which a rank's core codes its part of a gradient.
+
+    Args:
+        numbers: of the gradient.
+        job: with its strategy and cluster.
+    """
+    if not _is_coded(job):
+        return 0.0
+    part = numbers / min(job.cluster.per_host, job.strategy.ranks)
+    return 4 * part / _CORE_RATES[job.strategy.codec]
+
+
+def _is_coded(job: Job) -> bool:
+    several = job.strategy.ranks > job.cluster.per_host
+    return several and 4 * WIRE_SHARE[job.strategy.codec] < job.gradient_bytes

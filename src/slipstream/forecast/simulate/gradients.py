@@ -1,0 +1,274 @@
+"""What replicas do about their gradients: who sends what when, and what of it nothing hides.
+
+Source: Li et al. 2020, "PyTorch Distributed", arXiv 2006.15704, for buckets; Jiang et al. 2020,
+"BytePS", USENIX OSDI, for hosts that serve; Stich 2018, "Local SGD", arXiv 1805.09767; Hashemi et
+al. 2019, "TicTac", arXiv 1803.03288, for what the next forward pass needs first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slipstream.forecast.simulate.coding import coding_seconds, wire_bytes
+from slipstream.forecast.simulate.compute import Seconds
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.network import Dimension, all_reduce, dimensions, reduce_scatter
+from slipstream.forecast.simulate.queues import Queues
+from slipstream.forecast.work.strategy import Agreement, Exchange
+from slipstream.forecast.work.workload import Parameter, Phase, Workload
+
+# Bytes that the processors of a host add per second for other hosts.
+_SUM_RATE = 12e9
+# Bytes per second between a device and the memory of its host, where that has gradients.
+_HOST_RATE = 12e9
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Gradients that go together.
+
+    Args:
+        numbers: in it.
+        ready: operator after which the last of them is whole.
+        needed: first operator of the forward pass that reads one of its parameters.
+        shared: its parameters are experts', which fewer ranks have.
+    """
+
+    numbers: float
+    ready: int
+    needed: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """When a rank of the pipeline runs its last micro-batch, in seconds.
+
+    Args:
+        start: begin of the last backward pass.
+        end: of it.
+        after: when an operator ends, counted from the begin of the backward pass, by its index.
+        forward: when an operator ends, counted from the begin of the forward pass, by its index.
+    """
+
+    start: float
+    end: float
+    after: Seconds
+    forward: Seconds
+
+
+class Gradients:
+    """The gradients of a workload in buckets.
+
+    Args:
+        workload: as one rank of a tensor dimension runs it.
+        rank_of: rank of the pipeline of each operator.
+        experts: parameters that some replicas share out.
+    """
+
+    def __init__(self, workload: Workload, rank_of: Sequence[int], experts: frozenset[str]) -> None:
+        self._trained = workload.gradients()
+        self._rank_of = rank_of
+        self._experts = experts
+        self._known: dict[tuple[object, ...], list[Bucket]] = {}
+        self._first: dict[int, int] = {}
+        for index, operator in enumerate(workload.operators):
+            if operator.phase is Phase.FORWARD:
+                for value in operator.reads:
+                    self._first.setdefault(value, index)
+
+    def buckets(self, rank: int, bucket_bytes: int, apart: frozenset[str]) -> list[Bucket]:
+        """Returns the buckets of a rank of the pipeline, in the order in which they are whole.
+
+        Args:
+            rank: of the pipeline.
+            bucket_bytes: in fp32, from which on a bucket is full.
+            apart: parameters that are not in buckets.
+        """
+        key = rank, bucket_bytes, apart
+        if key not in self._known:
+            own = [
+                each
+                for each in self._trained
+                if self._rank_of[each.ready] == rank and each.name not in apart
+            ]
+            dense = [each for each in own if each.name not in self._experts]
+            sparse = [each for each in own if each.name in self._experts]
+            found = [
+                *self._filled(dense, bucket_bytes, shared=False),
+                *self._filled(sparse, bucket_bytes, shared=True),
+            ]
+            self._known[key] = sorted(found, key=lambda bucket: bucket.ready)
+        return self._known[key]
+
+    def _filled(
+        self, own: Sequence[Parameter], bucket_bytes: int, *, shared: bool
+    ) -> Iterable[Bucket]:
+        numbers, needed = 0.0, len(self._rank_of)
+        for index, parameter in enumerate(own):
+            numbers += parameter.elements
+            needed = min(needed, self._first.get(parameter.value, 0))
+            if numbers * 4 >= bucket_bytes or index + 1 == len(own):
+                yield Bucket(numbers, parameter.ready, needed, shared)
+                numbers, needed = 0.0, len(self._rank_of)
+
+    def exchange(self, job: Job, ranks: Sequence[Rank], queues: Queues) -> float:
+        """Puts the exchange on the networks' queues; returns when the next step may begin, as far
+        as gradients go, in seconds.
+
+        Args:
+            job: with its strategy and cluster.
+            ranks: of the pipeline.
+            queues: on which it is put.
+        """
+        strategy = job.strategy
+        if strategy.data * strategy.context == 1:
+            return 0.0
+        apart = frozenset(name for name, _ in strategy.layers)
+        return max(
+            self._rank(job, number, rank, apart, queues) for number, rank in enumerate(ranks)
+        )
+
+    def _rank(
+        self, job: Job, number: int, rank: Rank, apart: frozenset[str], queues: Queues
+    ) -> float:
+        strategy, overlap = job.strategy, job.runtime.overlap
+        buckets = self.buckets(number, strategy.bucket_bytes, apart)
+        seconds = [bucket_seconds(job, bucket) for bucket in buckets]
+        queue = f"network {number}"
+        if strategy.exchange is Exchange.LOCAL:
+            # Parameters are averaged now and then; what a step has of that.
+            mean = sum(seconds) / strategy.period
+            return queues.run(queue, "average", mean, rank.end)
+        whens = [min(rank.end, rank.start + float(rank.after[each.ready])) for each in buckets]
+        if strategy.across:
+            return _across(
+                rank, buckets, whens, [each * overlap for each in seconds], queues, queue
+            )
+        word = "reduce-scatter" if strategy.zero else Exchange(strategy.exchange).value
+        for each, when in zip(seconds, whens, strict=True):
+            queues.run(queue, word, each * overlap, when)
+        rest = sum(seconds) * (1 - overlap)
+        if strategy.zero == 2:
+            # Each micro-batch sends its gradients away.
+            backward = rank.end - rank.start
+            late = max(0.0, sum(seconds) * overlap - backward)
+            rest += (strategy.micro_batches - 1) * (rest + late)
+        return queues.run(queue, word, rest, rank.end)
+
+
+def _across(
+    rank: Rank,
+    buckets: Sequence[Bucket],
+    whens: Sequence[float],
+    seconds: Sequence[float],
+    queues: Queues,
+    queue: str,
+) -> float:
+    """The exchange goes on beside the next forward pass, what that needs first going first; the
+    next step begins so late that it never waits."""
+    left: list[tuple[int, float]] = []
+    begin = rank.end
+    for bucket, when, each in zip(buckets, whens, seconds, strict=True):
+        if max(when, queues.free(queue)) < rank.end:
+            queues.run(queue, "all-reduce", each, when)
+        else:
+            left.append((bucket.needed, each))
+    for needed, each in sorted(left):
+        end = queues.run(queue, "all-reduce", each, rank.end)
+        slack = float(rank.forward[needed - 1]) if needed else 0.0
+        begin = max(begin, end - slack)
+    # The network is never busy for longer than a step.
+    return max(begin, sum(seconds))
+
+
+def bucket_seconds(job: Job, bucket: Bucket) -> float:
+    """Returns the seconds of the exchange of a bucket; of a reduce-scatter where replicas share out
+    optimizer states.
+
+    Args:
+        job: with its strategy and cluster.
+        bucket: to send.
+    """
+    strategy = job.strategy
+    num_bytes = bucket.numbers * wire_bytes(job)
+    group = replicas(job, shared=bucket.shared)
+    if strategy.exchange is Exchange.PARAMETER_SERVER:
+        sent = served(num_bytes, job)
+    elif strategy.zero:
+        sent = reduce_scatter(num_bytes, group, job.wire)
+    else:
+        sent = all_reduce(num_bytes, group, job.wire)
+    return max(sent, coding_seconds(bucket.numbers, job))
+
+
+def gathered(job: Job, numbers: float) -> float:
+    """Returns the seconds in which updated parameters come from those that have their states.
+
+    Args:
+        job: with its strategy and cluster.
+        numbers: parameters of a rank.
+    """
+    strategy = job.strategy
+    # Stages whose parameters are shared out gather them once a step, and keep them (torchtitan/
+    # distributed/fsdp.py, get_fsdp_reshard_after_forward_policy).
+    if strategy.zero == 0 or (strategy.zero == 3 and strategy.pipeline == 1):
+        return 0.0
+    return reduce_scatter(numbers * job.gradient_bytes, replicas(job), job.wire)
+
+
+def replicas(job: Job, *, shared: bool = False) -> tuple[Dimension, ...]:
+    """Returns the dimensions of the ranks that have the same parameters.
+
+    Args:
+        job: with its strategy and cluster.
+        shared: of experts.
+    """
+    strategy = job.strategy
+    share = strategy.expert if shared else 1
+    size = strategy.data * strategy.context // share
+    return dimensions(job.cluster, job.wire, size, strategy.tensor * share)
+
+
+def served(num_bytes: float, job: Job) -> float:
+    """Returns the seconds in which hosts add up what all send, and send it back.
+
+    Devices of a host add theirs first. A host that serves has its own share already; what it sends
+    to all others is its limit, or what it adds.
+
+    Args:
+        num_bytes: on each rank.
+        job: with its cluster; `servers` hosts of it serve.
+    """
+    strategy, cluster, wire = job.strategy, job.cluster, job.wire
+    per_host = min(strategy.ranks, cluster.per_host)
+    hosts = -(-strategy.ranks // cluster.per_host)
+    inside = min(cluster.inside.gbyte_per_s * 1e9 * wire.inside, _HOST_RATE)
+    seconds = wire.launch_us * 1e-6
+    if per_host > 1 and job.runtime.sums:
+        group = dimensions(cluster, wire, per_host)
+        copied = 2 * num_bytes / per_host / _HOST_RATE
+        seconds += max(2 * reduce_scatter(num_bytes, group, wire), copied)
+    elif per_host > 1:
+        seconds += max(2 * num_bytes / inside, per_host * num_bytes / _SUM_RATE)
+    if hosts > 1 and cluster.between is not None:
+        servers = min(strategy.servers or hosts, hosts)
+        sent = num_bytes * ((hosts - 1) / servers + 1 - 1 / servers)
+        if job.runtime.sums:
+            # Hosts that serve have no gradients of their own, so each has one thing to send.
+            sent = num_bytes * hosts / servers
+        rate = cluster.between.gbyte_per_s * 1e9 * wire.between
+        seconds += max(sent / rate, num_bytes * hosts / servers / _SUM_RATE)
+        seconds += 2 * cluster.between.latency_us * 1e-6
+    return seconds
+
+
+def is_apart(job: Job, name: str) -> bool:
+    """Returns whether replicas share a parameter out.
+
+    Args:
+        job: with its strategy.
+        name: of the parameter.
+    """
+    return (name, Agreement.SHARD) in job.strategy.layers

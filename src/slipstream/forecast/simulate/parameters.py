@@ -1,0 +1,126 @@
+"""Numbers that were fitted on published measurements: shares of peaks, of links, and runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli
+from pydantic import TypeAdapter, ValidationError
+
+from slipstream.errors import ConfigError
+from slipstream.forecast.hardware.tables import files_of
+from slipstream.forecast.simulate.compute import Rates, Runtime
+from slipstream.forecast.simulate.network import Wire
+
+USUAL = "usual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """All that is fitted.
+
+    Args:
+        rates: that kernels reach.
+        wire: what communication reaches.
+        runtimes: by name; "usual" stands for those that are not known.
+    """
+
+    rates: Rates = field(default_factory=Rates)
+    wire: Wire = field(default_factory=Wire)
+    runtimes: Mapping[str, Runtime] = field(default_factory=lambda: {USUAL: Runtime(name=USUAL)})
+
+    def runtime(self, name: str) -> Runtime:
+        """Returns a runtime by its name; the usual one if it is not known.
+
+        Args:
+            name: as "pytorch"; `runtimes` has all.
+        """
+        return self.runtimes.get(name) or replace(self.runtimes[USUAL], name=name)
+
+
+def load(path: Path | None = None, *, over: Path | None = None) -> Parameters:
+    """Reads fitted parameters.
+
+    Args:
+        path: of a .toml file; None: those that come with Slipstream.
+        over: a user's .toml file or folder of them, whose tables `rates`, `wire` and `runtimes`
+            may have some of the numbers, which take the place of the fitted ones.
+
+    Raises:
+        ConfigError: a file cannot be read, or a name or value is not allowed.
+    """
+    own = Path(str(resources.files("slipstream.forecast") / "data" / "parameters.toml"))
+    path = path or own
+    found = _parameters(_read(path), path)
+    for each in files_of(over) if over is not None else ():
+        found = _with(found, _read(each), each)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomli.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as fitted parameters: {error}") from error
+
+
+def _parameters(content: Mapping[str, Any], path: Path) -> Parameters:
+    try:
+        return TypeAdapter(Parameters).validate_python(content)
+    except ValidationError as error:
+        raise ConfigError(f"{path} cannot be read as fitted parameters: {error}") from error
+
+
+def _with(parameters: Parameters, content: Mapping[str, Any], path: Path) -> Parameters:
+    """Parameters with the numbers of a user's file in their places."""
+    known: dict[str, Any] = TypeAdapter(Parameters).dump_python(parameters)
+    for table in ("rates", "wire"):
+        known[table] = _over(known[table], content.get(table, {}), f"{path}: {table}")
+    for name, given in content.get("runtimes", {}).items():
+        before = asdict(parameters.runtime(name))
+        known["runtimes"][name] = _over(before, given, f"{path}: runtimes.{name}")
+    return _parameters(known, path)
+
+
+def _over(known: Mapping[str, Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    strange = sorted(given.keys() - known.keys())
+    if strange:
+        raise ConfigError(f"{where} has {strange[0]!r}; allowed are {', '.join(known)}")
+    return {**known, **given}
+
+
+def save(parameters: Parameters, path: Path, note: str) -> None:
+    """Writes fitted parameters as a .toml file.
+
+    Args:
+        parameters: to write.
+        path: of the file.
+        note: said in its first lines.
+    """
+    lines = [f"# {line}" for line in note.splitlines()]
+    content = TypeAdapter(Parameters).dump_python(parameters)
+    for table in ("rates", "wire"):
+        lines += ["", f"[{table}]", *_lines(content[table])]
+    for name, runtime in sorted(content["runtimes"].items()):
+        lines += ["", f"[runtimes.{name}]", *_lines(runtime)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _lines(table: Mapping[str, object]) -> list[str]:
+    return [f"{key} = {_said(value)}" for key, value in table.items() if value is not None]
+
+
+def _said(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return (
+        f"{value:.4g}"
+        if isinstance(value, float)
+        else f'"{value}"'
+        if isinstance(value, str)
+        else str(value)
+    )

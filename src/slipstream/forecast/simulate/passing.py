@@ -1,0 +1,148 @@
+"""What ranks send one another inside of the passes: no operator goes on before it is there.
+
+Source: Liu, Zaharia, Abbeel 2023, "Ring attention", arXiv 2310.01889, for keys and values that go
+round beside the attention that reads them.
+"""
+
+# NumPy's arrays lose their types in sums and copies.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from slipstream.forecast.simulate.compute import Seconds, blend
+from slipstream.forecast.simulate.gradients import replicas
+from slipstream.forecast.simulate.hybrid import Layer, layers
+from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.network import (
+    all_reduce,
+    all_to_all,
+    dimensions,
+    reduce_scatter,
+    send,
+)
+from slipstream.forecast.work.division import Joint
+from slipstream.forecast.work.strategy import Agreement
+from slipstream.forecast.work.workload import Kind, Phase, Workload
+
+_SIZES = {"float16": 2, "bfloat16": 2}
+
+
+class Passing:
+    """What is sent after which operator.
+
+    Args:
+        workload: as one rank runs it.
+        joints: sums over tensor ranks.
+        moves: bytes that go to experts, or come back, by operator.
+    """
+
+    def __init__(
+        self, workload: Workload, joints: Iterable[Joint], moves: Mapping[int, float]
+    ) -> None:
+        self._workload = workload
+        self._layers: dict[str, Layer] | None = None
+        count = len(workload.operators)
+        self.sums, self.moves, self.rings = np.zeros(count), np.zeros(count), np.zeros(count)
+        for joint in joints:
+            self.sums[joint.after] += joint.num_bytes
+        for index, num_bytes in moves.items():
+            self.moves[index] += num_bytes
+        for index, operator in enumerate(workload.operators):
+            if operator.kind is Kind.ATTENTION:
+                keys = [workload.values[v].num_bytes for v in operator.reads[1:3]]
+                # Their gradients go round too.
+                self.rings[index] = sum(keys) * (1 if operator.phase is Phase.FORWARD else 2)
+
+    def between(self, other: Passing, share: float) -> Passing:
+        """Returns what another micro-batch sends.
+
+        Args:
+            other: the same with more samples.
+            share: of the way to those, 0 to 1 and beyond.
+        """
+        found = copy.copy(self)
+        for name in ("sums", "moves", "rings"):
+            setattr(found, name, blend(getattr(self, name), getattr(other, name), share))
+        found._layers = {
+            name: layer.between(other.layers[name], share) for name, layer in self.layers.items()
+        }
+        return found
+
+    @property
+    def layers(self) -> Mapping[str, Layer]:
+        """Layers that may have a strategy of their own, by the name of their parameter."""
+        if self._layers is None:
+            self._layers = {layer.name: layer for layer in layers(self._workload)}
+        return self._layers
+
+    def seconds(self, job: Job, device: Seconds) -> Seconds:
+        """Returns the seconds that pass after each operator until what it needs of others is there.
+
+        Args:
+            job: with its strategy and cluster.
+            device: seconds of each operator.
+        """
+        strategy, wire = job.strategy, job.wire
+        found = np.zeros(len(device))
+        if strategy.tensor > 1:
+            group = dimensions(job.cluster, wire, strategy.tensor)
+            found += _mapped(self.sums, lambda size: all_reduce(size, group, wire))
+        if strategy.expert > 1:
+            stride = strategy.tensor * strategy.context
+            group = dimensions(job.cluster, wire, strategy.expert, stride)
+            found += _mapped(self.moves, lambda size: all_to_all(size, group, wire))
+        if strategy.context > 1:
+            steps = strategy.context - 1
+            rings = _mapped(
+                self.rings, lambda size: steps * send(size, job.cluster, wire, strategy.tensor)
+            )
+            found += np.maximum(0.0, rings - device)
+        self._add_layers(job, found)
+        return found
+
+    def _add_layers(self, job: Job, found: Seconds) -> None:
+        group = replicas(job)
+        for name, choice in job.strategy.layers:
+            layer = self.layers.get(name)
+            if layer is None:
+                continue
+            size = _SIZES.get(self._workload.operators[layer.forward].dtype, 4)
+            whole, back = layer.traffic(choice, job.strategy.data)
+            seconds = reduce_scatter(whole * size, group, job.wire) if whole else 0.0
+            if choice is Agreement.FACTORS:
+                found[layer.backward] += seconds * (1 - job.runtime.overlap)
+            else:
+                seconds += all_to_all(back * size, group, job.wire) if back else 0.0
+                found[layer.forward] += seconds
+                found[layer.backward] += seconds
+
+    def repeated(self, job: Job, device: Seconds) -> Seconds:
+        """Returns seconds of operators with what replicas compute several times.
+
+        Args:
+            job: with its strategy.
+            device: seconds of each operator.
+        """
+        late = [name for name, choice in job.strategy.layers if choice is Agreement.FACTORS]
+        if not late:
+            return device
+        device, half = device.copy(), job.rates.half_sum
+        for name in late:
+            if name in self.layers:
+                # One product has the rows of all: its sums are longer, and it writes no more.
+                layer = self.layers[name]
+                longer = (layer.rows * job.strategy.data + half) / (layer.rows + half)
+                device[layer.backward] *= longer
+        return device
+
+
+def _mapped(sizes: Seconds, of: Callable[[float], float]) -> Seconds:
+    """Applies a function to each size that is not 0."""
+    known = {size: of(size) for size in set(sizes.tolist()) if size}
+    return np.array([known.get(size, 0.0) for size in sizes.tolist()])

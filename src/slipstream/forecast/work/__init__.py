@@ -1,0 +1,1 @@
+"""What does a step compute, and how is it spread over devices?"""

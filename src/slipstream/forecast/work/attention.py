@@ -1,0 +1,168 @@
+"""Attention without a fused kernel: scores are written to memory, kept and read again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Value, Workload
+
+# Reads and writes of scores in 16 bit: scale, mask, cast, softmax in fp32, cast; and back.
+_APART = {Phase.FORWARD: (2, 2, 3, 4, 3), Phase.BACKWARD: (3, 6, 3, 2, 2)}
+_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+
+
+def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Workload:
+    """Returns a workload with each fused attention as the kernels that it replaces: two products,
+    softmax with its scale and mask, and dropout of what that gives.
+
+    Args:
+        workload: any.
+        dropout: scores are dropped.
+        softmax_of: scale, mask and softmax are one kernel where samples times heads are a multiple
+            of this; else scale, mask, softmax in fp32 and its casts are kernels of their own.
+    """
+    if not any(operator.kind is Kind.ATTENTION for operator in workload.operators):
+        return workload
+    return _Expansion(workload, dropout, softmax_of).workload()
+
+
+class _Expansion:
+    """Puts operators in the place of others, and moves what counts operators along."""
+
+    def __init__(self, workload: Workload, dropout: bool, softmax_of: int) -> None:
+        self._old = workload
+        self._dropout = dropout
+        self._softmax_of = softmax_of
+        self._operators: list[Operator] = []
+        self._first: list[int] = []
+        self._fresh: list[int] = []  # bytes of values that the old workload has not
+        # What the backward pass of an attention reads, by the value that it gave.
+        self._kept: dict[int, tuple[int, ...]] = {}
+
+    def workload(self) -> Workload:
+        """Returns the workload with its attention in parts."""
+        for operator in self._old.operators:
+            self._first.append(len(self._operators))
+            if operator.kind is not Kind.ATTENTION:
+                self._operators.append(operator)
+            elif operator.phase is Phase.FORWARD:
+                self._forward(operator)
+            else:
+                self._backward(operator)
+        self._first.append(len(self._operators))
+        return replace(
+            self._old,
+            operators=tuple(self._operators),
+            values=(*map(self._moved, self._old.values), *self._lives()),
+            parameters=tuple(
+                replace(each, ready=self._last(each.ready)) for each in self._old.parameters
+            ),
+        )
+
+    def _last(self, index: int) -> int:
+        return index if index < 0 else self._first[index + 1] - 1
+
+    def _moved(self, value: Value) -> Value:
+        dies = value.dies if value.dies < 0 else self._first[value.dies]
+        return replace(value, born=self._last(value.born), dies=dies)
+
+    def _lives(self) -> list[Value]:
+        """The fresh values, each there from the operator that writes it to the last that reads."""
+        fresh = range(len(self._old.values), len(self._old.values) + len(self._fresh))
+        born: dict[int, int] = {}
+        dies: dict[int, int] = {}
+        for index, operator in enumerate(self._operators):
+            for value in operator.writes:
+                born.setdefault(value, index)
+            for value in (*operator.reads, *operator.writes):
+                dies[value] = index + 1
+        return [Value(self._fresh[at], born[v], dies[v]) for at, v in enumerate(fresh)]
+
+    def _forward(self, operator: Operator) -> None:
+        scores, sums = (replace(product, fill=1.0) for product in operator.products)
+        numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
+        raw, shares = self._value(numbers * size), self._value(numbers * size)
+        parts = [
+            _product(operator, scores, operator.reads, (raw,)),
+            *self._softmax(operator, scores, (raw,), (shares,)),
+        ]
+        kept: tuple[int, ...] = (shares,)
+        if self._dropout:
+            kept = (shares, self._value(numbers * size), self._value(numbers))
+            moved = numbers * (2 * size + 1)
+            parts.append(_pass(operator, Kind.MEMORY, "dropout", moved, (shares,), kept[1:]))
+        last = kept[min(1, len(kept) - 1)]
+        self._kept[operator.writes[0]] = kept
+        reads = (last, *operator.reads[-1:])
+        self._operators += [*parts, _product(operator, sums, reads, operator.writes)]
+
+    def _backward(self, operator: Operator) -> None:
+        kept = next((self._kept[value] for value in operator.reads if value in self._kept), ())
+        scores = replace(operator.products[0], fill=1.0)
+        numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
+        into, weights, *rest = (replace(each, fill=1.0) for each in operator.products[-4:])
+        inner = (self._value(numbers * size),)
+        # The gradient of the sums' inputs first, then back through the softmax to query and key.
+        parts = [_product(operator, rest[0], operator.reads, inner)]
+        reads = (*operator.reads, *(kept[1:2] or kept))
+        parts.append(_product(operator, rest[1], reads, operator.writes[2:]))
+        if self._dropout:
+            moved = numbers * (2 * size + 1)
+            parts.append(_pass(operator, Kind.MEMORY, "dropout", moved, (*inner, *kept[2:]), inner))
+        parts += self._softmax(operator, scores, (*inner, *kept[:1]), inner)
+        for product, written in zip((into, weights), operator.writes[:2], strict=False):
+            parts.append(_product(operator, product, (*inner, *operator.reads), (written,)))
+        self._operators += parts
+
+    def _softmax(
+        self, operator: Operator, scores: Product, reads: tuple[int, ...], writes: tuple[int, ...]
+    ) -> list[Operator]:
+        """The kernels of scale, mask and softmax; passes over scores count reads and writes."""
+        numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
+        forward = operator.phase is Phase.FORWARD
+        fused = scores.batch % self._softmax_of == 0
+        passes = ((2,) if forward else (3,)) if fused else _APART[operator.phase]
+        return [
+            _pass(operator, Kind.MEMORY, "softmax", count * numbers * size, reads, writes)
+            for count in passes
+        ]
+
+    def _value(self, num_bytes: int) -> int:
+        """Adds a value of so many bytes."""
+        self._fresh.append(num_bytes)
+        return len(self._old.values) + len(self._fresh) - 1
+
+
+def _product(
+    operator: Operator, product: Product, reads: tuple[int, ...], writes: tuple[int, ...]
+) -> Operator:
+    batch, m, n, k = product.batch, product.m, product.n, product.k
+    moved = batch * (m * n + m * k + n * k) * _SIZES[operator.dtype]
+    return replace(
+        operator,
+        name="bmm",
+        kind=Kind.PRODUCT,
+        products=(product,),
+        bytes_moved=float(moved),
+        reads=reads,
+        writes=writes,
+    )
+
+
+def _pass(
+    operator: Operator,
+    kind: Kind,
+    name: str,
+    moved: int,
+    reads: tuple[int, ...],
+    writes: tuple[int, ...],
+) -> Operator:
+    return replace(
+        operator,
+        name=name,
+        kind=kind,
+        products=(),
+        bytes_moved=float(moved),
+        reads=reads,
+        writes=writes,
+    )

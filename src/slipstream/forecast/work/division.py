@@ -1,0 +1,287 @@
+"""Sharing each product of matrices among the ranks of a tensor dimension.
+
+Products with weights are cut in pairs: the first by its outputs, the second by what it sums over,
+and all that lies between works on a share of heads or channels; ranks then add what the second
+gives, once per pair in the forward pass and once in the backward pass. What ends in no second
+product, as a norm or a sum with what all ranks have, is not cut; or by tokens, where ranks scatter
+what they add and gather it again before the next pair, which sends as many bytes.
+
+Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053; Korthikanti et al. 2022, "Reducing
+activation recomputation in large transformer models", arXiv 2205.05198, for cutting by tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A sum over the tensor ranks.
+
+    Args:
+        after: index of the operator whose result is summed.
+        num_bytes: of that result.
+    """
+
+    after: int
+    num_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A workload as one of the tensor ranks runs it.
+
+    Args:
+        workload: with divided operators, values and parameters.
+        joints: sums in the order in which they happen.
+        divided: parameters that are shared out, by name.
+        even: something is shared out, and each share has as many heads.
+    """
+
+    workload: Workload
+    joints: tuple[Joint, ...]
+    divided: frozenset[str]
+    even: bool
+
+
+def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Division:
+    """Returns what each of some tensor ranks runs of a workload.
+
+    Args:
+        workload: of the whole model.
+        ranks: of the tensor dimension; 1 leaves it as it is.
+        sequence: what is not cut with the products is cut by tokens.
+    """
+    if ranks == 1:
+        return Division(workload, (), frozenset(), even=True)
+    weights = divisible(workload)
+    cut = _Cut(workload, weights, ranks, sequence=sequence)
+    operators = tuple(cut.operator(index) for index in range(len(workload.operators)))
+    values = tuple(
+        replace(value, num_bytes=value.num_bytes // ranks)
+        if index in cut.shares or index in cut.tokens
+        else value
+        for index, value in enumerate(workload.values)
+    )
+    parameters = tuple(
+        replace(each, elements=each.elements // ranks, num_bytes=each.num_bytes // ranks)
+        if each.value in cut.shares
+        else each
+        for each in workload.parameters
+    )
+    divided = replace(workload, operators=operators, values=values, parameters=parameters)
+    names = frozenset(each.name for each in workload.parameters if each.value in cut.shares)
+    return Division(divided, tuple(cut.joints), names, even=bool(names) and cut.even)
+
+
+class _Cut:
+    """Follows which values are shares, which of them by tokens, and which are parts of a sum that
+    is still to be made."""
+
+    def __init__(
+        self, workload: Workload, weights: frozenset[int], ranks: int, *, sequence: bool
+    ) -> None:
+        self.shares = set(weights)
+        self.tokens: set[int] = set()
+        self._tables = {
+            operator.reads[0]
+            for operator in workload.operators
+            if operator.name == "embedding" and operator.reads[0] in weights
+        }
+        self._sequence = sequence
+        self.joints: list[Joint] = []
+        self.even = True
+        self._workload = workload
+        self._ranks = ranks
+        self._parts: dict[int, int] = {}
+
+    def operator(self, index: int) -> Operator:
+        """Returns the operator of an index as one rank runs it; call in order."""
+        operator = self._workload.operators[index]
+        adds_parts = operator.name == "add" and all(v in self._parts for v in operator.reads)
+        if adds_parts:
+            self._parts.update(dict.fromkeys(operator.writes, index))
+            for value in operator.reads:
+                del self._parts[value]
+            return operator
+        self._join(operator)
+        if operator.name == "embedding_dense_backward":
+            return self._of_table(operator)
+        if self.shares.isdisjoint(operator.reads):
+            return self._by_tokens(operator)
+        products = tuple(self._product(operator, each) for each in operator.products)
+        if self._sums(operator):
+            self._parts.update(dict.fromkeys(operator.writes, index))
+        else:
+            self.shares.update(operator.writes)
+        moved = operator.bytes_moved * self._fraction(operator)
+        return replace(operator, products=products, bytes_moved=moved)
+
+    def _join(self, operator: Operator) -> None:
+        """Sums the parts that an operator is about to read."""
+        for value in operator.reads:
+            after = self._parts.pop(value, None)
+            if after is not None:
+                size = float(self._workload.values[value].num_bytes)
+                self.joints.append(Joint(after, size))
+                if self._sequence:
+                    self.tokens.add(value)
+
+    def _of_table(self, operator: Operator) -> Operator:
+        """The gradient of a table, a share of which is that of a share."""
+        values = self._workload.values
+        tables = {values[v].num_bytes for v in self._tables}
+        if not any(values[value].num_bytes in tables for value in operator.writes):
+            return operator
+        self.shares.update(operator.writes)
+        return replace(operator, bytes_moved=operator.bytes_moved * self._fraction(operator))
+
+    def _by_tokens(self, operator: Operator) -> Operator:
+        """An operator that is not cut with the products: by tokens, if what it reads is."""
+        if operator.kind not in (Kind.NORM, Kind.MEMORY) or self.tokens.isdisjoint(operator.reads):
+            return operator
+        largest = max(self._workload.values[v].num_bytes for v in operator.reads)
+        for value in operator.writes:
+            # Sums over tokens, as gradients of a norm's weight, are whole on each rank.
+            if 4 * self._workload.values[value].num_bytes >= largest:
+                self.tokens.add(value)
+        return replace(operator, bytes_moved=operator.bytes_moved / self._ranks)
+
+    def _sums(self, operator: Operator) -> bool:
+        """Says whether an operator sums over what ranks share, or looks up rows that they share."""
+        if operator.name == "embedding":
+            return True
+        if operator.kind is not Kind.PRODUCT or operator.products[0].batch > 1:
+            return False
+        return all(value in self.shares for value in operator.reads[-2:])
+
+    def _product(self, operator: Operator, product: Product) -> Product:
+        left, right = (value in self.shares for value in (operator.reads * 2)[-2:])
+        if product.batch > 1 or operator.kind is not Kind.PRODUCT:
+            side = "batch"
+        elif left and right:
+            side = "k"
+        else:
+            side = "m" if left else "n"
+        size: int = getattr(product, side)
+        # Other sizes are padded, as vocabularies are.
+        self.even = self.even and (side != "batch" or size % self._ranks == 0)
+        return replace(product, **{side: max(1, size // self._ranks)})
+
+    def _fraction(self, operator: Operator) -> float:
+        """Share of an operator's bytes that one rank moves."""
+        touched = [
+            (v, self._workload.values[v].num_bytes) for v in operator.reads + operator.writes
+        ]
+        whole = sum(size for _, size in touched)
+        own = sum(size / (self._ranks if v in self.shares else 1) for v, size in touched)
+        return own / whole if whole else 1.0
+
+
+def divisible(workload: Workload) -> frozenset[int]:
+    """Returns the values of parameters, and copies of them, that tensor ranks may share out.
+
+    Args:
+        workload: of the whole model.
+    """
+    graph = _Forward(workload)
+    chosen: set[int] = set()
+    taken: set[int] = set()
+    for group in graph.groups():
+        if not taken.isdisjoint(group):
+            continue
+        ends = graph.ends(group)
+        if ends is not None:
+            taken.update(ends)
+            for index in (*group, *ends):
+                chosen.update(graph.weights_of(index, bias=index in group))
+    return frozenset(chosen | graph.tables(chosen))
+
+
+class _Forward:
+    """The forward pass as a graph: who reads what, and which products have weights."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._operators = [op for op in workload.operators if op.phase is Phase.FORWARD]
+        self._weights = self._with_copies({each.value for each in workload.parameters})
+        self._readers: dict[int, list[int]] = {}
+        for index, operator in enumerate(self._operators):
+            for value in operator.reads:
+                self._readers.setdefault(value, []).append(index)
+
+    def _with_copies(self, weights: set[int]) -> dict[int, int]:
+        """Values that are weights, or casts of them, with the weight."""
+        known = {value: value for value in weights}
+        for operator in self._operators:
+            if len(operator.reads) == 1 and operator.reads[0] in known and not operator.products:
+                known.update(dict.fromkeys(operator.writes, known[operator.reads[0]]))
+        return known
+
+    def groups(self) -> Iterable[tuple[int, ...]]:
+        """Products with weights, those together that read the same activations."""
+        groups: dict[int, list[int]] = {}
+        for index, operator in enumerate(self._operators):
+            if self._weighted(index):
+                source = next(v for v in operator.reads[-2:] if v not in self._weights)
+                groups.setdefault(source, []).append(index)
+        return [tuple(group) for group in groups.values()]
+
+    def weights_of(self, index: int, *, bias: bool) -> set[int]:
+        """Weights that a product reads and copies of them, with its bias if that is shared too."""
+        reads = self._operators[index].reads
+        own = {v for v in (reads if bias else reads[-2:]) if v in self._weights}
+        roots = {self._weights[v] for v in own}
+        return own | roots
+
+    def tables(self, chosen: set[int]) -> set[int]:
+        """Tables of embeddings as large as a weight that is shared out: both are by vocabulary."""
+        values = self._workload.values
+        sizes = {values[value].num_bytes for value in chosen}
+        read = {op.reads[0] for op in self._operators if op.name == "embedding"}
+        found = {v for v in read if v in self._weights and values[v].num_bytes in sizes}
+        return found | {self._weights[value] for value in found}
+
+    def _weighted(self, index: int) -> bool:
+        operator = self._operators[index]
+        if operator.kind is not Kind.PRODUCT:
+            return False
+        return sum(value in self._weights for value in operator.reads[-2:]) == 1
+
+    def ends(self, group: Sequence[int]) -> tuple[int, ...] | None:
+        """Returns the products that end what a group begins; None: something does not divide."""
+        shares: set[int] = set()
+        for index in group:
+            shares.update(self._operators[index].writes)
+        found: set[int] = set()
+        todo = sorted({reader for value in shares for reader in self._readers.get(value, ())})
+        closed = False
+        while todo:
+            index = todo.pop(0)
+            operator = self._operators[index]
+            if self._weighted(index):
+                found.add(index)
+            elif operator.name.startswith("nll_loss"):
+                closed = True
+            elif self._divides(operator, shares):
+                fresh = set(operator.writes) - shares
+                shares |= fresh
+                more = {reader for value in fresh for reader in self._readers.get(value, ())}
+                todo = sorted({*todo, *more} - found)
+            else:
+                return None
+        return tuple(sorted(found)) if found or closed else None
+
+    def _divides(self, operator: Operator, shares: set[int]) -> bool:
+        """Says whether each share of an operator's inputs gives a share of its outputs."""
+        if operator.kind is Kind.NORM and "softmax" not in operator.name:
+            return False
+        if operator.kind in (Kind.GATHER, Kind.CONVOLUTION):
+            return False
+        sizes = [self._workload.values[v].num_bytes for v in operator.reads if v in shares]
+        others = [self._workload.values[v] for v in operator.reads if v not in shares]
+        return all(each.born < 0 or 2 * each.num_bytes < min(sizes) for each in others)

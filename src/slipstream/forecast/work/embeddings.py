@@ -1,0 +1,76 @@
+"""Tables of embeddings, of which a step touches few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from slipstream.forecast.work.workload import Kind, Operator, Phase, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """A workload whose tables have sparse gradients.
+
+    Args:
+        workload: in which their gradients are rows that were touched.
+        names: of the parameters that are tables.
+    """
+
+    workload: Workload
+    names: frozenset[str]
+
+
+def sparse(workload: Workload) -> Sparse:
+    """Returns a workload in which gradients of tables are the rows that a batch touched.
+
+    Args:
+        workload: with gradients of whole tables.
+    """
+    tables = {
+        operator.reads[0]
+        for operator in workload.operators
+        if operator.kind is Kind.GATHER and operator.phase is Phase.FORWARD
+    }
+    touched: dict[int, int] = {}
+    for operator in workload.operators:
+        if operator.phase is Phase.FORWARD and not tables.isdisjoint(operator.reads):
+            rows = sum(workload.values[value].num_bytes for value in operator.writes)
+            touched[operator.reads[0]] = touched.get(operator.reads[0], 0) + rows
+    parameters = tuple(
+        replace(
+            each,
+            elements=min(each.elements, touched[each.value] // 4),
+            num_bytes=min(each.num_bytes, touched[each.value]),
+        )
+        if each.value in touched
+        else each
+        for each in workload.parameters
+    )
+    names = frozenset(each.name for each in workload.parameters if each.value in touched)
+    gradients = {
+        each.ready: float(touched[each.value]) for each in workload.parameters if each.name in names
+    }
+    operators = tuple(
+        _of_rows(operator, gradients.get(index, _read(operator, workload)))
+        if _is_gradient(operator, index, gradients)
+        else operator
+        for index, operator in enumerate(workload.operators)
+    )
+    return Sparse(replace(workload, operators=operators, parameters=parameters), names)
+
+
+def _is_gradient(operator: Operator, index: int, gradients: Mapping[int, float]) -> bool:
+    return operator.phase is Phase.BACKWARD and (
+        "embedding" in operator.name or (index in gradients and operator.kind is Kind.GATHER)
+    )
+
+
+def _of_rows(operator: Operator, num_bytes: float) -> Operator:
+    """The gradient of a table as rows: what comes in is read and written, sorted by index."""
+    return replace(operator, bytes_moved=min(operator.bytes_moved, 3 * num_bytes))
+
+
+def _read(operator: Operator, workload: Workload) -> float:
+    """Bytes of all that an operator reads."""
+    return float(sum(workload.values[value].num_bytes for value in operator.reads))

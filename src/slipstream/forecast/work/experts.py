@@ -1,0 +1,171 @@
+"""Sharing the experts of sparse layers among neighbouring replicas.
+
+Each of e ranks keeps its share of the experts and computes them for the tokens of all e: tokens go
+to the rank that has their expert before these layers, and come back after them.
+
+Source: Lepikhin et al. 2020, "GShard", arXiv 2006.16668.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A workload as one of the ranks runs it that share experts out.
+
+    Args:
+        workload: with its share of experts.
+        names: of the parameters that are shared out.
+        moves: bytes that each rank has for the others after an operator, by its index.
+    """
+
+    workload: Workload
+    names: frozenset[str]
+    moves: dict[int, float]
+
+
+def count(workload: Workload) -> int:
+    """Returns how many experts a workload's sparse layers have; 1: it has none.
+
+    Args:
+        workload: of the whole model.
+    """
+    weights = with_copies(workload.operators, {each.value for each in workload.parameters})
+    found = [op.products[0].batch for op in workload.operators if _multiplies(op, weights)]
+    return min(found, default=1)
+
+
+def with_copies(operators: Sequence[Operator], values: set[int]) -> dict[int, int]:
+    """Returns values and what is copied or cast from them, each with the value that it is of.
+
+    Args:
+        operators: in order.
+        values: to begin with.
+    """
+    known = {value: value for value in values}
+    for operator in operators:
+        if len(operator.reads) == 1 and operator.reads[0] in known and not operator.products:
+            known.update(dict.fromkeys(operator.writes, known[operator.reads[0]]))
+    return known
+
+
+def share(workload: Workload, ranks: int) -> Experts:
+    """Returns what each of some ranks runs of a workload whose experts they share out.
+
+    Args:
+        workload: of the whole model, or of a tensor rank.
+        ranks: that divide the number of experts; 1 leaves it as it is.
+    """
+    if ranks == 1:
+        return Experts(workload, frozenset(), {})
+    weights = with_copies(workload.operators, {each.value for each in workload.parameters})
+    rows = {
+        op.module: op.products[0]
+        for op in workload.operators
+        if op.phase is Phase.FORWARD and _multiplies(op, weights)
+    }
+    mine = _modules(workload, rows)
+    shares = _shares(workload, list(mine), weights)
+    operators = list(workload.operators)
+    for index, module in mine.items():
+        operators[index] = _share(workload, operators[index], rows[module], shares, ranks)
+    values = tuple(
+        replace(value, num_bytes=value.num_bytes // ranks) if index in shares else value
+        for index, value in enumerate(workload.values)
+    )
+    parameters = tuple(
+        replace(each, elements=each.elements // ranks, num_bytes=each.num_bytes // ranks)
+        if each.value in shares
+        else each
+        for each in workload.parameters
+    )
+    changed = replace(workload, operators=tuple(operators), values=values, parameters=parameters)
+    names = frozenset(each.name for each in workload.parameters if each.value in shares)
+    return Experts(changed, names, _moves(workload, mine, shares))
+
+
+def _multiplies(operator: Operator, weights: dict[int, int]) -> bool:
+    """Says whether an operator multiplies with one weight for each of several groups of rows."""
+    if operator.kind is not Kind.PRODUCT or operator.phase is not Phase.FORWARD:
+        return False
+    return operator.products[0].batch > 1 and any(v in weights for v in operator.reads)
+
+
+def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
+    """The sparse layer of each product of experts, by index. In the backward pass it is that of
+    what the product reads: autograd does not say whose backward pass it is."""
+    found: dict[int, str] = {}
+    owner: dict[int, str] = {}
+    for index, operator in enumerate(workload.operators):
+        if operator.kind is not Kind.PRODUCT:
+            continue
+        module: str | None = operator.module
+        if operator.phase is Phase.BACKWARD:
+            module = next((owner[v] for v in operator.reads if v in owner), None)
+        if module in rows and operator.products[0].batch == rows[module].batch:
+            found[index] = module
+            if operator.phase is Phase.FORWARD:
+                owner.update(dict.fromkeys(operator.reads, module))
+    return found
+
+
+def _shares(workload: Workload, mine: Sequence[int], weights: dict[int, int]) -> set[int]:
+    """Values that are weights of experts, or their gradients, with all copies."""
+    read = {v for i in mine for v in workload.operators[i].reads if v in weights}
+    roots = {weights[value] for value in read}
+    own = {value for value, root in weights.items() if root in roots}
+    sizes = {workload.values[value].num_bytes for value in own}
+    made = {
+        value
+        for i in mine
+        for value in workload.operators[i].writes
+        if workload.operators[i].phase is Phase.BACKWARD
+        and workload.values[value].num_bytes in sizes
+    }
+    return own | set(with_copies(workload.operators, made))
+
+
+def _share(
+    workload: Workload,
+    operator: Operator,
+    rows: Product,
+    shares: set[int],
+    ranks: int,
+) -> Operator:
+    """An expert's product: fewer experts with as many times the rows."""
+
+    def of(product: Product) -> Product:
+        is_sum = product.m != rows.m
+        name = "k" if is_sum else "m"
+        sizes = {"batch": product.batch // ranks, name: getattr(product, name) * ranks}
+        return replace(product, **sizes)
+
+    saved = sum(
+        workload.values[v].num_bytes * (1 - 1 / ranks)
+        for v in (*operator.reads, *operator.writes)
+        if v in shares
+    )
+    moved = max(0.0, operator.bytes_moved - saved)
+    return replace(operator, products=tuple(map(of, operator.products)), bytes_moved=moved)
+
+
+def _moves(workload: Workload, mine: dict[int, str], shares: set[int]) -> dict[int, float]:
+    """Tokens go out before the first product of a layer in each pass, and back after the last."""
+    ends: dict[tuple[str, Phase], tuple[int, int]] = {}
+    for index, module in mine.items():
+        key = module, workload.operators[index].phase
+        ends[key] = ends.get(key, (index, index))[0], index
+    found: dict[int, float] = {}
+    for first, last in ends.values():
+        for index, values in (
+            (first, workload.operators[first].reads),
+            (last, workload.operators[last].writes),
+        ):
+            tokens = [workload.values[v].num_bytes for v in values if v not in shares]
+            found[index] = found.get(index, 0.0) + float(max(tokens, default=0))
+    return found

@@ -1,0 +1,130 @@
+"""The workload of any micro-batch from those of two: every size is linear in the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from slipstream.errors import UsageError
+from slipstream.forecast.work.workload import Operator, Product, Value, Workload
+
+# Samples of two micro-batches that are traced. A batch of one may be too small, or run other
+# operators; where samples are tokens, batches are of whole sentences.
+COUNTS = ((1, 2), (2, 4), (64, 128))
+
+
+class Resizable:
+    """A model traced at two micro-batches.
+
+    Args:
+        small: of some samples.
+        large: of more samples, with the same operators.
+
+    Raises:
+        UsageError: the model runs other operators when the batch is larger.
+    """
+
+    def __init__(self, small: Workload, large: Workload) -> None:
+        names = [
+            [(op.name, op.kind, len(op.products)) for op in workload.operators]
+            for workload in (small, large)
+        ]
+        if names[0] != names[1] or small.samples >= large.samples:
+            raise UsageError(
+                f"{small.name} runs {len(names[0])} operators for {small.samples} samples and"
+                f" {len(names[1])} others for {large.samples}: its forecast needs the same ones"
+            )
+        self._small, self._large = small, large
+        self._known: dict[tuple[int, int], Workload] = {
+            (small.samples, 1): small,
+            (large.samples, 1): large,
+        }
+
+    @property
+    def traced(self) -> tuple[Workload, Workload]:
+        """The two workloads that all others come from."""
+        return self._small, self._large
+
+    def share(self, samples: int, context: int = 1) -> float:
+        """Returns how far a micro-batch is from the small one to the large one, as a share.
+
+        Args:
+            samples: at least 1.
+            context: ranks that share each sequence.
+        """
+        small, large = self._small.samples, self._large.samples
+        return (samples / context - small) / (large - small)
+
+    def at(self, samples: int, context: int = 1) -> Workload:
+        """Returns the workload of a micro-batch.
+
+        Args:
+            samples: at least 1.
+            context: ranks that share each sequence; of a share, the operators of all tokens take
+                as long, and attention has that many rows of as many columns as before.
+        """
+        key = samples, context
+        if key not in self._known:
+            self._known[key] = self._resized(samples, context)
+        return self._known[key]
+
+    def _resized(self, samples: int, context: int) -> Workload:
+        small, large = self._small, self._large
+        share = self.share(samples, context)
+        operators = zip(small.operators, large.operators, strict=True)
+        values = zip(small.values, large.values, strict=False)
+        return replace(
+            small,
+            samples=samples,
+            operators=tuple(_operator(one, two, share) for one, two in operators),
+            values=tuple(_value(one, two, share) for one, two in values),
+        )
+
+
+def resizable(
+    trace: Callable[[int], Workload], counts: Sequence[tuple[int, int]] = COUNTS
+) -> Resizable:
+    """Returns a model traced at the first two micro-batches that it takes.
+
+    Args:
+        trace: gives the workload of a number of samples.
+        counts: pairs of numbers of samples.
+
+    Raises:
+        UsageError: it takes none of them.
+    """
+    for attempt, (small, large) in enumerate(counts):
+        try:
+            return Resizable(trace(small), trace(large))
+        except UsageError:
+            if attempt + 1 == len(counts):
+                raise
+    raise AssertionError(counts)
+
+
+def _between(one: float, two: float, share: float) -> float:
+    return one + (two - one) * share
+
+
+def _operator(one: Operator, two: Operator, share: float) -> Operator:
+    if one.bytes_moved == two.bytes_moved and one.products == two.products:
+        return one
+    products = zip(one.products, two.products, strict=True)
+    return replace(
+        one,
+        bytes_moved=_between(one.bytes_moved, two.bytes_moved, share),
+        products=tuple(_product(a, b, share) for a, b in products),
+    )
+
+
+def _product(one: Product, two: Product, share: float) -> Product:
+    sizes = {
+        name: max(1, round(_between(getattr(one, name), getattr(two, name), share)))
+        for name in ("batch", "m", "n", "k")
+    }
+    return replace(one, **sizes)
+
+
+def _value(one: Value, two: Value, share: float) -> Value:
+    num_bytes = max(0, round(_between(one.num_bytes, two.num_bytes, share)))
+    return Value(num_bytes, one.born, one.dies)

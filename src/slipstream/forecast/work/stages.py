@@ -1,0 +1,75 @@
+"""Where a pipeline is cut, and what one of its stages runs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slipstream.forecast.work.workload import Value, Workload
+
+
+def cuts(seconds: Sequence[float], stages: int) -> list[int]:
+    """Returns the stage of each block, so that the slowest stage is as fast as can be.
+
+    Dynamic programming over contiguous parts: each prefix of blocks in each number of stages.
+
+    Args:
+        seconds: of each block.
+        stages: at most as many as blocks.
+    """
+    count = len(seconds)
+    sums = [0.0]
+    for each in seconds:
+        sums.append(sums[-1] + each)
+    best = [sums[:]]
+    begins: list[list[int]] = [[0] * (count + 1)]
+    for stage in range(1, stages):
+        row, begin = [float("inf")] * (count + 1), [0] * (count + 1)
+        for end in range(stage + 1, count + 1):
+            choices = [
+                (max(best[-1][start], sums[end] - sums[start]), start)
+                for start in range(stage, end)
+            ]
+            row[end], begin[end] = min(choices)
+        best.append(row)
+        begins.append(begin)
+    places, end = [0] * count, count
+    for stage in range(stages - 1, -1, -1):
+        start = begins[stage][end]
+        places[start:end] = [stage] * (end - start)
+        end = start
+    return places
+
+
+def stage(workload: Workload, stage_of: Sequence[int], number: int) -> Workload:
+    """Returns what one stage runs; what earlier stages made is there when it begins.
+
+    Args:
+        workload: of a whole micro-batch.
+        stage_of: the stage of each operator.
+        number: of the stage that is wanted.
+    """
+    mine = [index for index, place in enumerate(stage_of) if place == number]
+    own = set(mine)
+    touched = {
+        value
+        for index in mine
+        for value in (*workload.operators[index].reads, *workload.operators[index].writes)
+    }
+    parameters = tuple(each for each in workload.parameters if each.ready in own)
+    kept = touched | {each.value for each in parameters}
+    values = tuple(
+        Value(
+            value.num_bytes if index in kept else 0,
+            bisect_left(mine, value.born) if value.born in own else -1,
+            bisect_left(mine, value.dies) if value.dies >= 0 else -1,
+        )
+        for index, value in enumerate(workload.values)
+    )
+    return replace(
+        workload,
+        operators=tuple(workload.operators[index] for index in mine),
+        values=values,
+        parameters=tuple(replace(each, ready=bisect_left(mine, each.ready)) for each in parameters),
+    )

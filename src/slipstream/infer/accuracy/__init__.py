@@ -1,0 +1,1 @@
+"""How far are results from those of the reference?"""

@@ -1,0 +1,1 @@
+"""The graph of a model, and how it is read and written."""

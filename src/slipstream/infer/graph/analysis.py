@@ -1,0 +1,192 @@
+"""What a graph costs before anything runs: operations, bytes, and how the two compare.
+
+Counted are the operations of products (convolutions, matrix products, attention): two for a
+multiplication and its addition. Everything else counts one for each element that it gives. Bytes
+are those that a node reads and writes if every value is in memory once.
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from slipstream.infer.graph.graph import Array, Graph, Node
+
+# Operators that compute nothing.
+MOVES = frozenset(
+    (
+        *("Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Resize"),
+        *("Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
+    )
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeCost:
+    """What one node costs.
+
+    Args:
+        op: its operator.
+        output: its first output.
+        flops: operations; of products and of elements, see above.
+        bytes_read: of constants and of values that other nodes gave.
+        bytes_written: of its outputs.
+        is_product: it multiplies and adds up.
+    """
+
+    op: str
+    output: str
+    flops: int
+    bytes_read: int
+    bytes_written: int
+    is_product: bool
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte: below the machine's own ratio, memory is what limits the node."""
+        return self.flops / max(self.bytes_read + self.bytes_written, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Analysis:
+    """What a graph costs.
+
+    Args:
+        nodes: each in its order; values whose shape is not known count as nothing.
+        dead: first outputs of nodes that no output of the graph needs.
+        duplicates: first outputs of nodes that compute what an earlier node has computed.
+    """
+
+    nodes: tuple[NodeCost, ...]
+    dead: tuple[str, ...]
+    duplicates: tuple[str, ...]
+
+    @property
+    def flops(self) -> int:
+        """Operations of all products."""
+        return sum(node.flops for node in self.nodes if node.is_product)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read and written, if each node ran by itself."""
+        return sum(node.bytes_read + node.bytes_written for node in self.nodes)
+
+    @property
+    def intensity(self) -> float:
+        """Operations of products per byte of all nodes."""
+        return self.flops / max(self.bytes_moved, 1)
+
+
+def analyse(graph: Graph) -> Analysis:
+    """Count what every node of a graph costs; nothing runs."""
+    return Analysis(
+        nodes=tuple(_cost(graph, node) for node in graph.nodes),
+        dead=_dead(graph),
+        duplicates=_duplicates(graph),
+    )
+
+
+def _cost(graph: Graph, node: Node) -> NodeCost:
+    count = _PRODUCTS.get(node.op)
+    written = [_elements(graph, name) for name in node.outputs if name]
+    flops = 0 if node.op in MOVES else sum(written)
+    if count is not None:
+        flops = count(graph, node)
+    return NodeCost(
+        op=node.op,
+        output=node.output,
+        flops=flops,
+        bytes_read=sum(_bytes(graph, name) for name in dict.fromkeys(node.reads())),
+        bytes_written=sum(_bytes(graph, name) for name in node.outputs if name),
+        is_product=count is not None,
+    )
+
+
+def _elements(graph: Graph, name: str) -> int:
+    shape = graph.shape(name)
+    return 0 if shape is None else math.prod(shape)
+
+
+def _bytes(graph: Graph, name: str) -> int:
+    dtype = graph.value(name).dtype
+    return _elements(graph, name) * (4 if dtype is None else dtype.itemsize)
+
+
+def _convolution(graph: Graph, node: Node) -> int:
+    """Each element of the output sums a window over the channels of its group."""
+    weights = graph.shape(node.inputs[1])
+    return 0 if weights is None else 2 * _elements(graph, node.output) * math.prod(weights[1:])
+
+
+def _transposed_convolution(graph: Graph, node: Node) -> int:
+    """Each element of the input is added to a window over the channels of its group."""
+    weights = graph.shape(node.inputs[1])
+    return 0 if weights is None else 2 * _elements(graph, node.inputs[0]) * math.prod(weights[1:])
+
+
+def _matrix_product(graph: Graph, node: Node) -> int:
+    shape = graph.shape(node.inputs[0])
+    if not shape:
+        return 0
+    inner = shape[-2] if node.op == "Gemm" and node.get("transA", 0) else shape[-1]
+    return 2 * _elements(graph, node.output) * inner
+
+
+def _attention(graph: Graph, node: Node) -> int:
+    """Scores and their mean of values: both products have as many operations, of whatever heads."""
+    queries, keys = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
+    return 0 if queries is None or keys is None else 4 * math.prod(queries) * keys[-2]
+
+
+_PRODUCTS: dict[str, Callable[[Graph, Node], int]] = {
+    "Attention": _attention,
+    "Conv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "Gemm": _matrix_product,
+    "Linear": _matrix_product,
+    "MatMul": _matrix_product,
+}
+
+
+def _dead(graph: Graph) -> tuple[str, ...]:
+    needed = set(graph.outputs)
+    dead: list[str] = []
+    for node in reversed(graph.nodes):
+        if needed.isdisjoint(node.outputs):
+            dead.append(node.output)
+        else:
+            needed.update(node.reads())
+    return tuple(reversed(dead))
+
+
+def _duplicates(graph: Graph) -> tuple[str, ...]:
+    """Equal operators with equal attributes on the same values, or on what is the same as they."""
+    same: dict[str, str] = {}
+    first: dict[tuple[object, ...], Node] = {}
+    found: list[str] = []
+    for node in graph.nodes:
+        key = (
+            node.domain,
+            node.op,
+            *(same.get(name, name) for name in node.inputs),
+            *sorted((name, _key(value)) for name, value in node.attributes.items()),
+        )
+        earlier = first.setdefault(key, node)
+        if earlier is not node and len(earlier.outputs) == len(node.outputs):
+            found.append(node.output)
+            same.update(zip(node.outputs, earlier.outputs, strict=True))
+    return tuple(found)
+
+
+def _key(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        array = cast("Array", value)
+        return f"{array.dtype} {array.shape} {array.tobytes().hex()}"
+    return repr(value)

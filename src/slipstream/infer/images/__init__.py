@@ -1,0 +1,1 @@
+"""Images as inputs of a model."""

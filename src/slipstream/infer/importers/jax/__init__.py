@@ -1,0 +1,1 @@
+"""JAX's functions as graphs."""

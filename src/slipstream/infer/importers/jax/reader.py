@@ -1,0 +1,261 @@
+"""A jaxpr as a graph: equation by equation, functions within it put in their places.
+
+What does not depend on the inputs is computed by JAX at once. Loops of a known length are unrolled.
+"""
+
+# The types of jax are open in places.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.errors import UsageError
+from slipstream.infer.importers import moves
+from slipstream.infer.importers.builder import Builder
+from slipstream.infer.importers.jax.indexing import INDEXING
+from slipstream.infer.importers.jax.primitives import PRIMITIVES
+from slipstream.infer.importers.jax.products import PRODUCTS
+from slipstream.infer.importers.step import (
+    HALVES,
+    Operand,
+    Rule,
+    Step,
+    Unimportable,
+    graph_dtype,
+    plain,
+)
+
+RULES: dict[str, Rule] = {**PRIMITIVES, **PRODUCTS, **INDEXING}
+BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters of primitives that call a function
+CALLS = (
+    *("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"),
+    *("custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint", "composite", "call"),
+)
+LARGEST_LOOP = 10_000  # equations of a loop that is unrolled
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What is known of one result before it is computed."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+class Reader:
+    """Goes through jaxprs, and collects what has no rule."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.refused: Counter[str] = Counter()
+        self.is_halved = False
+        self._b = builder
+
+    def input(self, name: str, aval: Any) -> Operand:
+        """An input of the graph."""
+        try:
+            dtype = graph_dtype(aval.dtype)
+        except Unimportable as reason:
+            self.refused[f"an input {reason}"] += 1
+            dtype = np.dtype(np.float32)
+        return Operand(self._b.input(name, aval.shape, dtype), tuple(aval.shape))
+
+    def named(self, operand: Operand) -> str:
+        """An operand as a value of the graph, in its whole shape."""
+        name = operand.value
+        if operand.is_known:
+            name = self._b.constant("constant", plain(operand.value))
+        return moves.expand(self._b, name, operand.shape)
+
+    def run(
+        self, jaxpr: Any, consts: Sequence[Operand], inputs: Sequence[Operand]
+    ) -> list[Operand]:
+        """The results of a jaxpr for these operands."""
+        from jax.extend.core import Literal
+
+        known: dict[Any, Operand] = {
+            **dict(zip(jaxpr.constvars, consts, strict=True)),
+            **dict(zip(jaxpr.invars, inputs, strict=True)),
+        }
+
+        def operand(item: Any) -> Operand:
+            if isinstance(item, Literal):
+                aval: Any = item.aval
+                return Operand(np.asarray(item.val, aval.dtype), np.shape(item.val))
+            return known[item]
+
+        for equation in jaxpr.eqns:
+            operands = [operand(item) for item in equation.invars]
+            results = self._equation(equation, operands)
+            known.update(zip(equation.outvars, results, strict=True))
+        return [operand(item) for item in jaxpr.outvars]
+
+    def _equation(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
+        name = str(equation.primitive.name)
+        if name in CALLS:
+            return self._call(equation, operands)
+        if all(operand.is_known for operand in operands) and not equation.effects:
+            return _computed(equation, operands)
+        if all(0 in getattr(item.aval, "shape", ()) for item in equation.outvars):
+            return [_empty(item.aval) for item in equation.outvars]
+        if name == "scan":
+            return self._guarded(equation, operands, self._scan)
+        if name == "cond":
+            return self._guarded(equation, operands, self._cond)
+        return self._guarded(equation, operands, self._by_rule)
+
+    def _call(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
+        params = equation.params
+        body = next(params[name] for name in BODIES if name in params)
+        return self._body(body, operands)
+
+    def _body(self, body: Any, operands: Sequence[Operand]) -> list[Operand]:
+        """The results of a jaxpr, closed or not."""
+        consts = getattr(body, "consts", ())
+        jaxpr = getattr(body, "jaxpr", body)
+        return self.run(jaxpr, [Operand(item, np.shape(item)) for item in consts], operands)
+
+    def _guarded(
+        self,
+        equation: Any,
+        operands: Sequence[Operand],
+        way: Callable[[Any, Sequence[Operand]], list[Operand]],
+    ) -> list[Operand]:
+        """What `way` gives; where it cannot, that is noted, and inputs stand for the results."""
+        try:
+            return way(equation, operands)
+        except Unimportable as reason:
+            self.refused[f"{equation.primitive.name} {reason}".strip()] += 1
+        except UsageError as error:
+            self.refused[f"{equation.primitive.name} ({error})"] += 1
+        return [self._stand_in(variable.aval) for variable in equation.outvars]
+
+    def _stand_in(self, aval: Any) -> Operand:
+        shape = tuple(getattr(aval, "shape", ()))
+        name = self._b.input(f"refused_{len(self.refused)}_{id(aval)}", shape, np.float32)
+        try:
+            name = moves.cast(self._b, name, graph_dtype(aval.dtype))
+        except Unimportable:
+            pass  # what reads it is noted by itself
+        return Operand(name, shape)
+
+    # ---- one equation ----------------------------------------------------------------------
+
+    def _by_rule(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
+        rule = RULES.get(equation.primitive.name)
+        if rule is None:
+            raise Unimportable
+        self.is_halved |= any(str(item.aval.dtype) in HALVES for item in equation.outvars)
+        results = [
+            _Result(tuple(variable.aval.shape), graph_dtype(variable.aval.dtype))
+            for variable in equation.outvars
+        ]
+        self._b.where = str(equation.primitive.name)
+        first = results[0]
+        found = rule(Step(self._b, equation.params, operands, first.shape, first.dtype))
+        names = [found] if isinstance(found, str) else found
+        return [
+            Operand(moves.cast(self._b, name, result.dtype), result.shape)
+            for name, result in zip(names, results, strict=True)
+        ]
+
+    def _cond(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
+        """One of several functions; where it is not known which, all are computed."""
+        branches, (which, *rest) = equation.params["branches"], operands
+        if which.is_known:
+            at = int(np.clip(int(which.value), 0, len(branches) - 1))
+            return self._body(branches[at], rest)
+        cases = [self._body(branch, rest) for branch in branches]
+        rule, found = RULES["select_n"], list[Operand]()
+        for at, variable in enumerate(equation.outvars):
+            shape, dtype = tuple(variable.aval.shape), graph_dtype(variable.aval.dtype)
+            step = Step(self._b, {}, [which, *(case[at] for case in cases)], shape, dtype)
+            name = rule(step)
+            assert isinstance(name, str)
+            found.append(Operand(moves.cast(self._b, name, dtype), shape))
+        return found
+
+    def _scan(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
+        """A loop of a known length, unrolled."""
+        p = equation.params
+        length, body = int(p["length"]), p["jaxpr"]
+        num_equations = length * max(len(body.jaxpr.eqns), 1)
+        if num_equations > LARGEST_LOOP:
+            raise Unimportable(
+                f"of {length} rounds: {num_equations} equations, {LARGEST_LOOP} are unrolled"
+            )
+        num_consts, num_carry = int(p["num_consts"]), int(p["num_carry"])
+        consts = list(operands[:num_consts])
+        carry = list(operands[num_consts : num_consts + num_carry])
+        rows = operands[num_consts + num_carry :]
+        found: list[list[Operand]] = []
+        steps = range(length)
+        for at in reversed(steps) if p["reverse"] else steps:
+            given = [self._row(item, at) for item in rows]
+            results = self._body(body, [*consts, *carry, *given])
+            carry = results[:num_carry]
+            found.append(results[num_carry:])
+        if p["reverse"]:
+            found.reverse()
+        return [*carry, *(self._stacked(list(column)) for column in zip(*found, strict=True))]
+
+    def _row(self, operand: Operand, at: int) -> Operand:
+        """x[at]."""
+        shape = operand.shape[1:]
+        if operand.is_known:
+            whole = np.broadcast_to(np.asarray(operand.value), operand.shape)
+            return Operand(whole[at], shape)
+        own = self._b.shape(operand.value)
+        at = min(at, own[0] - 1)
+        ends = [at + 1, *own[1:]]
+        name = moves.cut(self._b, operand.value, [at, *(0 for _ in own[1:])], ends)
+        return Operand(moves.reshape(self._b, name, own[1:]), shape)
+
+    def _stacked(self, column: list[Operand]) -> Operand:
+        """Results of all rounds, one after the other along a new first axis."""
+        shape = column[0].shape
+        rows = [moves.reshape(self._b, self.named(item), [1, *shape]) for item in column]
+        return Operand(moves.concatenate(self._b, rows, 0), (len(column), *shape))
+
+
+def _computed(equation: Any, operands: Sequence[Operand]) -> list[Operand]:
+    """The results of an equation whose operands are known, by JAX."""
+    shapes = [tuple(getattr(variable.aval, "shape", ())) for variable in equation.outvars]
+    if equation.primitive.name == "broadcast_in_dim":
+        return [_repeated(equation, operands[0], shapes[0])]
+    arrays = [_whole(operand) for operand in operands]
+    bound = equation.primitive.get_bind_params(equation.params)
+    # Until JAX 0.7 it gave functions too.
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)
+    found = equation.primitive.bind(*functions, *arrays, **params)
+    results = found if equation.primitive.multiple_results else [found]
+    return [Operand(value, shape) for value, shape in zip(results, shapes, strict=True)]
+
+
+def _empty(aval: Any) -> Operand:
+    """An array without elements, which no engine has to compute."""
+    return Operand(np.zeros(aval.shape, aval.dtype), tuple(aval.shape))
+
+
+def _repeated(equation: Any, operand: Operand, shape: tuple[int, ...]) -> Operand:
+    """An array with new axes, which is not repeated along them."""
+    array = operand.value
+    sizes = [1] * len(shape)
+    for axis, size in zip(equation.params["broadcast_dimensions"], np.shape(array), strict=True):
+        sizes[axis] = size
+    return Operand(array.reshape(sizes), shape)
+
+
+def _whole(operand: Operand) -> Any:
+    """An array of JAX in its whole shape; keys of random numbers stay as they are."""
+    import jax
+
+    if np.shape(operand.value) == operand.shape:
+        return operand.value
+    return jax.numpy.broadcast_to(operand.value, operand.shape)

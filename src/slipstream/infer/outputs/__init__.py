@@ -1,0 +1,1 @@
+"""Outputs reduced to what is asked: classes or boxes."""

@@ -1,0 +1,1 @@
+"""The file of a compiled model."""

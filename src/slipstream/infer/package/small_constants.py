@@ -1,0 +1,90 @@
+"""Constants in a package as the recipe's engine reads them: int8 or 16 bits in place of float32.
+
+In ONNX's own operators, so that the file stays a model like any other: a DequantizeLinear of int8
+numbers with a scale per channel, or a Cast of bfloat16 or float16. What is read again rounds to the
+same numbers, so the engine computes the same.
+"""
+
+# The stubs of onnx and NumPy leave some of their types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from onnx import TensorProto
+
+from slipstream.infer.engines.protocol import Small
+from slipstream.infer.graph.graph import Array, Graph, Node
+from slipstream.infer.graph.onnx_file import BFLOAT16
+from slipstream.infer.native.formats import Weights
+
+MARK = "slipstream:small:"  # the names of nodes that make constants whole again begin so
+LEAST_OPSET = 13  # of scales per channel, and of bfloat16
+
+
+def made_small(graph: Graph, small: Mapping[str, Small]) -> Graph:
+    """A copy in which these constants are computed from smaller ones.
+
+    Left as they are: constants with more than one reader, and all where the opset is too old.
+    """
+    if graph.opsets.get("", 1) < LEAST_OPSET:
+        return graph
+    uses, nodes = graph.uses(), list[Node]()
+    constants = dict(graph.constants)
+    for name, how in small.items():
+        if name not in constants or len(uses.get(name, [])) != 1 or name in graph.outputs:
+            continue
+        array = constants.pop(name)
+        if how.dtype != "int8":
+            dtype = BFLOAT16 if how.dtype == "bfloat16" else np.float16
+            parts = {graph.fresh(f"{name}:{how.dtype}"): array.astype(dtype)}
+            node = Node("Cast", list(parts), [name], {"to": int(TensorProto.FLOAT)})
+        else:
+            moved = Weights.quantise(np.moveaxis(array, how.axis, 0), of_bytes=how.of_bytes)
+            numbers = np.ascontiguousarray(np.moveaxis(moved.numbers, 0, how.axis))
+            names = graph.fresh(f"{name}:int8"), graph.fresh(f"{name}:scale")
+            parts = dict(zip(names, (numbers, moved.scale), strict=True))
+            node = Node("DequantizeLinear", list(parts), [name], {"axis": how.axis})
+        constants.update(parts)
+        nodes.append(replace(node, name=MARK + name))
+    return replace(graph, nodes=[*nodes, *graph.nodes], constants=constants)
+
+
+def made_whole(graph: Graph) -> Graph:
+    """The graph that `made_small` was given, but for the rounding."""
+    constants, nodes, parts = dict(graph.constants), list[Node](), set[str]()
+    for node in graph.nodes:
+        whole = _whole(node, [constants.get(name) for name in node.inputs])
+        if whole is None:
+            nodes.append(node)
+            continue
+        parts.update(node.inputs)
+        constants[node.output] = whole
+    read = {name for node in nodes for name in node.reads()} | set(graph.outputs)
+    kept = {name: array for name, array in constants.items() if name not in parts - read}
+    return replace(graph, nodes=nodes, constants=kept)
+
+
+def _whole(node: Node, parts: Sequence[Array | None]) -> Array | None:
+    """What such a node computes; None for any other."""
+    if not node.name.startswith(MARK) or len(node.outputs) != 1:
+        return None
+    match node.op, parts:
+        case "Cast", [np.ndarray() as halves] if halves.dtype in (BFLOAT16, np.float16):
+            return halves.astype(np.float32)
+        case "DequantizeLinear", [np.ndarray() as numbers, np.ndarray() as scale]:
+            axis = node.get("axis")
+            if numbers.dtype != np.int8 or scale.dtype != np.float32 or scale.ndim != 1:
+                return None
+            if not isinstance(axis, int) or not 0 <= axis < numbers.ndim:
+                return None
+            if len(scale) != numbers.shape[axis]:
+                return None
+            shape = [-1 if at == axis else 1 for at in range(numbers.ndim)]
+            return np.multiply(numbers, scale.reshape(shape), dtype=np.float32)
+        case _:
+            return None

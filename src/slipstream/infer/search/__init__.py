@@ -1,0 +1,1 @@
+"""Which engine and precision is the fastest that is accurate enough?"""

@@ -1,0 +1,199 @@
+"""Candidates that compute on bytes: all values that may be, or a mixture with floating point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison
+from slipstream.infer.data import Sample
+from slipstream.infer.engines import Engine, Precision, Recipe
+from slipstream.infer.engines.protocol import Profiled
+from slipstream.infer.graph.analysis import analyse
+from slipstream.infer.graph.graph import Array, Graph
+from slipstream.infer.native.precision import storable
+from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observe
+from slipstream.infer.quantize.shifts import shifts_of
+from slipstream.infer.search.contest import Contest
+from slipstream.infer.search.judging import some
+from slipstream.infer.search.mixture import Case, Mixture
+from slipstream.infer.search.trial import Trial
+
+# Shares of the time until which each part may go on.
+OBSERVING_ENDS, CALIBRATION_ENDS, CASES_END, MIXING_ENDS, MIXED_ENDS = 0.2, 0.3, 0.35, 0.5, 0.7
+PARTS_SHARE = 0.7  # of the time for mixtures, in which the noise of each part is measured
+MOST_CASES = 64  # samples that judge mixtures
+LEAST_MIXTURES = 2 + len(METHODS)  # that are made ready to measure times, and the noise of a part
+
+
+def add_bytes(contest: Contest, add: Callable[[Trial], None]) -> dict[str, Histogram]:
+    """Make candidates with bytes ready, and `add` each; returns what values were seen.
+
+    The first engine that can compute on them finds the method of calibration; ranges are the
+    graph's, so the others take the same.
+    """
+    for engine, recipe in contest.recipes("int8-weights"):
+        add(contest.ready(engine, recipe))
+    wanted = list(contest.recipes("int8"))
+    dynamic = list(contest.recipes("int8-dynamic")) if _is_of_matrices(contest.rewritten) else []
+    names = storable(contest.rewritten)
+    if not (wanted or dynamic) or not names:
+        return {}
+    seen = some(contest, contest.samples.calibration, OBSERVING_ENDS, what="values are observed")
+    inputs: list[Mapping[str, Array]] = []
+    histograms = observe(contest.rewritten, _recorded(seen, inputs), names)
+    contest.calibrated = len(inputs)
+    means = {name: histogram.means for name, histogram in histograms.items()}
+    shifts = {"shifts": shifts_of(contest.rewritten, means)}
+    for engine, recipe in dynamic:
+        add(contest.ready(engine, recipe.model_copy(update=shifts)))
+    wanted = [(engine, recipe.model_copy(update=shifts)) for engine, recipe in wanted]
+    wanted.sort(key=lambda item: item[0].name != "native")  # the others take longer to be ready
+    first: Trial | None = None
+    for engine, recipe in wanted:
+        if first is None:
+            trial = _calibrated(contest, engine, recipe, histograms)
+            first = None if trial.executable is None else trial
+        else:
+            same = recipe.model_copy(update={"ranges": first.recipe.ranges})
+            trial = contest.ready(engine, same, first.method)
+        add(trial)
+    return histograms
+
+
+def _recorded(
+    samples: Iterable[Sample], inputs: list[Mapping[str, Array]]
+) -> Iterator[Mapping[str, Array]]:
+    """The inputs of samples, each taken when the one before it was observed."""
+    for sample in samples:
+        inputs.append(sample.inputs)
+        yield sample.inputs
+
+
+def _is_of_matrices(graph: Graph) -> bool:
+    """Whether most of its work is products of matrices: bytes of these alone are worth a try."""
+    nodes = [node for node in analyse(graph).nodes if node.is_product]
+    of_pictures = sum(node.flops for node in nodes if node.op in ("Conv", "ConvTranspose"))
+    return 2 * of_pictures < sum(node.flops for node in nodes)
+
+
+def _calibrated(
+    contest: Contest, engine: Engine, recipe: Recipe, histograms: Mapping[str, Histogram]
+) -> Trial:
+    """The candidate whose method of calibration gives the best results."""
+    few = contest.reference.cases(some(contest, contest.samples.judged.first(ENOUGH), 1.0))
+    best = contest.ready(engine, _with(recipe, histograms, METHODS[0]), METHODS[0])
+    if best.executable is None:
+        return best
+    least = _compared(contest, best, few).snr_db
+    needed = contest.ready_seconds(engine.name) + ENOUGH * best.run_seconds
+    for method in METHODS[1:]:
+        if not contest.limit.fits("calibrate by every method", needed, CALIBRATION_ENDS):
+            continue
+        other = contest.ready(engine, _with(recipe, histograms, method), method)
+        if other.executable is None:
+            continue
+        found = _compared(contest, other, few).snr_db
+        if found > least:
+            best, other, least = other, best, found
+        other.close()
+    return best
+
+
+def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
+    """Where bytes everywhere are not good enough, leave the values in floating point that cost
+    most: by the first engine that has bytes, and the same ones for the others."""
+    bytes_ = [trial for trial in contest.alive() if trial.recipe.precision == "int8"]
+    bytes_.sort(key=lambda trial: not isinstance(trial.executable, Profiled))
+    if not bytes_:
+        return
+    samples = contest.samples.judged.turns(contest.samples.calibration).first(MOST_CASES)
+    cases = contest.reference.cases(some(contest, samples, CASES_END))
+    first = bytes_[0]
+    if not _objections(contest, first, cases):
+        return
+    engine = next(item for item in contest.engines if item.name == first.recipe.engine)
+    trials = LEAST_MIXTURES + math.ceil(math.log2(max(len(histograms), 1) + 1))
+    needed = contest.ready_seconds(engine.name) + len(cases) * first.run_seconds
+    if not contest.limit.fits("mix bytes and floats", trials * needed, MIXING_ENDS):
+        return
+    recipe = first.recipe.model_copy(update={"rest": _rest(contest, engine, cases)})
+    ranges = [_ranges(histograms, method) for method in METHODS]
+    mixture = Mixture(
+        engine,
+        contest.rewritten,
+        recipe,
+        ranges,
+        contest.goal.threads,
+        cases,
+        yardstick=contest.reference.yardstick,
+    )
+    seconds = contest.limit.left(MIXING_ENDS) * PARTS_SHARE
+    order = mixture.order(seconds, contest.say, contest.limit.clock)
+    contest.say("a mixture of bytes and floats is looked for")
+
+    def is_good(found: Comparison) -> bool:
+        return not contest.goal.objection(recipe, found)
+
+    def go_on() -> bool:
+        return contest.limit.fits("mix bytes and floats", needed, MIXING_ENDS)
+
+    count = mixture.least(order, is_good, go_on)
+    if count == len(order):
+        contest.notes.append("no mixture with bytes was found that is good enough")
+        return
+    safer = order[(count + len(order)) // 2 :]
+    taken = mixture.pruned(order, count, is_good, lambda: contest.share() <= MIXING_ENDS)
+    tried: list[Mapping[str, tuple[float, float]]] = []
+    for parts in (order[count:], taken, safer):
+        mixed = mixture.of(parts)
+        if mixed.ranges not in tried:
+            _add_mixture(contest, len(histograms), mixed)
+            tried.append(mixed.ranges)
+
+
+def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:
+    """The mixture that one engine found, on all."""
+    for engine, recipe in contest.recipes("int8"):
+        rest = mixed.rest if mixed.rest in _rests(engine) else "fp32"
+        update = {"ranges": mixed.ranges, "shifts": mixed.shifts, "rest": rest}
+        trial = contest.ready(engine, recipe.model_copy(update=update), "noise", MIXED_ENDS)
+        trial.kept = values - len(mixed.ranges)
+        contest.trials.append(trial)
+
+
+def _objections(contest: Contest, trial: Trial, cases: Sequence[Case]) -> str:
+    """What there is to say against a trial, by its results in some cases."""
+    return contest.goal.objection(trial.recipe, _compared(contest, trial, cases))
+
+
+def _compared(contest: Contest, trial: Trial, cases: Sequence[Case]) -> Comparison:
+    assert trial.executable is not None
+    found = contest.reference.comparison()
+    for case in cases:
+        found.add(trial.executable.run(case.sample.inputs), case.right, case.sample.labels)
+    return found
+
+
+def _rest(contest: Contest, engine: Engine, cases: Sequence[Case]) -> Precision:
+    """What the engine has that takes less time than float32 and is good enough by itself."""
+    for precision in _rests(engine):
+        trials = (t for t in contest.alive() if t.recipe.precision == precision)
+        trial = next((t for t in trials if t.recipe.engine == engine.name), None)
+        if trial is not None and not _objections(contest, trial, cases):
+            return precision
+    return "fp32"
+
+
+def _rests(engine: Engine) -> tuple[Precision, ...]:
+    """What an engine may compute beside bytes, the fastest first."""
+    dynamic: tuple[Precision, ...] = ("int8-dynamic",) if engine.name == "native" else ()
+    return (*dynamic, *(("bf16",) if "bf16" in engine.precisions() else ()))
+
+
+def _ranges(histograms: Mapping[str, Histogram], method: Method) -> dict[str, tuple[float, float]]:
+    return {name: histogram.range(method) for name, histogram in histograms.items()}
+
+
+def _with(recipe: Recipe, histograms: Mapping[str, Histogram], method: Method) -> Recipe:
+    return recipe.model_copy(update={"ranges": _ranges(histograms, method)})

@@ -1,0 +1,148 @@
+"""What a compilation looks for, and what it lets pass."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.errors import UsageError
+from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison
+from slipstream.infer.engines.protocol import FLOATS, Recipe
+from slipstream.infer.machine import LARGE_BYTES
+from slipstream.infer.measure import MOST_ROUNDS
+
+Target = Literal["latency", "throughput", "memory"]
+TARGETS: tuple[Target, ...] = ("latency", "throughput", "memory")
+
+FAITHFUL_DB = 60.0  # float32 that differs more computes something else: rounding leaves 90 and more
+DEFAULT_DB = 20.0
+FLOATS_DB = 10.0  # that numbers of 16 bits have to spare where samples do not tell more
+AGREEMENT = 95.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goal:
+    """What is looked for.
+
+    Args:
+        target: latency: least time of one call; throughput: least time per call when as many run
+            as there are threads; memory: least bytes of weights, then time.
+        budget: percentage points of right answers that may be lost, where there are labels.
+        snr_db: least signal to noise in dB of each output, and of each group of its channels, with
+            the noise that samples of the kind have at most on average (95 % confidence); default
+            20, or none where labels alone tell that no more than the budget is lost.
+        agreement: percent of the answers that have to be the model's own, where there are no
+            labels and an output gives probabilities of classes, or classes; default 95.
+        is_classifier: the first output has a number for each class along its last axis, whether or
+            not these are probabilities.
+        seconds: duration that the search may have; what has begun is finished.
+        most_rounds: rounds after which candidates are timed no further, 5 or more; default 200.
+        threads: of every candidate.
+        engines: names of those to try; default all whose results a package can hold.
+        without: names of rewrites to leave out.
+        large_bytes: size of a model's constants from which its candidates are open one at a time,
+            so that they take less than twice its memory; default 1 GiB.
+    """
+
+    target: Target = "latency"
+    budget: float = 0.3
+    snr_db: float | None = None
+    agreement: float = AGREEMENT
+    is_classifier: bool = False
+    seconds: float = 300.0
+    most_rounds: int = MOST_ROUNDS
+    threads: int = 1
+    engines: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    large_bytes: int = LARGE_BYTES
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for limits that are none."""
+        limits = {"budget": self.budget, "snr": self.snr_db, "agreement": self.agreement}
+        for name, limit in limits.items():
+            if limit is not None and not math.isfinite(limit):
+                raise UsageError(f"the {name} is {limit}; allowed: a number")
+        if not 0 <= self.agreement <= 100:
+            raise UsageError(f"the agreement is {self.agreement:g} %; allowed: 0 to 100")
+
+    def allowed(self, comparison: Comparison) -> str:
+        """The budget in words, for what a comparison has."""
+        least = f"a signal to noise of {self._least_db:g} dB or more"
+        if not comparison.labelled:
+            same = f", and {self.agreement:g} % of the answers the same"
+            return least + (same if comparison.answers else "")
+        lost = f"{self.budget:g} percentage points of top-1 lost"
+        if self.snr_db is not None or not self._is_sure(comparison):
+            return f"{lost}, and {least}"
+        return lost
+
+    def objection(self, recipe: Recipe, comparison: Comparison) -> str:
+        """Why results are not good enough; "" where they are."""
+        found, loss, same = comparison.snr_db, comparison.top1_loss, comparison.agreement
+        if recipe.precision == "fp32" and not recipe.parts and found < FAITHFUL_DB:
+            return f"its float32 is wrong: {_told(comparison)}, and rounding leaves {FAITHFUL_DB:g}"
+        if loss is not None and loss > self.budget:
+            return f"it loses {loss:.2f} points of top-1, and {self.budget:g} are allowed"
+        if loss is None and same is not None and same < self.agreement:
+            return f"{same:.1f} % of its answers are the model's, and {self.agreement:g} % have to"
+        if self.snr_db is None and self._is_sure(comparison):
+            return ""
+        return self._too_noisy(recipe, comparison)
+
+    def is_hopeful(self, comparison: Comparison) -> bool:
+        """Whether more samples could still show that results are good enough."""
+        return bool(comparison.labelled) or comparison.snr_db >= self._least_db
+
+    def refutes(self, recipe: Recipe, judged: Comparison, held_out: Comparison) -> str:
+        """What samples that were held out say against a candidate that was good enough on those
+        that judged it; "" where they say nothing."""
+        both = judged.together(held_out)
+        if self.snr_db is not None or not self._is_sure(both):
+            found, least = held_out.snr_db, self._least_db
+            if found < least:
+                return f"{_told(held_out)}, and {least:g} is the least"
+        return self.objection(recipe, both)
+
+    def _too_noisy(self, recipe: Recipe, comparison: Comparison) -> str:
+        found, least = comparison.snr_db, self._least_db
+        if found < least:
+            return f"{_told(comparison)}, and {least:g} is the least"
+        if not has_bytes(recipe):
+            return self._too_near(recipe, comparison)
+        if comparison.samples < ENOUGH:
+            return f"{comparison.samples} samples do not tell; {ENOUGH} are the least"
+        sure = comparison.sure_db
+        if sure < least:
+            other = f"on other samples perhaps {sure:.1f}"
+            return f"{found:.1f} dB ({other}), and {least:g} is the least"
+        return ""
+
+    def _too_near(self, recipe: Recipe, comparison: Comparison) -> str:
+        """What there is to say against floating point, whose noise hardly depends on the inputs."""
+        least = self._least_db + FLOATS_DB
+        if recipe.precision == "fp32" or comparison.snr_db >= least:
+            return ""
+        if comparison.samples >= ENOUGH and comparison.sure_db >= self._least_db:
+            return ""
+        return f"{comparison.snr_db:.1f} dB, and {least:g} is the least of numbers of 16 bits"
+
+    def _is_sure(self, comparison: Comparison) -> bool:
+        """Whether labels alone tell that no more than the budget is lost."""
+        most = comparison.most_loss
+        return most is not None and most <= self.budget
+
+    @property
+    def _least_db(self) -> float:
+        return DEFAULT_DB if self.snr_db is None else self.snr_db
+
+
+def _told(comparison: Comparison) -> str:
+    if not comparison.is_finite_alike:
+        return "it has numbers where the model has NaN or infinity, or the reverse, so no dB"
+    return f"{comparison.snr_db:.1f} dB"
+
+
+def has_bytes(recipe: Recipe) -> bool:
+    """Whether some of its numbers are bytes, whose noise depends on the inputs."""
+    return recipe.precision not in FLOATS or any(has_bytes(part.recipe) for part in recipe.parts)

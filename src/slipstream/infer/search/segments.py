@@ -1,0 +1,107 @@
+"""Whether a model is faster in parts, each run by the engine that is best for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from slipstream.infer.engines import PRECISIONS, Engine, Executable, Precision, Recipe
+from slipstream.infer.engines.protocol import Part
+from slipstream.infer.graph.graph import Array, Graph
+from slipstream.infer.graph.parts import even_cuts, pieces
+from slipstream.infer.measure import MOST_ROUNDS, interleave
+from slipstream.infer.package.report import Segment
+from slipstream.infer.search.trial import Trial
+
+MOST_CUTS = 7
+WHOLE_FIELD = 1e9  # every contender is timed to the end, however slow
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An engine that runs a part as the best candidate of that engine runs the whole.
+
+    Args:
+        title: in reports.
+        engine: that runs it.
+        recipe: for the whole model.
+    """
+
+    title: str
+    engine: Engine
+    recipe: Recipe
+
+
+def measure_segments(
+    graph: Graph,
+    contenders: Sequence[Contender],
+    threads: int,
+    inputs: Mapping[str, Array],
+    seconds: float,
+    tell: Callable[[str], None],
+    most_rounds: int = MOST_ROUNDS,
+) -> list[Segment]:
+    """The time of each contender for each part of the graph; none where it cannot be cut.
+
+    Args:
+        graph: that all contenders run.
+        contenders: those that cannot run a part are not in its times.
+        threads: of each.
+        inputs: of the graph.
+        seconds: for all measurements; making parts ready comes on top.
+        tell: called with what is being done.
+        most_rounds: rounds after which a part is timed no further, default 200.
+    """
+    ends = even_cuts(graph, MOST_CUTS)
+    if not ends:
+        return []
+    found: list[Segment] = []
+    values = dict(inputs)
+    for piece, end in zip(pieces(graph, ends), [*ends, ""], strict=True):
+        tell(f"parts are timed: {len(found) + 1} of {len(ends) + 1}")
+        given = {name: values[name] for name in piece.inputs}
+        trials = [_ready(item, piece, threads, given) for item in contenders]
+        ready = {
+            item.title: trial.executable
+            for item, trial in zip(contenders, trials, strict=True)
+            if trial.executable is not None
+        }
+        if not ready:
+            return []
+        runs = {title: _run(executable, given) for title, executable in ready.items()}
+        timings = interleave(
+            runs, seconds / (len(ends) + 1), most_rounds=most_rounds, final=WHOLE_FIELD
+        )
+        ms = {title: item.median * 1e3 for title, item in timings.items()}
+        found.append(Segment(end=end, ms=ms))
+        values.update(next(iter(ready.values())).run(given))
+        for trial in trials:
+            trial.close()
+    return found
+
+
+def best_parts(segments: Sequence[Segment], contenders: Sequence[Contender]) -> Recipe:
+    """The recipe in which each part is run by whoever is fastest; one part where that is one."""
+    recipes = {item.title: item.recipe for item in contenders}
+    fastest = [(min(item.ms, key=lambda title: item.ms[title]), item.end) for item in segments]
+    runs = [
+        (title, list(ends)[-1][1]) for title, ends in groupby(fastest, key=lambda pair: pair[0])
+    ]
+    parts = tuple(Part(end=end, recipe=recipes[title]) for title, end in runs)
+    if len(parts) == 1:
+        return parts[0].recipe
+    used = {part.recipe.precision for part in parts}
+    precision: Precision = next(name for name in reversed(PRECISIONS) if name in used)
+    return Recipe(engine="split", precision=precision, parts=parts)
+
+
+def _ready(contender: Contender, piece: Graph, threads: int, inputs: Mapping[str, Array]) -> Trial:
+    """Without an executable where the contender has nothing for this part."""
+    trial = Trial(contender.recipe)
+    trial.prepare(contender.engine, piece, threads, inputs)
+    return trial
+
+
+def _run(executable: Executable, inputs: Mapping[str, Array]) -> Callable[[], object]:
+    return lambda: executable.run(inputs)

@@ -1,0 +1,236 @@
+"""Questions to a compiled model: files go in, arrays come out. The model is a package here, or one
+that a server of the Open Inference Protocol, version 2, has."""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.infer.graph.graph import Array
+from slipstream.infer.images.folders import ENDINGS
+from slipstream.infer.run.session import Model, load
+from slipstream.serve.protocol.datatypes import BYTES, JSON_LENGTH, array_of, datatype_of
+from slipstream.serve.refusals import RefusedError
+
+URL = re.compile(r"(?P<server>https?://[^/?#]+)/*(?:v2/models/(?P<model>[^?#]+?)/*)?")
+SECONDS = 60.0  # that a server may take to answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model gave.
+
+    Args:
+        outputs: by name.
+        classes: names of the classes by number; none where they are not known.
+    """
+
+    outputs: Mapping[str, Array]
+    classes: Mapping[int, str] = field(default_factory=dict[int, str])
+
+
+class Asked(Protocol):
+    """A model that can be asked."""
+
+    def ask(self, file: Path) -> Answer:
+        """Give it a file: a picture, a .npy or .npz file. Blocks."""
+        ...
+
+
+def asked_of(target: str, token: str | None = None) -> Asked:
+    """The model that `target` names: a package's path, or http://host:port of a server with one
+    model, or http://host:port/v2/models/NAME. Blocks while it is loaded.
+
+    Raises UsageError and UnsupportedError where there is none.
+    """
+    if target.startswith(("http://", "https://")):
+        return Remote(target, token)
+    return Local(Path(target))
+
+
+class Local:
+    """A package that is loaded here."""
+
+    def __init__(self, path: Path) -> None:
+        self._model: Model = load(path)
+
+    def ask(self, file: Path) -> Answer:
+        """See `Asked`."""
+        pictures = self._model.manifest.pictures
+        content = _content(file, None if pictures is None else pictures.input)
+        found: Any = self._model(_batched(content, self._model))
+        names = [output.name for output in self._model.manifest.outputs]
+        outputs = found if isinstance(found, dict) else dict(zip(names, [found], strict=True))
+        return Answer(outputs, dict(enumerate(self._model.classes)))
+
+
+class Remote:
+    """A model of a server.
+
+    Args:
+        url: address of the server, or of one of its models.
+        token: word that lets requests in; None where none is needed.
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        found = URL.fullmatch(url)
+        if found is None:
+            raise UsageError(f"{url}: allowed: http://host:port or http://host:port/v2/models/NAME")
+        self._server, self._token = found["server"], token
+        self._path = f"{self._server}/v2/models/{found['model'] or self._only()}"
+        self._said = self._get(self._path)
+
+    def ask(self, file: Path) -> Answer:
+        """See `Asked`."""
+        with _protocol(self._server):
+            inputs = [str(each["name"]) for each in self._said["inputs"]]
+        content = _content(file, inputs[0] if len(inputs) == 1 else None)
+        if not isinstance(content, Mapping):
+            content = {inputs[0]: np.array([content], object)}
+        arrays = _named(content, inputs)
+        raw = {name: _raw(array) for name, array in arrays.items()}
+        given = [_tensor(name, array, len(raw[name])) for name, array in arrays.items()]
+        said = {"inputs": given, "parameters": {"binary_data_output": True}}
+        head = json.dumps(said).encode()
+        body = b"".join([head, *raw.values()])
+        content, fields = self._read(f"{self._path}/infer", body, {JSON_LENGTH: str(len(head))})
+        with _protocol(self._server):
+            end = int(fields.get(JSON_LENGTH, len(content)))
+            return _answer(json.loads(content[:end])["outputs"], memoryview(content)[end:])
+
+    def _only(self) -> str:
+        found = self._get(f"{self._server}/v2/models")
+        with _protocol(self._server):
+            names = [str(name) for name in found["models"]]
+        if len(names) != 1:
+            listed = ", ".join(f"{self._server}/v2/models/{name}" for name in names)
+            raise UsageError(f"{self._server} has {len(names)} models; say one of {listed}")
+        return names[0]
+
+    def _get(self, url: str) -> Any:
+        content, _ = self._read(url, None, {})
+        with _protocol(self._server):
+            return json.loads(content)
+
+    def _read(
+        self, url: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[bytes, Mapping[str, str]]:
+        if self._token is not None:
+            headers = {**headers, "authorization": f"Bearer {self._token}"}
+        try:
+            request = urllib.request.Request(url, body, headers)
+            with urllib.request.urlopen(request, timeout=SECONDS) as response:
+                fields = {name.lower(): value for name, value in response.headers.items()}
+                return response.read(), fields
+        except urllib.error.HTTPError as error:
+            raise UnsupportedError(f"{url}: {_reason(error)}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            words = str(getattr(error, "reason", None) or error) or type(error).__name__
+            raise UnsupportedError(f"{url} cannot be asked: {' '.join(words.split())}") from error
+
+
+@contextmanager
+def _protocol(server: str) -> Generator[None]:
+    """What is no answer of the protocol is an error that says so."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError, RefusedError) as error:
+        raise UnsupportedError(
+            f"{server} does not answer as the Open Inference Protocol, version 2, says:"
+            f" {type(error).__name__}: {error}"
+        ) from error
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """What a server says of a request that it refused."""
+    text = error.read().decode(errors="replace")
+    try:
+        return str(json.loads(text)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.code} {error.reason}"
+
+
+def _content(file: Path, picture: str | None) -> bytes | Mapping[str, Array]:
+    """The bytes of a picture, or arrays by name; "" is the only input's."""
+    if file.suffix in (".npy", ".npz"):
+        try:
+            with file.open("rb") as opened:
+                found = np.load(opened, allow_pickle=False)
+                is_several = isinstance(found, np.lib.npyio.NpzFile)
+                return dict(found.items()) if is_several else {"": found}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise UsageError(f"{file}: NumPy cannot read it: {error}") from error
+    if file.suffix.lower() not in ENDINGS:
+        kinds = ", ".join([".npy", ".npz", *sorted(ENDINGS)])
+        raise UsageError(f"{file}: this kind of file is not known; allowed: {kinds}")
+    if picture is None:
+        raise UsageError(f"{file} is a picture, and the model takes none; give .npy or .npz")
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _batched(content: bytes | Mapping[str, Array], model: Model) -> Any:
+    """What the model is called with: as many pictures as it takes at a time."""
+    manifest = model.manifest
+    if isinstance(content, Mapping):
+        return _named(content, [each.name for each in manifest.inputs])
+    assert manifest.pictures is not None
+    shapes = {each.name: each.shape for each in manifest.inputs}
+    count = shapes[manifest.pictures.input][0]
+    return {manifest.pictures.input: content if count == 1 else [content] * count}
+
+
+def _named(arrays: Mapping[str, Array], inputs: Sequence[str]) -> Mapping[str, Array]:
+    if "" in arrays and len(inputs) == 1:
+        return {inputs[0]: arrays[""]}
+    if "" in arrays:
+        raise UsageError(f"the model has the inputs {', '.join(inputs)}; give an .npz file of them")
+    return arrays
+
+
+def _raw(array: Array) -> bytes:
+    """A tensor as the protocol has it; files have their lengths before them."""
+    if array.dtype == object:
+        return b"".join(len(file).to_bytes(4, "little") + file for file in array.tolist())
+    return array.tobytes()
+
+
+def _tensor(name: str, array: Array, size: int) -> dict[str, Any]:
+    try:
+        datatype = BYTES if array.dtype == object else datatype_of(array.dtype)
+    except KeyError as error:
+        raise UsageError(f"{name} is {array.dtype}, which the protocol does not have") from error
+    parameters = {"binary_data_size": size}
+    shape = list(array.shape)
+    return {"name": name, "datatype": datatype, "shape": shape, "parameters": parameters}
+
+
+def _answer(outputs: Sequence[Mapping[str, Any]], raw: memoryview) -> Answer:
+    arrays: dict[str, Array] = {}
+    classes: dict[int, str] = {}
+    at = 0
+    for each in outputs:
+        name, size = each["name"], each["parameters"]["binary_data_size"]
+        arrays[name] = array_of(raw[at : at + size], each["datatype"], each["shape"], name)
+        labels, names = arrays[name].ravel().tolist(), each["parameters"].get("classes", ())
+        classes |= dict(zip(labels, names, strict=False))
+        at += size
+    return Answer(arrays, classes)

@@ -1,0 +1,206 @@
+"""gRPC: the Open Inference Protocol, version 2."""
+
+# The classes of messages are made while the program runs, and grpcio has few types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from slipstream.infer.graph.graph import Array
+from slipstream.infer.outputs.outputs import LABELS
+from slipstream.serve.access import Tokens
+from slipstream.serve.protocol.datatypes import BYTES, array_of_numbers, datatype_of, number_of
+from slipstream.serve.protocol.grpc_messages import SERVICE, message
+from slipstream.serve.protocol.messages import Call, names_of, of_raw, wanted_of
+from slipstream.serve.refusals import RefusedError, invalid
+from slipstream.serve.requests import Desk
+from slipstream.serve.signature import Given
+
+# Where contents of a datatype are, if they are not raw.
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
+    "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
+    "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents",
+}  # fmt: skip
+
+_OPEN = ("ServerLive", "ServerReady")
+
+Answer = Callable[[Any, Any], Awaitable[Any]]
+
+
+class Service:
+    """Answers calls.
+
+    Args:
+        desk: where requests come in.
+        tokens: that let requests in; health is told to everybody.
+        version: of the server.
+    """
+
+    def __init__(self, desk: Desk, tokens: Tokens, version: str) -> None:
+        self._desk, self._tokens, self._version = desk, tokens, version
+        self._repository = desk.repository
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Returns what a server of gRPC needs."""
+        methods = {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server,
+            "ModelMetadata": self._model,
+            "ModelInfer": self._infer,
+        }
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(
+                _told(name, answer, Tokens() if name in _OPEN else self._tokens),
+                response_serializer=message(f"{name}Response").SerializeToString,
+            )
+            for name, answer in methods.items()
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def _live(self, _: Any, __: Any) -> Any:
+        return message("ServerLiveResponse")(live=True)
+
+    async def _ready(self, _: Any, __: Any) -> Any:
+        return message("ServerReadyResponse")(ready=self._repository.is_ready)
+
+    async def _model_ready(self, asked: Any, _: Any) -> Any:
+        found = self._repository.get(asked.name, asked.version)
+        return message("ModelReadyResponse")(ready=found is not None)
+
+    async def _server(self, _: Any, __: Any) -> Any:
+        return message("ServerMetadataResponse")(name="slipstream", version=self._version)
+
+    async def _model(self, asked: Any, _: Any) -> Any:
+        served = self._repository.find(asked.name, asked.version)
+        response = message("ModelMetadataResponse")(
+            name=served.spec.name,
+            versions=self._repository.versions(served.spec.name),
+            platform="slipstream",
+        )
+        for tensors, into in (
+            (served.signature.inputs, response.inputs),
+            (served.signature.outputs, response.outputs),
+        ):
+            for each in served.signature.described(tensors):
+                into.add(**each)
+        return response
+
+    async def _infer(self, asked: Any, context: Any) -> Any:
+        fields = {name: str(value) for name, value in context.invocation_metadata() or ()}
+        name, version = asked.model_name, asked.model_version
+        with self._desk.request("grpc", name, version, fields) as request:
+            record = request.record
+            record.num_bytes = asked.ByteSize()
+            if record.trace:
+                await context.send_initial_metadata(tuple(record.trace.items()))
+            call = _call_of(asked, context.time_remaining())
+            done = await request.answer(call)
+            classes = request.served.manifest.classes
+            response = _response_of(asked, call, done.outputs, classes)
+            response.model_name, response.model_version = record.model, record.version
+            return response
+
+
+def _told(name: str, answer: Answer, tokens: Tokens) -> Answer:
+    """Says refusals as gRPC does, of calls without token and of damaged messages too."""
+    read = message(f"{name}Request").FromString
+
+    async def told(raw: Any, context: Any) -> Any:
+        try:
+            if tokens.allowed:
+                fields = dict(context.invocation_metadata() or ())
+                tokens.check(str(fields.get("authorization", "")))
+            return await answer(_read(read, raw), context)
+        except RefusedError as error:
+            if error.retry_after is not None:
+                seconds = str(max(1, math.ceil(error.retry_after)))
+                context.set_trailing_metadata((("retry-after", seconds),))
+            await context.abort(grpc.StatusCode[error.reason.grpc], str(error))
+
+    return told
+
+
+def _read(read: Callable[[bytes], Any], raw: bytes) -> Any:
+    try:
+        return read(raw)
+    except DecodeError as error:
+        raise invalid(f"the message cannot be read: {error}") from error
+
+
+def _call_of(asked: Any, remaining: float | None) -> Call:
+    raw = asked.raw_input_contents
+    if raw and len(raw) != len(asked.inputs):
+        raise invalid(f"there are {len(raw)} raw contents, and {len(asked.inputs)} inputs")
+    given: dict[str, Given] = {}
+    for number, each in enumerate(asked.inputs):
+        if each.name in given:
+            raise invalid(f"the input {each.name[:64]!r} is given twice")
+        if any(size < 0 for size in each.shape):
+            raise invalid(f"input {each.name[:64]!r} has the shape {list(each.shape)[:16]}")
+        if raw:
+            view = memoryview(raw[number])
+            given[each.name] = of_raw(view, each.datatype, list(each.shape), each.name[:64])
+        else:
+            given[each.name] = _of_contents(each)
+    timeout = _timeout(asked.parameters)
+    seconds = min(remaining or math.inf, timeout or math.inf)
+    return Call(
+        given=given,
+        id=asked.id,
+        outputs={each.name: True for each in asked.outputs},
+        seconds=None if seconds == math.inf else seconds,
+    )
+
+
+def _timeout(parameters: Mapping[str, Any]) -> float | None:
+    if "timeout" not in parameters:
+        return None
+    micros = parameters["timeout"].int64_param or parameters["timeout"].uint64_param
+    if micros <= 0:
+        raise invalid("timeout has to be an integer: microseconds, 1 and more")
+    return micros * 1e-6
+
+
+def _of_contents(given: Any) -> Given:
+    shape, name = list(given.shape), given.name[:64]
+    if given.datatype == BYTES:
+        files = [memoryview(each) for each in given.contents.bytes_contents]
+        if len(files) != number_of(shape):
+            raise invalid(f"input {name!r} has {len(files)} elements; its shape is {shape[:16]}")
+        return files
+    if given.datatype not in _CONTENTS:
+        raise invalid(
+            f"input {name!r} is {given.datatype[:32]!r}; in contents are {', '.join(_CONTENTS)};"
+            " others are raw"
+        )
+    return array_of_numbers(
+        np.array(getattr(given.contents, _CONTENTS[given.datatype])), given.datatype, shape, name
+    )
+
+
+def _response_of(
+    asked: Any, call: Call, outputs: Mapping[str, Array], classes: Sequence[str]
+) -> Any:
+    """The response to a call; names of labels are lines of the parameter `classes`."""
+    response = message("ModelInferResponse")(id=asked.id)
+    for each in wanted_of(call, outputs):
+        array = np.asarray(outputs[each], order="C")
+        said = response.outputs.add(
+            name=each, datatype=datatype_of(array.dtype), shape=list(array.shape)
+        )
+        if classes and each == LABELS:
+            said.parameters["classes"].string_param = "\n".join(names_of(array, classes))
+        response.raw_output_contents.append(array.tobytes())
+    return response

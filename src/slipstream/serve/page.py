@@ -1,0 +1,210 @@
+"""The page of a server: its models, what they measure, one to try, and the load of late."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import resources
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from slipstream.serve.record import OK, Record
+from slipstream.serve.refusals import Reason
+from slipstream.serve.repository import Repository, Spec
+
+SECONDS = 300  # that are looked back on
+_GONE = Reason.GONE.name.lower()
+# Times are counted in classes, each wider by as much as this, from 10 microseconds to a minute.
+_WIDER, _LEAST, _MOST = 1.05, 1e-5, 60.0
+
+_POLICY = (
+    "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none';"
+    " form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+_FILES = {
+    "/": ("index.html", "text/html"),
+    "/page/page.css": ("page.css", "text/css"),
+    "/page/page.js": ("page.js", "text/javascript"),
+    "/page/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+# Paths that need no token: they are the same of every server.
+OPEN_PATHS = frozenset(_FILES)
+
+
+@dataclass(slots=True)
+class _Count:
+    """Requests that were answered, those of them that were refused, and times of the others."""
+
+    requests: int = 0
+    refused: int = 0
+    times: Counter[int] = field(default_factory=Counter[int])
+
+    def add(self, refused: bool, kind: int | None) -> None:
+        self.requests += 1
+        self.refused += refused
+        if kind is not None:
+            self.times[kind] += 1
+
+    def take_away(self, other: _Count) -> None:
+        self.requests -= other.requests
+        self.refused -= other.refused
+        self.times -= other.times
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "requests": self.requests,
+            "refused": self.refused,
+            "p50_ms": _quantile_ms(self.times, 0.5),
+            "p99_ms": _quantile_ms(self.times, 0.99),
+        }
+
+
+@dataclass(slots=True)
+class _Second:
+    """A second: of all requests, and by model and version; `told` once it is over."""
+
+    at: int
+    whole: _Count = field(default_factory=_Count)
+    parts: dict[tuple[str, str], _Count] = field(default_factory=dict[tuple[str, str], _Count])
+    told: dict[str, Any] | None = None
+
+
+class History:
+    """Requests of the last five minutes, by the second. For one event loop.
+
+    It holds counts only: at most 300 seconds of some 300 classes of time for each version of a
+    model, however many requests there are. Times are right to 2.5 % from
+    10 microseconds to a minute.
+
+    Args:
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seconds: deque[_Second] = deque()
+        self._parts: dict[tuple[str, str], _Count] = {}  # sums of all seconds
+
+    def add(self, record: Record) -> None:
+        """Counts a request.
+
+        Args:
+            record: of it, once it is answered.
+        """
+        now = self._now()
+        if not self._seconds or self._seconds[-1].at != now:
+            self._seconds.append(_Second(now))
+        second, key = self._seconds[-1], (record.model, record.version)
+        kind = _class_of(record.seconds) if record.outcome == OK else None
+        refused = record.outcome not in (OK, _GONE)
+        for each in (second.whole, _part(second.parts, key), _part(self._parts, key)):
+            each.add(refused, kind)
+
+    def series(self) -> dict[str, list[Any]]:
+        """Returns columns of the last 300 whole seconds, oldest first.
+
+        `requests` and `refused` are counts, `p50_ms` and `p99_ms` milliseconds of the requests that
+        were answered; None: there were none.
+        """
+        now, none = self._now(), _Count().told()
+        known = {each.at: _told(each) for each in self._seconds if each.at < now}
+        told = [known.get(at, none) for at in range(now - SECONDS, now)]
+        return {name: [each[name] for each in told] for name in none}
+
+    def load(self, model: str, version: str) -> dict[str, Any]:
+        """Returns the same of one version of a model as one number each, for all these seconds and
+        the one under way."""
+        self._now()
+        return self._parts.get((model, version), _Count()).told()
+
+    def _now(self) -> int:
+        """The second under way; what is too old is forgotten."""
+        now = int(self._clock())
+        while self._seconds and self._seconds[0].at < now - SECONDS:
+            for key, each in self._seconds.popleft().parts.items():
+                self._parts[key].take_away(each)
+        return now
+
+
+def page_routes(repository: Repository, history: History) -> list[Route]:
+    """Returns the page `/`, its files, and `/page/state`, what it shows, as JSON.
+
+    Args:
+        repository: with the models.
+        history: of their requests.
+    """
+    folder = resources.files("slipstream.serve") / "page"
+    files = [
+        Route(path, partial(_file, (folder / name).read_bytes(), kind))
+        for path, (name, kind) in _FILES.items()
+    ]
+    return [*files, Route("/page/state", partial(_state, repository, history))]
+
+
+async def _file(content: bytes, kind: str, _: Request) -> Response:
+    return Response(content, media_type=kind, headers=_HEADERS)
+
+
+async def _state(repository: Repository, history: History, _: Request) -> Response:
+    models = [_model(repository, history, each) for each in repository.specs]
+    content = {"models": models, "series": history.series()}
+    return JSONResponse(content, headers={**_HEADERS, "cache-control": "no-store"})
+
+
+def _model(repository: Repository, history: History, spec: Spec) -> dict[str, Any]:
+    said = {"name": spec.name, "version": spec.version, "share": spec.share, "ready": False}
+    served = repository.get(spec.name, spec.version)
+    if served is None:
+        return said
+    manifest, signature = served.manifest, served.signature
+    return said | {
+        "ready": True,
+        "inputs": signature.described(signature.inputs),
+        "outputs": signature.described(signature.outputs),
+        "classes": manifest.classes,
+        "pictures": None if manifest.pictures is None else manifest.pictures.input,
+        "engine": manifest.recipe.engine,
+        "precision": manifest.recipe.precision,
+        "accuracy": manifest.accuracy.model_dump(),
+        "load": history.load(spec.name, spec.version),
+    }
+
+
+def _part(parts: dict[tuple[str, str], _Count], key: tuple[str, str]) -> _Count:
+    found = parts.get(key)
+    if found is None:
+        found = parts[key] = _Count()
+    return found
+
+
+def _told(second: _Second) -> dict[str, Any]:
+    if second.told is None:
+        second.told = second.whole.told()
+    return second.told
+
+
+def _class_of(seconds: float) -> int:
+    return math.floor(math.log(min(max(seconds, _LEAST), _MOST) / _LEAST, _WIDER))
+
+
+def _quantile_ms(times: Counter[int], part: float) -> float | None:
+    """The middle of the class that the quantile is in; None: nothing was counted."""
+    left = math.ceil(part * times.total())
+    for each in sorted(times):
+        left -= times[each]
+        if left <= 0:
+            return round(1e3 * _LEAST * _WIDER ** (each + 0.5), 4)
+    return None

@@ -1,0 +1,1 @@
+"""The Open Inference Protocol as bytes: what requests and responses are."""

@@ -1,0 +1,135 @@
+"""Datatypes of the Open Inference Protocol, and their bytes.
+
+Source: "Open Inference Protocol", version 2 (github.com/kserve/open-inference-protocol); Triton's
+extensions for binary tensors, "Binary tensor data extension".
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.infer.graph.graph import Array
+from slipstream.serve.refusals import invalid
+
+_OF_NUMPY = {
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16",
+    "float32": "FP32", "float64": "FP64",
+}  # fmt: skip
+_TO_NUMPY = {name: np.dtype(dtype) for dtype, name in _OF_NUMPY.items()}
+_OF_DTYPE = {dtype: name for name, dtype in _TO_NUMPY.items()}
+BYTES = "BYTES"
+# Header field that says where JSON ends and binary tensors begin.
+JSON_LENGTH = "inference-header-content-length"
+_LENGTH = struct.Struct("<I")
+
+
+def datatype_of(dtype: str | np.dtype[Any]) -> str:
+    """Returns the protocol's name of one of NumPy's dtypes."""
+    return _OF_DTYPE[np.dtype(dtype)]
+
+
+def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> Array:
+    """Returns a tensor on the bytes that were received; nothing is copied.
+
+    Args:
+        raw: in the order of C, little-endian.
+        datatype: of the protocol, BYTES not among them.
+        shape: without negative sizes.
+        name: of the input, for errors.
+
+    Raises RefusedError if there are more or fewer bytes than the shape needs.
+    """
+    dtype = _numpy_of(datatype, name)
+    wanted = number_of(shape) * dtype.itemsize
+    if len(raw) != wanted:
+        raise invalid(
+            f"input {name!r} has {len(raw)} bytes; {datatype} of the shape {list(shape)} has"
+            f" {wanted}"
+        )
+    return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) -> Array:
+    """Returns a tensor of numbers that were written in JSON, flat or nested; null is NaN, as it is
+    in answers.
+
+    Raises RefusedError for what is no number of the datatype, and if there are too many or too few.
+    """
+    dtype = _numpy_of(datatype, name)
+    try:
+        found = np.array(data)
+    except ValueError as error:
+        raise invalid(f"input {name!r}: data are not lists of equal length") from error
+    if dtype.kind == "f" and found.dtype == object:
+        found = _without_null(found)
+    kinds = "b" if dtype.kind == "b" else "iu" if dtype.kind in "iu" else "iuf"
+    if found.size and found.dtype.kind not in kinds:
+        raise invalid(f"input {name!r}: data are {_words(found)}; {datatype} is needed")
+    if found.size != number_of(shape):
+        raise invalid(
+            f"input {name!r} has {found.size} numbers; the shape {list(shape)} needs"
+            f" {number_of(shape)}"
+        )
+    with np.errstate(over="ignore"):
+        made = found.astype(dtype)
+    if dtype.kind in "iu" and found.size and not np.array_equal(made, found):
+        raise invalid(f"input {name!r} has numbers beyond the range of {datatype}")
+    return made.reshape(shape)
+
+
+def _without_null(found: Array) -> Array:
+    """Returns the numbers as float64, NaN for null; what has others than these as it is."""
+    if not all(each is None or type(each) in (int, float) for each in found.ravel().tolist()):
+        return found
+    return np.where(found == None, np.nan, found).astype(np.float64)  # noqa: E711  by element
+
+
+def byte_strings(raw: memoryview, shape: Sequence[int], name: str) -> list[memoryview]:
+    """Returns the elements of a tensor of BYTES: each has its length before it, 4 bytes."""
+    found: list[memoryview] = []
+    at = 0
+    while at < len(raw):
+        if at + _LENGTH.size > len(raw):
+            raise invalid(f"input {name!r}: the length of element {len(found)} is cut off")
+        (length,) = _LENGTH.unpack_from(raw, at)
+        at += _LENGTH.size
+        if at + length > len(raw):
+            raise invalid(f"input {name!r}: element {len(found)} ends beyond the end")
+        found.append(raw[at : at + length])
+        at += length
+    if len(found) != number_of(shape):
+        raise invalid(
+            f"input {name!r} has {len(found)} elements; the shape {list(shape)} needs"
+            f" {number_of(shape)}"
+        )
+    return found
+
+
+def number_of(shape: Sequence[int]) -> int:
+    """Returns the elements of a shape."""
+    found = 1
+    for size in shape:
+        found *= size
+    return found
+
+
+def _numpy_of(datatype: str, name: str) -> np.dtype[Any]:
+    if datatype not in _TO_NUMPY:
+        raise invalid(
+            f"input {name!r} is {datatype[:32]!r}; allowed: {', '.join([*_TO_NUMPY, BYTES])}"
+        )
+    return _TO_NUMPY[datatype]
+
+
+def _words(found: Array) -> str:
+    return {"U": "strings", "b": "booleans", "f": "fractions", "O": "objects"}.get(
+        found.dtype.kind, "no numbers"
+    )

@@ -1,0 +1,78 @@
+"""What is known of a request once it is answered, and the access log's line of it."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TextIO
+
+import orjson
+
+from slipstream.serve.lane import Done
+
+OK = "ok"
+# Header fields of W3C's trace context, which OpenTelemetry passes on.
+TRACE = ("traceparent", "tracestate")
+_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+Log = Callable[["Record"], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """A request, filled in while it is answered.
+
+    Args:
+        protocol: "rest" or "grpc".
+        model: that was asked; "": there is none of that name.
+        version: that answered.
+        id: of the request, as the client calls it.
+        trace: header fields of the trace context that it came with.
+        outcome: "ok"; "gone": the client is; else the kind of refusal.
+        error: what was answered in place of a result.
+        num_bytes: of the request's body.
+        rows: of the request.
+        seconds: from its first byte to the answer.
+        done: its run.
+    """
+
+    protocol: str
+    model: str = ""
+    version: str = ""
+    id: str = ""
+    trace: dict[str, str] = field(default_factory=dict[str, str])
+    outcome: str = OK
+    error: str = ""
+    num_bytes: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    done: Done | None = None
+
+    def line(self) -> str:
+        """Returns it as a line of JSON; times are in milliseconds."""
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        content: dict[str, object] = {
+            "time": now, "protocol": self.protocol, "model": self.model, "version": self.version,
+            "outcome": self.outcome, "bytes": self.num_bytes, "rows": self.rows,
+            "ms": round(self.seconds * 1e3, 3),
+        }  # fmt: skip
+        if self.done is not None:
+            content["queued_ms"] = round(self.done.queued * 1e3, 3)
+            content["run_ms"] = round(self.done.ran * 1e3, 3)
+            content["run_rows"] = self.done.shared
+        trace = _TRACE_PARENT.fullmatch(self.trace.get(TRACE[0], ""))
+        more = {"id": self.id, "error": self.error, "trace_id": trace[1] if trace else ""}
+        content |= {name: text for name, text in more.items() if text}
+        return orjson.dumps(content).decode()
+
+
+def log_to(file: TextIO) -> Log:
+    """Returns what writes a line for each request."""
+
+    def write(record: Record) -> None:
+        file.write(record.line() + "\n")
+        file.flush()
+
+    return write

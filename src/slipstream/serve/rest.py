@@ -1,0 +1,198 @@
+"""REST: the Open Inference Protocol, version 2, as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from slipstream.serve.access import Tokens, field_of
+from slipstream.serve.metrics import CONTENT_TYPE, Metrics
+from slipstream.serve.page import OPEN_PATHS
+from slipstream.serve.protocol.bodies import Bodies, read
+from slipstream.serve.protocol.http import LINK, Link
+from slipstream.serve.protocol.messages import JSON_LENGTH, call_of, response_of
+from slipstream.serve.record import Record
+from slipstream.serve.refusals import Reason, RefusedError
+from slipstream.serve.requests import Desk
+
+_PLATFORM = "slipstream"
+_INFER = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
+_OPEN = "/v2/health/"
+_EXTENSIONS = ["binary_tensor_data"]
+
+
+class Rest:
+    """Answers requests, as an ASGI application.
+
+    Args:
+        desk: where requests come in.
+        bodies: that reads theirs.
+        metrics: that it shows.
+        tokens: that let requests in; health is told to everybody.
+        version: of the server.
+    """
+
+    def __init__(
+        self, desk: Desk, bodies: Bodies, metrics: Metrics, tokens: Tokens, version: str
+    ) -> None:
+        self._desk, self._bodies, self._metrics = desk, bodies, metrics
+        self._tokens, self._version = tokens, version
+        self._repository = desk.repository
+        model = "/v2/models/{model}"
+        versions = "/v2/models/{model}/versions/{version}"
+        self.others = Starlette(
+            routes=[
+                *(Route(f"{each}/ready", self._model_ready) for each in (model, versions)),
+                *(Route(each, self._model) for each in (model, versions)),
+                Route("/v2/models", self._models),
+                Route("/v2/health/live", self._live),
+                Route("/v2/health/ready", self._ready),
+                Route("/v2", self._server),
+                Route("/metrics", self._numbers),
+            ],
+            exception_handlers={RefusedError: _refused, HTTPException: _failed},
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets a request in before its body is read, and answers it. One for a result goes past
+        what Starlette has for others, which takes as long as a small model."""
+        if self._repository.is_ending:
+            scope["extensions"][LINK].close_after()
+        try:
+            self._check_token(scope)
+            asked = _INFER.fullmatch(scope["path"])
+            if asked is None:
+                await self.others(scope, receive, send)
+                return
+            if scope["method"] == "POST":
+                await self._infer(asked["model"], asked["version"] or "", scope, receive)
+                return
+            response = Response(status_code=405, headers={"allow": "POST"})
+        except RefusedError as error:
+            response = await _refused(Request(scope), error)
+        await response(scope, receive, send)
+
+    def _check_token(self, scope: Scope) -> None:
+        if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(_OPEN):
+            self._tokens.check(field_of(scope["headers"], b"authorization"))
+
+    async def _infer(self, model: str, version: str, scope: Scope, receive: Receive) -> None:
+        fields = {name.decode("latin-1"): each.decode("latin-1") for name, each in scope["headers"]}
+        link: Link = scope["extensions"][LINK]
+        encoding = fields.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise RefusedError(
+                Reason.ENCODED, f"the body is encoded as {encoding[:64]!r}; allowed: as it is"
+            )
+        with self._desk.request("rest", model, version, fields) as asked:
+            with self._bodies.held() as held:
+                body = await read(fields, link, receive, held, asked.seconds)
+                asked.record.num_bytes = len(body)
+                call = call_of(body, fields.get(JSON_LENGTH))
+                with _unless_gone(link):
+                    done = await asked.answer(call)
+            record = asked.record
+            classes = asked.served.manifest.classes
+            pieces, length = response_of(call, record.model, record.version, done.outputs, classes)
+            # What is counted and logged is so once the client has its answer.
+            await link.answer(_fields(record, length), pieces)
+
+    async def _model(self, request: Request) -> Response:
+        served = self._repository.find(
+            request.path_params["model"], request.path_params.get("version", "")
+        )
+        signature = served.signature
+        return JSONResponse(
+            {
+                "name": served.spec.name,
+                "versions": self._repository.versions(served.spec.name),
+                "platform": _PLATFORM,
+                "inputs": signature.described(signature.inputs),
+                "outputs": signature.described(signature.outputs),
+            }
+        )
+
+    async def _models(self, _: Request) -> Response:
+        return JSONResponse({"models": self._repository.names})
+
+    async def _model_ready(self, request: Request) -> Response:
+        self._repository.find(request.path_params["model"], request.path_params.get("version", ""))
+        return Response(status_code=503 if self._repository.is_ending else 200)
+
+    async def _live(self, _: Request) -> Response:
+        return Response()
+
+    async def _ready(self, _: Request) -> Response:
+        return Response(status_code=200 if self._repository.is_ready else 503)
+
+    async def _numbers(self, _: Request) -> Response:
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+
+    async def _server(self, _: Request) -> Response:
+        return JSONResponse(
+            {"name": "slipstream", "version": self._version, "extensions": _EXTENSIONS}
+        )
+
+
+def _fields(record: Record, json_length: int | None) -> Generator[tuple[bytes, bytes]]:
+    """Fields of the header of a result."""
+    if json_length is None:
+        yield b"content-type", b"application/json"
+    else:
+        yield b"content-type", b"application/octet-stream"
+        yield JSON_LENGTH.encode(), b"%d" % json_length
+    for name, value in record.trace.items():
+        yield name.encode(), value.encode("latin-1")
+
+
+@contextmanager
+def _unless_gone(link: Link) -> Generator[None]:
+    """What is done meanwhile is given up where the client hangs up."""
+    task = asyncio.current_task()
+    assert task is not None
+    gone = False
+
+    def give_up() -> None:
+        nonlocal gone
+        gone = True
+        task.cancel()
+
+    link.when_gone(give_up)
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if not gone:
+            raise
+        raise RefusedError(Reason.GONE, "the client hung up") from error
+    finally:
+        link.when_gone(None)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """What Starlette refuses, in the protocol's words."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path[:128]
+    words = f"there is no {path!r}" if error.status_code == 404 else f"{path!r}: {error.detail}"
+    return JSONResponse(
+        {"error": words}, status_code=error.status_code, headers=dict(error.headers or {})
+    )
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    headers: dict[str, str] = {}
+    if error.reason is Reason.UNAUTHENTICATED:
+        headers["www-authenticate"] = "Bearer"
+    if error.retry_after is not None:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    return JSONResponse({"error": str(error)}, status_code=error.reason.status, headers=headers)

@@ -1,0 +1,202 @@
+"""What a model takes and gives, as requests have to have it; rows of requests put together.
+
+A row is one sample. Where all inputs and outputs of a package begin with the same number, that is
+the rows of a run: requests may have any number of rows, and short ones share a run.
+"""
+
+# NumPy's stubs leave the types of what its methods return open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from slipstream.errors import UsageError
+from slipstream.infer.graph.graph import Array
+from slipstream.infer.images.pictures import Reader, TooManyPixelsError
+from slipstream.infer.package.package import Reading, Tensor
+from slipstream.serve.protocol.datatypes import BYTES, datatype_of
+from slipstream.serve.refusals import Reason, RefusedError, invalid
+
+Arrays: TypeAlias = "dict[str, Array]"
+Given: TypeAlias = "Array | list[memoryview]"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The inputs of a request, checked.
+
+    Args:
+        inputs: of the model's dtypes; all have `rows` rows, where the model has rows.
+        rows: samples; 1 where the model has no rows.
+    """
+
+    inputs: Arrays
+    rows: int
+
+    @property
+    def num_bytes(self) -> int:
+        """In memory."""
+        return sum(each.nbytes for each in self.inputs.values())
+
+
+class Signature:
+    """What a model takes and gives.
+
+    Args:
+        inputs: of the package.
+        outputs: of it.
+        most_rows: of a request.
+        pictures: how an input takes files; None: none does.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        most_rows: int,
+        pictures: Reading | None = None,
+    ) -> None:
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.rows = _rows((*inputs, *outputs))
+        self._most_rows = most_rows
+        self._tensors = {each.name: each for each in inputs}
+        self._reader: tuple[str, Reader] | None = None
+        if pictures is not None:
+            _, height, width, channels = self._tensors[pictures.input].shape
+            reader = Reader(size=pictures.size, height=height, width=width, channels=channels)
+            self._reader = pictures.input, reader
+
+    def shape_of(self, tensor: Tensor) -> list[int]:
+        """Returns the shape of an input or output; -1 for rows."""
+        return list(tensor.shape) if self.rows is None else [-1, *tensor.shape[1:]]
+
+    def described(self, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
+        """Returns name, datatype and shape of inputs or outputs, as metadata have them."""
+        return [
+            {"name": each.name, "datatype": datatype_of(each.dtype), "shape": self.shape_of(each)}
+            for each in tensors
+        ]
+
+    def take(self, given: Mapping[str, Given]) -> Taken:
+        """Returns the inputs of a request.
+
+        Args:
+            given: by name, as tensors or the bytes of picture files.
+
+        Raises RefusedError for inputs that are missing, unknown, or not as the model needs them.
+        """
+        missing = [name for name in self._tensors if name not in given]
+        strange = [name for name in given if name not in self._tensors]
+        if missing or strange:
+            words = [f"input {name!r} is missing" for name in missing]
+            words += [f"there is no input {name[:64]!r}" for name in strange]
+            raise invalid(f"{', '.join(words)}; the model has {', '.join(self._tensors)}")
+        found = {name: self._one(self._tensors[name], each) for name, each in given.items()}
+        counts = {name: len(each) for name, each in found.items()} if self.rows else {"": 1}
+        if len(set(counts.values())) > 1:
+            raise invalid(f"inputs have different numbers of rows: {_counts(counts)}")
+        return Taken(found, next(iter(counts.values())))
+
+    def runs(self, taken: Sequence[Taken]) -> Iterator[Arrays]:
+        """Yields the inputs of each run of requests that share runs; the last is filled up.
+
+        Args:
+            taken: of this model.
+        """
+        if self.rows is None or (len(taken) == 1 and taken[0].rows == self.rows):
+            yield taken[0].inputs
+            return
+        whole = {name: _joined([each.inputs[name] for each in taken]) for name in self._tensors}
+        count = sum(each.rows for each in taken)
+        for begin in range(0, count, self.rows):
+            yield {name: _filled(each[begin : begin + self.rows], self.rows)
+                   for name, each in whole.items()}  # fmt: skip
+
+    def parted(self, runs: Sequence[Arrays], taken: Sequence[Taken]) -> list[Arrays]:
+        """Returns what each request gets of the outputs of runs that it shared.
+
+        Args:
+            runs: outputs of what `runs` yielded.
+            taken: the requests.
+        """
+        if self.rows is None or (len(taken) == 1 and taken[0].rows == self.rows):
+            return [runs[0]]
+        whole = {each.name: _joined([run[each.name] for run in runs]) for each in self.outputs}
+        found: list[Arrays] = []
+        begin = 0
+        for each in taken:
+            end = begin + each.rows
+            found.append({name: array[begin:end] for name, array in whole.items()})
+            begin = end
+        return found
+
+    def _one(self, tensor: Tensor, given: Given) -> Array:
+        array = self._read(tensor, given) if isinstance(given, list) else given
+        if array.dtype != np.dtype(tensor.dtype):
+            raise invalid(
+                f"input {tensor.name!r} is {datatype_of(array.dtype)}; {self._allowed(tensor)}"
+            )
+        wanted = self.shape_of(tensor)
+        fits = len(wanted) == array.ndim and all(
+            have == want or (want == -1 and 1 <= have <= self._most_rows)
+            for have, want in zip(array.shape, wanted, strict=True)
+        )
+        if not fits:
+            raise invalid(
+                f"input {tensor.name!r} has the shape {list(array.shape)}; {self._allowed(tensor)}"
+            )
+        return array
+
+    def _allowed(self, tensor: Tensor) -> str:
+        words = f"it has to be {datatype_of(tensor.dtype)} {self.shape_of(tensor)}"
+        if self.rows is not None:
+            words += f", with 1 to {self._most_rows} rows for -1"
+        if self._reader is not None and self._reader[0] == tensor.name:
+            words += f"; or {BYTES} [rows], picture files"
+        return words
+
+    def _read(self, tensor: Tensor, files: list[memoryview]) -> Array:
+        if self._reader is None or self._reader[0] != tensor.name:
+            raise invalid(f"input {tensor.name!r} is {BYTES}; {self._allowed(tensor)}")
+        if not 1 <= len(files) <= self._most_rows:
+            raise invalid(f"input {tensor.name!r} has {len(files)} files; {self._allowed(tensor)}")
+        found = np.empty((len(files), *tensor.shape[1:]), np.uint8)
+        for number, file in enumerate(files):
+            try:
+                self._reader[1](file, found[number])
+            except UsageError as error:
+                too_large = isinstance(error, TooManyPixelsError)
+                reason = Reason.TOO_LARGE if too_large else Reason.INVALID
+                words = f"input {tensor.name!r}, file {number}: {error}"
+                raise RefusedError(reason, words) from error
+        return found
+
+
+def _rows(tensors: Sequence[Tensor]) -> int | None:
+    """Rows of a run; None: tensors do not begin with the same number, or one has open sizes."""
+    if any(size < 0 for each in tensors for size in each.shape):
+        return None
+    firsts = {each.shape[0] if each.shape else 0 for each in tensors}
+    return firsts.pop() if len(firsts) == 1 and firsts != {0} else None
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _filled(array: Array, rows: int) -> Array:
+    if len(array) == rows:
+        return array
+    found = np.zeros((rows, *array.shape[1:]), array.dtype)
+    found[: len(array)] = array
+    return found
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -1,0 +1,93 @@
+"""Numbers of a server in the form of Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from slipstream.serve.lane import Done
+from slipstream.serve.metrics import CONTENT_TYPE, Metrics
+from slipstream.serve.record import Record
+
+MODEL = {"model": "m", "version": "1"}
+# From a tenth of a millisecond to ten seconds.
+SECONDS = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+def families(metrics):
+    return {each.name: each for each in text_string_to_metric_families(metrics.text().decode())}
+
+
+def value(metrics, name, **labels):
+    """Returns the value of a sample, whose labels are exactly these."""
+    samples = (sample for family in families(metrics).values() for sample in family.samples)
+    (found,) = (each.value for each in samples if (each.name, each.labels) == (name, labels))
+    return found
+
+
+@pytest.fixture
+def metrics(repository):
+    return Metrics(repository("m=a.slip", "m=b.slip"))
+
+
+def test_requests_are_counted_by_model_protocol_and_outcome(metrics):
+    for outcome in ("ok", "ok", "busy"):
+        metrics.add(Record(protocol="grpc", model="m", version="1", outcome=outcome))
+    name, labels = "slipstream_requests_total", {**MODEL, "protocol": "grpc"}
+    assert value(metrics, name, outcome="ok", **labels) == 2
+    assert value(metrics, name, outcome="busy", **labels) == 1
+    assert not families(metrics)["slipstream_request_seconds"].samples
+
+
+def test_times_and_rows_of_runs_are_each_in_their_histogram(metrics):
+    done = Done({}, queued=0.25, ran=0.5, shared=3)
+    for _ in range(2):
+        metrics.add(Record(protocol="rest", **MODEL, seconds=1.0, done=done))
+    for name, each in (("request_seconds", 1), ("queue_seconds", 0.25), ("run_seconds", 0.5),
+                       ("run_rows", 3)):  # fmt: skip
+        assert value(metrics, f"slipstream_{name}_sum", **MODEL) == 2 * each
+        assert value(metrics, f"slipstream_{name}_count", **MODEL) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [("request_seconds", SECONDS), ("queue_seconds", SECONDS), ("run_seconds", SECONDS),
+     ("run_rows", ROWS)],
+)  # fmt: skip
+def test_classes_of_histograms_are_those_that_dashboards_know(metrics, name, bounds):
+    metrics.add(Record(protocol="rest", **MODEL, done=Done({}, 0.0, 0.0, 1)))
+    samples = families(metrics)[f"slipstream_{name}"].samples
+    found = [float(each.labels["le"]) for each in samples if each.name.endswith("_bucket")]
+    assert found == [*bounds, float("inf")]
+
+
+def test_queues_are_those_of_versions_that_are_ready(repository, signature):
+    async def main():
+        models = repository("m=a.slip", "m=b.slip")
+        metrics = Metrics(models)
+        served = await models.load("m", "1")
+        x = served.signature.take({"x": np.zeros((2, 2), np.float32)})
+        until = asyncio.get_running_loop().time() + 60
+        asked = [asyncio.ensure_future(served.lane.ask(x, until)) for _ in range(5)]
+        await asyncio.sleep(0)
+        # One run is under way and two are next; two requests wait.
+        assert value(metrics, "slipstream_running", **MODEL) == 3
+        assert value(metrics, "slipstream_waiting", **MODEL) == 2
+        assert len(families(metrics)["slipstream_running"].samples) == 1
+        await asyncio.gather(*asked)
+        assert value(metrics, "slipstream_running", **MODEL) == 0
+        assert value(metrics, "slipstream_waiting", **MODEL) == 0
+
+    asyncio.run(main())
+
+
+def test_the_text_says_what_it_is(metrics):
+    assert CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
+    assert b"# HELP slipstream_waiting Requests that wait." in metrics.text()
