@@ -158,8 +158,9 @@ class Session:
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        all_ = {**inputs, **self._given}
-        given = {name: array for name, array in all_.items() if name in self._inputs}
+        given = {**inputs, **self._given} if self._given else inputs
+        if given.keys() != self._inputs:
+            given = {name: array for name, array in given.items() if name in self._inputs}
         try:
             found = self._session.run(self._names, given)
         except Exception as error:  # an index beyond its table, a size that does not fit

@@ -45,6 +45,7 @@ class Taker:
 
     def __init__(self, manifest: Manifest) -> None:
         self._tensors = {item.name: item for item in manifest.inputs}
+        self._dtypes = {item.name: np.dtype(item.dtype) for item in manifest.inputs}
         self._pictures: dict[str, _PictureInput] = {}
         if manifest.pictures is not None:
             tensor = self._tensors[manifest.pictures.input]
@@ -68,9 +69,9 @@ class Taker:
         Raises UsageError for inputs that are missing, unknown, or not as the manifest says.
         """
         given = _by_name(inputs, named, list(self._tensors))
-        missing = sorted(self._tensors.keys() - given.keys())
-        strange = sorted(given.keys() - self._tensors.keys())
-        if missing or strange:
+        if given.keys() != self._tensors.keys():
+            missing = sorted(self._tensors.keys() - given.keys())
+            strange = sorted(given.keys() - self._tensors.keys())
             words = [f"input {name!r} is missing" for name in missing]
             words += [f"there is no input {name!r}" for name in strange]
             raise UsageError(f"{', '.join(words)}; the model has {', '.join(self._tensors)}")
@@ -84,7 +85,7 @@ class Taker:
         target = None if buffers is None else buffers[name]
         if name in self._pictures:
             return self._pictures[name](given, target)
-        return _placed(_array(given, self._tensors[name]), target)
+        return _placed(_array(given, self._tensors[name], self._dtypes[name]), target)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class _PictureInput:
         elif isinstance(given, FILE) or (array := self._of_array(given)).ndim < 4:
             several = [given]
         else:
-            return _placed(_array(array, self.tensor), target)
+            return _placed(_array(array, self.tensor, np.dtype(np.uint8)), target)
         if len(several) != batch:
             raise UsageError(
                 f"input {self.tensor.name!r} has {batch} pictures, and {len(several)} are given"
@@ -152,15 +153,17 @@ def _by_name(inputs: tuple[Any, ...], named: Mapping[str, Any], names: list[str]
         raise UsageError(f"{len(inputs)} inputs are given; the model has {', '.join(names)}")
     else:
         given = dict(zip(names, inputs, strict=False))
+    if not named:
+        return given
     twice = sorted(given.keys() & named.keys())
     if twice:
         raise UsageError(f"the input {', '.join(twice)} is given twice")
     return {**given, **named}
 
 
-def _array(given: Any, tensor: Tensor) -> Array:
+def _array(given: Any, tensor: Tensor, dtype: np.dtype[Any]) -> Array:
     array = given if isinstance(given, np.ndarray) else _of_dlpack(given, tensor.name)
-    if str(array.dtype) != tensor.dtype:
+    if array.dtype != dtype:
         raise UsageError(
             f"input {tensor.name!r} is {array.dtype}, and has to be {tensor.dtype};"
             f" convert it: .astype('{tensor.dtype}')"

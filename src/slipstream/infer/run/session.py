@@ -49,6 +49,7 @@ class Model:
         self._executable = executable
         self._threads = threads
         self._taker = Taker(package.manifest)
+        self._outputs = [item.name for item in package.manifest.outputs]
         self._sharing: Sharing | None = None  # how streams run, once one has begun
         self._measuring = threading.Lock()
         self._callers = ThreadPoolExecutor(
@@ -205,8 +206,8 @@ class Model:
         return self._given(self._executable.run(inputs))
 
     def _given(self, found: Mapping[str, Array]) -> Outputs:
-        outputs = {item.name: found[item.name] for item in self._manifest.outputs}
-        return outputs if len(outputs) > 1 else next(iter(outputs.values()))
+        names = self._outputs
+        return found[names[0]] if len(names) == 1 else {name: found[name] for name in names}
 
     def _taken(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Array]:
         """Every input by name, checked."""
