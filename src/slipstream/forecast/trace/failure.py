@@ -12,7 +12,9 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 _NEEDS_NUMBERS = (
     DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode,
 )  # fmt: skip
-_LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib"))
+# An environment may see the packages of another one, whose folder Python does not name.
+_INSTALLED = {"site-packages", "dist-packages"}
+_STANDARD = Path(sysconfig.get_path("stdlib"))
 _OURS = Path(__file__).parents[1]
 
 
@@ -42,6 +44,7 @@ def _line(error: Exception) -> str:
     for frame in reversed(frames):
         path = Path(frame.filename)
         parents = path.parents
-        if path.is_file() and _OURS not in parents and not set(_LIBRARIES) & set(parents):
+        is_library = _STANDARD in parents or not _INSTALLED.isdisjoint(path.parts)
+        if path.is_file() and _OURS not in parents and not is_library:
             return f" at {frame.filename}:{frame.lineno}, `{frame.line}`"
     return ""
