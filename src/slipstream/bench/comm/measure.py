@@ -43,7 +43,7 @@ class CommSpec:
         sizes: bytes of the larger buffer of a rank, at least 4.
         lab: in which it is measured; None for this machine.
         local: ranks on this machine where there is no lab, at least 2.
-        codecs: of Slipstream's allreduce, names of `limits.CODEC_SHARE`.
+        codecs: codecs of Slipstream's allreduce, names of `limits.CODEC_SHARE`.
         peers: names of `PEERS`; those that are not there are left out with a note. `ring` is
             Slipstream with the flat ring, whatever the topology.
         rounds: in each of which every contender has its turn, at least 1.
