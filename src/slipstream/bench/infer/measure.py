@@ -76,8 +76,8 @@ class InferSpec:
         if self.rounds < 1 or self.seconds <= 0 or self.search_seconds <= 0 or self.unseen < 0:
             raise UsageError(
                 f"rounds is {self.rounds}, seconds {self.seconds}, search {self.search_seconds},"
-                f" unseen {self.unseen}; allowed: rounds 1 and more, seconds and search more than 0,"
-                " unseen 0 and more"
+                f" unseen {self.unseen}; allowed: rounds from 1, seconds and search more than 0,"
+                " unseen from 0"
             )
 
 
