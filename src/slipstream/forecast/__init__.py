@@ -1,12 +1,12 @@
-"""What training a model needs, before anything is bought: arithmetic on what its operators are.
+"""Forecast of training a model: plans, time, memory and cost, computed from its operators.
 
-    from slipstream import forecast
+    from slipstream.forecast import ForecastOptions, forecast
 
-    result = forecast.forecast("resnet50", batch=256, gpus=("A100", "H100"), precision="bf16")
-    best = result.plans[0]
+    options = ForecastOptions(batch=256, gpus=("A100", "H100"), precision="bf16")
+    best = forecast("resnet50", options).plans[0]
     print(best.machine.name, best.hosts, best.strategy, best.seconds_per_step)
 
-Needs what `pip install 'slipstream[forecast]'` brings, and PyTorch to trace models.
+The package needs `pip install 'slipstream[forecast]'`, and PyTorch to trace models.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from slipstream import lazy
 
 if TYPE_CHECKING:
     from slipstream.forecast.ask import forecast as forecast
+    from slipstream.forecast.options import ForecastOptions as ForecastOptions
     from slipstream.forecast.search.plan import Interval as Interval
     from slipstream.forecast.search.plan import Loss as Loss
     from slipstream.forecast.search.plan import Plan as Plan
     from slipstream.forecast.search.search import Result as Result
 
-__all__ = ["Interval", "Loss", "Plan", "Result", "forecast"]
+__all__ = ["ForecastOptions", "Interval", "Loss", "Plan", "Result", "forecast"]
 
-# PyTorch is imported when a model is traced, everything else when something is used.
+# PyTorch is imported when a model is traced, and every other package at first use.
 __getattr__ = lazy.attributes(
     "slipstream.forecast",
     "forecast",
     {
+        "ForecastOptions": "slipstream.forecast.options:ForecastOptions",
         "Interval": "slipstream.forecast.search.plan:Interval",
         "Loss": "slipstream.forecast.search.plan:Loss",
         "Plan": "slipstream.forecast.search.plan:Plan",

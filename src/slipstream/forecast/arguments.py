@@ -1,4 +1,4 @@
-"""What a forecast is asked is checked before anything is traced."""
+"""Validation of the options of a forecast, before any model is traced."""
 
 from __future__ import annotations
 
@@ -6,105 +6,123 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from slipstream.errors import UsageError
+from slipstream.forecast.options import ForecastOptions
 from slipstream.forecast.search.candidates import ANY
 from slipstream.forecast.search.machines import Machine
 from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.work.strategy import WIRE_SHARE, Optimizer
 
-OPTIMIZERS: Mapping[str, Optimizer] = {each.name.lower(): each for each in Optimizer}
+OPTIMIZERS: Mapping[str, Optimizer] = {member.name.lower(): member for member in Optimizer}
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 MARKETS = ("on-demand", "spot")
 
 
-def check_numbers(counts: Mapping[str, int | None], amounts: Mapping[str, float | None]) -> None:
-    """Raise UsageError for a count below 1, or an amount that is not above 0."""
-    for name, count in counts.items():
+def check_options(options: ForecastOptions) -> None:
+    """Raise UsageError for a number out of range, or for options that contradict each other."""
+    _check_counts(options)
+    _check_amounts(options)
+    _check_alone(options)
+    _check_target(options)
+    _check_own(options)
+
+
+def _check_counts(options: ForecastOptions) -> None:
+    for name, count in (
+        ("batch", options.batch),
+        ("most_devices", options.most_devices),
+        ("samples", options.samples),
+        ("hosts", options.hosts),
+        ("local_steps", options.local_steps),
+        ("alone", options.alone and options.alone[1]),
+    ):
         if count is not None and count < 1:
             raise UsageError(f"{name} is {count}; at least 1 is needed")
-    for name, amount in amounts.items():
+
+
+def _check_amounts(options: ForecastOptions) -> None:
+    for name, amount in (
+        ("epochs", options.epochs),
+        ("total_tokens", options.total_tokens),
+        ("deadline", options.deadline),
+        ("budget", options.budget),
+        ("price", options.price),
+        ("alone", options.alone and options.alone[0]),
+        ("input_rate", options.input_rate),
+        ("search_seconds", options.search_seconds),
+    ):
         if amount is not None and not 0 < amount < float("inf"):
             raise UsageError(f"{name} is {amount:g}; more than 0 is needed")
 
 
-def check_target(
-    samples: int | None,
-    epochs: float | None,
-    total_tokens: float | None,
-    deadline: float | None,
-    budget: float | None,
-) -> None:
-    """Raise UsageError for two targets, or for a limit without a target."""
-    if epochs is not None and samples is None:
-        raise UsageError(f"epochs is {epochs:g}: say the samples of an epoch too")
-    if epochs is not None and total_tokens is not None:
-        raise UsageError(
-            f"total_tokens is {total_tokens:g} and epochs {epochs:g}, both are targets: say one"
-        )
-    for name, limit in (("deadline", deadline), ("budget", budget)):
-        if limit is not None and epochs is None and total_tokens is None:
-            raise UsageError(
-                f"a {name} needs a target: say samples and epochs too, or total_tokens"
-            )
-
-
-def check_alone(alone: tuple[float, int] | None, input_rate: float | None) -> None:
-    """Raise UsageError for hosts that read less than one device was measured to train."""
+def _check_alone(options: ForecastOptions) -> None:
+    alone, input_rate = options.alone, options.input_rate
     if alone is not None and input_rate is not None and alone[0] > input_rate:
         raise UsageError(
-            f"alone is {alone[0]:g} samples per second and input_rate {input_rate:g}: a host reads"
-            " at least what one device was measured to train"
+            f"alone is {alone[0]:g} samples per second and input_rate is {input_rate:g}: a host"
+            " reads at least as many samples as one device was measured to train;"
+            " increase input_rate"
         )
 
 
-def check_own(
-    own: str | None,
-    hosts: int | None,
-    price: float | None,
-    alone: float | None,
-    gpus: Sequence[str],
-    clouds: Sequence[str],
-    network: str | None,
-) -> None:
-    """Raise UsageError for what goes with hosts of one's own only, or with clouds only."""
+def _check_target(options: ForecastOptions) -> None:
+    epochs, total_tokens = options.epochs, options.total_tokens
+    if epochs is not None and options.samples is None:
+        raise UsageError(f"epochs is {epochs:g}, but samples is missing: set samples per epoch too")
+    if epochs is not None and total_tokens is not None:
+        raise UsageError(
+            f"total_tokens is {total_tokens:g} and epochs is {epochs:g}, but only one target is"
+            " allowed: set one of them"
+        )
+    for name, limit in (("deadline", options.deadline), ("budget", options.budget)):
+        if limit is not None and epochs is None and total_tokens is None:
+            raise UsageError(f"{name} needs a target: set samples and epochs, or total_tokens")
+
+
+def _check_own(options: ForecastOptions) -> None:
+    own, hosts = options.own, options.hosts
+    rate = options.alone and options.alone[0]
     if own is None:
-        for name, value in (("hosts", hosts), ("price", price), ("alone", alone)):
+        for name, value in (("hosts", hosts), ("price", options.price), ("alone", rate)):
             if value is not None:
                 raise UsageError(
-                    f"{name} is {value:g}, of hosts of your own: say which, own=8xA100"
+                    f"{name} is {value:g}, which applies to your own hosts only: name them, such"
+                    " as own=8xA100"
                 )
-    elif gpus or clouds:
+    elif options.gpus or options.clouds:
         raise UsageError(f"own is {own!r}, so nothing is rented: leave gpus and clouds out")
-    elif hosts is not None and hosts > 1 and network is None:
-        raise UsageError(f"{hosts} hosts of {own}: say the network that joins them, as 100g")
+    elif hosts is not None and hosts > 1 and options.network is None:
+        raise UsageError(
+            f"own is {own!r} and hosts is {hosts}, but the network between the hosts is unknown:"
+            " set network, such as network=100g"
+        )
 
 
-def check_names(
-    precision: str | None,
-    optimizer: str,
-    runtime: str,
-    codec: str,
-    markets: Sequence[str],
-    fitted: Parameters,
-) -> None:
-    """Raise UsageError for a name that is not known, with those that are."""
+def check_names(options: ForecastOptions, parameters: Parameters) -> None:
+    """Raise UsageError for an unknown name, and list the allowed names."""
+    precision = options.precision
     for name, value, allowed in (
         *(() if precision is None else (("precision", precision, PRECISIONS),)),
-        ("optimizer", optimizer, OPTIMIZERS),
-        ("runtime", runtime, fitted.runtimes),
-        ("codec", codec, (*WIRE_SHARE, ANY)),
-        *(("market", market, MARKETS) for market in markets),
+        ("optimizer", options.optimizer, OPTIMIZERS),
+        ("runtime", options.runtime, parameters.runtimes),
+        ("codec", options.codec, (*WIRE_SHARE, ANY)),
+        *(("market", market, MARKETS) for market in options.markets),
     ):
         if value not in allowed:
             raise UsageError(f"{name} is {value!r}; allowed are {', '.join(sorted(allowed))}")
 
 
-def check_room(kept: Sequence[Machine], most_devices: int, what: str) -> None:
-    """Raise UsageError where the smallest host has more devices than are allowed."""
-    smallest = min(kept, key=lambda each: each.cluster.per_host)
-    if smallest.cluster.per_host > most_devices:
+def check_machines(machines: Sequence[Machine], options: ForecastOptions) -> None:
+    """Raise UsageError if a budget has no prices, or if no host has few enough devices."""
+    own, budget = options.own, options.budget
+    if budget is not None and all(machine.dollars_per_hour is None for machine in machines):
         raise UsageError(
-            f"at most {most_devices} devices are allowed, and the smallest host, {smallest.name},"
-            f" has {smallest.cluster.per_host}: allow as many"
-            + (", or other devices" if what == "cloud" else "")
+            f"budget is ${budget:,.0f}, but {own} has no price: set price in dollars per hour"
+        )
+    smallest = min(machines, key=lambda machine: machine.cluster.per_host)
+    if smallest.cluster.per_host > options.most_devices:
+        raise UsageError(
+            f"most_devices is {options.most_devices}, but the smallest host, {smallest.name}, has"
+            f" {smallest.cluster.per_host} devices: increase most_devices"
+            + (" or allow other devices" if own is None else "")
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slipstream.bench.forecast.calibrate import calibrate as measure
 from slipstream.errors import UnsupportedError
-from slipstream.forecast import Interval, Plan, forecast
+from slipstream.forecast import ForecastOptions, Interval, Plan, forecast
 from slipstream.forecast.calibrate import file
 from slipstream.tour import example
 
@@ -59,15 +59,17 @@ def predict(hardware: Path, *, ranks: int, samples: int, alone: float | None = N
     """
     result = forecast(
         f"{example.folder() / 'model.py'}:small_resnet",
-        batch=example.BATCH * ranks,
-        shape=example.SHAPE,
-        own=f"{ranks}x{DEVICE}",
-        hosts=1,
-        hardware=str(hardware),
-        samples=samples,
-        precision="fp32",
-        optimizer="momentum",
-        alone=None if alone is None else (alone, example.BATCH),
+        ForecastOptions(
+            batch=example.BATCH * ranks,
+            shape=example.SHAPE,
+            own=f"{ranks}x{DEVICE}",
+            hosts=1,
+            hardware=str(hardware),
+            samples=samples,
+            precision="fp32",
+            optimizer="momentum",
+            alone=None if alone is None else (alone, example.BATCH),
+        ),
     )
     plan = next((each for each in result.plans if each.strategy.data == ranks), None)
     if plan is None:

@@ -19,7 +19,7 @@ from slipstream.forecast.search.plan import Loss
 
 def _asked(model: str, **more: Any) -> forecast.Result:
     given = {"batch": 16, "tokens": 1024, "precision": "fp16"}
-    return forecast.forecast(model, **{**given, **more})
+    return forecast.forecast(model, forecast.ForecastOptions(**{**given, **more}))
 
 
 @pytest.fixture(name="tight", scope="module")

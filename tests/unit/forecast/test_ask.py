@@ -51,7 +51,10 @@ def small(tmp_path: Path) -> Callable[[str], str]:
 @pytest.fixture(scope="module")
 def ranked() -> forecast.Result:
     return forecast.forecast(
-        "resnet18", batch=256, gpus=("T4", "A100"), samples=50_000, epochs=10, precision="fp16"
+        "resnet18",
+        forecast.ForecastOptions(
+            batch=256, gpus=("T4", "A100"), samples=50_000, epochs=10, precision="fp16"
+        ),
     )
 
 
@@ -83,7 +86,8 @@ def test_time_to_the_target_follows_from_steps(ranked: forecast.Result) -> None:
 
 def test_without_prices_more_devices_rank_before_fewer_only_where_they_are_faster() -> None:
     found = forecast.forecast(
-        "resnet18", batch=64, own="1xA100", hosts=16, network="10g", precision="bf16"
+        "resnet18",
+        forecast.ForecastOptions(batch=64, own="1xA100", hosts=16, network="10g", precision="bf16"),
     )
     seconds = [plan.seconds_per_step.value for plan in found.plans]
     assert seconds == sorted(seconds)
@@ -94,7 +98,9 @@ def test_without_prices_more_devices_rank_before_fewer_only_where_they_are_faste
 
 def test_a_faster_network_is_never_slower() -> None:
     def best(network: str) -> float:
-        asked = forecast.forecast("resnet18", batch=64, own="1xV100", hosts=8, network=network)
+        asked = forecast.forecast(
+            "resnet18", forecast.ForecastOptions(batch=64, own="1xV100", hosts=8, network=network)
+        )
         return min(plan.seconds_per_step.value for plan in asked.plans)
 
     assert best("100g") <= best("25g") <= best("10g")
@@ -103,7 +109,7 @@ def test_a_faster_network_is_never_slower() -> None:
 def test_a_measured_device_sets_the_pace_and_narrows_intervals() -> None:
     asked: dict[str, Any] = {"batch": 512, "own": "4xV100", "hosts": 2, "network": "25g"}
     plain, paced = (
-        forecast.forecast("resnet18", **asked, alone=alone).plans[-1]
+        forecast.forecast("resnet18", forecast.ForecastOptions(**asked, alone=alone)).plans[-1]
         for alone in (None, (200, 128))
     )
     assert (paced.devices, paced.strategy.micro_batch) == (4, 128)
@@ -120,9 +126,11 @@ def test_a_measured_device_sets_the_pace_and_narrows_intervals() -> None:
 
 def test_a_pace_as_forecast_changes_nothing() -> None:
     asked: dict[str, Any] = {"batch": 64, "own": "1xV100", "codec": "none"}
-    (plain,) = forecast.forecast("resnet18", **asked).plans
+    (plain,) = forecast.forecast("resnet18", forecast.ForecastOptions(**asked)).plans
     rate = 64 / plain.seconds_per_step.value
-    (paced,) = forecast.forecast("resnet18", **asked, alone=(rate, 64)).plans
+    (paced,) = forecast.forecast(
+        "resnet18", forecast.ForecastOptions(**asked, alone=(rate, 64))
+    ).plans
     assert paced.step.seconds == pytest.approx(plain.step.seconds)
     assert paced.seconds_per_step.low == pytest.approx(plain.step.seconds)
     assert paced.seconds_per_step.high == pytest.approx(plain.step.seconds)
@@ -130,14 +138,21 @@ def test_a_pace_as_forecast_changes_nothing() -> None:
 
 def test_hosts_that_read_slowly_limit_a_step() -> None:
     asked: dict[str, Any] = {"batch": 512, "own": "4xV100", "hosts": 2, "network": "25g"}
-    (two, one) = forecast.forecast("resnet18", **asked, input_rate=100.0).plans
+    (two, one) = forecast.forecast(
+        "resnet18", forecast.ForecastOptions(**asked, input_rate=100.0)
+    ).plans
     assert (one.limit, two.limit) == ("input", "input")
     assert one.step.seconds == pytest.approx(512 / 100)
     assert two.step.seconds == pytest.approx(512 / 2 / 100)
     assert 0 < one.step.input < one.step.seconds
-    plenty = forecast.forecast("resnet18", **asked, input_rate=1e6).plans[0]
+    plenty = forecast.forecast("resnet18", forecast.ForecastOptions(**asked, input_rate=1e6)).plans[
+        0
+    ]
     assert plenty.step.input == 0
-    assert plenty.step == forecast.forecast("resnet18", **asked).plans[0].step
+    assert (
+        plenty.step
+        == forecast.forecast("resnet18", forecast.ForecastOptions(**asked)).plans[0].step
+    )
 
 
 def test_deadline_and_budget_leave_out_what_misses_them(ranked: forecast.Result) -> None:
@@ -146,9 +161,17 @@ def test_deadline_and_budget_leave_out_what_misses_them(ranked: forecast.Result)
     costs = sorted(plan.dollars.value for plan in ranked.plans if plan.dollars)
     budget = costs[len(costs) // 2]
     found = forecast.forecast(
-        "resnet18", batch=256, gpus=("T4", "A100"), samples=50_000, epochs=10, precision="fp16",
-        deadline=deadline, budget=budget,
-    )  # fmt: skip
+        "resnet18",
+        forecast.ForecastOptions(
+            batch=256,
+            gpus=("T4", "A100"),
+            samples=50_000,
+            epochs=10,
+            precision="fp16",
+            deadline=deadline,
+            budget=budget,
+        ),
+    )
     assert 0 < len(found.plans) < len(ranked.plans)
     assert all(plan.seconds and plan.seconds.value <= deadline for plan in found.plans)
     assert all(plan.dollars and plan.dollars.value <= budget for plan in found.plans)
@@ -159,7 +182,9 @@ def test_deadline_and_budget_leave_out_what_misses_them(ranked: forecast.Result)
 
 @pytest.mark.slow("forecast of a large model")
 def test_what_does_not_fit_says_the_least_memory() -> None:
-    found = forecast.forecast("llama2-70b", batch=4, tokens=16, own="1xT4")
+    found = forecast.forecast(
+        "llama2-70b", forecast.ForecastOptions(batch=4, tokens=16, own="1xT4")
+    )
     assert not found.plans
     (loss,) = found.losses
     assert "does not fit" in loss.why
@@ -167,23 +192,28 @@ def test_what_does_not_fit_says_the_least_memory() -> None:
 
 
 def test_undercut_offers_say_by_what() -> None:
-    found = forecast.forecast("resnet18", batch=64, gpus=("H200",), most_devices=8)
+    found = forecast.forecast(
+        "resnet18", forecast.ForecastOptions(batch=64, gpus=("H200",), most_devices=8)
+    )
     (azure,) = [loss for loss in found.losses if loss.what.startswith("azure")]
     assert "coreweave HGX H200 has the same devices and network for $50.44" in azure.why
 
 
 def test_a_model_may_run_other_operators_for_one_sample(small: Callable[[str], str]) -> None:
     for name in ("differs", "alone"):
-        found = forecast.forecast(small(name), batch=64, shape=(8,), own="1xT4")
+        found = forecast.forecast(
+            small(name), forecast.ForecastOptions(batch=64, shape=(8,), own="1xT4")
+        )
         assert found.plans[0].strategy.global_batch == 64
 
 
 def test_progress_is_told(small: Callable[[str], str]) -> None:
     told: list[tuple[str, int, int]] = []
     forecast.forecast(
-        small("wide"), batch=16, shape=(4096,), own="2xV100", hosts=2, network="25g",
+        small("wide"),
+        forecast.ForecastOptions(batch=16, shape=(4096,), own="2xV100", hosts=2, network="25g"),
         progress=lambda *what: told.append(what),
-    )  # fmt: skip
+    )
     assert [each[1:] for each in told] == [(0, 0), (0, 0), (0, 0), (0, 2), (1, 2)]
 
 
@@ -194,10 +224,11 @@ def test_better_plans_are_told_as_they_are_found(hosts: dict[str, Any]) -> None:
     tried: list[int] = []
     told: list[tuple[int, forecast.Plan]] = []
     found = forecast.forecast(
-        "resnet18", batch=256, **hosts,
+        "resnet18",
+        forecast.ForecastOptions(batch=256, **hosts),
         progress=lambda what, done, of: tried.append(done),
         better=lambda plan: told.append((tried[-1], plan)),
-    )  # fmt: skip
+    )
     # The first hosts that are tried have an answer, and the last that is told ranks first.
     assert told[0][0] == 0
     assert tried[-1] > len(told)
@@ -218,39 +249,42 @@ def test_better_plans_are_told_as_they_are_found(hosts: dict[str, Any]) -> None:
         ({"gpus": ("A1000",)}, "no device is called 'A1000'; near: a100"),
         ({"clouds": ("asw",)}, "no cloud is called 'asw'; known: aws"),
         ({"gpus": ("K80",)}, "no offer is known for K80"),
-        ({"gpus": ("L40S",), "clouds": ("coreweave",), "most_devices": 4}, "has 8: allow as many"),
+        (
+            {"gpus": ("L40S",), "clouds": ("coreweave",), "most_devices": 4},
+            "has 8 devices: increase most_devices",
+        ),
         ({"own": "A100"}, "such as 8xA100"),
         ({"own": "8xA1000"}, "no device is called"),
         ({"own": "0xA100"}, "such as 8xA100"),
         ({"own": "8xA100", "gpus": ("T4",)}, "nothing is rented"),
-        ({"own": "8xA100", "hosts": 2}, "say the network"),
-        ({"own": "8xA100", "most_devices": 4}, "has 8: allow as many"),
-        ({"hosts": 2}, "say which, own=8xA100"),
-        ({"price": 2.0}, "say which, own=8xA100"),
-        ({"alone": (100.0, 8)}, "say which, own=8xA100"),
+        ({"own": "8xA100", "hosts": 2}, "set network"),
+        ({"own": "8xA100", "most_devices": 4}, "has 8 devices: increase most_devices"),
+        ({"hosts": 2}, "name them, such as own=8xA100"),
+        ({"price": 2.0}, "name them, such as own=8xA100"),
+        ({"alone": (100.0, 8)}, "name them, such as own=8xA100"),
         ({"own": "8xA100", "alone": (0.0, 8)}, "alone is 0; more than 0"),
         ({"own": "8xA100", "alone": (10.0, 0)}, "alone is 0; at least 1"),
         ({"own": "8xA100", "alone": (10.0, 8), "input_rate": 9.0}, "a host reads at least"),
         ({"input_rate": -1.0}, "input_rate is -1; more than 0"),
         ({"network": "fast"}, "no link is called 'fast'"),
-        ({"epochs": 3}, "say the samples of an epoch"),
-        ({"samples": 9, "epochs": 3, "total_tokens": 1e9}, "both are targets: say one"),
+        ({"epochs": 3}, "set samples per epoch too"),
+        ({"samples": 9, "epochs": 3, "total_tokens": 1e9}, "only one target is allowed"),
         ({"total_tokens": 0.0}, "total_tokens is 0; more than 0"),
         ({"total_tokens": 1e9, "own": "1xT4"}, "resnet18 reads no sequences of tokens"),
         ({"search_seconds": -1.0}, "search_seconds is -1; more than 0"),
-        ({"deadline": 60.0}, "a deadline needs a target"),
+        ({"deadline": 60.0}, "deadline needs a target"),
         ({"samples": 10, "epochs": 1, "budget": -1.0}, "budget is -1; more than 0"),
         ({"own": "8xA100", "samples": 10, "epochs": 1, "budget": 9.0}, "has no price"),
     ],
 )
 def test_arguments_are_checked(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        forecast.forecast("resnet18", **{"batch": 32, **arguments})
+        forecast.forecast("resnet18", forecast.ForecastOptions(**{"batch": 32, **arguments}))
 
 
 def test_unknown_models_list_near_ones() -> None:
     with pytest.raises(UsageError, match=r"the nearest are: .*resnet50"):
-        forecast.forecast("resnet5O", batch=32, own="1xT4")
+        forecast.forecast("resnet5O", forecast.ForecastOptions(batch=32, own="1xT4"))
 
 
 def test_importing_is_fast() -> None:
@@ -285,7 +319,7 @@ sys.modules['torch'] = None
 from slipstream import forecast
 from slipstream.errors import UnsupportedError
 try:
-    forecast.forecast('resnet18', batch=8, own='1xT4')
+    forecast.forecast('resnet18', forecast.ForecastOptions(batch=8, own='1xT4'))
 except UnsupportedError as error:
     print(error)
 """
@@ -303,14 +337,18 @@ def test_other_names_are_refused() -> None:
 )
 def test_devices_that_are_made_for_16_bits_use_them(device: str, precision: str) -> None:
     asked: dict[str, Any] = {"batch": 64, "own": f"1x{device}"}
-    plan = forecast.forecast("resnet18", **asked).plans[0]
+    plan = forecast.forecast("resnet18", forecast.ForecastOptions(**asked)).plans[0]
     assert plan.machine.precision == precision
-    said = forecast.forecast("resnet18", **asked, precision=precision).plans[0]
+    said = forecast.forecast(
+        "resnet18", forecast.ForecastOptions(**asked, precision=precision)
+    ).plans[0]
     assert plan.seconds_per_step == said.seconds_per_step
 
 
 def test_hosts_of_one_search_have_precisions_of_their_own() -> None:
-    found = forecast.forecast("resnet18", batch=64, gpus=("T4", "L4"), most_devices=4)
+    found = forecast.forecast(
+        "resnet18", forecast.ForecastOptions(batch=64, gpus=("T4", "L4"), most_devices=4)
+    )
     used = {(plan.machine.cluster.device.name, plan.machine.precision) for plan in found.plans}
     assert used == {("T4", "fp16"), ("L4", "bf16")}
 
@@ -322,7 +360,8 @@ def test_tokens_in_all_give_steps_time_and_cost(
     model: str, tokens: int | None, per_sample: int
 ) -> None:
     found = forecast.forecast(
-        model, batch=8, tokens=tokens, own="1xA100", price=2.0, total_tokens=1e9
+        model,
+        forecast.ForecastOptions(batch=8, tokens=tokens, own="1xA100", price=2.0, total_tokens=1e9),
     )
     plan = found.plans[0]
     assert found.steps is not None
@@ -335,7 +374,9 @@ def test_tokens_in_all_give_steps_time_and_cost(
 
 
 def test_mfu_is_of_the_flops_that_a_transformer_needs() -> None:
-    plan = forecast.forecast("gpt2", batch=8, tokens=1024, own="1xA100").plans[0]
+    plan = forecast.forecast(
+        "gpt2", forecast.ForecastOptions(batch=8, tokens=1024, own="1xA100")
+    ).plans[0]
     # PaLM's appendix B: 6 FLOPs for each parameter in a product, and attention, for each token.
     token = 6 * 124.4e6 + 12 * 12 * 768 * 1024
     rate = 8 * 1024 / plan.seconds_per_step.value
@@ -345,8 +386,8 @@ def test_mfu_is_of_the_flops_that_a_transformer_needs() -> None:
 
 def test_a_search_whose_time_is_over_says_what_was_not_tried() -> None:
     asked: dict[str, Any] = {"batch": 64, "own": "1xA100", "hosts": 8, "network": "100g"}
-    whole = forecast.forecast("resnet18", **asked)
-    found = forecast.forecast("resnet18", **asked, search_seconds=1e-6)
+    whole = forecast.forecast("resnet18", forecast.ForecastOptions(**asked))
+    found = forecast.forecast("resnet18", forecast.ForecastOptions(**asked, search_seconds=1e-6))
     assert len(found.plans) == 1
     assert found.plans[0] in whole.plans
     left = [loss for loss in found.losses if loss.why.startswith("not tried")]

@@ -119,7 +119,7 @@ def test_peaks_are_those_that_the_forecast_turns_into_the_times_measured() -> No
             name="mm", module="", phase=Phase.FORWARD, kind=kind, products=(Product(1, m, n, k),),
             reads=(), writes=(), bytes_moved=1.0, dtype="bfloat16",
         )  # fmt: skip
-        seconds, _ = Work([operator]).seconds(device, rates, Runtime(), "fp32")
+        seconds, _ = Work.of([operator]).seconds(device, rates, Runtime(), "fp32")
         return TimedProduct(m, n, k, float(seconds[0]))
 
     found = peak(timed(8192, 8192, 128), timed(8192, 8192, 1024))
@@ -339,7 +339,7 @@ def test_convolutions_of_one_channel_take_as_long_as_they_were_timed(
     )  # fmt: skip
     rates = replace(found.rates, gap_us=0.0)
     runtime = found.runtime("pytorch2")
-    seconds, _ = Work([narrow]).seconds(device.device("node"), rates, runtime, "fp32")
+    seconds, _ = Work.of([narrow]).seconds(device.device("node"), rates, runtime, "fp32")
     # A tenth of the rate of float32, as `DEVICE` says.
     assert seconds[0] == pytest.approx(2 * 256 * (1 << 16) * 9 / (0.1 * tflops * 1e12), rel=1e-3)
 

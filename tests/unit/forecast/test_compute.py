@@ -28,7 +28,7 @@ def _seconds(
     channels_first: bool = False,
 ) -> float:
     runtime = Runtime(composed=composed)
-    found, _ = Work([operator]).seconds(
+    found, _ = Work.of([operator]).seconds(
         load().device(device), rates, runtime, precision, channels_first=channels_first
     )
     return float(found[0])
@@ -171,7 +171,7 @@ def test_what_is_on_no_list_of_16_bits_moves_32(
     operator = _operator(kind, name=name, dtype=dtype, product=Product(1, 16, 16, 16))
     device = load().device("V100")
     plain, wide = (
-        Work([operator]).seconds(device, RATES, Runtime(wide=wide), "fp32")[0][0]
+        Work.of([operator]).seconds(device, RATES, Runtime(wide=wide), "fp32")[0][0]
         for wide in (False, True)
     )
     assert wide == pytest.approx(passes * plain)
@@ -183,7 +183,7 @@ def test_what_is_on_no_list_of_16_bits_moves_32(
 def test_linear_layers_multiply_in_8_bits_and_cast(dtype: str, batch: int, speed_up: float) -> None:
     product = Product(batch, 1 << 14, 1 << 14, 1 << 14)
     operator = replace(_operator(Kind.PRODUCT, dtype=dtype, product=product), bytes_moved=1.5e9)
-    device, work = load().device("H100"), Work([operator])
+    device, work = load().device("H100"), Work.of([operator])
     plain, eight = (
         work.seconds(device, RATES, Runtime(), "fp32", fp8=fp8)[0][0] for fp8 in (False, True)
     )
@@ -198,7 +198,9 @@ def test_linear_layers_multiply_in_8_bits_and_cast(dtype: str, batch: int, speed
 def test_a_runtime_has_kernels_of_its_own_for_one_channel(kind: Kind, factor: float) -> None:
     operator = replace(_operator(kind, product=Product(256, 4096, 1, 9)), bytes_moved=0.0)
     usual, own = (
-        Work([operator]).seconds(load().device("A100"), RATES, Runtime(depthwise=each), "fp32")[0]
+        Work.of([operator]).seconds(load().device("A100"), RATES, Runtime(depthwise=each), "fp32")[
+            0
+        ]
         for each in (1.0, 3.0)
     )
     assert own == pytest.approx(factor * usual)
@@ -206,7 +208,7 @@ def test_a_runtime_has_kernels_of_its_own_for_one_channel(kind: Kind, factor: fl
 
 @pytest.mark.parametrize("gap_us", [8.0, 0.5])
 def test_kernels_of_a_graph_follow_closely(gap_us: float) -> None:
-    rates, work = replace(RATES, gap_us=gap_us), Work([_operator(Kind.MEMORY, product=None)] * 2)
+    rates, work = replace(RATES, gap_us=gap_us), Work.of([_operator(Kind.MEMORY, product=None)] * 2)
     plain, graph = (
         work.seconds(load().device("H100"), rates, Runtime(graphs=graphs), "fp16")[0]
         for graphs in (False, True)
@@ -219,7 +221,7 @@ def test_batch_norms_take_as_many_times_as_a_runtime_says(dtype: str, factor: fl
     runtime = Runtime(batch_norm=2.0, half_batch_norm=3.0)
     norm = _operator(Kind.NORM, name="native_batch_norm", dtype=dtype, product=None)
     other = _operator(Kind.NORM, name="native_layer_norm", dtype=dtype, product=None)
-    seconds, _ = Work([norm, other]).seconds(load().device("H100"), RATES, runtime, "fp32")
+    seconds, _ = Work.of([norm, other]).seconds(load().device("H100"), RATES, runtime, "fp32")
     assert seconds[0] == pytest.approx(factor * seconds[1])
 
 

@@ -41,9 +41,9 @@ LLAMA = {
 }  # fmt: skip
 
 
-def _largest(**asked: Any) -> Strategy:
+def _largest(model: str, **asked: Any) -> Strategy:
     """The strategy of the plan on most devices."""
-    found = forecast.forecast(**asked)
+    found = forecast.forecast(model, forecast.ForecastOptions(**asked))
     return max(found.plans, key=lambda plan: plan.devices).strategy
 
 
@@ -74,9 +74,14 @@ def test_layers_too_large_for_a_device_are_shared_out(tmp_path: Path):
         "        nn.Linear(64 * 31 * 31, 16384), nn.ReLU(), nn.Linear(16384, 16384))\n"
     )
     found = _largest(
-        model=f"{path}:make", shape=(3, 128, 128), batch=4096, own="1xV100", hosts=8,
-        network="10g", optimizer="momentum",
-    )  # fmt: skip
+        model=f"{path}:make",
+        shape=(3, 128, 128),
+        batch=4096,
+        own="1xV100",
+        hosts=8,
+        network="10g",
+        optimizer="momentum",
+    )
     assert found.data == 8
     assert Agreement.SHARD in {choice for _, choice in found.layers}
 
@@ -113,18 +118,24 @@ def test_local_sgd_is_for_slow_links_where_it_is_allowed():
 
 def test_experts_are_shared_among_replicas(tmp_path: Path):
     found = _largest(
-        model=_config(tmp_path, MIXTRAL), tokens=1024, batch=64, own="8xA100-40GB",
+        model=_config(tmp_path, MIXTRAL),
+        tokens=1024,
+        batch=64,
+        own="8xA100-40GB",
         precision="bf16",
-    )  # fmt: skip
+    )
     assert found.expert > 1
     assert found.data % found.expert == 0
 
 
 def test_long_sequences_are_shared(tmp_path: Path):
     found = _largest(
-        model=_config(tmp_path, LLAMA), tokens=100_000 // 8192 * 8192, batch=1, own="8xA100-40GB",
+        model=_config(tmp_path, LLAMA),
+        tokens=100_000 // 8192 * 8192,
+        batch=1,
+        own="8xA100-40GB",
         precision="bf16",
-    )  # fmt: skip
+    )
     assert found.context > 1
 
 
@@ -137,9 +148,14 @@ def test_70_billion_parameters_need_tensor_ranks_stages_or_zero_3():
 @pytest.mark.slow("forecast of a large model")
 def test_a_model_that_is_larger_than_a_device_is_shared_out_by_fsdp():
     found = _largest(
-        model="llama2-7b", tokens=2048, batch=64, own="1xA10", hosts=16, network="400g",
+        model="llama2-7b",
+        tokens=2048,
+        batch=64,
+        own="1xA10",
+        hosts=16,
+        network="400g",
         precision="bf16",
-    )  # fmt: skip
+    )
     assert found.zero == 3
 
 
@@ -157,17 +173,28 @@ def test_servers_are_for_many_hosts_and_small_gradients():
 
 def test_stages_are_for_hosts_on_a_slow_network(wide_gpt: str):
     found = _largest(
-        model=wide_gpt, tokens=1024, batch=64, own="1xA100", hosts=8, network="1g",
+        model=wide_gpt,
+        tokens=1024,
+        batch=64,
+        own="1xA100",
+        hosts=8,
+        network="1g",
         precision="bf16",
-    )  # fmt: skip
+    )
     assert found.pipeline > 1
 
 
 def test_many_stages_with_few_micro_batches_take_turns(wide_gpt: str):
     found = _largest(
-        model=wide_gpt, tokens=1024, batch=16, own="1xV100", hosts=8, network="25g",
-        precision="fp16", runtime="megatron",
-    )  # fmt: skip
+        model=wide_gpt,
+        tokens=1024,
+        batch=16,
+        own="1xV100",
+        hosts=8,
+        network="25g",
+        precision="fp16",
+        runtime="megatron",
+    )
     assert found.pipeline > 1
     assert found.virtual > 1
 
@@ -194,9 +221,13 @@ SMALL = [
 def _trials(name: str, sizes: dict[str, Any], inputs: dict[str, Any]) -> Trials:
     model: Resizable = resizable(partial(traced, name, sizes=sizes, inputs=inputs))
     return Trials(
-        model, parameters.load(), precision="fp32", optimizer=Optimizer.MOMENTUM,
-        runtime="pytorch2", master=False,
-    )  # fmt: skip
+        model,
+        parameters.load(),
+        precision="fp32",
+        optimizer=Optimizer.MOMENTUM,
+        runtime="pytorch2",
+        master=False,
+    )
 
 
 def _mixtures(start: Strategy, trials: Trials, hosts: int, allowed: Allowed) -> Iterator[Strategy]:
@@ -246,7 +277,8 @@ def test_what_is_found_is_nearly_the_best_of_all(
 
 def test_others_say_how_much_slower_they_are():
     found = forecast.forecast(
-        "vgg16", batch=128, own="1xV100", hosts=4, network="1g", precision="fp16"
+        "vgg16",
+        forecast.ForecastOptions(batch=128, own="1xV100", hosts=4, network="1g", precision="fp16"),
     )
     reasons = [other.why for plan in found.plans for other in plan.others]
     assert any("times as long; network limits it" in why for why in reasons)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from slipstream.bench.comm.start import check_torch
 from slipstream.errors import SlipstreamError, UsageError
-from slipstream.forecast import Plan, forecast
+from slipstream.forecast import ForecastOptions, Plan, forecast
 from slipstream.forecast.arguments import OPTIMIZERS
 from slipstream.forecast.ask import Progress
 from slipstream.forecast.simulate.job import Precision
@@ -103,10 +103,17 @@ def check(
     found = source(model, shape=shape, tokens=tokens)
     if found.made is None:
         raise UsageError(f"{model} cannot be trained: say a function that makes the module")
-    plan = _plan(
-        model, batch=batch, own=f"1x{device or HERE}", hosts=1, hardware=hardware, shape=shape,
-        tokens=tokens, precision=precision, optimizer=optimizer, progress=progress,
-    )  # fmt: skip
+    options = ForecastOptions(
+        batch=batch,
+        own=f"1x{device or HERE}",
+        hosts=1,
+        hardware=hardware,
+        shape=shape,
+        tokens=tokens,
+        precision=precision,
+        optimizer=optimizer,
+    )
+    plan = _plan(model, options, progress)
     chosen = cast("Precision", precision)  # else it was not forecast
     training = forecast_steps.Training(
         made=found.made,
@@ -131,16 +138,17 @@ def check(
     )
 
 
-def _plan(model: str, **asked: Any) -> Plan:
-    """Returns the plan of one device that computes nothing twice."""
-    result = forecast(model, **asked)
+def _plan(model: str, options: ForecastOptions, progress: Progress) -> Plan:
+    """Return the plan of one device without activation checkpoints."""
+    result = forecast(model, options, progress=progress)
+    device = (options.own or "")[2:]
     if not result.plans:
         why = "; ".join(f"{loss.what}: {loss.why}" for loss in result.losses)
-        raise SlipstreamError(f"{model} cannot be trained on one {asked['own'][2:]}: {why}")
+        raise SlipstreamError(f"{model} cannot be trained on one {device}: {why}")
     plan = result.plans[0]
     if plan.strategy.checkpoint:
         raise UsageError(
-            f"batch is {asked['batch']}, of which {model} fits on one {asked['own'][2:]} with"
-            " checkpoints only; say a smaller one"
+            f"batch is {options.batch}, with which {model} fits on one {device} only with"
+            " activation checkpoints: set a smaller batch"
         )
     return plan

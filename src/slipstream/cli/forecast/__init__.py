@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +30,7 @@ from slipstream.cli.forecast.progress import searching
 from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
-    from slipstream.forecast import Result
+    from slipstream.forecast import ForecastOptions, Result
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -156,60 +156,60 @@ def plan(
     html_file: HtmlFile = None,
 ) -> None:
     """Say what training MODEL takes: hardware, strategy, time and cost, ranked. Nothing is run."""
-    said = dict(locals())
-    asking = forecast.forecast  # first: it says what is not installed
+    run_forecast = forecast.forecast  # raises first if a package is not installed
     if html_file is not None:
         from slipstream.forecast.report import forecast_page as forecast_page  # likewise
-    asked = _asked(said)
+    options = forecast.ForecastOptions(
+        batch=batch,
+        shape=None if shape is None else parse_shape(shape),
+        tokens=tokens,
+        gpus=_names(gpus),
+        clouds=_names(clouds),
+        markets=("on-demand", "spot") if spot else ("on-demand",),
+        own=own,
+        hosts=hosts,
+        price=price,
+        network=network,
+        hardware=None if hardware is None else str(hardware),
+        most_devices=most,
+        samples=samples,
+        epochs=epochs,
+        total_tokens=None if total_tokens is None else parse_count(total_tokens),
+        deadline=None if deadline is None else parse_time(deadline),
+        budget=None if budget is None else parse_dollars(budget),
+        precision=None if precision is None else precision.value,
+        optimizer=optimizer.value,
+        runtime=runtime,
+        codec=codec.value,
+        local_steps=local_steps,
+        alone=None if alone is None else parse_alone(alone),
+        input_rate=input_rate,
+        search_seconds=parse_time(search_time, "search time"),
+    )
     with searching() as watching:
-        result = asking(model, **asked, progress=watching.tell, better=watching.better)
-    _write(result, {"model": model, **asked}, json_file)
+        result = run_forecast(model, options, progress=watching.tell, better=watching.better)
+    asked = {"model": model, **asdict(options)}
+    _write(result, asked, json_file)
     if html_file is not None:
-        _write_page(result, {"model": model, **asked}, html_file, top)
+        _write_page(result, asked, html_file, top)
     if json_file != Path("-"):
         steps = "" if result.steps is None else f", {result.steps:,.0f} steps"
-        _show(result, f"{model}, {batch} samples a step, {_caption(asked)}{steps}", top)
+        _show(result, f"{model}, {batch} samples a step, {_caption(options)}{steps}", top)
     if not result.plans:
         raise typer.Exit(1)
-
-
-def _asked(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What `slipstream.forecast.forecast` is asked, from what was said on the command line."""
-    alike = (
-        "batch", "tokens", "own", "hosts", "price", "network", "samples", "epochs", "runtime",
-        "local_steps", "input_rate",
-    )  # fmt: skip
-    shape, deadline, budget = (said[name] for name in ("shape", "deadline", "budget"))
-    total_tokens = said["total_tokens"]
-    return {
-        **{name: said[name] for name in alike},
-        **{name: said[name].value for name in ("optimizer", "codec")},
-        "precision": None if said["precision"] is None else said["precision"].value,
-        "total_tokens": None if total_tokens is None else parse_count(total_tokens),
-        "shape": None if shape is None else parse_shape(shape),
-        "gpus": _names(said["gpus"]),
-        "clouds": _names(said["clouds"]),
-        "markets": ("on-demand", "spot") if said["spot"] else ("on-demand",),
-        "hardware": None if said["hardware"] is None else str(said["hardware"]),
-        "most_devices": said["most"],
-        "search_seconds": parse_time(said["search_time"], "search time"),
-        "deadline": None if deadline is None else parse_time(deadline),
-        "budget": None if budget is None else parse_dollars(budget),
-        "alone": None if said["alone"] is None else parse_alone(said["alone"]),
-    }
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _caption(asked: dict[str, Any]) -> str:
-    parts = [asked["precision"] or "16 bits where devices are made for them", asked["optimizer"]]
-    if asked["samples"] is not None:
-        epochs = f", {asked['epochs']:g} epochs" if asked["epochs"] is not None else ""
-        parts.append(f"{asked['samples']:,} samples an epoch{epochs}")
-    if asked["total_tokens"] is not None:
-        parts.append(f"{asked['total_tokens']:,.0f} tokens in all")
+def _caption(options: ForecastOptions) -> str:
+    parts = [options.precision or "16 bits if the device supports them", options.optimizer]
+    if options.samples is not None:
+        epochs = f", {options.epochs:g} epochs" if options.epochs is not None else ""
+        parts.append(f"{options.samples:,} samples an epoch{epochs}")
+    if options.total_tokens is not None:
+        parts.append(f"{options.total_tokens:,.0f} tokens in all")
     return ", ".join(parts)
 
 

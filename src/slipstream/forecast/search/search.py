@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from slipstream.errors import UsageError
+from slipstream.forecast.options import ForecastOptions
 from slipstream.forecast.search.candidates import Allowed, powers
 from slipstream.forecast.search.finder import Finder, Found, Refused
 from slipstream.forecast.search.fitting import fit, shortages
@@ -25,41 +26,36 @@ _HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is asked.
+class SearchRequest:
+    """Input of a search: the options, and the values that were derived from them.
 
     Args:
-        model: gives the model at any micro-batch, in a precision; may block for seconds.
-        global_batch: samples per step.
-        machines: that may be taken.
-        most_devices: of a plan.
-        steps_per_epoch: None: not known.
-        steps: number of steps to the target; None: not known.
-        deadline: seconds to the target; None: none.
-        budget: dollars to the target; None: none.
-        optimizer: of parameters.
-        runtime: name of the framework's.
-        whole: precisions in which parameters are in 16 bits too, with copies in fp32 for the
-            optimizer.
-        allowed: strategies that change the numbers of training.
-        alone: what one device of the first machine was measured to do; None: it was not.
-        input_rate: samples per second that a host reads and decodes; None: devices never wait.
+        options: Options of the forecast, already validated.
+        model: Function that returns the model at any micro-batch in a precision; the first call
+            for a precision may block for seconds.
+        machines: Kinds of hosts that may be used.
+        steps_per_epoch: Steps per epoch; None if unknown.
+        steps: Steps to the target; None if unknown.
+        master_copies: Precisions in which parameters are stored in 16 bits, with master copies in
+            fp32 for the optimizer.
     """
 
+    options: ForecastOptions
     model: Callable[[Precision], Resizable]
-    global_batch: int
     machines: Sequence[Machine]
-    most_devices: int = 64
     steps_per_epoch: int | None = None
     steps: float | None = None
-    deadline: float | None = None
-    budget: float | None = None
-    optimizer: Optimizer = Optimizer.ADAM
-    runtime: str = "pytorch2"
-    whole: frozenset[Precision] = frozenset()
-    allowed: Allowed = field(default_factory=Allowed)
-    alone: Alone | None = None
-    input_rate: float | None = None
+    master_copies: frozenset[Precision] = frozenset()
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """Optimizer of the parameters."""
+        return Optimizer[self.options.optimizer.upper()]
+
+    @property
+    def allowed(self) -> Allowed:
+        """Strategies that change the arithmetic of training and are allowed."""
+        return Allowed(codec=self.options.codec, period=self.options.local_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ class Result:
 
 
 def search(
-    request: Request,
+    request: SearchRequest,
     parameters: Parameters,
     intervals: Intervals,
     progress: Callable[[str, int, int], None] = lambda what, done, of: None,
@@ -116,7 +112,7 @@ def search(
             break
         machine, hosts = sizes[index]
         progress(several(machine, hosts), done, len(sizes))
-        finder = Finder(trials_of(machine.precision), request.global_batch, request.allowed)
+        finder = Finder(trials_of(machine.precision), request.options.batch, request.allowed)
         answer = finder.best(machine, hosts)
         found[index] = answer if isinstance(answer, Refused) else _plan(request, intervals, answer)
         best = _better(request, best, found[index], better)
@@ -132,24 +128,24 @@ def _not_tried(left: Sequence[str]) -> list[Loss]:
     return [Loss(each, why, "a longer search time tries it") for each in left]
 
 
-def _trials(request: Request, parameters: Parameters) -> Callable[[Precision], Trials]:
+def _trials(request: SearchRequest, parameters: Parameters) -> Callable[[Precision], Trials]:
     """Gives the trials of a precision, which are made when they are first needed."""
 
     @cache
     def trials_of(precision: Precision) -> Trials:
         trials = Trials(
             request.model(precision), parameters, precision=precision, optimizer=request.optimizer,
-            runtime=request.runtime, master=precision in request.whole,
-            input_rate=request.input_rate,
+            runtime=request.options.runtime, master=precision in request.master_copies,
+            input_rate=request.options.input_rate,
         )  # fmt: skip
-        if request.alone is not None:
-            trials.keep_pace(request.alone, request.machines[0])
+        if request.options.alone is not None:
+            trials.keep_pace(Alone(*request.options.alone), request.machines[0])
         return trials
 
     return trials_of
 
 
-def _least_bytes(request: Request) -> float:
+def _least_bytes(request: SearchRequest) -> float:
     """Bytes of parameters, gradients and states, in the precision of the fastest devices, which are
     likely to be tried first."""
     fastest = max(
@@ -161,7 +157,7 @@ def _least_bytes(request: Request) -> float:
 
 
 def _promise(
-    request: Request, parameters: Parameters, needed: float, machine: Machine, hosts: int
+    request: SearchRequest, parameters: Parameters, needed: float, machine: Machine, hosts: int
 ) -> tuple[bool, float]:
     """What is tried first: hosts that hold the model, the most FLOPs for a dollar or a second."""
     devices = hosts * machine.cluster.per_host
@@ -172,7 +168,7 @@ def _promise(
 
 
 def _better(
-    request: Request, best: Plan | None, found: Plan | Refused, tell: Callable[[Plan], None]
+    request: SearchRequest, best: Plan | None, found: Plan | Refused, tell: Callable[[Plan], None]
 ) -> Plan | None:
     """The better of two, which is told if it is the new one."""
     if isinstance(found, Refused) or _misses(found, request):
@@ -184,7 +180,7 @@ def _better(
 
 
 def _result(
-    request: Request,
+    request: SearchRequest,
     trials_of: Callable[[Precision], Trials],
     found: Sequence[tuple[Machine, int, Plan | Refused]],
 ) -> Result:
@@ -206,18 +202,21 @@ def _result(
         else:
             plans.append(each)
     plans.sort(key=_rank)
-    losses = [*shortages(short, fitting, trials_of, request.global_batch, request.allowed), *losses]
+    losses = [
+        *shortages(short, fitting, trials_of, request.options.batch, request.allowed),
+        *losses,
+    ]
     first = plans[0] if plans else None
     held = None
     if first is not None:
         trials = trials_of(first.machine.precision)
-        held = fit(trials, first.machine, first.hosts, request.global_batch)
+        held = fit(trials, first.machine, first.hosts, request.options.batch)
     return Result(tuple(plans), tuple(losses), held, request.steps)
 
 
-def _hosts(machine: Machine, request: Request) -> Iterator[int]:
+def _hosts(machine: Machine, request: SearchRequest) -> Iterator[int]:
     """Powers of two of hosts, and the most that is allowed."""
-    most = request.most_devices // machine.cluster.per_host
+    most = request.options.most_devices // machine.cluster.per_host
     if machine.cluster.between is None:
         most = min(most, 1)
     yield from powers(most)
@@ -234,23 +233,27 @@ def _rank(plan: Plan) -> tuple[float, float]:
     return plan.seconds_per_step.value, 0.0
 
 
-def _misses(plan: Plan, request: Request) -> str:
+def _misses(plan: Plan, request: SearchRequest) -> str:
     seconds, dollars = plan.seconds, plan.dollars
-    if seconds and request.deadline is not None and seconds.value > request.deadline:
-        took, allowed = seconds.value / _HOUR, request.deadline / _HOUR
+    if (
+        seconds
+        and request.options.deadline is not None
+        and seconds.value > request.options.deadline
+    ):
+        took, allowed = seconds.value / _HOUR, request.options.deadline / _HOUR
         return f"takes {took:.1f} h; the deadline is {allowed:.1f} h"
-    if dollars and request.budget is not None and dollars.value > request.budget:
-        return f"costs ${dollars.value:,.0f}; the budget is ${request.budget:,.0f}"
+    if dollars and request.options.budget is not None and dollars.value > request.options.budget:
+        return f"costs ${dollars.value:,.0f}; the budget is ${request.options.budget:,.0f}"
     return ""
 
 
-def _plan(request: Request, intervals: Intervals, found: Found) -> Plan:
+def _plan(request: SearchRequest, intervals: Intervals, found: Found) -> Plan:
     machine, hosts, step = found.machine, found.hosts, found.step
     model = request.model(machine.precision)
     devices = found.strategy.ranks
-    share = request.global_batch / step.seconds / devices / found.alone
+    share = request.options.batch / step.seconds / devices / found.alone
     efficiency = intervals.of_efficiency(share, devices)
-    if request.alone is None:
+    if request.options.alone is None:
         per_step = intervals.around(step.seconds, group_of(model.traced[0]))
     else:
         # One device was measured; what is left to go wrong is the efficiency.
@@ -268,7 +271,7 @@ def _plan(request: Request, intervals: Intervals, found: Found) -> Plan:
     )  # fmt: skip
 
 
-def _mfu(request: Request, found: Found, seconds: Interval) -> Interval:
+def _mfu(request: SearchRequest, found: Found, seconds: Interval) -> Interval:
     """Model FLOPs utilisation: FLOPs that the model needs per second, over its devices' peak.
 
     The backward pass counts as two forward passes and attention as if each token saw all others;
@@ -277,7 +280,7 @@ def _mfu(request: Request, found: Found, seconds: Interval) -> Interval:
     """
     machine = found.machine
     traced = request.model(machine.precision).traced[0]
-    flops = 3 * traced.flops(Phase.FORWARD) / traced.samples * request.global_batch
+    flops = 3 * traced.flops(Phase.FORWARD) / traced.samples * request.options.batch
     tflops = machine.cluster.device.tflops
     peak = tflops.get(DTYPES[machine.precision], tflops["float32"]) * 1e12
     share = flops / (peak * found.strategy.ranks)

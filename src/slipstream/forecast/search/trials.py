@@ -37,6 +37,9 @@ _PROBE = 1e8
 # the neediest one, and needed at least 0.97 of what that did.
 _NEARLY = 0.9
 
+_Degrees = tuple[int, int, bool]  # tensor ranks, expert ranks, whether sequences are divided
+_Stages = tuple[int, int]  # pipeline ranks, stages of each rank
+
 
 class Trials:
     """Tries strategies; what was divided, simulated and replayed for one serves others.
@@ -70,10 +73,14 @@ class Trials:
         self._master = master
         self._input_rate = input_rate
         self._pace = 1.0
-        self._simulations: dict[object, Simulation] = {}
-        self._workloads: dict[object, Resizable] = {}
-        self._floors: dict[object, Floor] = {}
-        self._cuts: dict[object, Cut] = {}
+        self._divided: dict[tuple[_Degrees, int], Simulation] = {}
+        self._staged: dict[tuple[_Degrees, _Stages, int], Simulation] = {}
+        self._simulations: dict[tuple[_Degrees, _Stages, float], Simulation] = {}
+        self._workloads: dict[_Degrees, Resizable] = {}
+        self._traced_floors: dict[tuple[_Degrees, int], Floor] = {}
+        self._floors: dict[tuple[_Degrees, float], Floor] = {}
+        self._traced_cuts: dict[tuple[_Degrees, _Stages, int], Cut] = {}
+        self._cuts: dict[tuple[_Degrees, _Stages, float], Cut] = {}
         self._peaks: dict[Strategy, Peak] = {}
         # Bytes that strategies whose peak is not known need more than, beside the context.
         self._exceeded: dict[Strategy, float] = {}
@@ -105,64 +112,64 @@ class Trials:
 
     def _cut(self, strategy: Strategy) -> Cut:
         share = self._model.share(strategy.micro_batch, strategy.context)
-        key = *_divided(strategy), strategy.pipeline, strategy.virtual, share
+        key = _degrees(strategy), _stages(strategy), share
         if key not in self._cuts:
             small, large = (self._traced_cut(strategy, which) for which in (0, 1))
             self._cuts[key] = small.between(large, share)
         return self._cuts[key]
 
     def _traced_cut(self, strategy: Strategy, which: int) -> Cut:
-        key = *_divided(strategy), strategy.pipeline, strategy.virtual, which, "traced"
-        if key not in self._cuts:
-            self._cuts[key] = cut(self._staged(strategy, which))
-        return self._cuts[key]
+        key = _degrees(strategy), _stages(strategy), which
+        if key not in self._traced_cuts:
+            self._traced_cuts[key] = cut(self._stages_of(strategy, which))
+        return self._traced_cuts[key]
 
     def _floor(self, strategy: Strategy) -> Floor:
         share = self._model.share(strategy.micro_batch, strategy.context)
-        key = *_divided(strategy), share
+        key = _degrees(strategy), share
         if key not in self._floors:
             small, large = (self._traced_floor(strategy, which) for which in (0, 1))
             self._floors[key] = small.between(large, share)
         return self._floors[key]
 
     def _traced_floor(self, strategy: Strategy, which: int) -> Floor:
-        key = *_divided(strategy), which, "traced"
-        if key not in self._floors:
-            self._floors[key] = floor(self._whole(strategy, which))
-        return self._floors[key]
+        key = _degrees(strategy), which
+        if key not in self._traced_floors:
+            self._traced_floors[key] = floor(self._whole(strategy, which))
+        return self._traced_floors[key]
 
     def simulation(self, strategy: Strategy) -> Simulation:
         """Returns the simulation of a strategy: of the two traced micro-batches, divided, then cut
         into stages, then resized, each kept."""
         share = self._model.share(strategy.micro_batch, strategy.context)
-        key = (*_divided(strategy), strategy.pipeline, strategy.virtual, share)
+        key = _degrees(strategy), _stages(strategy), share
         if key not in self._simulations:
-            small, large = (self._staged(strategy, which) for which in (0, 1))
+            small, large = (self._stages_of(strategy, which) for which in (0, 1))
             self._simulations[key] = small.resized(large, share)
         return self._simulations[key]
 
-    def _staged(self, strategy: Strategy, which: int) -> Simulation:
-        key = (*_divided(strategy), strategy.pipeline, strategy.virtual, which, "traced")
-        if key not in self._simulations:
+    def _stages_of(self, strategy: Strategy, which: int) -> Simulation:
+        key = _degrees(strategy), _stages(strategy), which
+        if key not in self._staged:
             whole = self._whole(strategy, which)
-            self._simulations[key] = whole.staged(strategy.pipeline, strategy.virtual, even=False)
-        return self._simulations[key]
+            self._staged[key] = whole.staged(strategy.pipeline, strategy.virtual, even=False)
+        return self._staged[key]
 
     def _whole(self, strategy: Strategy, which: int) -> Simulation:
-        key = (*_divided(strategy), which)
-        if key not in self._simulations:
-            self._simulations[key] = Simulation(
+        key = _degrees(strategy), which
+        if key not in self._divided:
+            self._divided[key] = Simulation(
                 self._model.traced[which],
                 tensor=strategy.tensor,
                 sequence=strategy.sequence,
                 expert=strategy.expert,
                 flash=self._runtime.flash,
             )
-        return self._simulations[key]
+        return self._divided[key]
 
     def _workload(self, strategy: Strategy) -> Workload:
         """What a rank runs, but for stages."""
-        key = _divided(strategy)
+        key = _degrees(strategy)
         if key not in self._workloads:
             small, large = (self._whole(strategy, which).workload for which in (0, 1))
             self._workloads[key] = Resizable(small, large)
@@ -301,8 +308,12 @@ class Trials:
         )
 
 
-def _divided(strategy: Strategy) -> tuple[int, int, bool]:
+def _degrees(strategy: Strategy) -> _Degrees:
     return strategy.tensor, strategy.expert, strategy.sequence
+
+
+def _stages(strategy: Strategy) -> _Stages:
+    return strategy.pipeline, strategy.virtual
 
 
 def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:

@@ -11,10 +11,9 @@ the multiplications that Winograd's convolutions save.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from slipstream.forecast.hardware import Device
 from slipstream.forecast.work.workload import Kind, Operator, Phase
 
 Seconds = npt.NDArray[np.float64]
+_Flags = npt.NDArray[np.bool_]
 
 # Rows and columns of a product that one processor computes at a time.
 TILE = 128
@@ -160,31 +160,74 @@ class Runtime:
         return 1 + self.spread * math.sqrt(2 * math.log(ranks) / apart)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Operators as columns, so that thousands are costed at once.
+    """Columns of numbers about the operators of a device, so that thousands are costed at once.
+
+    Columns up to `backward` have one entry per operator; the columns after it have one entry per
+    matrix product.
 
     Args:
-        operators: of a device, in order.
+        operators: Operators of a device, in order of execution.
+        bytes: Bytes that an operator moves.
+        depthwise: FLOPs of a grouped convolution, divided by the channels of a group; else 0.
+        copied: Bytes that are copied if a convolution's images are stored channels first.
+        composed: Factor on the bytes if the framework composes the function of several kernels.
+        product: Whether the operator is a matrix product.
+        cheap: Share of the operator that selective checkpointing computes again.
+        kept_wide: Whether the function stays in 32 bits in some frameworks.
+        gather: Whether the operator looks up rows of an embedding.
+        batch_norm: Whether the operator is a batch norm.
+        half: Whether the operator computes in 16 bits.
+        backward: Whether the operator belongs to the backward pass.
+        owner: Index of the operator of a product.
+        batch: Number of equal products.
+        m: Rows of the result.
+        n: Columns of the result.
+        k: Length of the sum.
+        window: Pixels of the convolution window.
+        fill: Share of the products that is computed.
+        windows: Whether the product is a convolution.
+        odd: Whether rows begin at odd numbers.
+        dtypes: Names of data types.
+        linear: Whether the product is one of a linear layer in 16 bits.
     """
 
-    def __init__(self, operators: Sequence[Operator]) -> None:
-        self.operators = operators
-        self.bytes = np.array([op.bytes_moved * _PASSES.get(op.kind, 1.0) for op in operators])
+    operators: Sequence[Operator]
+    bytes: Seconds
+    depthwise: Seconds
+    copied: Seconds
+    composed: Seconds
+    product: _Flags
+    cheap: Seconds
+    kept_wide: _Flags
+    gather: _Flags
+    batch_norm: _Flags
+    half: _Flags
+    backward: _Flags
+    owner: npt.NDArray[np.int64]
+    batch: Seconds
+    m: Seconds
+    n: Seconds
+    k: Seconds
+    window: Seconds
+    fill: Seconds
+    windows: _Flags
+    odd: _Flags
+    dtypes: npt.NDArray[np.str_]
+    linear: _Flags
+
+    @classmethod
+    def of(cls, operators: Sequence[Operator]) -> Work:
+        """Return the columns of operators, which are in order of execution."""
         kinds = [op.kind for op in operators]
         narrow = [_narrow(op) if op.kind is Kind.DEPTHWISE else 0.0 for op in operators]
-        self.depthwise = np.array(narrow)
-        self.copied = np.array(
-            [op.bytes_moved * _COPIED[op.phase] if op.kind is Kind.CONVOLUTION else 0.0
-             for op in operators]
-        )  # fmt: skip
-        self.composed = np.array([_composed(op.name) for op in operators])
-        self.product = np.array([kind is Kind.PRODUCT for kind in kinds])
-        self.cheap = np.array([_AGAIN.get(kind, 1.0) for kind in kinds])
-        self.kept_wide = np.array([any(n in op.name for n in _KEPT_WIDE) for op in operators])
-        self.gather = np.array([kind is Kind.GATHER for kind in kinds])
-        self.batch_norm = np.array(["batch_norm" in op.name for op in operators])
-        self.half = np.array([op.dtype in ("float16", "bfloat16") for op in operators])
-        self.backward = np.array([op.phase is Phase.BACKWARD for op in operators])
+        copied = [
+            op.bytes_moved * _COPIED[op.phase] if op.kind is Kind.CONVOLUTION else 0.0
+            for op in operators
+        ]
+        product = np.array([kind is Kind.PRODUCT for kind in kinds])
+        half = np.array([op.dtype in ("float16", "bfloat16") for op in operators])
         rows = [
             (index, p.batch, p.m, p.n, p.k, p.window, p.fill, op.kind is Kind.CONVOLUTION, p.odd,
              op.dtype)
@@ -193,13 +236,35 @@ class Work:
             for p in op.products
         ]  # fmt: skip
         columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 10
-        self.owner = np.array(columns[0], dtype=np.int64)
-        self.batch, self.m, self.n, self.k, self.window, self.fill = (
+        owner = np.array(columns[0], dtype=np.int64)
+        batch, m, n, k, window, fill = (
             np.array(column, dtype=np.float64) for column in columns[1:7]
         )
-        self.windows, self.odd = (np.array(column, dtype=np.bool_) for column in columns[7:9])
-        self.dtypes = np.array(columns[9], dtype=np.str_)
-        self.linear = self.product[self.owner] & self.half[self.owner] & (self.batch == 1)
+        return cls(
+            operators=operators,
+            bytes=np.array([op.bytes_moved * _PASSES.get(op.kind, 1.0) for op in operators]),
+            depthwise=np.array(narrow),
+            copied=np.array(copied),
+            composed=np.array([_composed(op.name) for op in operators]),
+            product=product,
+            cheap=np.array([_AGAIN.get(kind, 1.0) for kind in kinds]),
+            kept_wide=np.array([any(name in op.name for name in _KEPT_WIDE) for op in operators]),
+            gather=np.array([kind is Kind.GATHER for kind in kinds]),
+            batch_norm=np.array(["batch_norm" in op.name for op in operators]),
+            half=half,
+            backward=np.array([op.phase is Phase.BACKWARD for op in operators]),
+            owner=owner,
+            batch=batch,
+            m=m,
+            n=n,
+            k=k,
+            window=window,
+            fill=fill,
+            windows=np.array(columns[7], dtype=np.bool_),
+            odd=np.array(columns[8], dtype=np.bool_),
+            dtypes=np.array(columns[9], dtype=np.str_),
+            linear=product[owner] & half[owner] & (batch == 1),
+        )
 
     def between(self, other: Work, share: float) -> Work:
         """Returns the operators of another micro-batch.
@@ -208,13 +273,16 @@ class Work:
             other: the same operators with more samples.
             share: of the way to those, 0 to 1 and beyond.
         """
-        found = copy.copy(self)
-        for name in ("bytes", "copied", "depthwise"):
-            setattr(found, name, blend(getattr(self, name), getattr(other, name), share))
-        for name in ("batch", "m", "n", "k"):
-            sizes = np.rint(blend(getattr(self, name), getattr(other, name), share))
-            setattr(found, name, np.maximum(1.0, sizes))
-        return found
+        return replace(
+            self,
+            bytes=blend(self.bytes, other.bytes, share),
+            copied=blend(self.copied, other.copied, share),
+            depthwise=blend(self.depthwise, other.depthwise, share),
+            batch=_whole_sizes(self.batch, other.batch, share),
+            m=_whole_sizes(self.m, other.m, share),
+            n=_whole_sizes(self.n, other.n, share),
+            k=_whole_sizes(self.k, other.k, share),
+        )
 
     def seconds(
         self,
@@ -292,6 +360,10 @@ def blend(one: Seconds, two: Seconds, share: float) -> Seconds:
         share: of the way from one to two.
     """
     return one + (two - one) * share
+
+
+def _whole_sizes(one: Seconds, two: Seconds, share: float) -> Seconds:
+    return np.maximum(1.0, np.rint(blend(one, two, share)))
 
 
 def loading_tflops(float32_tflops: float, processors: int) -> float:

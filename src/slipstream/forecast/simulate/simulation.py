@@ -100,7 +100,7 @@ class Simulation:
         experts = share(self.division.workload, expert)
         self.workload = experts.workload
         self.experts = experts.names
-        self.work = Work(self.workload.operators)
+        self.work = Work.of(self.workload.operators)
         self.blocks, places = blocks(self.workload.operators)
         self.block_of = np.array(places)
         self.passing = Passing(self.workload, self.division.joints, experts.moves)

@@ -1,0 +1,72 @@
+"""Options of a forecast, as one value that the command line builds and the search reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastOptions:
+    """Options of one forecast; only `batch` is required.
+
+    Args:
+        batch: Global batch size: samples per step over all devices.
+        shape: Shape of one sample (default None: the model defines it).
+        tokens: Sequence length in tokens (default None: the length the model was trained with).
+        gpus: Names of the devices that may be rented (default empty: all).
+        clouds: Names of the clouds to rent from (default empty: all).
+        markets: Markets to rent in, "on-demand" and "spot" (default on-demand only).
+        own: Hosts that the user owns, such as "8xA100"; nothing is rented then (default None).
+        hosts: Maximum number of hosts of `own` (default None: limited by `most_devices` only).
+        price: Price of one host of `own` in dollars per hour (default None: unknown).
+        network: Network between hosts, such as "400g" or "infiniband-ndr" (default None: the
+            network of the offer, and no network between hosts of `own`).
+        hardware: Path of a data file, or of a folder of data files, that `slipstream forecast
+            calibrate` wrote: devices, links, offers and measured rates (default None).
+        most_devices: Maximum number of devices of a plan (default 64).
+        samples: Samples per epoch (default None: unknown).
+        epochs: Epochs until the target; requires `samples` (default None).
+        total_tokens: Tokens until the target, an alternative to `epochs` (default None).
+        deadline: Maximum training time in seconds; requires a target (default None).
+        budget: Maximum cost in dollars; requires a target and prices (default None).
+        precision: Data type of matrix products: "fp32", "tf32", "fp16" or "bf16" (default None:
+            the 16-bit type that each device supports in hardware, else "fp32").
+        optimizer: Optimizer: "sgd", "momentum" or "adam" (default "adam").
+        runtime: Name of a framework with calibrated parameters (default "pytorch2").
+        codec: Compression of gradients between hosts: "none", "fp16", "bf16", "int8", or "any"
+            for the fastest of them (default "none").
+        local_steps: Steps between two exchanges of local SGD; a value above 1 adds local SGD to
+            the strategies that are tried (default 1).
+        alone: Measured throughput of one device of `own`: samples per second, and the
+            micro-batch at which it was measured. It narrows all intervals (default None).
+        input_rate: Samples per second that one host reads and decodes (default None: unlimited).
+        search_seconds: Time limit of the search in seconds after the call; the search continues
+            until it has found one plan (default None: no limit).
+    """
+
+    batch: int
+    shape: Sequence[int] | None = None
+    tokens: int | None = None
+    gpus: Sequence[str] = ()
+    clouds: Sequence[str] = ()
+    markets: Sequence[str] = ("on-demand",)
+    own: str | None = None
+    hosts: int | None = None
+    price: float | None = None
+    network: str | None = None
+    hardware: str | None = None
+    most_devices: int = 64
+    samples: int | None = None
+    epochs: float | None = None
+    total_tokens: float | None = None
+    deadline: float | None = None
+    budget: float | None = None
+    precision: str | None = None
+    optimizer: str = "adam"
+    runtime: str = "pytorch2"
+    codec: str = "none"
+    local_steps: int = 1
+    alone: tuple[float, int] | None = None
+    input_rate: float | None = None
+    search_seconds: float | None = None
