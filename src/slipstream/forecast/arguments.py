@@ -8,7 +8,7 @@ from typing import get_args
 from slipstream.errors import UsageError
 from slipstream.forecast.options import ForecastOptions
 from slipstream.forecast.search.candidates import ANY
-from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.work.strategy import WIRE_SHARE, Optimizer
@@ -112,7 +112,7 @@ def check_names(options: ForecastOptions, parameters: Parameters) -> None:
             raise UsageError(f"{name} is {value!r}; allowed are {', '.join(sorted(allowed))}")
 
 
-def check_machines(machines: Sequence[Machine], options: ForecastOptions) -> None:
+def check_machines(machines: Sequence[HostType], options: ForecastOptions) -> None:
     """Raise UsageError if a budget has no prices, or if no host has few enough devices."""
     own, budget = options.own, options.budget
     if budget is not None and all(machine.dollars_per_hour is None for machine in machines):

@@ -31,7 +31,7 @@ from slipstream.forecast.hardware import load as load_hardware
 from slipstream.forecast.options import ForecastOptions
 from slipstream.forecast.search import intervals
 from slipstream.forecast.search.machines import (
-    Machine,
+    HostType,
     best_precision,
     distinct,
     network,
@@ -143,7 +143,7 @@ def _steps(source: Source, options: ForecastOptions) -> tuple[int | None, float 
     return per_epoch, per_epoch * options.epochs
 
 
-def _with_precision(machine: Machine, precision: str | None) -> Machine:
+def _with_precision(machine: HostType, precision: str | None) -> HostType:
     """Return the machine with the requested precision, or with the best one of its devices."""
     best = best_precision(machine.cluster.device)
     chosen = next((name for name in PRECISIONS if name == precision), best)
@@ -162,7 +162,7 @@ def _source(model: str, options: ForecastOptions) -> Source:
     return source(model, shape=options.shape, tokens=options.tokens)
 
 
-def _machines(options: ForecastOptions) -> tuple[list[Machine], list[Loss]]:
+def _machines(options: ForecastOptions) -> tuple[list[HostType], list[Loss]]:
     """Return the machines to search, and the offers that a cheaper equal offer replaces."""
     hardware = load_hardware(*([] if options.hardware is None else [options.hardware]))
     link = None if options.network is None else network(hardware, options.network)
@@ -173,7 +173,7 @@ def _machines(options: ForecastOptions) -> tuple[list[Machine], list[Loss]]:
 
 def _rented(
     hardware: Hardware, options: ForecastOptions, link: Link | None
-) -> tuple[list[Machine], list[Loss]]:
+) -> tuple[list[HostType], list[Loss]]:
     gpus, clouds, markets = options.gpus, options.clouds, options.markets
     offers = list(rented(hardware, devices=gpus, clouds=clouds, markets=markets, network=link))
     if not offers:
@@ -187,7 +187,7 @@ def _rented(
     return cheapest, [_undercut(offer, cheapest) for offer in dearer]
 
 
-def _undercut(machine: Machine, cheapest: Iterable[Machine]) -> Loss:
+def _undercut(machine: HostType, cheapest: Iterable[HostType]) -> Loss:
     cheaper = next(offer for offer in cheapest if _kind(offer) == _kind(machine))
     return Loss(
         machine.name,
@@ -196,13 +196,13 @@ def _undercut(machine: Machine, cheapest: Iterable[Machine]) -> Loss:
     )
 
 
-def _kind(machine: Machine) -> tuple[str, int, float]:
+def _kind(machine: HostType) -> tuple[str, int, float]:
     cluster = machine.cluster
     between = cluster.between.gbyte_per_s if cluster.between else 0.0
     return cluster.device.name, cluster.per_host, between
 
 
-def _own(hardware: Hardware, text: str, link: Link | None, price: float | None) -> Machine:
+def _own(hardware: Hardware, text: str, link: Link | None, price: float | None) -> HostType:
     match = _OWN.fullmatch(text)
     if match is None or int(match[1]) < 1:
         raise UsageError(f"own is {text!r}; allowed: devices of a host, such as 8xA100 or 1xT4")

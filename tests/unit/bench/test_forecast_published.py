@@ -12,7 +12,7 @@ from slipstream.bench.forecast.step import replay_workload
 from slipstream.bench.models import model
 from slipstream.cli import app
 from slipstream.forecast.simulate.compute import Rates, Runtime
-from slipstream.forecast.simulate.network import Wire
+from slipstream.forecast.simulate.network import WireRates
 from slipstream.forecast.simulate.parameters import Parameters
 
 # 0.3 s of memory traffic on a P100 that reaches all of it.
@@ -24,7 +24,7 @@ def forecast(claim: Claim, *, spread: float = 0.0, between: float = 1.0) -> Scal
     runtime = Runtime(name="pytorch", forward_us=0, backward_us=0, step_ms=0, spread=spread)
     fitted = Parameters(
         rates=Rates(memory=1.0, gap_us=0.0),
-        wire=Wire(inside=1.0, between=between, launch_us=0.0, ramp_us=0.0),
+        wire=WireRates(inside=1.0, between=between, launch_us=0.0, ramp_us=0.0),
         runtimes={"pytorch": runtime},
     )
     return scaling(claim, WORKLOAD, fitted)

@@ -12,7 +12,7 @@ from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.efficient import SCALES, InvertedResidual
 from slipstream.forecast.trace.architectures.names import TABLE, Architecture, find
 from slipstream.forecast.work.resize import resizable
-from slipstream.forecast.work.workload import Phase, Workload
+from slipstream.forecast.work.workload import TrainingPhase, Workload
 
 TORCHVISION = "pytorch.org/vision, num_params and GFLOPS of the weights"
 TIMM = "timm, results/results-imagenet.csv"
@@ -140,7 +140,7 @@ def test_parameters_are_as_published(name: str, published: float, source: str) -
 @pytest.mark.parametrize(("name", "published", "source"), FLOPS, ids=[row[0] for row in FLOPS])
 def test_forward_flops_are_as_published(name: str, published: float, source: str) -> None:
     # Batch norms of one vector have no variance: two samples.
-    forward = traced(name, 2).flops(Phase.FORWARD)
+    forward = traced(name, 2).flops(TrainingPhase.FORWARD)
     rel = 2e-3 if source is TORCHVISION else 1e-2
     assert forward / 2 / 2 == pytest.approx(published, rel=rel), source
 
@@ -160,22 +160,24 @@ def test_faces_have_published_networks_and_a_centre_per_person() -> None:
 
 
 def test_partial_fc_multiplies_a_share_of_the_centres() -> None:
-    whole = traced("y1", 2, classes=100_000).flops(Phase.FORWARD)
-    tenth = traced("y1", 2, classes=100_000, sampled=0.1).flops(Phase.FORWARD)
+    whole = traced("y1", 2, classes=100_000).flops(TrainingPhase.FORWARD)
+    tenth = traced("y1", 2, classes=100_000, sampled=0.1).flops(TrainingPhase.FORWARD)
     assert whole - tenth == 2 * 2 * 128 * 90_000
 
 
 def test_ranks_compare_their_centres_to_all_faces_by_hand() -> None:
     found = traced("y1", 2, classes=80_000, ranks=8)
     scores = 2 * 8 * 10_000
-    assert found.flops(Phase.FORWARD) == traced("y1", 2, classes=80_000).flops(Phase.FORWARD)
+    assert found.flops(TrainingPhase.FORWARD) == traced("y1", 2, classes=80_000).flops(
+        TrainingPhase.FORWARD
+    )
     # Scores, what two functions in place keep of them, shares, ones and six temporaries.
     alive = [v for v in found.values if v.num_bytes == 4 * scores]
     most = max(sum(v.born <= i < v.dies for v in alive) for i in range(len(found.operators)))
     assert most == 11
     # Their gradient is one matrix of zeros that is filled; shares and ones have none.
     large = {index for index, value in enumerate(found.values) if value.num_bytes == 4 * scores}
-    backward = [each for each in found.operators if each.phase is Phase.BACKWARD]
+    backward = [each for each in found.operators if each.phase is TrainingPhase.BACKWARD]
     zeros = [each for each in backward if each.name == "zeros" and large & {*each.writes}]
     assert len(zeros) == 1
 
@@ -183,7 +185,7 @@ def test_ranks_compare_their_centres_to_all_faces_by_hand() -> None:
 def test_wide_squeeze_has_more_parameters_and_hardly_more_flops() -> None:
     plain, wide = traced("efficientnet-b0", 2), traced("efficientnet-widese-b0", 2)
     assert wide.num_parameters > 1.4 * plain.num_parameters
-    ratio = wide.flops(Phase.FORWARD) / plain.flops(Phase.FORWARD)
+    ratio = wide.flops(TrainingPhase.FORWARD) / plain.flops(TrainingPhase.FORWARD)
     assert 1.0 < ratio < 1.02
 
 
@@ -210,8 +212,10 @@ def test_more_tokens_are_more_sentences() -> None:
     with pytest.raises(UsageError, match="2 tokens are less than a sentence of 32"):
         translated(2)
     model = resizable(translated)
-    assert model.at(64).flops(Phase.FORWARD) == translated(64).flops(Phase.FORWARD)
-    assert model.at(640).flops(Phase.FORWARD) == 10 * model.at(64).flops(Phase.FORWARD)
+    assert model.at(64).flops(TrainingPhase.FORWARD) == translated(64).flops(TrainingPhase.FORWARD)
+    assert model.at(640).flops(TrainingPhase.FORWARD) == 10 * model.at(64).flops(
+        TrainingPhase.FORWARD
+    )
 
 
 def test_attention_of_transformer_xl_sees_its_memory() -> None:
@@ -219,7 +223,7 @@ def test_attention_of_transformer_xl_sees_its_memory() -> None:
     scores = [
         product
         for operator in workload.operators
-        if operator.phase is Phase.FORWARD and operator.module.endswith("blocks.0")
+        if operator.phase is TrainingPhase.FORWARD and operator.module.endswith("blocks.0")
         for product in operator.products
         if product.batch == 8
     ]
@@ -266,7 +270,7 @@ def test_every_weight_gets_a_gradient(name: str, changes: dict[str, object]) -> 
     batch = 64 if find(name).samples_are == "token" else 2
     workload = traced(name, batch, **changes)
     assert [p.name for p in workload.parameters if p.ready < 0] == []
-    ratio = workload.flops(Phase.BACKWARD) / workload.flops(Phase.FORWARD)
+    ratio = workload.flops(TrainingPhase.BACKWARD) / workload.flops(TrainingPhase.FORWARD)
     assert 1.5 < ratio < 2.6
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.transformer import Attention, TransformerSize
 from slipstream.forecast.work.attention import unfused
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Workload
+from slipstream.forecast.work.workload import Operator, OperatorKind, TrainingPhase, Workload
 
 # Two samples of two heads, four tokens each: 64 scores of four bytes.
 BATCH, HEADS, TOKENS, HEAD = 2, 2, 4, 8
@@ -28,7 +28,7 @@ def _traced() -> Workload:
     )  # fmt: skip
 
 
-def _parts(workload: Workload, phase: Phase) -> list[Operator]:
+def _parts(workload: Workload, phase: TrainingPhase) -> list[Operator]:
     return [
         each
         for each in workload.operators
@@ -43,7 +43,7 @@ def test_a_model_without_attention_stays_as_it_is():
 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_the_forward_pass_is_two_products_with_passes_between(dropout: bool):
-    parts = _parts(unfused(_traced(), dropout=dropout), Phase.FORWARD)
+    parts = _parts(unfused(_traced(), dropout=dropout), TrainingPhase.FORWARD)
     dropped = ["dropout"] if dropout else []
     assert [each.name for each in parts] == ["bmm", "softmax", *dropped, "bmm"]
     first, softmax, last = parts[0], parts[1], parts[-1]
@@ -59,12 +59,12 @@ def test_the_forward_pass_is_two_products_with_passes_between(dropout: bool):
     if dropout:
         # Scores are read and written, and a byte of each says whether it was dropped.
         assert parts[2].bytes_moved == SCORES * (2 * 4 + 1)
-    assert {each.kind for each in parts} == {Kind.PRODUCT, Kind.MEMORY}
+    assert {each.kind for each in parts} == {OperatorKind.PRODUCT, OperatorKind.MEMORY}
 
 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_the_backward_pass_is_four_products(dropout: bool):
-    parts = _parts(unfused(_traced(), dropout=dropout), Phase.BACKWARD)
+    parts = _parts(unfused(_traced(), dropout=dropout), TrainingPhase.BACKWARD)
     counts = Counter(each.name for each in parts)
     assert counts == Counter(bmm=4, softmax=1, **({"dropout": 1} if dropout else {}))
     (softmax,) = (each for each in parts if each.name == "softmax")
@@ -83,7 +83,7 @@ def test_softmax_is_one_kernel_where_samples_and_heads_are_a_multiple(
     softmax_of: int, forward: list[int], backward: list[int]
 ):
     found = unfused(_traced(), dropout=False, softmax_of=softmax_of)
-    for phase, passes in ((Phase.FORWARD, forward), (Phase.BACKWARD, backward)):
+    for phase, passes in ((TrainingPhase.FORWARD, forward), (TrainingPhase.BACKWARD, backward)):
         moved = [each.bytes_moved for each in _parts(found, phase) if each.name == "softmax"]
         assert moved == [count * 4 * SCORES for count in passes]
 
@@ -112,5 +112,5 @@ def test_values_live_from_what_writes_them_to_what_reads_them_last(dropout: bool
         same = found.operators[now.ready], before.operators[kept.ready]
         assert replace(same[0], reads=(), writes=()) == replace(same[1], reads=(), writes=())
     # The shares, what dropout left of them and its mask are kept for the backward pass.
-    back = min(n for n, each in enumerate(found.operators) if each.phase is Phase.BACKWARD)
+    back = min(n for n, each in enumerate(found.operators) if each.phase is TrainingPhase.BACKWARD)
     assert sum(each.born < back < each.dies for each in fresh) == (3 if dropout else 1)

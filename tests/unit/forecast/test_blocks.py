@@ -4,7 +4,7 @@ import pytest
 
 from slipstream.forecast.trace.precision import traced
 from slipstream.forecast.work.blocks import blocks
-from slipstream.forecast.work.workload import Phase
+from slipstream.forecast.work.workload import TrainingPhase
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -12,7 +12,7 @@ def test_blocks_run_one_after_the_other_and_back_again(dropout: float):
     sizes = {"hidden": 64, "heads": 4, "layers": 12, "dropout": dropout}
     operators = traced("gpt2", 2, sizes=sizes, inputs={"length": 16}).operators
     count, places = blocks(operators)
-    forward = sum(operator.phase is Phase.FORWARD for operator in operators)
+    forward = sum(operator.phase is TrainingPhase.FORWARD for operator in operators)
     assert count == 12
     assert places[:forward] == sorted(places[:forward])
     assert places[forward:] == sorted(places[forward:], reverse=True)

@@ -19,11 +19,11 @@ from slipstream.forecast.hardware import load
 from slipstream.forecast.search import machines
 from slipstream.forecast.simulate import parameters
 from slipstream.forecast.simulate.compute import Rates, Runtime, Work
-from slipstream.forecast.simulate.network import Dimension, Wire, all_reduce, dimensions
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Product
+from slipstream.forecast.simulate.network import Dimension, WireRates, all_reduce, dimensions
+from slipstream.forecast.work.workload import Operator, OperatorKind, Product, TrainingPhase
 
 SIZES = (4e3, 64e3, 1e6, 16e6, 100e6)
-WIRE = Wire(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
+WIRE = WireRates(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
 DEVICE = MeasuredDevice(
     kind="cpu",
     title='a "quick" one',
@@ -114,9 +114,10 @@ def test_peaks_are_those_that_the_forecast_turns_into_the_times_measured() -> No
     )
     rates = Rates(matrix=1.0, matrix_windows=0.5, half_sum=90.0, memory=1e9, gap_us=0.0)
 
-    def timed(m: int, n: int, k: int, kind: Kind = Kind.PRODUCT) -> TimedProduct:
+    def timed(m: int, n: int, k: int, kind: OperatorKind = OperatorKind.PRODUCT) -> TimedProduct:
         operator = Operator(
-            name="mm", module="", phase=Phase.FORWARD, kind=kind, products=(Product(1, m, n, k),),
+            name="mm", module="", phase=TrainingPhase.FORWARD, kind=kind,
+            products=(Product(1, m, n, k),),
             reads=(), writes=(), bytes_moved=1.0, dtype="bfloat16",
         )  # fmt: skip
         seconds, _ = Work.of([operator]).seconds(device, rates, Runtime(), "fp32")
@@ -125,7 +126,7 @@ def test_peaks_are_those_that_the_forecast_turns_into_the_times_measured() -> No
     found = peak(timed(8192, 8192, 128), timed(8192, 8192, 1024))
     assert found.flops_per_second == pytest.approx(200e12)
     assert found.half_sum == pytest.approx(90)
-    window = timed(50176, 256, 256, Kind.CONVOLUTION)
+    window = timed(50176, 256, 256, OperatorKind.CONVOLUTION)
     assert share(window, found) == pytest.approx(0.5)
     assert share(TimedProduct(8192, 8192, 1024, 1e-9), found) == 1
 
@@ -334,8 +335,8 @@ def test_convolutions_of_one_channel_take_as_long_as_they_were_timed(
     file.write(replace(_calibration(), device=timed), tmp_path / "node.toml")
     found, device = parameters.load(over=tmp_path / "node.toml"), load(tmp_path / "node.toml")
     narrow = Operator(
-        name="op", module="", phase=Phase.FORWARD, kind=Kind.DEPTHWISE, reads=(), writes=(),
-        products=(Product(256, 1 << 16, 1, 9),), bytes_moved=0.0, dtype=dtype,
+        name="op", module="", phase=TrainingPhase.FORWARD, kind=OperatorKind.DEPTHWISE,
+        reads=(), writes=(), products=(Product(256, 1 << 16, 1, 9),), bytes_moved=0.0, dtype=dtype,
     )  # fmt: skip
     rates = replace(found.rates, gap_us=0.0)
     runtime = found.runtime("pytorch2")

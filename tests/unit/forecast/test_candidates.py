@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.forecast.search.candidates import (
     Allowed,
-    Shape,
+    ModelShape,
     micro_batches,
     powers,
     refinements,
@@ -17,13 +17,13 @@ from slipstream.forecast.search.candidates import (
 from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
 
 
-def _shape(blocks: int = 1, most_tensor: int = 1, experts: int = 1, tokens: int = 0) -> Shape:
-    return Shape(
+def _shape(blocks: int = 1, most_tensor: int = 1, experts: int = 1, tokens: int = 0) -> ModelShape:
+    return ModelShape(
         blocks=blocks, divides=lambda tensor: tensor <= most_tensor, experts=experts, tokens=tokens
     )
 
 
-def _found(shape: Shape, ranks: int, per_host: int, batch: int) -> list[Strategy]:
+def _found(shape: ModelShape, ranks: int, per_host: int, batch: int) -> list[Strategy]:
     return list(strategies(shape, ranks, per_host, batch, Allowed()))
 
 

@@ -9,7 +9,7 @@ import pytest
 from slipstream.forecast.hardware import load
 from slipstream.forecast.search import machines
 from slipstream.forecast.simulate.coding import coding_seconds, wire_bytes
-from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.work.strategy import Strategy
 from slipstream.forecast.work.workload import Workload
 
@@ -17,9 +17,11 @@ WORKLOAD = Workload(name="none", samples=1, operators=(), values=(), parameters=
 CLUSTER = machines.own(load(), "H100", 4, machines.ethernet(100)).cluster
 
 
-def _job(codec: str, ranks: int = 8, gradient_bytes: int = 4) -> Job:
+def _job(codec: str, ranks: int = 8, gradient_bytes: int = 4) -> TrainingJob:
     strategy = Strategy(data=ranks, codec=codec)
-    return Job(workload=WORKLOAD, strategy=strategy, cluster=CLUSTER, gradient_bytes=gradient_bytes)
+    return TrainingJob(
+        workload=WORKLOAD, strategy=strategy, cluster=CLUSTER, gradient_bytes=gradient_bytes
+    )
 
 
 @pytest.mark.parametrize(

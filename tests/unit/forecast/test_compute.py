@@ -8,10 +8,16 @@ import pytest
 from slipstream.forecast.hardware import load
 from slipstream.forecast.search import machines
 from slipstream.forecast.simulate.compute import Rates, Runtime, Work, peak
-from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.simulation import Simulation
 from slipstream.forecast.work.strategy import Exchange, Strategy
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Workload
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    Product,
+    TrainingPhase,
+    Workload,
+)
 
 RATES = Rates(memory=1.0, gap_us=0.0, half_sum=0.0, matrix_windows=1.0)
 PRODUCT = Product(1, 1 << 20, 1024, 1024)
@@ -35,11 +41,11 @@ def _seconds(
 
 
 def _operator(
-    kind: Kind,
+    kind: OperatorKind,
     *,
     name: str = "op",
     dtype: str = "float32",
-    phase: Phase = Phase.FORWARD,
+    phase: TrainingPhase = TrainingPhase.FORWARD,
     product: Product | None = PRODUCT,
 ) -> Operator:
     return Operator(
@@ -48,9 +54,11 @@ def _operator(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("phase", "copies"), [(Phase.FORWARD, 2.0), (Phase.BACKWARD, 8 / 3)])
-def test_channels_first_are_copied_for_matrix_units(phase: Phase, copies: float) -> None:
-    convolution = _operator(Kind.CONVOLUTION, dtype="float16", phase=phase)
+@pytest.mark.parametrize(
+    ("phase", "copies"), [(TrainingPhase.FORWARD, 2.0), (TrainingPhase.BACKWARD, 8 / 3)]
+)
+def test_channels_first_are_copied_for_matrix_units(phase: TrainingPhase, copies: float) -> None:
+    convolution = _operator(OperatorKind.CONVOLUTION, dtype="float16", phase=phase)
     last = _seconds(convolution, "A100")
     first = _seconds(convolution, "A100", channels_first=True)
     rate = load().device("A100").memory_gb_per_s
@@ -60,14 +68,14 @@ def test_channels_first_are_copied_for_matrix_units(phase: Phase, copies: float)
 @pytest.mark.parametrize(
     ("kind", "device", "precision", "copied"),
     [
-        (Kind.CONVOLUTION, "A100", "tf32", True),
-        (Kind.CONVOLUTION, "A100", "fp32", False),
-        (Kind.CONVOLUTION, "V100", "fp32", False),
-        (Kind.PRODUCT, "A100", "tf32", False),
+        (OperatorKind.CONVOLUTION, "A100", "tf32", True),
+        (OperatorKind.CONVOLUTION, "A100", "fp32", False),
+        (OperatorKind.CONVOLUTION, "V100", "fp32", False),
+        (OperatorKind.PRODUCT, "A100", "tf32", False),
     ],
 )
 def test_vector_units_and_plain_products_copy_nothing(
-    kind: Kind, device: str, precision: str, copied: bool
+    kind: OperatorKind, device: str, precision: str, copied: bool
 ) -> None:
     operator = _operator(kind)
     first = _seconds(operator, device, precision, channels_first=True)
@@ -79,7 +87,7 @@ def test_vector_units_and_plain_products_copy_nothing(
     [("gelu", 8), ("gelu_backward", 8), ("native_layer_norm", 2), ("dropout", 3), ("add", 1)],
 )
 def test_functions_that_are_composed_move_more(name: str, passes: float) -> None:
-    operator = _operator(Kind.MEMORY, name=name, product=None)
+    operator = _operator(OperatorKind.MEMORY, name=name, product=None)
     alone = _seconds(operator, "V100")
     assert _seconds(operator, "V100", composed=True) == pytest.approx(passes * alone)
 
@@ -87,7 +95,7 @@ def test_functions_that_are_composed_move_more(name: str, passes: float) -> None
 def test_half_of_a_peak_is_reached_where_a_sum_is_as_long_as_said() -> None:
     rates = Rates(matrix=1.0, memory=1e9, gap_us=0.0, half_sum=256.0)
     product = Product(1, 1 << 14, 1 << 14, 256)
-    operator = _operator(Kind.PRODUCT, dtype="float16", product=product)
+    operator = _operator(OperatorKind.PRODUCT, dtype="float16", product=product)
     peak = load().device("A100").tflops["float16"] * 1e12
     assert _seconds(operator, "A100", rates=rates) == pytest.approx(2 * product.flops / peak)
 
@@ -97,7 +105,7 @@ def test_matrix_units_read_odd_rows_one_by_one_and_vector_units_as_others() -> N
     for dtype, slower in (("bfloat16", 4.0), ("float32", 1.0)):
         even, odd = (
             _seconds(
-                _operator(Kind.PRODUCT, dtype=dtype, product=replace(PRODUCT, odd=is_odd)),
+                _operator(OperatorKind.PRODUCT, dtype=dtype, product=replace(PRODUCT, odd=is_odd)),
                 "H100",
                 rates=rates,
             )
@@ -108,9 +116,10 @@ def test_matrix_units_read_odd_rows_one_by_one_and_vector_units_as_others() -> N
 
 def test_sums_on_vector_units_may_have_a_half_of_their_own() -> None:
     rates = replace(RATES, half_sum=PRODUCT.k, vector_half_sum=0.0)
-    plain = {name: _seconds(_operator(Kind.PRODUCT, dtype=name), "H100") for name in DTYPES}
+    plain = {name: _seconds(_operator(OperatorKind.PRODUCT, dtype=name), "H100") for name in DTYPES}
     found = {
-        name: _seconds(_operator(Kind.PRODUCT, dtype=name), "H100", rates=rates) for name in DTYPES
+        name: _seconds(_operator(OperatorKind.PRODUCT, dtype=name), "H100", rates=rates)
+        for name in DTYPES
     }
     assert found["bfloat16"] == pytest.approx(2 * plain["bfloat16"])
     assert found["float32"] == pytest.approx(plain["float32"])
@@ -130,7 +139,7 @@ def test_convolutions_of_one_channel_load_as_fast_as_processors_do(
     device: str, dtype: str, per_second: float
 ) -> None:
     rates = Rates(vector=1.0, memory=1e9, gap_us=0.0, depthwise=0.5)
-    narrow = _operator(Kind.DEPTHWISE, dtype=dtype, product=Product(256, 4096, 1, 9))
+    narrow = _operator(OperatorKind.DEPTHWISE, dtype=dtype, product=Product(256, 4096, 1, 9))
     found = _seconds(narrow, device, rates=rates)
     assert found == pytest.approx(2 * 256 * 4096 * 9 / (0.5 * per_second), rel=1e-3)
 
@@ -156,17 +165,17 @@ def test_matrix_units_that_are_hardly_faster_are_fed_as_vector_units_are(
 @pytest.mark.parametrize(
     ("kind", "name", "dtype", "passes"),
     [
-        (Kind.MEMORY, "gelu", "float16", 2),
-        (Kind.MEMORY, "dropout_backward", "bfloat16", 2),
-        (Kind.MEMORY, "gelu", "float32", 1),
-        (Kind.MEMORY, "relu", "float16", 1),
-        (Kind.PRODUCT, "mm", "float16", 4),
-        (Kind.PRODUCT, "mm", "float32", 1),
-        (Kind.CONVOLUTION, "convolution", "float16", 1),
+        (OperatorKind.MEMORY, "gelu", "float16", 2),
+        (OperatorKind.MEMORY, "dropout_backward", "bfloat16", 2),
+        (OperatorKind.MEMORY, "gelu", "float32", 1),
+        (OperatorKind.MEMORY, "relu", "float16", 1),
+        (OperatorKind.PRODUCT, "mm", "float16", 4),
+        (OperatorKind.PRODUCT, "mm", "float32", 1),
+        (OperatorKind.CONVOLUTION, "convolution", "float16", 1),
     ],
 )
 def test_what_is_on_no_list_of_16_bits_moves_32(
-    kind: Kind, name: str, dtype: str, passes: float
+    kind: OperatorKind, name: str, dtype: str, passes: float
 ) -> None:
     operator = _operator(kind, name=name, dtype=dtype, product=Product(1, 16, 16, 16))
     device = load().device("V100")
@@ -182,7 +191,9 @@ def test_what_is_on_no_list_of_16_bits_moves_32(
 )
 def test_linear_layers_multiply_in_8_bits_and_cast(dtype: str, batch: int, speed_up: float) -> None:
     product = Product(batch, 1 << 14, 1 << 14, 1 << 14)
-    operator = replace(_operator(Kind.PRODUCT, dtype=dtype, product=product), bytes_moved=1.5e9)
+    operator = replace(
+        _operator(OperatorKind.PRODUCT, dtype=dtype, product=product), bytes_moved=1.5e9
+    )
     device, work = load().device("H100"), Work.of([operator])
     plain, eight = (
         work.seconds(device, RATES, Runtime(), "fp32", fp8=fp8)[0][0] for fp8 in (False, True)
@@ -193,9 +204,12 @@ def test_linear_layers_multiply_in_8_bits_and_cast(dtype: str, batch: int, speed
 
 
 @pytest.mark.parametrize(
-    ("kind", "factor"), [(Kind.DEPTHWISE, 3.0), (Kind.CONVOLUTION, 1.0), (Kind.PRODUCT, 1.0)]
+    ("kind", "factor"),
+    [(OperatorKind.DEPTHWISE, 3.0), (OperatorKind.CONVOLUTION, 1.0), (OperatorKind.PRODUCT, 1.0)],
 )
-def test_a_runtime_has_kernels_of_its_own_for_one_channel(kind: Kind, factor: float) -> None:
+def test_a_runtime_has_kernels_of_its_own_for_one_channel(
+    kind: OperatorKind, factor: float
+) -> None:
     operator = replace(_operator(kind, product=Product(256, 4096, 1, 9)), bytes_moved=0.0)
     usual, own = (
         Work.of([operator]).seconds(load().device("A100"), RATES, Runtime(depthwise=each), "fp32")[
@@ -208,7 +222,10 @@ def test_a_runtime_has_kernels_of_its_own_for_one_channel(kind: Kind, factor: fl
 
 @pytest.mark.parametrize("gap_us", [8.0, 0.5])
 def test_kernels_of_a_graph_follow_closely(gap_us: float) -> None:
-    rates, work = replace(RATES, gap_us=gap_us), Work.of([_operator(Kind.MEMORY, product=None)] * 2)
+    rates, work = (
+        replace(RATES, gap_us=gap_us),
+        Work.of([_operator(OperatorKind.MEMORY, product=None)] * 2),
+    )
     plain, graph = (
         work.seconds(load().device("H100"), rates, Runtime(graphs=graphs), "fp16")[0]
         for graphs in (False, True)
@@ -219,8 +236,8 @@ def test_kernels_of_a_graph_follow_closely(gap_us: float) -> None:
 @pytest.mark.parametrize(("dtype", "factor"), [("float32", 2.0), ("bfloat16", 3.0)])
 def test_batch_norms_take_as_many_times_as_a_runtime_says(dtype: str, factor: float) -> None:
     runtime = Runtime(batch_norm=2.0, half_batch_norm=3.0)
-    norm = _operator(Kind.NORM, name="native_batch_norm", dtype=dtype, product=None)
-    other = _operator(Kind.NORM, name="native_layer_norm", dtype=dtype, product=None)
+    norm = _operator(OperatorKind.NORM, name="native_batch_norm", dtype=dtype, product=None)
+    other = _operator(OperatorKind.NORM, name="native_layer_norm", dtype=dtype, product=None)
     seconds, _ = Work.of([norm, other]).seconds(load().device("H100"), RATES, runtime, "fp32")
     assert seconds[0] == pytest.approx(factor * seconds[1])
 
@@ -262,7 +279,7 @@ def test_a_host_changes_parameters_beside_its_device_or_is_it(kind: str) -> None
 
     def seconds(update_us: float) -> float:
         runtime = Runtime(forward_us=0.0, backward_us=0.0, update_us=update_us)
-        job = Job(workload=workload, strategy=Strategy(), cluster=cluster, runtime=runtime)
+        job = TrainingJob(workload=workload, strategy=Strategy(), cluster=cluster, runtime=runtime)
         return Simulation(workload).run(job).seconds
 
     alone, little, much = (seconds(micros) for micros in (0.0, 1.0, 1e6))
@@ -282,7 +299,7 @@ def test_a_graph_is_issued_at_once() -> None:
 
     def host(*, graphs: bool) -> float:
         runtime = Runtime(forward_us=100.0, backward_us=100.0, step_ms=0.0, graphs=graphs)
-        job = Job(workload=workload, strategy=Strategy(), cluster=cluster, runtime=runtime)
+        job = TrainingJob(workload=workload, strategy=Strategy(), cluster=cluster, runtime=runtime)
         return Simulation(workload).run(job).host
 
     assert host(graphs=False) > 1e-3
@@ -291,10 +308,17 @@ def test_a_graph_is_issued_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "again"),
-    [(Kind.MEMORY, 1.0), (Kind.NORM, 1.0), (Kind.PRODUCT, 0.5), (Kind.ATTENTION, 0.0)],
+    [
+        (OperatorKind.MEMORY, 1.0),
+        (OperatorKind.NORM, 1.0),
+        (OperatorKind.PRODUCT, 0.5),
+        (OperatorKind.ATTENTION, 0.0),
+    ],
 )
-def test_selective_checkpoints_compute_again_what_is_cheap(kind: Kind, again: float) -> None:
-    operators = tuple(_operator(kind, product=None, phase=phase) for phase in Phase)
+def test_selective_checkpoints_compute_again_what_is_cheap(
+    kind: OperatorKind, again: float
+) -> None:
+    operators = tuple(_operator(kind, product=None, phase=phase) for phase in TrainingPhase)
     workload = Workload(
         name="two", samples=1, operators=operators, values=(), parameters=(), buffer_bytes=0
     )
@@ -302,7 +326,9 @@ def test_selective_checkpoints_compute_again_what_is_cheap(kind: Kind, again: fl
     simulation = Simulation(workload)
 
     def compute(strategy: Strategy) -> float:
-        return simulation.run(Job(workload=workload, strategy=strategy, cluster=cluster)).compute
+        return simulation.run(
+            TrainingJob(workload=workload, strategy=strategy, cluster=cluster)
+        ).compute
 
     none, some, every = (
         compute(each) for each in (Strategy(), Strategy(selective=True), Strategy(checkpoint=True))
@@ -324,7 +350,7 @@ def test_stages_whose_parameters_are_shared_out_run_beside_each_other(stages: in
 
     def seconds(zero: int) -> float:
         strategy = Strategy(data=2, pipeline=stages, micro_batches=2 * stages, zero=zero)
-        job = Job(workload=workload, strategy=strategy, cluster=cluster)
+        job = TrainingJob(workload=workload, strategy=strategy, cluster=cluster)
         return Simulation(workload, pipeline=stages).run(job).seconds
 
     assert seconds(3) == pytest.approx(seconds(1), rel=0.1)

@@ -30,14 +30,14 @@ from slipstream.forecast.report.terminal import (
     table,
 )
 from slipstream.forecast.search import machines
-from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.search.plan import Interval, Loss, Plan
 from slipstream.forecast.search.search import Result
-from slipstream.forecast.simulate.simulation import Step
+from slipstream.forecast.simulate.simulation import SimulatedStep
 from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
 
 HARDWARE = load()
-STEP = Step(
+STEP = SimulatedStep(
     seconds=0.123, compute=0.1, moved=0.06, tensor=0.0, bubble=0.0, exchange=0.02,
     optimizer=0.002, host=0.001, input=0.0, spans=(),
 )  # fmt: skip
@@ -55,15 +55,15 @@ def _around(value: float) -> Interval:
     return Interval(value, value * 0.8, value * 1.3)
 
 
-def _rented(device: str) -> Machine:
+def _rented(device: str) -> HostType:
     return next(machines.rented(HARDWARE, devices=(device,), clouds=("aws",)))
 
 
-def _own() -> Machine:
+def _own() -> HostType:
     return machines.own(HARDWARE, "A100", 8)
 
 
-def _plan(machine: Machine, step: float, **more: Any) -> Plan:
+def _plan(machine: HostType, step: float, **more: Any) -> Plan:
     given: dict[str, Any] = {
         "hosts": 1, "strategy": Strategy(data=8, micro_batch=32), "peak": PEAK,
         "seconds_per_epoch": None, "seconds": None, "dollars": None,

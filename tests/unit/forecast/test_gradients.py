@@ -11,22 +11,29 @@ import pytest
 from slipstream.forecast.hardware import Link, load
 from slipstream.forecast.simulate.compute import Runtime
 from slipstream.forecast.simulate.gradients import (
-    Bucket,
-    Gradients,
-    Rank,
+    GradientBucket,
+    GradientExchange,
+    PassTimes,
     bucket_seconds,
     gathered,
     is_apart,
     replicas,
     served,
 )
-from slipstream.forecast.simulate.job import Job
-from slipstream.forecast.simulate.network import Cluster, Wire, all_reduce, reduce_scatter
-from slipstream.forecast.simulate.queues import Queues
+from slipstream.forecast.simulate.job import TrainingJob
+from slipstream.forecast.simulate.network import Cluster, WireRates, all_reduce, reduce_scatter
+from slipstream.forecast.simulate.resources import Resources
 from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
-from slipstream.forecast.work.workload import Kind, Operator, Parameter, Phase, Value, Workload
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    TensorValue,
+    TrainedParameter,
+    TrainingPhase,
+    Workload,
+)
 
-WIRE = Wire(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
+WIRE = WireRates(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
 INSIDE = Link(name="in", kind="device", gbyte_per_s=100, latency_us=1e-6, source="")
 BETWEEN = Link(name="out", kind="network", gbyte_per_s=10, latency_us=50.0, source="")
 CLUSTER = Cluster(device=load().device("H100"), per_host=2, inside=INSIDE, between=BETWEEN)
@@ -34,29 +41,29 @@ CLUSTER = Cluster(device=load().device("H100"), per_host=2, inside=INSIDE, betwe
 ELEMENTS = (10, 20, 30)
 
 
-def _operator(phase: Phase, reads: tuple[int, ...]) -> Operator:
+def _operator(phase: TrainingPhase, reads: tuple[int, ...]) -> Operator:
     return Operator(
-        name="op", module="", phase=phase, kind=Kind.MEMORY, products=(), reads=reads, writes=(),
-        bytes_moved=0.0, dtype="float32",
+        name="op", module="", phase=phase, kind=OperatorKind.MEMORY, products=(),
+        reads=reads, writes=(), bytes_moved=0.0, dtype="float32",
     )  # fmt: skip
 
 
 WORKLOAD = Workload(
     name="three", samples=1, buffer_bytes=0,
     operators=(
-        *(_operator(Phase.FORWARD, (n,)) for n in range(3)),
-        *(_operator(Phase.BACKWARD, (n,)) for n in (2, 1, 0)),
+        *(_operator(TrainingPhase.FORWARD, (n,)) for n in range(3)),
+        *(_operator(TrainingPhase.BACKWARD, (n,)) for n in (2, 1, 0)),
     ),
-    values=tuple(Value(4 * each, -1, -1) for each in ELEMENTS),
+    values=tuple(TensorValue(4 * each, -1, -1) for each in ELEMENTS),
     parameters=tuple(
-        Parameter(name=f"p{n}", elements=each, num_bytes=4 * each, ready=5 - n, value=n)
+        TrainedParameter(name=f"p{n}", elements=each, num_bytes=4 * each, ready=5 - n, value=n)
         for n, each in enumerate(ELEMENTS)
     ),
 )  # fmt: skip
 
 
-def _job(runtime: Runtime | None = None, **strategy: Any) -> Job:
-    return Job(
+def _job(runtime: Runtime | None = None, **strategy: Any) -> TrainingJob:
+    return TrainingJob(
         workload=WORKLOAD, strategy=Strategy(**strategy), cluster=CLUSTER, wire=WIRE,
         runtime=runtime or Runtime(overlap=1.0),
     )  # fmt: skip
@@ -73,25 +80,25 @@ def _job(runtime: Runtime | None = None, **strategy: Any) -> Job:
     ],
 )
 def test_a_bucket_is_full_from_its_bytes_on(num_bytes: int, expected: list[tuple[int, int, int]]):
-    found = Gradients(WORKLOAD, [0] * 6, frozenset()).buckets(0, num_bytes, frozenset())
+    found = GradientExchange(WORKLOAD, [0] * 6, frozenset()).buckets(0, num_bytes, frozenset())
     assert [(each.numbers, each.ready, each.needed) for each in found] == expected
     assert not any(each.shared for each in found)
 
 
 def test_experts_have_buckets_of_their_own_and_what_is_apart_has_none():
-    gradients = Gradients(WORKLOAD, [0] * 6, frozenset({"p1"}))
+    gradients = GradientExchange(WORKLOAD, [0] * 6, frozenset({"p1"}))
     found = gradients.buckets(0, 1000, frozenset())
-    assert found == [Bucket(20, 4, 1, shared=True), Bucket(40, 5, 0, shared=False)]
+    assert found == [GradientBucket(20, 4, 1, shared=True), GradientBucket(40, 5, 0, shared=False)]
     assert gradients.buckets(0, 1000, frozenset({"p0"})) == [
-        Bucket(30, 3, 2, shared=False),
-        Bucket(20, 4, 1, shared=True),
+        GradientBucket(30, 3, 2, shared=False),
+        GradientBucket(20, 4, 1, shared=True),
     ]
 
 
 def test_each_rank_of_a_pipeline_has_its_own_gradients():
-    gradients = Gradients(WORKLOAD, [0, 0, 1, 1, 0, 0], frozenset())
-    assert gradients.buckets(0, 1000, frozenset()) == [Bucket(30, 5, 0, shared=False)]
-    assert gradients.buckets(1, 1000, frozenset()) == [Bucket(30, 3, 2, shared=False)]
+    gradients = GradientExchange(WORKLOAD, [0, 0, 1, 1, 0, 0], frozenset())
+    assert gradients.buckets(0, 1000, frozenset()) == [GradientBucket(30, 5, 0, shared=False)]
+    assert gradients.buckets(1, 1000, frozenset()) == [GradientBucket(30, 3, 2, shared=False)]
 
 
 def test_ranks_with_the_same_parameters_are_replicas():
@@ -107,7 +114,7 @@ def test_ranks_with_the_same_parameters_are_replicas():
 @pytest.mark.parametrize("zero", [0, 1, 2])
 def test_a_bucket_is_summed_or_scattered(zero: int):
     job = _job(data=4, zero=zero)
-    bucket = Bucket(1e6, 0, 0, shared=False)
+    bucket = GradientBucket(1e6, 0, 0, shared=False)
     way = reduce_scatter if zero else all_reduce
     assert bucket_seconds(job, bucket) == pytest.approx(way(4e6, replicas(job), WIRE))
     updated = reduce_scatter(4e6, replicas(job), WIRE) if zero else 0.0
@@ -124,7 +131,7 @@ def test_stages_gather_what_is_shared_out_once(pipeline: int, gathers: bool):
 
 def test_a_codec_that_is_slower_than_the_wire_sets_the_seconds():
     # 4e6 bytes between two ranks of a host, at 4.6 GB/s; half of them go over the wire in 0.3 ms.
-    found = bucket_seconds(_job(data=4, codec="fp16"), Bucket(1e6, 0, 0, shared=False))
+    found = bucket_seconds(_job(data=4, codec="fp16"), GradientBucket(1e6, 0, 0, shared=False))
     assert found == pytest.approx(4e6 / 2 / 4.6e9)
 
 
@@ -145,7 +152,7 @@ def test_a_codec_that_is_slower_than_the_wire_sets_the_seconds():
 def test_hosts_that_serve(data: int, servers: int, seconds: float):
     job = _job(data=data, exchange=Exchange.PARAMETER_SERVER, servers=servers)
     assert served(1e9, job) == pytest.approx(seconds)
-    bucket = Bucket(0.25e9, 0, 0, shared=False)
+    bucket = GradientBucket(0.25e9, 0, 0, shared=False)
     assert bucket_seconds(job, bucket) == pytest.approx(seconds)
 
 
@@ -178,23 +185,25 @@ def test_a_parameter_is_apart_if_it_is_shared_out():
     assert [is_apart(job, name) for name in ("p0", "p1", "p2")] == [True, False, False]
 
 
-def _rank(seconds: float = 1.0) -> Rank:
+def _rank(seconds: float = 1.0) -> PassTimes:
     """A rank whose three backward operators end one after the other until 10."""
     start = 10 - 3 * seconds
     after = np.array([0, 0, 0, 1, 2, 3]) * seconds
-    return Rank(start, 10.0, after, np.array([1, 2, 3, 0, 0, 0]) * seconds)
+    return PassTimes(start, 10.0, after, np.array([1, 2, 3, 0, 0, 0]) * seconds)
 
 
-def _exchange(job: Job, rank: Rank | None = None) -> tuple[float, list[tuple[str, float, float]]]:
-    queues = Queues()
-    gradients = Gradients(WORKLOAD, [0] * 6, frozenset())
+def _exchange(
+    job: TrainingJob, rank: PassTimes | None = None
+) -> tuple[float, list[tuple[str, float, float]]]:
+    queues = Resources()
+    gradients = GradientExchange(WORKLOAD, [0] * 6, frozenset())
     end = gradients.exchange(job, [rank or _rank()], queues)
     assert {span.queue for span in queues.spans} <= {"network 0"}
     return end, [(span.name, span.start, span.end) for span in queues.spans]
 
 
-def _seconds(job: Job, numbers: float) -> float:
-    return bucket_seconds(job, Bucket(numbers, 0, 0, shared=False))
+def _seconds(job: TrainingJob, numbers: float) -> float:
+    return bucket_seconds(job, GradientBucket(numbers, 0, 0, shared=False))
 
 
 def test_one_replica_exchanges_nothing():

@@ -11,17 +11,17 @@ from torch import nn
 
 from slipstream.forecast.hardware import load
 from slipstream.forecast.search.machines import own
+from slipstream.forecast.simulate.activation_exchange import ActivationExchange
 from slipstream.forecast.simulate.compute import Rates
-from slipstream.forecast.simulate.hybrid import Layer, choose, layers, options, shared_out
-from slipstream.forecast.simulate.job import Job
-from slipstream.forecast.simulate.passing import Passing
+from slipstream.forecast.simulate.hybrid import HybridLayer, choose, layers, options, shared_out
+from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.trace import trace
 from slipstream.forecast.work.embeddings import sparse
 from slipstream.forecast.work.stages import stage
 from slipstream.forecast.work.strategy import Agreement, Strategy
-from slipstream.forecast.work.workload import Phase, Workload
+from slipstream.forecast.work.workload import TrainingPhase, Workload
 
-LAYER = Layer(name="w", forward=1, backward=5, rows=10, inputs=100, outputs=50, elements=5000)
+LAYER = HybridLayer(name="w", forward=1, backward=5, rows=10, inputs=100, outputs=50, elements=5000)
 
 
 def _two_layers(samples: int = 4, *, bias: bool = True) -> Workload:
@@ -95,9 +95,9 @@ def test_products_and_tables_are_layers():
     assert (first.elements, first.is_last, last.is_last) == (512, False, True)
     workload = _two_layers()
     for layer in (first, last):
-        assert workload.operators[layer.forward].phase is Phase.FORWARD
+        assert workload.operators[layer.forward].phase is TrainingPhase.FORWARD
         made = workload.operators[layer.backward]
-        assert made.phase is Phase.BACKWARD
+        assert made.phase is TrainingPhase.BACKWARD
         # The gradient of a weight sums over the rows of a batch.
         assert [each.k for each in made.products] == [4]
     table, score = layers(_table())
@@ -155,7 +155,7 @@ def test_gradients_of_tables_are_their_own_rows_where_all_are_one_array(tables: 
     moved = [
         each.bytes_moved
         for each in sparse(workload).workload.operators
-        if each.phase is Phase.BACKWARD and "embedding" in each.name
+        if each.phase is TrainingPhase.BACKWARD and "embedding" in each.name
     ]
     assert moved == [3 * 64 * 8 * 4] * tables
 
@@ -163,9 +163,9 @@ def test_gradients_of_tables_are_their_own_rows_where_all_are_one_array(tables: 
 @pytest.mark.parametrize(("ranks", "longer"), [(4, 2.0), (16, 6.0)])
 def test_a_late_product_has_longer_sums(ranks: int, longer: float):
     workload = _two_layers()
-    passing = Passing(workload, (), {})
+    passing = ActivationExchange(workload, (), {})
     cluster = own(load(), "H100", 1, None, None).cluster
-    job = Job(
+    job = TrainingJob(
         workload=workload, rates=Rates(half_sum=8.0), cluster=cluster,
         strategy=Strategy(data=ranks, layers=(("0.weight", Agreement.FACTORS),)),
     )  # fmt: skip

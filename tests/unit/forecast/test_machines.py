@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.errors import UsageError
 from slipstream.forecast.hardware import Hardware, load
-from slipstream.forecast.search.machines import Machine, distinct, ethernet, network, own, rented
+from slipstream.forecast.search.machines import HostType, distinct, ethernet, network, own, rented
 
 OFFER = """
 [[offer]]
@@ -119,7 +119,7 @@ def test_a_cloud_that_is_not_known_is_named(hardware: Hardware):
         list(rented(hardware, clouds=["yours", "theirs"]))
 
 
-def _named(price: float | None, per_host: int = 8, gbit: float | None = 100) -> Machine:
+def _named(price: float | None, per_host: int = 8, gbit: float | None = 100) -> HostType:
     link = None if gbit is None else ethernet(gbit)
     return own(load(), "h100", per_host, link, price)
 

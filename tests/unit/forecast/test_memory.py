@@ -14,7 +14,7 @@ from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.names import find
 from slipstream.forecast.trace.architectures.transformer import Decoder, TransformerSize
 from slipstream.forecast.work.strategy import Exchange, Optimizer, Strategy
-from slipstream.forecast.work.workload import Phase, Workload
+from slipstream.forecast.work.workload import TrainingPhase, Workload
 
 GPT = TransformerSize(
     hidden=128, layers=4, heads=4, vocabulary=512, positions=128, dropout=0.0
@@ -227,11 +227,11 @@ def test_a_full_device_gives_cached_segments_back(heavy: Workload):
 def test_blocks_run_again_before_their_backward_pass(gpt: Workload):
     again = checkpointed(gpt)
     found = units(gpt)
-    forward = gpt.flops(Phase.FORWARD)
+    forward = gpt.flops(TrainingPhase.FORWARD)
     blocks = sum(gpt.operators[i].flops for unit in found for i in unit.forward)
     assert 0.8 < blocks / forward < 1
-    assert again.flops(Phase.FORWARD) == forward
-    assert again.flops(Phase.BACKWARD) == gpt.flops(Phase.BACKWARD) + blocks
+    assert again.flops(TrainingPhase.FORWARD) == forward
+    assert again.flops(TrainingPhase.BACKWARD) == gpt.flops(TrainingPhase.BACKWARD) + blocks
     assert [p.name for p in again.gradients()] == [p.name for p in gpt.gradients()]
     _check_lives(again)
 
@@ -282,7 +282,7 @@ def test_selective_checkpoints_keep_attention_and_half_of_products(gpt: Workload
     # Of a token and a block: results of attention, and half of 3 + 1 + 4 + 1 times the width.
     numbers = 8 * 128 * 128 * 4
     kept = checkpointed(gpt, selective=True)
-    forward = sum(operator.phase is Phase.FORWARD for operator in kept.operators)
+    forward = sum(operator.phase is TrainingPhase.FORWARD for operator in kept.operators)
     attention = sum(v.num_bytes for v in kept.values if 0 <= v.born < forward < v.dies)
     again = checkpointed(gpt)
     least = sum(v.num_bytes for v in again.values if 0 <= v.born < forward < v.dies)

@@ -10,7 +10,7 @@ from slipstream.forecast.hardware import Link, load
 from slipstream.forecast.simulate.network import (
     Cluster,
     Dimension,
-    Wire,
+    WireRates,
     all_reduce,
     all_to_all,
     dimensions,
@@ -19,7 +19,7 @@ from slipstream.forecast.simulate.network import (
 )
 
 # Half of 200 GB/s inside of a host and a quarter of 40 GB/s between hosts are reached.
-WIRE = Wire(inside=0.5, between=0.25, launch_us=10.0, ramp_us=0.0)
+WIRE = WireRates(inside=0.5, between=0.25, launch_us=10.0, ramp_us=0.0)
 INSIDE = Link(name="in", kind="device", gbyte_per_s=200, latency_us=2, source="")
 BETWEEN = Link(name="out", kind="network", gbyte_per_s=40, latency_us=30, source="")
 CLUSTER = Cluster(device=load().device("H100"), per_host=4, inside=INSIDE, between=BETWEEN)
@@ -93,7 +93,7 @@ def test_an_all_reduce_is_two_rings_with_one_launch_or_doubling():
     ("ramp_us", "graph_us"), [(570.0, 27 + 2 * 7 / 8 * 50), (20.0, 27 + 2 * 7 / 8 * 20)]
 )
 def test_rings_of_a_graph_are_full_soon(ramp_us: float, graph_us: float):
-    wire = Wire(launch_us=27.0, ramp_us=ramp_us).in_graph()
+    wire = WireRates(launch_us=27.0, ramp_us=ramp_us).in_graph()
     # A reduce-scatter and an all-gather, with one launch, of hardly any bytes.
     seconds = 2 * reduce_scatter(1e3, (Dimension(8, 1e12, 0.0),), wire) - 27e-6
     assert seconds == pytest.approx(graph_us * 1e-6, rel=1e-3)

@@ -9,17 +9,24 @@ import pytest
 from slipstream.forecast.hardware import load
 from slipstream.forecast.search import machines
 from slipstream.forecast.search.intervals import group_of
-from slipstream.forecast.search.plan import Fit, limit_of
-from slipstream.forecast.simulate.simulation import Step
+from slipstream.forecast.search.plan import MemoryFit, limit_of
+from slipstream.forecast.simulate.simulation import SimulatedStep
 from slipstream.forecast.work.strategy import Strategy
-from slipstream.forecast.work.workload import Kind, Operator, Parameter, Phase, Product, Workload
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    Product,
+    TrainedParameter,
+    TrainingPhase,
+    Workload,
+)
 
 T4 = machines.own(load(), "T4", 1)
 
 
-def _step(**parts: float) -> Step:
-    none = dict.fromkeys((each.name for each in fields(Step) if each.name != "spans"), 0.0)
-    return Step(**(none | parts), spans=())
+def _step(**parts: float) -> SimulatedStep:
+    none = dict.fromkeys((each.name for each in fields(SimulatedStep) if each.name != "spans"), 0.0)
+    return SimulatedStep(**(none | parts), spans=())
 
 
 @pytest.mark.parametrize(
@@ -41,23 +48,23 @@ def test_the_largest_part_of_a_step_limits_it(parts: dict[str, float], limit: st
 @pytest.mark.parametrize(("more", "does"), [(0, True), (1, False)])
 def test_what_takes_all_of_the_memory_fits(more: int, does: bool):
     num_bytes = T4.cluster.device.memory_gib * 2**30 + more
-    fit = Fit(
+    fit = MemoryFit(
         machine=T4, hosts=1, strategy=Strategy(), num_bytes=num_bytes, is_least=False, remedies=()
     )
     assert fit.does == does
 
 
-def _workload(*kinds: tuple[Kind, float]) -> Workload:
+def _workload(*kinds: tuple[OperatorKind, float]) -> Workload:
     operators = tuple(
         Operator(
             name="op", module="", phase=phase, kind=kind, bytes_moved=1.0, dtype="float32",
             products=(Product(2, 3, 5, 7, fill=fill),) * count, reads=(), writes=(),
         )
         for kind, fill in kinds
-        for phase, count in ((Phase.FORWARD, 1), (Phase.BACKWARD, 2))
+        for phase, count in ((TrainingPhase.FORWARD, 1), (TrainingPhase.BACKWARD, 2))
     )  # fmt: skip
     parameters = tuple(
-        Parameter(name=name, elements=elements, num_bytes=4 * elements, ready=ready)
+        TrainedParameter(name=name, elements=elements, num_bytes=4 * elements, ready=ready)
         for name, elements, ready in (("a", 5, 7), ("b", 6, -1), ("c", 7, 0), ("d", 8, 7))
     )
     return Workload(
@@ -67,10 +74,10 @@ def _workload(*kinds: tuple[Kind, float]) -> Workload:
 
 
 def test_a_workload_sums_its_operators_and_parameters():
-    workload = _workload((Kind.PRODUCT, 1.0), (Kind.CONVOLUTION, 0.5))
+    workload = _workload((OperatorKind.PRODUCT, 1.0), (OperatorKind.CONVOLUTION, 0.5))
     # What a kernel leaves out of a product is not left out here.
-    assert workload.flops(Phase.FORWARD) == 2 * 420
-    assert workload.flops(Phase.BACKWARD) == 4 * 420
+    assert workload.flops(TrainingPhase.FORWARD) == 2 * 420
+    assert workload.flops(TrainingPhase.BACKWARD) == 4 * 420
     assert workload.num_parameters == 26
     assert [each.name for each in workload.gradients()] == ["c", "a", "d"]
 
@@ -78,12 +85,14 @@ def test_a_workload_sums_its_operators_and_parameters():
 @pytest.mark.parametrize(
     ("kinds", "group"),
     [
-        ([(Kind.ATTENTION, 0.5), (Kind.ATTENTION, 1.0)], "language"),
-        ([(Kind.ATTENTION, 1.0), (Kind.CONVOLUTION, 1.0)], "encoder"),
-        ([(Kind.GATHER, 1.0), (Kind.CONVOLUTION, 1.0)], "image"),
-        ([(Kind.PRODUCT, 1.0), (Kind.GATHER, 1.0)], "tables"),
-        ([(Kind.PRODUCT, 1.0)], ""),
+        ([(OperatorKind.ATTENTION, 0.5), (OperatorKind.ATTENTION, 1.0)], "language"),
+        ([(OperatorKind.ATTENTION, 1.0), (OperatorKind.CONVOLUTION, 1.0)], "encoder"),
+        ([(OperatorKind.GATHER, 1.0), (OperatorKind.CONVOLUTION, 1.0)], "image"),
+        ([(OperatorKind.PRODUCT, 1.0), (OperatorKind.GATHER, 1.0)], "tables"),
+        ([(OperatorKind.PRODUCT, 1.0)], ""),
     ],
 )
-def test_models_are_told_apart_by_their_operators(kinds: list[tuple[Kind, float]], group: str):
+def test_models_are_told_apart_by_their_operators(
+    kinds: list[tuple[OperatorKind, float]], group: str
+):
     assert group_of(_workload(*kinds)) == group

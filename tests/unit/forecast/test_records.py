@@ -14,8 +14,8 @@ pytest.importorskip("pydantic")
 
 from slipstream import forecast
 from slipstream.forecast.simulate.compute import Rates, Runtime
-from slipstream.forecast.simulate.job import Job
-from slipstream.forecast.simulate.network import Wire
+from slipstream.forecast.simulate.job import TrainingJob
+from slipstream.forecast.simulate.network import WireRates
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 from slipstream.forecast.work.workload import Product
 
@@ -54,7 +54,7 @@ def test_a_strategy_is_one_device_and_momentum_unless_more_is_asked_for():
 
 
 def test_what_is_not_said_of_a_job_is_usual():
-    usual = {each.name: each.default for each in fields(Job)}
+    usual = {each.name: each.default for each in fields(TrainingJob)}
     assert usual["precision"] == "fp32"
     assert usual["optimizer"] is Optimizer.MOMENTUM
     assert (usual["gradient_bytes"], usual["pace"], usual["input_rate"]) == (4, 1.0, None)
@@ -65,7 +65,7 @@ def test_what_is_not_said_of_a_job_is_usual():
 
 
 def test_shares_that_are_not_fitted_are_shares():
-    rates, runtime, wire = Rates(), Runtime(), Wire()
+    rates, runtime, wire = Rates(), Runtime(), WireRates()
     shares = [getattr(rates, each.name) for each in fields(Rates)[:7]]
     shares += [rates.depthwise, rates.gather, wire.inside, wire.between, runtime.overlap]
     assert all(0 < share < 1 for share in shares)

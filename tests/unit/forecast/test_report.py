@@ -28,12 +28,12 @@ from slipstream.forecast.report import (
     validation_page,
 )
 from slipstream.forecast.search import intervals, machines
-from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.search.plan import Interval, Loss, Plan
 from slipstream.forecast.search.search import Result
-from slipstream.forecast.simulate.pipeline import Stage, schedule
-from slipstream.forecast.simulate.queues import Queues, Span
-from slipstream.forecast.simulate.simulation import Step
+from slipstream.forecast.simulate.pipeline import StageTimes, schedule
+from slipstream.forecast.simulate.resources import Resources, ResourceSpan
+from slipstream.forecast.simulate.simulation import SimulatedStep
 from slipstream.forecast.validate.scaling import Efficiency
 from slipstream.forecast.validate.score import Judged, Report
 from slipstream.forecast.validate.table import read
@@ -49,16 +49,18 @@ PEAK = Peak(
 SIZES = [(1, 0.4, 1.0), (2, 0.21, 0.95), (4, 0.15, 0.66), (8, 0.16, 0.31)]
 
 
-def _step(seconds: float, queues: Queues | None = None) -> Step:
+def _step(seconds: float, queues: Resources | None = None) -> SimulatedStep:
     spent = {"compute": 0.7, "tensor": 0.05, "bubble": 0.1, "exchange": 0.08, "optimizer": 0.04}
-    return Step(
+    return SimulatedStep(
         seconds=seconds, moved=0.2 * seconds, host=0.03 * seconds, input=0.0,
-        spans=tuple(queues.spans) if queues else (Span("device 0", "forward 0", 0, seconds),),
+        spans=tuple(queues.spans)
+        if queues
+        else (ResourceSpan("device 0", "forward 0", 0, seconds),),
         **{name: share * seconds for name, share in spent.items()},
     )  # fmt: skip
 
 
-def _plan(machine: Machine, hosts: int, seconds: float, efficiency: float, **more: Any) -> Plan:
+def _plan(machine: HostType, hosts: int, seconds: float, efficiency: float, **more: Any) -> Plan:
     given: dict[str, Any] = {
         "step": _step(seconds), "strategy": Strategy(data=8 * hosts, micro_batch=4, codec="fp16"),
         "seconds_per_epoch": None, "seconds": None, "dollars": None,
@@ -146,8 +148,8 @@ def test_shares_of_a_step_are_drawn_from_nothing_to_all_of_it(plans: list[Plan])
 
 
 def test_a_schedule_has_every_span_of_a_short_step(plans: list[Plan]) -> None:
-    queues = Queues()
-    schedule([Stage(1e-3, 2e-3, 1e-4)] * 4, 8, queues)
+    queues = Resources()
+    schedule([StageTimes(1e-3, 2e-3, 1e-4)] * 4, 8, queues)
     plan = _plan(plans[0].machine, 1, 0.05, 1.0, step=_step(0.05, queues))
     found = spans.schedule(1, plan)
     drawn = {(row["queue"], row["what"], row["start"], row["end"]) for row in found}
@@ -159,8 +161,8 @@ def test_a_schedule_has_every_span_of_a_short_step(plans: list[Plan]) -> None:
 
 
 def test_of_a_long_schedule_no_time_is_lost_and_little_is_drawn(plans: list[Plan]) -> None:
-    queues = Queues()
-    schedule([Stage(1e-3, 2e-3)] * 24, 500, queues)
+    queues = Resources()
+    schedule([StageTimes(1e-3, 2e-3)] * 24, 500, queues)
     plan = _plan(plans[0].machine, 1, 2.0, 1.0, step=_step(2.0, queues))
     found = spans.schedule(1, plan)
     names = list(dict.fromkeys(row["queue"] for row in found))

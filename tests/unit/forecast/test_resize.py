@@ -11,7 +11,7 @@ from torch import nn
 from slipstream.errors import UsageError
 from slipstream.forecast.trace import trace
 from slipstream.forecast.work.resize import Resizable, resizable
-from slipstream.forecast.work.workload import Phase, Workload
+from slipstream.forecast.work.workload import TrainingPhase, Workload
 
 
 def _traced(samples: int) -> Workload:
@@ -42,7 +42,7 @@ def test_ranks_that_share_sequences_have_a_share_of_the_rows():
     model = Resizable(_traced(2), _traced(4))
     part = model.at(8, context=4)
     assert part.samples == 8
-    assert part.flops(Phase.FORWARD) == model.at(2).flops(Phase.FORWARD)
+    assert part.flops(TrainingPhase.FORWARD) == model.at(2).flops(TrainingPhase.FORWARD)
     # No row is less than one, and no value takes less than nothing.
     least = model.at(1, context=4)
     assert min(each.m for op in least.operators for each in op.products) == 1

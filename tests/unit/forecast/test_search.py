@@ -19,8 +19,8 @@ from slipstream import forecast
 from slipstream.forecast.hardware import load
 from slipstream.forecast.search import machines
 from slipstream.forecast.search.candidates import Allowed, refinements, strategies
-from slipstream.forecast.search.finder import Finder, Found
-from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.machines import HostType
+from slipstream.forecast.search.strategy_search import BestStrategy, StrategySearch
 from slipstream.forecast.search.trials import Trials
 from slipstream.forecast.simulate import parameters
 from slipstream.forecast.trace.precision import traced
@@ -246,7 +246,7 @@ def _mixtures(start: Strategy, trials: Trials, hosts: int, allowed: Allowed) -> 
         yield replace(start, **changes)
 
 
-def _best(trials: Trials, machine: Machine, hosts: int, batch: int, allowed: Allowed) -> float:
+def _best(trials: Trials, machine: HostType, hosts: int, batch: int, allowed: Allowed) -> float:
     ranks = hosts * machine.cluster.per_host
     limit = machine.cluster.device.memory_gib * 2**30
     seconds = [
@@ -269,8 +269,8 @@ def test_what_is_found_is_nearly_the_best_of_all(
 ):
     trials = _trials(name, sizes, inputs)
     machine = machines.own(HARDWARE, "V100", 2, machines.network(HARDWARE, network))
-    found = Finder(trials, batch, allowed).best(machine, 2)
-    assert isinstance(found, Found)
+    found = StrategySearch(trials, batch, allowed).best(machine, 2)
+    assert isinstance(found, BestStrategy)
     best = _best(trials, machine, 2, batch, allowed)
     assert found.step.seconds <= 1.05 * best
 

@@ -16,8 +16,8 @@ from slipstream.errors import UsageError
 from slipstream.forecast.hardware import load
 from slipstream.forecast.memory import replay
 from slipstream.forecast.search import machines
-from slipstream.forecast.search.candidates import Allowed, Shape, micro_batches, strategies
-from slipstream.forecast.search.holding import in_flight
+from slipstream.forecast.search.candidates import Allowed, ModelShape, micro_batches, strategies
+from slipstream.forecast.search.memory_bound import in_flight
 from slipstream.forecast.search.trials import Trials
 from slipstream.forecast.simulate import parameters
 from slipstream.forecast.simulate.hybrid import Option, choose
@@ -206,7 +206,7 @@ def test_the_fullest_rank_of_a_pipeline_is_found(checkpoint: bool):
 
 
 def test_all_degrees_multiply_to_all_ranks():
-    shape = Shape(blocks=12, divides=lambda tensor: 12 % tensor == 0, experts=8, tokens=32768)
+    shape = ModelShape(blocks=12, divides=lambda tensor: 12 % tensor == 0, experts=8, tokens=32768)
     found = list(strategies(shape, 16, 4, 32, Allowed()))
     assert {each.ranks for each in found} == {16}
     assert {each.global_batch for each in found} == {32}

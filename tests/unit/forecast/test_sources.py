@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.sources import source
-from slipstream.forecast.work.workload import Phase
+from slipstream.forecast.work.workload import TrainingPhase
 
 FILE = """
 import dataclasses
@@ -91,7 +91,7 @@ def test_a_function_of_a_file_is_called_with_a_tensor_of_the_shape(models: str) 
     workload = found.trace(5)
     assert (workload.name, workload.samples) == ("make", 5)
     assert workload.num_parameters == 6 * 4 + 4 + 4 * 2 + 2
-    assert workload.flops(Phase.FORWARD) == 2 * 5 * (6 * 4 + 4 * 2)
+    assert workload.flops(TrainingPhase.FORWARD) == 2 * 5 * (6 * 4 + 4 * 2)
 
 
 def test_importing_a_file_leaves_no_path_behind(models: str) -> None:
@@ -112,11 +112,11 @@ def test_a_function_of_a_package_is_found_in_this_folder(
 @pytest.mark.parametrize("text", ["own", "own,two", "Two,two"])
 def test_functions_make_what_a_module_is_called_with(models: str, text: str) -> None:
     workload = source(f"{models}:{text}").trace(3)
-    assert workload.flops(Phase.FORWARD) == 2 * 3 * 3 * (5 + 7)
+    assert workload.flops(TrainingPhase.FORWARD) == 2 * 3 * 3 * (5 + 7)
 
 
 def test_a_function_may_give_one_tensor(models: str) -> None:
-    assert source(f"{models}:make,alone").trace(3).flops(Phase.FORWARD) == 2 * 3 * 32
+    assert source(f"{models}:make,alone").trace(3).flops(TrainingPhase.FORWARD) == 2 * 3 * 32
 
 
 def test_images_and_tokens_are_units(models: str) -> None:
@@ -203,7 +203,7 @@ def test_numbers_that_do_not_go_with_a_model_are_refused(models: str) -> None:
 def test_named_architectures_take_shapes_and_tokens() -> None:
     assert source("ResNet-18").unit == "image"
     usual, wide = source("resnet18").trace(2), source("resnet18", shape=(3, 448, 224)).trace(2)
-    ratio = wide.flops(Phase.FORWARD) / usual.flops(Phase.FORWARD)
+    ratio = wide.flops(TrainingPhase.FORWARD) / usual.flops(TrainingPhase.FORWARD)
     assert ratio == pytest.approx(2, rel=1e-3)
     short = source("mpt-125m", tokens=256).trace(1)
     assert (

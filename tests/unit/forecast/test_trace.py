@@ -11,10 +11,10 @@ from torch.utils.checkpoint import checkpoint
 from slipstream.errors import UsageError
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.transformer import Decoder, TransformerSize
-from slipstream.forecast.work.workload import Kind, Phase, Product, Workload
+from slipstream.forecast.work.workload import OperatorKind, Product, TrainingPhase, Workload
 
 
-def _products(workload: Workload, phase: Phase) -> list[Product]:
+def _products(workload: Workload, phase: TrainingPhase) -> list[Product]:
     return [p for op in workload.operators if op.phase is phase for p in op.products]
 
 
@@ -25,9 +25,9 @@ def test_a_linear_layer_is_one_product_forward_and_two_backward():
         name="two layers",
         samples=2,
     )
-    assert _products(workload, Phase.FORWARD) == [Product(1, 2, 6, 4), Product(1, 2, 8, 6)]
+    assert _products(workload, TrainingPhase.FORWARD) == [Product(1, 2, 6, 4), Product(1, 2, 8, 6)]
     # The first layer's input has no gradient.
-    assert workload.flops(Phase.BACKWARD) == 2 * 2 * (2 * 8 * 6) + 2 * (2 * 4 * 6)
+    assert workload.flops(TrainingPhase.BACKWARD) == 2 * 2 * (2 * 8 * 6) + 2 * (2 * 4 * 6)
     assert workload.num_parameters == 4 * 6 + 6 + 6 * 8 + 8
 
 
@@ -37,8 +37,8 @@ def test_rows_that_begin_at_odd_numbers_are_seen_where_they_are():
         lambda: nn.Linear(4, 7), lambda: [torch.empty(2, 4, requires_grad=True)],
         name="words", samples=2,
     )  # fmt: skip
-    assert [p.odd for p in _products(workload, Phase.FORWARD)] == [True]
-    assert [p.odd for p in _products(workload, Phase.BACKWARD)] == [True, True]
+    assert [p.odd for p in _products(workload, TrainingPhase.FORWARD)] == [True]
+    assert [p.odd for p in _products(workload, TrainingPhase.BACKWARD)] == [True, True]
     # An odd number of rows is none of that.
     workload = trace(
         lambda: nn.Linear(4, 8), lambda: [torch.empty(7, 4, requires_grad=True)],
@@ -49,7 +49,7 @@ def test_rows_that_begin_at_odd_numbers_are_seen_where_they_are():
 
 @pytest.mark.parametrize("channels", [4, 8, 32])
 def test_groups_are_wide_or_narrow_whatever_the_batch(channels: int):
-    def kinds(batch: int) -> list[Kind]:
+    def kinds(batch: int) -> list[OperatorKind]:
         workload = trace(
             lambda: nn.Conv2d(8 * channels, 8 * channels, 3, padding=1, groups=8),
             lambda: [torch.empty(batch, 8 * channels, 5, 5, requires_grad=True)],
@@ -61,16 +61,18 @@ def test_groups_are_wide_or_narrow_whatever_the_batch(channels: int):
     assert kinds(1) == kinds(2) == kinds(64)
 
 
-@pytest.mark.parametrize(("groups", "kind"), [(1, Kind.CONVOLUTION), (8, Kind.DEPTHWISE)])
-def test_a_convolution_is_a_product_over_its_windows(groups: int, kind: Kind):
+@pytest.mark.parametrize(
+    ("groups", "kind"), [(1, OperatorKind.CONVOLUTION), (8, OperatorKind.DEPTHWISE)]
+)
+def test_a_convolution_is_a_product_over_its_windows(groups: int, kind: OperatorKind):
     def make() -> nn.Module:
         return nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=groups, bias=False)
 
     image = torch.empty(4, 8, 10, 12, requires_grad=True)
     workload = trace(make, lambda: [image.clone()], name="convolution", samples=4)
-    (product,) = _products(workload, Phase.FORWARD)
+    (product,) = _products(workload, TrainingPhase.FORWARD)
     assert product == Product(groups, 4 * 5 * 6, 16 // groups, 8 // groups * 9)
-    assert workload.flops(Phase.BACKWARD) == 2 * product.flops
+    assert workload.flops(TrainingPhase.BACKWARD) == 2 * product.flops
     assert {op.kind for op in workload.operators if op.products} == {kind}
 
 
@@ -79,21 +81,21 @@ def test_a_transposed_convolution_multiplies_where_it_reads():
         return nn.ConvTranspose2d(6, 4, 2, stride=2, bias=False)
 
     workload = trace(make, lambda: [torch.empty(1, 6, 5, 5)], name="up", samples=1)
-    assert workload.flops(Phase.FORWARD) == 2 * 25 * 6 * 4 * 2 * 2
+    assert workload.flops(TrainingPhase.FORWARD) == 2 * 25 * 6 * 4 * 2 * 2
 
 
 def test_fused_attention_has_the_products_of_the_unfused():
     sizes = {"hidden": 32, "layers": 1, "heads": 4, "vocabulary": 64, "positions": 16}
 
-    def flops(fused: bool, phase: Phase) -> float:
+    def flops(fused: bool, phase: TrainingPhase) -> float:
         size = TransformerSize(fused=fused, dropout=0.0, **sizes)
         tokens = torch.zeros(2, 16, dtype=torch.long)
         return trace(lambda: Decoder(size), lambda: [tokens], name="gpt", samples=2).flops(phase)
 
-    assert flops(True, Phase.FORWARD) == flops(False, Phase.FORWARD)
+    assert flops(True, TrainingPhase.FORWARD) == flops(False, TrainingPhase.FORWARD)
     # The fused one computes the scores once more in its backward pass.
     scores = 2 * 2 * 16 * 16 * 32
-    assert flops(True, Phase.BACKWARD) == flops(False, Phase.BACKWARD) + scores
+    assert flops(True, TrainingPhase.BACKWARD) == flops(False, TrainingPhase.BACKWARD) + scores
 
 
 def test_gradients_are_ready_in_the_order_of_the_backward_pass():
@@ -138,7 +140,7 @@ def test_memory_that_backward_needs_lives_until_then():
         samples=8,
     )
     first_backward = next(
-        i for i, op in enumerate(workload.operators) if op.phase is Phase.BACKWARD
+        i for i, op in enumerate(workload.operators) if op.phase is TrainingPhase.BACKWARD
     )
     kept = [v for v in workload.values if v.num_bytes == 8 * 6 * 4 and v.born < first_backward]
     assert len(kept) == 2  # what GELU reads, and what it wrote
@@ -157,7 +159,7 @@ def test_views_cost_nothing_and_operators_in_place_do():
             return (x @ self.weight).view(-1).relu_().reshape(2, 8).t()
 
     workload = trace(InPlace, lambda: [torch.empty(4, 4)], name="in place", samples=4)
-    forward = [op.name for op in workload.operators if op.phase is Phase.FORWARD]
+    forward = [op.name for op in workload.operators if op.phase is TrainingPhase.FORWARD]
     assert forward == ["mm", "relu_"]
 
 
@@ -182,7 +184,7 @@ def test_operators_know_their_module():
             return self.inner(x).sin()
 
     workload = trace(Net, lambda: [torch.empty(2, 3)], name="net", samples=2)
-    forward = {op.name: op.module for op in workload.operators if op.phase is Phase.FORWARD}
+    forward = {op.name: op.module for op in workload.operators if op.phase is TrainingPhase.FORWARD}
     assert forward == {"addmm": "Net.inner.0", "relu": "Net.inner.1", "sin": "Net"}
 
 
@@ -196,8 +198,10 @@ def test_what_a_checkpoint_computes_again_is_of_the_backward_pass():
             return checkpoint(lambda x: self.inner(x).sin(), x.sin(), use_reentrant=False)
 
     workload = trace(Net, lambda: [torch.empty(2, 4)], name="net", samples=2)
-    assert workload.flops(Phase.FORWARD) == 2 * 2 * 4 * 4
-    assert workload.flops(Phase.BACKWARD) == 2 * workload.flops(Phase.FORWARD)  # again, and weights
+    assert workload.flops(TrainingPhase.FORWARD) == 2 * 2 * 4 * 4
+    assert workload.flops(TrainingPhase.BACKWARD) == 2 * workload.flops(
+        TrainingPhase.FORWARD
+    )  # again, and weights
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.transformer import Decoder, TransformerSize
-from slipstream.forecast.work.workload import Phase
+from slipstream.forecast.work.workload import TrainingPhase
 
 _CHANNELS, _PIXELS, _SAMPLES = 8, 4, 2
 _CONVOLUTIONS, _BLOCKS = 16, 6
@@ -88,7 +88,7 @@ def measure(device: torch.device, timer: Timer) -> Host:
         timer: of kernels on that device.
     """
     traced = trace(_Typical, _inputs, name="typical", samples=_SAMPLES).operators
-    before = sum(each.phase is Phase.FORWARD for each in traced)
+    before = sum(each.phase is TrainingPhase.FORWARD for each in traced)
     module = _Typical().to(device)
     inputs = _inputs(device)
     parameters = list(module.parameters())

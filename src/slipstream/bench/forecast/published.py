@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from slipstream.forecast.hardware import Hardware, load
 from slipstream.forecast.simulate import parameters
 from slipstream.forecast.simulate.compute import Runtime
-from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import Cluster
 from slipstream.forecast.simulate.parameters import Parameters
-from slipstream.forecast.simulate.simulation import Simulation, Step
+from slipstream.forecast.simulate.simulation import SimulatedStep, Simulation
 from slipstream.forecast.work.strategy import Strategy
 from slipstream.forecast.work.workload import Workload
 
@@ -143,13 +143,13 @@ class Scaling:
     """
 
     claim: Claim
-    alone: Step
-    ddp: Step
-    within: Step
-    even: Step
-    fitted: Step
+    alone: SimulatedStep
+    ddp: SimulatedStep
+    within: SimulatedStep
+    even: SimulatedStep
+    fitted: SimulatedStep
 
-    def speedup(self, step: Step) -> float:
+    def speedup(self, step: SimulatedStep) -> float:
         """Returns the samples a second of all ranks over those of one alone.
 
         Args:
@@ -157,7 +157,7 @@ class Scaling:
         """
         return self.claim.ranks * self.alone.seconds / step.seconds
 
-    def efficiency(self, step: Step) -> float:
+    def efficiency(self, step: SimulatedStep) -> float:
         """Returns the speed-up over the number of ranks.
 
         Args:
@@ -165,7 +165,7 @@ class Scaling:
         """
         return self.speedup(step) / self.claim.ranks
 
-    def waited(self, step: Step) -> float:
+    def waited(self, step: SimulatedStep) -> float:
         """Returns the share of a step in which ranks wait for the slowest.
 
         Args:
@@ -173,7 +173,7 @@ class Scaling:
         """
         return (step.compute - self.alone.compute) / step.seconds
 
-    def exposed(self, step: Step) -> float:
+    def exposed(self, step: SimulatedStep) -> float:
         """Returns the share of a step in which gradients travel and nothing hides it.
 
         Args:
@@ -188,7 +188,7 @@ class Scaling:
         per_share = self.even.compute * (Runtime(spread=1.0).slowest(self.claim.ranks) - 1)
         return max(0.0, (wanted - self.even.seconds) / per_share)
 
-    def busy(self, step: Step) -> float:
+    def busy(self, step: SimulatedStep) -> float:
         """Returns the share of a step in which the network is busy.
 
         Args:
@@ -240,7 +240,7 @@ def scaling(
     """
     # The lab's steps are those of a runtime that hides all that can be hidden.
     runtime = replace(fitted.runtime(RUNTIME), overlap=1.0)
-    job = Job(
+    job = TrainingJob(
         workload=workload,
         strategy=Strategy(
             data=claim.ranks,
@@ -265,7 +265,7 @@ def scaling(
     )
 
 
-def _tuned(simulation: Simulation, job: Job) -> Step:
+def _tuned(simulation: Simulation, job: TrainingJob) -> SimulatedStep:
     """The step with buckets of that size with which it is shortest, as the engine finds it."""
     strategies = [replace(job.strategy, bucket_bytes=size) for size in BUCKET_SIZES]
     steps = [simulation.run(replace(job, strategy=strategy)) for strategy in strategies]

@@ -11,7 +11,7 @@ from rich.table import Table
 from slipstream.bench.forecast.published import MODEL, REACHED, RUNTIME, Scaling
 from slipstream.bench.result import environment
 from slipstream.forecast.simulate import parameters
-from slipstream.forecast.simulate.simulation import Step
+from slipstream.forecast.simulate.simulation import SimulatedStep
 
 
 def table(rows: Sequence[Scaling]) -> Table:
@@ -88,7 +88,7 @@ def as_json(rows: Sequence[Scaling]) -> dict[str, Any]:
 def _row(row: Scaling) -> dict[str, Any]:
     claim = row.claim
 
-    def step(simulated: Step) -> dict[str, float]:
+    def step(simulated: SimulatedStep) -> dict[str, float]:
         return {
             "seconds": simulated.seconds,
             "speedup": row.speedup(simulated),

@@ -13,11 +13,17 @@ from slipstream.bench.limits import BACKWARD_PER_FORWARD
 from slipstream.bench.models import Layer, Model
 from slipstream.forecast.hardware import Device, Link
 from slipstream.forecast.simulate.compute import Rates, Runtime
-from slipstream.forecast.simulate.job import Job
-from slipstream.forecast.simulate.network import Cluster, Wire
-from slipstream.forecast.simulate.simulation import Simulation, Step
+from slipstream.forecast.simulate.job import TrainingJob
+from slipstream.forecast.simulate.network import Cluster, WireRates
+from slipstream.forecast.simulate.simulation import SimulatedStep, Simulation
 from slipstream.forecast.work.strategy import Optimizer, Strategy
-from slipstream.forecast.work.workload import Kind, Operator, Parameter, Phase, Workload
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    TrainedParameter,
+    TrainingPhase,
+    Workload,
+)
 
 # What DDP has where nobody chooses: a small bucket first, so that communication begins early.
 FIRST_BUCKET_BYTES = 1 << 20
@@ -35,7 +41,7 @@ _RUNTIME = Runtime(
     overlap=1.0,
     spread=0.0,
 )
-_WIRE = Wire(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
+_WIRE = WireRates(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +63,7 @@ class Hosts:
     update_bytes_per_second: float
 
 
-def forecast_step(replayed: Model, compute_seconds: float, hosts: Hosts) -> Step:
+def forecast_step(replayed: Model, compute_seconds: float, hosts: Hosts) -> SimulatedStep:
     """Returns the forecast of a step of DDP; takes some milliseconds.
 
     Args:
@@ -80,7 +86,7 @@ def forecast_step(replayed: Model, compute_seconds: float, hosts: Hosts) -> Step
         year=2026,
         source="measured",
     )
-    job = Job(
+    job = TrainingJob(
         workload=workload,
         strategy=Strategy(data=hosts.count * hosts.per_host, bucket_bytes=1),
         cluster=Cluster(
@@ -102,11 +108,11 @@ def replay_workload(replayed: Model, moved: float) -> Workload:
         moved: bytes of all operators together, cut among them by FLOPs.
     """
     per_flop = moved / replayed.flops / (1 + BACKWARD_PER_FORWARD)
-    forward = [_operator(each, Phase.FORWARD, per_flop) for each in replayed.layers]
+    forward = [_operator(each, TrainingPhase.FORWARD, per_flop) for each in replayed.layers]
     backwards = reversed(replayed.layers)
-    backward = [_operator(each, Phase.BACKWARD, per_flop) for each in backwards]
+    backward = [_operator(each, TrainingPhase.BACKWARD, per_flop) for each in backwards]
     parameters = [
-        Parameter(
+        TrainedParameter(
             name=f"bucket {index}",
             elements=bucket.num_elements,
             num_bytes=bucket.num_elements * GRADIENT_BYTES,
@@ -156,13 +162,13 @@ def buckets(layers: Sequence[Layer]) -> Iterator[Bucket]:
         yield Bucket(held, 0)
 
 
-def _operator(layer: Layer, phase: Phase, per_flop: float) -> Operator:
-    factor = BACKWARD_PER_FORWARD if phase is Phase.BACKWARD else 1
+def _operator(layer: Layer, phase: TrainingPhase, per_flop: float) -> Operator:
+    factor = BACKWARD_PER_FORWARD if phase is TrainingPhase.BACKWARD else 1
     return Operator(
         name="sleep",
         module=layer.name,
         phase=phase,
-        kind=Kind.MEMORY,
+        kind=OperatorKind.MEMORY,
         products=(),
         reads=(),
         writes=(),

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slipstream.forecast.memory.units import Unit, made, readers_of, units
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Value, Workload
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    TensorValue,
+    TrainingPhase,
+    Workload,
+)
 
 
 def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = False) -> Workload:
@@ -45,11 +51,11 @@ def _halved(
     kept: set[int] = set()
     for unit in chosen:
         for operator in workload.operators[unit.forward.start : unit.forward.stop]:
-            if operator.kind not in (Kind.PRODUCT, Kind.ATTENTION):
+            if operator.kind not in (OperatorKind.PRODUCT, OperatorKind.ATTENTION):
                 continue
             for value in operator.writes:
                 read_later = values[value].dies > unit.backward.start
-                if operator.kind is Kind.PRODUCT:
+                if operator.kind is OperatorKind.PRODUCT:
                     half = values[value].num_bytes // 2
                     rest[value] = len(values)
                     values.append(replace(values[value], num_bytes=half))
@@ -86,7 +92,7 @@ class _Again:
         for unit in chosen:
             self._added.append(self._added[-1] + len(unit.forward))
         self._values = [
-            Value(value.num_bytes, self._moved(value.born), self._death(value.dies))
+            TensorValue(value.num_bytes, self._moved(value.born), self._death(value.dies))
             for value in workload.values
         ]
         self._readers = readers_of(workload)
@@ -140,14 +146,14 @@ class _Again:
         return [
             replace(
                 operator,
-                phase=Phase.BACKWARD,
+                phase=TrainingPhase.BACKWARD,
                 reads=tuple(own.get(value, value) for value in operator.reads),
                 writes=tuple(own.get(value, value) for value in operator.writes),
             )
             for operator in operators
         ]
 
-    def _copy(self, index: int, unit: Unit, shift: int) -> Value:
+    def _copy(self, index: int, unit: Unit, shift: int) -> TensorValue:
         """Returns a value as it lives when it is computed again, and ends the first of it."""
         value = self._old.values[index]
         if 0 <= value.dies <= unit.forward.stop:

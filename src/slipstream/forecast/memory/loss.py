@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slipstream.forecast.work.workload import Value, Workload
+from slipstream.forecast.work.workload import TensorValue, Workload
 
 _SOFTMAX, _BACK = "_log_softmax", "_log_softmax_backward_data"
 
@@ -23,7 +23,7 @@ def with_shared_loss(workload: Workload) -> Workload:
         if operator.name == "_log_softmax_backward_data":
             size = values[operator.writes[0]].num_bytes
             operators[index] = replace(operator, writes=(*operator.writes, len(values)))
-            values.append(Value(size, index, index + 1))
+            values.append(TensorValue(size, index, index + 1))
     return replace(workload, operators=tuple(operators), values=tuple(values))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.forecast.work.blocks import names
-from slipstream.forecast.work.workload import Phase, Workload
+from slipstream.forecast.work.workload import TrainingPhase, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def units(workload: Workload) -> tuple[Unit, ...]:
 
 def num_forward(workload: Workload) -> int:
     """Returns how many operators the forward pass has; all others come after them."""
-    return sum(operator.phase is Phase.FORWARD for operator in workload.operators)
+    return sum(operator.phase is TrainingPhase.FORWARD for operator in workload.operators)
 
 
 def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
@@ -93,6 +93,6 @@ def _unit(
 def _given(readers: Sequence[int], workload: Workload, forward: range) -> bool:
     """Says whether operators of the forward pass after a unit read a value of it."""
     return any(
-        index >= forward.stop and workload.operators[index].phase is Phase.FORWARD
+        index >= forward.stop and workload.operators[index].phase is TrainingPhase.FORWARD
         for index in readers
     )

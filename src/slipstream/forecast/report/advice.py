@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from slipstream.forecast.report.terminal import duration, strategy_words
-from slipstream.forecast.search.plan import Fit, Interval
+from slipstream.forecast.search.plan import Interval, MemoryFit
 
 _GIB = 2**30
 
 
-def advice(fit: Fit) -> list[str]:
+def advice(fit: MemoryFit) -> list[str]:
     """Returns whether plain replicas fit, and below it each change with which they do.
 
     Args:
@@ -27,7 +27,7 @@ def advice(fit: Fit) -> list[str]:
     return lines + ([f"else {', or '.join(rest)}"] if rest else [])
 
 
-def question(fit: Fit) -> str:
+def question(fit: MemoryFit) -> str:
     """Returns what replicas need of what there is."""
     has = fit.machine.cluster.device.memory_gib
     words = strategy_words(fit.strategy)[0]
@@ -43,7 +43,7 @@ def memory(num_bytes: float) -> str:
     return f"{num_bytes / _GIB:.1f} GiB"
 
 
-def remedies(fit: Fit) -> list[tuple[str, str]]:
+def remedies(fit: MemoryFit) -> list[tuple[str, str]]:
     """Returns the memory and the seconds of a step with each change."""
     return [
         (

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from slipstream.forecast.report.terminal import launch_command, strategy_words
-from slipstream.forecast.search.plan import Fit, Interval, Plan
+from slipstream.forecast.search.plan import Interval, MemoryFit, Plan
 from slipstream.forecast.search.search import Result
 from slipstream.forecast.work.strategy import Strategy
 
@@ -68,7 +68,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _fit(fit: Fit) -> dict[str, Any]:
+def _fit(fit: MemoryFit) -> dict[str, Any]:
     return {
         "machine": fit.machine.name,
         "hosts": fit.hosts,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from slipstream.forecast.report.rows import Row, label
 from slipstream.forecast.search.plan import Plan
-from slipstream.forecast.simulate.queues import Span
+from slipstream.forecast.simulate.resources import ResourceSpan
 
 # Queues that are drawn; of more, the first and the last.
 MOST_QUEUES = 16
@@ -73,14 +73,14 @@ def _place(queue: str) -> tuple[int, str]:
     return (int(found[0]) if found else -1, queue)
 
 
-def _together(spans: Sequence[Span], least: float) -> list[Span]:
+def _together(spans: Sequence[ResourceSpan], least: float) -> list[ResourceSpan]:
     """Joins spans that are too short to be seen with those after them."""
-    found: list[Span] = []
+    found: list[ResourceSpan] = []
     for span in spans:
         last = found[-1] if found else None
         if last is None or span.end - last.start > least:
             found.append(span)
         else:
             name = last.name if kind(last.name) == kind(span.name) else SEVERAL
-            found[-1] = Span(last.queue, name, last.start, span.end)
+            found[-1] = ResourceSpan(last.queue, name, last.start, span.end)
     return found

@@ -15,7 +15,7 @@ from slipstream.forecast.report.terminal import (
     share,
     strategy_words,
 )
-from slipstream.forecast.search.plan import Fit, Interval, Plan
+from slipstream.forecast.search.plan import Interval, MemoryFit, Plan
 from slipstream.forecast.search.search import Result
 
 _Cells = Callable[[Plan], Cell]
@@ -84,7 +84,7 @@ def others(plan: Plan) -> Table:
     return Table(caption, (Column("strategy"), Column("why not")), lines)
 
 
-def fit(found: Fit) -> Table:
+def fit(found: MemoryFit) -> Table:
     """Returns the changes with which replicas of the whole model fit.
 
     Args:

@@ -19,7 +19,7 @@ ANY = "any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ModelShape:
     """What of a model limits how it can be divided.
 
     Args:
@@ -49,7 +49,7 @@ class Allowed:
 
 
 def strategies(
-    shape: Shape, ranks: int, per_host: int, global_batch: int, allowed: Allowed
+    shape: ModelShape, ranks: int, per_host: int, global_batch: int, allowed: Allowed
 ) -> Iterator[Strategy]:
     """Yields degrees of parallelism, micro-batches and what is traded for memory.
 
@@ -81,7 +81,7 @@ def strategies(
                     )  # fmt: skip
 
 
-def _degrees(shape: Shape, ranks: int, per_host: int) -> Iterator[tuple[int, int, int]]:
+def _degrees(shape: ModelShape, ranks: int, per_host: int) -> Iterator[tuple[int, int, int]]:
     """Tensor ranks of one host, ranks of a sequence and stages, as far as they divide."""
     for tensor in powers(min(per_host, _MOST_TENSOR)):
         if per_host % tensor or not shape.divides(tensor):
@@ -92,12 +92,12 @@ def _degrees(shape: Shape, ranks: int, per_host: int) -> Iterator[tuple[int, int
                     yield tensor, context, pipeline
 
 
-def _is_useful(context: int, data: int, global_batch: int, shape: Shape) -> bool:
+def _is_useful(context: int, data: int, global_batch: int, shape: ModelShape) -> bool:
     """Sequences are shared where they are long, or where there are too few for more replicas."""
     return context == 1 or shape.tokens >= _LONG or 2 * data > global_batch
 
 
-def _experts(shape: Shape, data: int) -> list[int]:
+def _experts(shape: ModelShape, data: int) -> list[int]:
     """Ranks that share experts out: none, or as many as can."""
     if shape.experts == 1:
         return [1]
@@ -106,7 +106,7 @@ def _experts(shape: Shape, data: int) -> list[int]:
 
 
 def refinements(
-    strategy: Strategy, shape: Shape, hosts: int, allowed: Allowed
+    strategy: Strategy, shape: ModelShape, hosts: int, allowed: Allowed
 ) -> list[list[Strategy]]:
     """Returns what may be changed of a strategy, one thing after another, each with its ways.
 
@@ -136,7 +136,7 @@ def refinements(
     return found
 
 
-def _turns(strategy: Strategy, shape: Shape) -> list[Strategy]:
+def _turns(strategy: Strategy, shape: ModelShape) -> list[Strategy]:
     """Several stages by turns on each rank of a pipeline."""
     return [
         replace(strategy, virtual=virtual)

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from slipstream.errors import ConfigError
 from slipstream.forecast.search.plan import Interval
-from slipstream.forecast.work.workload import Kind, Workload
+from slipstream.forecast.work.workload import OperatorKind, Workload
 
 COVERAGE = 0.8
 
@@ -88,12 +88,12 @@ def group_of(workload: Workload) -> str:
     Args:
         workload: of any micro-batch.
     """
-    fills = [op.products[0].fill for op in workload.operators if op.kind is Kind.ATTENTION]
+    fills = [op.products[0].fill for op in workload.operators if op.kind is OperatorKind.ATTENTION]
     if fills:
         return "language" if min(fills) < 1 else "encoder"
-    if any(op.kind is Kind.CONVOLUTION for op in workload.operators):
+    if any(op.kind is OperatorKind.CONVOLUTION for op in workload.operators):
         return "image"
-    return "tables" if any(op.kind is Kind.GATHER for op in workload.operators) else ""
+    return "tables" if any(op.kind is OperatorKind.GATHER for op in workload.operators) else ""
 
 
 def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float]:

@@ -18,7 +18,7 @@ _TCP_LATENCY_US, _RDMA_LATENCY_US = 33.0, 14.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class HostType:
     """A kind of host and what it costs.
 
     Args:
@@ -57,7 +57,7 @@ def rented(
     clouds: Sequence[str] = (),
     markets: Sequence[str] = ("on-demand",),
     network: Link | None = None,
-) -> Iterator[Machine]:
+) -> Iterator[HostType]:
     """Yields what clouds rent out.
 
     Args:
@@ -78,7 +78,7 @@ def rented(
     for offer in hardware.offers:
         wanted = (not names or offer.device in names) and (not clouds or offer.cloud in clouds)
         if wanted and offer.market in markets:
-            yield Machine(
+            yield HostType(
                 name=f"{offer.cloud} {offer.instance}"
                 + (" spot" if offer.market == "spot" else ""),
                 cluster=own(
@@ -95,7 +95,7 @@ def own(
     per_host: int,
     network: Link | None = None,
     dollars_per_hour: float | None = None,
-) -> Machine:
+) -> HostType:
     """Returns a host that a user names.
 
     Args:
@@ -109,7 +109,7 @@ def own(
     inside = hardware.link(found.device_link)
     cluster = Cluster(device=found, per_host=per_host, inside=inside, between=network)
     name = f"{per_host} x {found.name}" + (f", {network.name}" if network else "")
-    return Machine(name=name, cluster=cluster, dollars_per_hour=dollars_per_hour)
+    return HostType(name=name, cluster=cluster, dollars_per_hour=dollars_per_hour)
 
 
 def network(hardware: Hardware, text: str) -> Link:
@@ -150,7 +150,7 @@ def ethernet(gbit: float) -> Link:
     )
 
 
-def several(machine: Machine, hosts: int) -> str:
+def several(machine: HostType, hosts: int) -> str:
     """Returns hosts for people.
 
     Args:
@@ -160,7 +160,7 @@ def several(machine: Machine, hosts: int) -> str:
     return f"{hosts} x {machine.name}"
 
 
-def memory_gib(machine: Machine, hosts: int) -> float:
+def memory_gib(machine: HostType, hosts: int) -> float:
     """Returns the memory of all devices of some hosts.
 
     Args:
@@ -174,13 +174,13 @@ def _network(offer: Offer) -> Link | None:
     return ethernet(offer.network_gbit_per_s) if offer.network_gbit_per_s else None
 
 
-def distinct(machines: Iterable[Machine]) -> list[Machine]:
+def distinct(machines: Iterable[HostType]) -> list[HostType]:
     """Returns machines without those that another of the same devices and network undercuts.
 
     Args:
         machines: any.
     """
-    best: dict[tuple[str, int, float], Machine] = {}
+    best: dict[tuple[str, int, float], HostType] = {}
     for machine in machines:
         between = machine.cluster.between
         key = (

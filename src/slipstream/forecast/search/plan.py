@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slipstream.forecast.memory import Peak
-from slipstream.forecast.search.machines import Machine
-from slipstream.forecast.simulate.simulation import Step
+from slipstream.forecast.search.machines import HostType
+from slipstream.forecast.simulate.simulation import SimulatedStep
 from slipstream.forecast.work.strategy import Strategy
 
 
@@ -38,7 +38,7 @@ class Other:
     why: str
 
 
-def limit_of(step: Step) -> str:
+def limit_of(step: SimulatedStep) -> str:
     """Returns what most of a step goes to: "compute", "memory bandwidth", "network", "pipeline
     bubble", "host" or "input".
 
@@ -80,10 +80,10 @@ class Plan:
             "pipeline bubble", "host" or "input".
     """
 
-    machine: Machine
+    machine: HostType
     hosts: int
     strategy: Strategy
-    step: Step
+    step: SimulatedStep
     peak: Peak
     seconds_per_step: Interval
     seconds_per_epoch: Interval | None
@@ -124,7 +124,7 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class MemoryFit:
     """Whether replicas of the whole model fit in memory, and if not, what is the cheapest change.
 
     Args:
@@ -136,7 +136,7 @@ class Fit:
         remedies: changes with which it fits, the fastest first; none are needed where it fits.
     """
 
-    machine: Machine
+    machine: HostType
     hosts: int
     strategy: Strategy
     num_bytes: float

@@ -9,18 +9,18 @@ from functools import cache
 from slipstream.errors import UsageError
 from slipstream.forecast.options import ForecastOptions
 from slipstream.forecast.search.candidates import Allowed, powers
-from slipstream.forecast.search.finder import Finder, Found, Refused
-from slipstream.forecast.search.fitting import fit, shortages
 from slipstream.forecast.search.intervals import Intervals, group_of
-from slipstream.forecast.search.machines import Machine, memory_gib, several
-from slipstream.forecast.search.plan import Fit, Interval, Loss, Plan, limit_of
+from slipstream.forecast.search.machines import HostType, memory_gib, several
+from slipstream.forecast.search.memory_fit import fit, shortages
+from slipstream.forecast.search.plan import Interval, Loss, MemoryFit, Plan, limit_of
+from slipstream.forecast.search.strategy_search import BestStrategy, Infeasible, StrategySearch
 from slipstream.forecast.search.trials import DTYPES, Trials
 from slipstream.forecast.simulate.compute import peak
-from slipstream.forecast.simulate.job import Alone, Precision
+from slipstream.forecast.simulate.job import MeasuredDevice, Precision
 from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.work.resize import Resizable
 from slipstream.forecast.work.strategy import Optimizer
-from slipstream.forecast.work.workload import Phase
+from slipstream.forecast.work.workload import TrainingPhase
 
 _HOUR = 3600.0
 
@@ -42,7 +42,7 @@ class SearchRequest:
 
     options: ForecastOptions
     model: Callable[[Precision], Resizable]
-    machines: Sequence[Machine]
+    machines: Sequence[HostType]
     steps_per_epoch: int | None = None
     steps: float | None = None
     master_copies: frozenset[Precision] = frozenset()
@@ -72,7 +72,7 @@ class Result:
 
     plans: tuple[Plan, ...]
     losses: tuple[Loss, ...]
-    fit: Fit | None = None
+    fit: MemoryFit | None = None
     steps: float | None = None
 
 
@@ -102,7 +102,7 @@ def search(
     if not sizes:
         raise UsageError("no machine is allowed; name some with --gpus or --clouds")
     trials_of = _trials(request, parameters)
-    found: dict[int, Plan | Refused] = {}
+    found: dict[int, Plan | Infeasible] = {}
     best: Plan | None = None
     needed = _least_bytes(request)
     promise = [_promise(request, parameters, needed, *size) for size in sizes]
@@ -112,9 +112,13 @@ def search(
             break
         machine, hosts = sizes[index]
         progress(several(machine, hosts), done, len(sizes))
-        finder = Finder(trials_of(machine.precision), request.options.batch, request.allowed)
+        finder = StrategySearch(
+            trials_of(machine.precision), request.options.batch, request.allowed
+        )
         answer = finder.best(machine, hosts)
-        found[index] = answer if isinstance(answer, Refused) else _plan(request, intervals, answer)
+        found[index] = (
+            answer if isinstance(answer, Infeasible) else _plan(request, intervals, answer)
+        )
         best = _better(request, best, found[index], better)
     tried = [(*sizes[index], found[index]) for index in range(len(sizes)) if index in found]
     left = [several(*sizes[index]) for index in order[len(found) :]]
@@ -139,7 +143,7 @@ def _trials(request: SearchRequest, parameters: Parameters) -> Callable[[Precisi
             input_rate=request.options.input_rate,
         )  # fmt: skip
         if request.options.alone is not None:
-            trials.keep_pace(Alone(*request.options.alone), request.machines[0])
+            trials.keep_pace(MeasuredDevice(*request.options.alone), request.machines[0])
         return trials
 
     return trials_of
@@ -157,7 +161,7 @@ def _least_bytes(request: SearchRequest) -> float:
 
 
 def _promise(
-    request: SearchRequest, parameters: Parameters, needed: float, machine: Machine, hosts: int
+    request: SearchRequest, parameters: Parameters, needed: float, machine: HostType, hosts: int
 ) -> tuple[bool, float]:
     """What is tried first: hosts that hold the model, the most FLOPs for a dollar or a second."""
     devices = hosts * machine.cluster.per_host
@@ -168,10 +172,13 @@ def _promise(
 
 
 def _better(
-    request: SearchRequest, best: Plan | None, found: Plan | Refused, tell: Callable[[Plan], None]
+    request: SearchRequest,
+    best: Plan | None,
+    found: Plan | Infeasible,
+    tell: Callable[[Plan], None],
 ) -> Plan | None:
     """The better of two, which is told if it is the new one."""
-    if isinstance(found, Refused) or _misses(found, request):
+    if isinstance(found, Infeasible) or _misses(found, request):
         return best
     if best is not None and _rank(best) <= _rank(found):
         return best
@@ -182,15 +189,15 @@ def _better(
 def _result(
     request: SearchRequest,
     trials_of: Callable[[Precision], Trials],
-    found: Sequence[tuple[Machine, int, Plan | Refused]],
+    found: Sequence[tuple[HostType, int, Plan | Infeasible]],
 ) -> Result:
     """Ranks what was found on each number of each kind of hosts."""
     plans: list[Plan] = []
     losses: list[Loss] = []
     fitting: list[Plan] = []
-    short: list[tuple[Machine, int, str]] = []
+    short: list[tuple[HostType, int, str]] = []
     for machine, hosts, each in found:
-        if isinstance(each, Refused):
+        if isinstance(each, Infeasible):
             if each.memory:
                 short.append((machine, hosts, each.why))
             else:
@@ -214,7 +221,7 @@ def _result(
     return Result(tuple(plans), tuple(losses), held, request.steps)
 
 
-def _hosts(machine: Machine, request: SearchRequest) -> Iterator[int]:
+def _hosts(machine: HostType, request: SearchRequest) -> Iterator[int]:
     """Powers of two of hosts, and the most that is allowed."""
     most = request.options.most_devices // machine.cluster.per_host
     if machine.cluster.between is None:
@@ -247,7 +254,7 @@ def _misses(plan: Plan, request: SearchRequest) -> str:
     return ""
 
 
-def _plan(request: SearchRequest, intervals: Intervals, found: Found) -> Plan:
+def _plan(request: SearchRequest, intervals: Intervals, found: BestStrategy) -> Plan:
     machine, hosts, step = found.machine, found.hosts, found.step
     model = request.model(machine.precision)
     devices = found.strategy.ranks
@@ -271,7 +278,7 @@ def _plan(request: SearchRequest, intervals: Intervals, found: Found) -> Plan:
     )  # fmt: skip
 
 
-def _mfu(request: SearchRequest, found: Found, seconds: Interval) -> Interval:
+def _mfu(request: SearchRequest, found: BestStrategy, seconds: Interval) -> Interval:
     """Model FLOPs utilisation: FLOPs that the model needs per second, over its devices' peak.
 
     The backward pass counts as two forward passes and attention as if each token saw all others;
@@ -280,7 +287,7 @@ def _mfu(request: SearchRequest, found: Found, seconds: Interval) -> Interval:
     """
     machine = found.machine
     traced = request.model(machine.precision).traced[0]
-    flops = 3 * traced.flops(Phase.FORWARD) / traced.samples * request.options.batch
+    flops = 3 * traced.flops(TrainingPhase.FORWARD) / traced.samples * request.options.batch
     tflops = machine.cluster.device.tflops
     peak = tflops.get(DTYPES[machine.precision], tflops["float32"]) * 1e12
     share = flops / (peak * found.strategy.ranks)

@@ -11,21 +11,29 @@ import numpy.typing as npt
 
 from slipstream.errors import UsageError
 from slipstream.forecast.memory import FullError, Peak, replay
-from slipstream.forecast.search.candidates import Shape
-from slipstream.forecast.search.holding import Cut, Floor, cut, floor, in_flight, least, shared_out
-from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.candidates import ModelShape
+from slipstream.forecast.search.machines import HostType
+from slipstream.forecast.search.memory_bound import (
+    LowerBound,
+    PipelineCut,
+    cut,
+    floor,
+    in_flight,
+    least,
+    shared_out,
+)
 from slipstream.forecast.simulate import hybrid
 from slipstream.forecast.simulate.compute import peak as peak_flops
 from slipstream.forecast.simulate.gradients import replicas
-from slipstream.forecast.simulate.job import Alone, Job, Precision
+from slipstream.forecast.simulate.job import MeasuredDevice, Precision, TrainingJob
 from slipstream.forecast.simulate.network import Cluster, reduce_scatter
 from slipstream.forecast.simulate.parameters import Parameters
-from slipstream.forecast.simulate.simulation import Simulation, Step
+from slipstream.forecast.simulate.simulation import SimulatedStep, Simulation
 from slipstream.forecast.work.experts import count as count_experts
 from slipstream.forecast.work.resize import Resizable
 from slipstream.forecast.work.stages import stage
 from slipstream.forecast.work.strategy import Optimizer, Strategy
-from slipstream.forecast.work.workload import Kind, Workload
+from slipstream.forecast.work.workload import OperatorKind, Workload
 
 # Precisions of products by the names of dtypes.
 DTYPES: Mapping[Precision, str] = {
@@ -77,19 +85,21 @@ class Trials:
         self._staged: dict[tuple[_Degrees, _Stages, int], Simulation] = {}
         self._simulations: dict[tuple[_Degrees, _Stages, float], Simulation] = {}
         self._workloads: dict[_Degrees, Resizable] = {}
-        self._traced_floors: dict[tuple[_Degrees, int], Floor] = {}
-        self._floors: dict[tuple[_Degrees, float], Floor] = {}
-        self._traced_cuts: dict[tuple[_Degrees, _Stages, int], Cut] = {}
-        self._cuts: dict[tuple[_Degrees, _Stages, float], Cut] = {}
+        self._traced_floors: dict[tuple[_Degrees, int], LowerBound] = {}
+        self._floors: dict[tuple[_Degrees, float], LowerBound] = {}
+        self._traced_cuts: dict[tuple[_Degrees, _Stages, int], PipelineCut] = {}
+        self._cuts: dict[tuple[_Degrees, _Stages, float], PipelineCut] = {}
         self._peaks: dict[Strategy, Peak] = {}
         # Bytes that strategies whose peak is not known need more than, beside the context.
         self._exceeded: dict[Strategy, float] = {}
-        self._steps: dict[object, Step] = {}
+        self._steps: dict[object, SimulatedStep] = {}
         self.shape = self._shape_of(model.at(1))
 
-    def _shape_of(self, workload: Workload) -> Shape:
-        tokens = [op.products[0].m for op in workload.operators if op.kind is Kind.ATTENTION]
-        return Shape(
+    def _shape_of(self, workload: Workload) -> ModelShape:
+        tokens = [
+            op.products[0].m for op in workload.operators if op.kind is OperatorKind.ATTENTION
+        ]
+        return ModelShape(
             blocks=self._whole(Strategy(), 0).blocks,
             divides=self._divides,
             experts=count_experts(workload),
@@ -110,7 +120,7 @@ class Trials:
             master=self._master, shared_out=shared_out(self._whole(strategy, 0), strategy),
         )  # fmt: skip
 
-    def _cut(self, strategy: Strategy) -> Cut:
+    def _cut(self, strategy: Strategy) -> PipelineCut:
         share = self._model.share(strategy.micro_batch, strategy.context)
         key = _degrees(strategy), _stages(strategy), share
         if key not in self._cuts:
@@ -118,13 +128,13 @@ class Trials:
             self._cuts[key] = small.between(large, share)
         return self._cuts[key]
 
-    def _traced_cut(self, strategy: Strategy, which: int) -> Cut:
+    def _traced_cut(self, strategy: Strategy, which: int) -> PipelineCut:
         key = _degrees(strategy), _stages(strategy), which
         if key not in self._traced_cuts:
             self._traced_cuts[key] = cut(self._stages_of(strategy, which))
         return self._traced_cuts[key]
 
-    def _floor(self, strategy: Strategy) -> Floor:
+    def _floor(self, strategy: Strategy) -> LowerBound:
         share = self._model.share(strategy.micro_batch, strategy.context)
         key = _degrees(strategy), share
         if key not in self._floors:
@@ -132,7 +142,7 @@ class Trials:
             self._floors[key] = small.between(large, share)
         return self._floors[key]
 
-    def _traced_floor(self, strategy: Strategy, which: int) -> Floor:
+    def _traced_floor(self, strategy: Strategy, which: int) -> LowerBound:
         key = _degrees(strategy), which
         if key not in self._traced_floors:
             self._traced_floors[key] = floor(self._whole(strategy, which))
@@ -175,7 +185,7 @@ class Trials:
             self._workloads[key] = Resizable(small, large)
         return self._workloads[key].at(strategy.micro_batch, strategy.context)
 
-    def peak(self, strategy: Strategy, machine: Machine) -> Peak:
+    def peak(self, strategy: Strategy, machine: HostType) -> Peak:
         """Returns the memory that the fullest device needs. Blocks for tenths of a second."""
         return _beside_context(self._peak(strategy, math.inf), machine)
 
@@ -191,7 +201,7 @@ class Trials:
             self._peaks[key] = max(peaks, key=lambda peak: peak.reserved)
         return self._peaks[key]
 
-    def fits(self, strategy: Strategy, machine: Machine) -> bool:
+    def fits(self, strategy: Strategy, machine: HostType) -> bool:
         """Returns whether the fullest device has memory enough.
 
         Blocks for hundredths of a second where it has not, for tenths where it has.
@@ -205,14 +215,14 @@ class Trials:
             self._exceeded[_remembered(strategy)] = room
             return False
 
-    def known_fit(self, strategy: Strategy, machine: Machine) -> bool:
+    def known_fit(self, strategy: Strategy, machine: HostType) -> bool:
         """Returns whether it fits, as far as `fits` and `peak` have found out."""
         found = self._peaks.get(_remembered(strategy))
         if found is not None:
             return found.reserved <= _room(machine)
         return self._may_fit(strategy, machine)
 
-    def _may_fit(self, strategy: Strategy, machine: Machine) -> bool:
+    def _may_fit(self, strategy: Strategy, machine: HostType) -> bool:
         return _room(machine) > self._exceeded.get(_remembered(strategy), 0.0)
 
     def _fullest(self, strategy: Strategy) -> list[int]:
@@ -241,7 +251,7 @@ class Trials:
             most_bytes=most_bytes,
         )
 
-    def step(self, strategy: Strategy, machine: Machine, *, whole: bool = False) -> Step:
+    def step(self, strategy: Strategy, machine: HostType, *, whole: bool = False) -> SimulatedStep:
         """Returns a step on some hosts; `whole` as in `Simulation.run`."""
         if whole:
             return self.simulation(strategy).run(self.job(strategy, machine), whole=True)
@@ -251,12 +261,12 @@ class Trials:
             self._steps[key] = replace(found, spans=())
         return self._steps[key]
 
-    def alone(self, strategy: Strategy, machine: Machine) -> float:
+    def alone(self, strategy: Strategy, machine: HostType) -> float:
         """Returns the samples per second of one device that runs the same micro-batches."""
         own = Strategy(micro_batch=strategy.micro_batch, micro_batches=strategy.micro_batches)
         return own.global_batch / self.step(own, machine).seconds
 
-    def keep_pace(self, measured: Alone, machine: Machine) -> None:
+    def keep_pace(self, measured: MeasuredDevice, machine: HostType) -> None:
         """Takes devices to be as fast as one was measured to be.
 
         Args:
@@ -267,9 +277,9 @@ class Trials:
         job = replace(self.job(own, machine), input_rate=None)
         self._pace *= own.micro_batch / measured.rate / self.simulation(own).run(job).seconds
 
-    def job(self, strategy: Strategy, machine: Machine) -> Job:
+    def job(self, strategy: Strategy, machine: HostType) -> TrainingJob:
         """Returns what `Simulation.run` needs."""
-        return Job(
+        return TrainingJob(
             workload=self._model.traced[0],
             strategy=strategy,
             cluster=machine.cluster,
@@ -283,7 +293,7 @@ class Trials:
             input_rate=self._input_rate,
         )
 
-    def layered(self, strategy: Strategy, machine: Machine, room: float) -> Strategy:
+    def layered(self, strategy: Strategy, machine: HostType, room: float) -> Strategy:
         """Returns replicas with what is best done with each layer, in so many bytes."""
         job = self.job(strategy, machine)
         group = replicas(job)
@@ -330,20 +340,20 @@ def _remembered(strategy: Strategy) -> Strategy:
     return replace(strategy, across=False, servers=0, codec="none")
 
 
-def memory_bytes(machine: Machine) -> float:
+def memory_bytes(machine: HostType) -> float:
     """Returns the bytes of a device."""
     return machine.cluster.device.memory_gib * 2**30
 
 
-def _context(machine: Machine) -> int:
+def _context(machine: HostType) -> int:
     """Bytes that a process takes beside its tensors."""
     return int(machine.cluster.device.context_mib * 2**20)
 
 
-def _room(machine: Machine) -> float:
+def _room(machine: HostType) -> float:
     """Bytes that a device has for tensors."""
     return memory_bytes(machine) - _context(machine)
 
 
-def _beside_context(peak: Peak, machine: Machine) -> Peak:
+def _beside_context(peak: Peak, machine: HostType) -> Peak:
     return replace(peak, reserved=peak.reserved + _context(machine))

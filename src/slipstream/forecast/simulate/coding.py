@@ -5,7 +5,7 @@ Chunks are coded while others are on the wire, so what takes longer of the two c
 
 from __future__ import annotations
 
-from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.work.strategy import WIRE_SHARE
 
 # Bytes of fp32 per second in which a core encodes, decodes and adds, and decodes once more: 1 /
@@ -14,7 +14,7 @@ from slipstream.forecast.work.strategy import WIRE_SHARE
 _CORE_RATES = {"fp16": 4.6e9, "bf16": 5.4e9, "int8": 5.6e9}
 
 
-def wire_bytes(job: Job) -> float:
+def wire_bytes(job: TrainingJob) -> float:
     """Returns bytes of a number of a gradient on the wire; codecs are for the way between hosts.
 
     Args:
@@ -23,7 +23,7 @@ def wire_bytes(job: Job) -> float:
     return 4 * WIRE_SHARE[job.strategy.codec] if _is_coded(job) else job.gradient_bytes
 
 
-def coding_seconds(numbers: float, job: Job) -> float:
+def coding_seconds(numbers: float, job: TrainingJob) -> float:
     """Returns the seconds in which a rank's core codes its part of a gradient.
 
     Args:
@@ -36,6 +36,6 @@ def coding_seconds(numbers: float, job: Job) -> float:
     return 4 * part / _CORE_RATES[job.strategy.codec]
 
 
-def _is_coded(job: Job) -> bool:
+def _is_coded(job: TrainingJob) -> bool:
     several = job.strategy.ranks > job.cluster.per_host
     return several and 4 * WIRE_SHARE[job.strategy.codec] < job.gradient_bytes

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.forecast.hardware import Device
-from slipstream.forecast.work.workload import Kind, Operator, Phase
+from slipstream.forecast.work.workload import Operator, OperatorKind, TrainingPhase
 
 Seconds = npt.NDArray[np.float64]
 _Flags = npt.NDArray[np.bool_]
@@ -35,12 +35,12 @@ _WINOGRAD = (9, 25)
 # is copied before and after; in the backward pass the gradient of the output twice, once for each
 # of the two products. ResNet-50 with 128 images on a V100 takes 152 ms so in 16 bits, 111 with
 # channels last (github.com/sandeepkumar-skb/pytorch_experiments, torchvision_exp/README.md).
-_COPIED = {Phase.FORWARD: 2.0, Phase.BACKWARD: 8 / 3}
+_COPIED = {TrainingPhase.FORWARD: 2.0, TrainingPhase.BACKWARD: 8 / 3}
 # Passes over memory of functions that some frameworks write as sums and products, over those of one
 # kernel, by their names.
 _COMPOSED = {"gelu": 8.0, "dropout": 3.0, "layer_norm": 2.0}
 # Norms read what they norm once more, to find its mean.
-_PASSES = {Kind.NORM: 1.5}
+_PASSES = {OperatorKind.NORM: 1.5}
 # TensorFlow and Paddle keep lists of what may run in 16 bits. Powers, means and what is on no list
 # may not, nor what lies between them, so these functions move numbers of 32 bits, and each product
 # casts: it reads 32 bits and writes 16 beside the 16 that it moves (tensorflow/core/grappler/
@@ -49,7 +49,7 @@ _KEPT_WIDE = ("gelu", "dropout", "tanh")
 _CAST_PASSES = 3.0
 # Shares of operators that selective checkpoints compute again: torchtitan keeps what attention and
 # every second product give (torchtitan/distributed/activation_checkpoint.py, SelectiveAC).
-_AGAIN = {Kind.ATTENTION: 0.0, Kind.PRODUCT: 0.5}
+_AGAIN = {OperatorKind.ATTENTION: 0.0, OperatorKind.PRODUCT: 0.5}
 # A product in 8 bits first finds the largest number of both operands, then reads them again and
 # writes them: 5 bytes over the 2 that it moves itself, for two of three matrices.
 _SCALED_PASSES = 2.5 * 2 / 3
@@ -221,18 +221,18 @@ class Work:
     def of(cls, operators: Sequence[Operator]) -> Work:
         """Return the columns of operators, which are in order of execution."""
         kinds = [op.kind for op in operators]
-        narrow = [_narrow(op) if op.kind is Kind.DEPTHWISE else 0.0 for op in operators]
+        narrow = [_narrow(op) if op.kind is OperatorKind.DEPTHWISE else 0.0 for op in operators]
         copied = [
-            op.bytes_moved * _COPIED[op.phase] if op.kind is Kind.CONVOLUTION else 0.0
+            op.bytes_moved * _COPIED[op.phase] if op.kind is OperatorKind.CONVOLUTION else 0.0
             for op in operators
         ]
-        product = np.array([kind is Kind.PRODUCT for kind in kinds])
+        product = np.array([kind is OperatorKind.PRODUCT for kind in kinds])
         half = np.array([op.dtype in ("float16", "bfloat16") for op in operators])
         rows = [
-            (index, p.batch, p.m, p.n, p.k, p.window, p.fill, op.kind is Kind.CONVOLUTION, p.odd,
-             op.dtype)
+            (index, p.batch, p.m, p.n, p.k, p.window, p.fill,
+             op.kind is OperatorKind.CONVOLUTION, p.odd, op.dtype)
             for index, op in enumerate(operators)
-            if op.kind is not Kind.DEPTHWISE
+            if op.kind is not OperatorKind.DEPTHWISE
             for p in op.products
         ]  # fmt: skip
         columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 10
@@ -249,10 +249,10 @@ class Work:
             product=product,
             cheap=np.array([_AGAIN.get(kind, 1.0) for kind in kinds]),
             kept_wide=np.array([any(name in op.name for name in _KEPT_WIDE) for op in operators]),
-            gather=np.array([kind is Kind.GATHER for kind in kinds]),
+            gather=np.array([kind is OperatorKind.GATHER for kind in kinds]),
             batch_norm=np.array(["batch_norm" in op.name for op in operators]),
             half=half,
-            backward=np.array([op.phase is Phase.BACKWARD for op in operators]),
+            backward=np.array([op.phase is TrainingPhase.BACKWARD for op in operators]),
             owner=owner,
             batch=batch,
             m=m,

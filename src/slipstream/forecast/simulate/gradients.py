@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from slipstream.forecast.simulate.coding import coding_seconds, wire_bytes
 from slipstream.forecast.simulate.compute import Seconds
-from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import Dimension, all_reduce, dimensions, reduce_scatter
-from slipstream.forecast.simulate.queues import Queues
+from slipstream.forecast.simulate.resources import Resources
 from slipstream.forecast.work.strategy import Agreement, Exchange
-from slipstream.forecast.work.workload import Parameter, Phase, Workload
+from slipstream.forecast.work.workload import TrainedParameter, TrainingPhase, Workload
 
 # Bytes that the processors of a host add per second for other hosts.
 _SUM_RATE = 12e9
@@ -25,7 +25,7 @@ _HOST_RATE = 12e9
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class GradientBucket:
     """Gradients that go together.
 
     Args:
@@ -42,7 +42,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class PassTimes:
     """When a rank of the pipeline runs its last micro-batch, in seconds.
 
     Args:
@@ -58,7 +58,7 @@ class Rank:
     forward: Seconds
 
 
-class Gradients:
+class GradientExchange:
     """The gradients of a workload in buckets.
 
     Args:
@@ -71,14 +71,14 @@ class Gradients:
         self._trained = workload.gradients()
         self._rank_of = rank_of
         self._experts = experts
-        self._known: dict[tuple[object, ...], list[Bucket]] = {}
+        self._known: dict[tuple[object, ...], list[GradientBucket]] = {}
         self._first: dict[int, int] = {}
         for index, operator in enumerate(workload.operators):
-            if operator.phase is Phase.FORWARD:
+            if operator.phase is TrainingPhase.FORWARD:
                 for value in operator.reads:
                     self._first.setdefault(value, index)
 
-    def buckets(self, rank: int, bucket_bytes: int, apart: frozenset[str]) -> list[Bucket]:
+    def buckets(self, rank: int, bucket_bytes: int, apart: frozenset[str]) -> list[GradientBucket]:
         """Returns the buckets of a rank of the pipeline, in the order in which they are whole.
 
         Args:
@@ -103,17 +103,17 @@ class Gradients:
         return self._known[key]
 
     def _filled(
-        self, own: Sequence[Parameter], bucket_bytes: int, *, shared: bool
-    ) -> Iterable[Bucket]:
+        self, own: Sequence[TrainedParameter], bucket_bytes: int, *, shared: bool
+    ) -> Iterable[GradientBucket]:
         numbers, needed = 0.0, len(self._rank_of)
         for index, parameter in enumerate(own):
             numbers += parameter.elements
             needed = min(needed, self._first.get(parameter.value, 0))
             if numbers * 4 >= bucket_bytes or index + 1 == len(own):
-                yield Bucket(numbers, parameter.ready, needed, shared)
+                yield GradientBucket(numbers, parameter.ready, needed, shared)
                 numbers, needed = 0.0, len(self._rank_of)
 
-    def exchange(self, job: Job, ranks: Sequence[Rank], queues: Queues) -> float:
+    def exchange(self, job: TrainingJob, ranks: Sequence[PassTimes], queues: Resources) -> float:
         """Puts the exchange on the networks' queues; returns when the next step may begin, as far
         as gradients go, in seconds.
 
@@ -131,7 +131,12 @@ class Gradients:
         )
 
     def _rank(
-        self, job: Job, number: int, rank: Rank, apart: frozenset[str], queues: Queues
+        self,
+        job: TrainingJob,
+        number: int,
+        rank: PassTimes,
+        apart: frozenset[str],
+        queues: Resources,
     ) -> float:
         strategy, overlap = job.strategy, job.runtime.overlap
         buckets = self.buckets(number, strategy.bucket_bytes, apart)
@@ -159,11 +164,11 @@ class Gradients:
 
 
 def _across(
-    rank: Rank,
-    buckets: Sequence[Bucket],
+    rank: PassTimes,
+    buckets: Sequence[GradientBucket],
     whens: Sequence[float],
     seconds: Sequence[float],
-    queues: Queues,
+    queues: Resources,
     queue: str,
 ) -> float:
     """The exchange goes on beside the next forward pass, what that needs first going first; the
@@ -183,7 +188,7 @@ def _across(
     return max(begin, sum(seconds))
 
 
-def bucket_seconds(job: Job, bucket: Bucket) -> float:
+def bucket_seconds(job: TrainingJob, bucket: GradientBucket) -> float:
     """Returns the seconds of the exchange of a bucket; of a reduce-scatter where replicas share out
     optimizer states.
 
@@ -203,7 +208,7 @@ def bucket_seconds(job: Job, bucket: Bucket) -> float:
     return max(sent, coding_seconds(bucket.numbers, job))
 
 
-def gathered(job: Job, numbers: float) -> float:
+def gathered(job: TrainingJob, numbers: float) -> float:
     """Returns the seconds in which updated parameters come from those that have their states.
 
     Args:
@@ -218,7 +223,7 @@ def gathered(job: Job, numbers: float) -> float:
     return reduce_scatter(numbers * job.gradient_bytes, replicas(job), job.wire)
 
 
-def replicas(job: Job, *, shared: bool = False) -> tuple[Dimension, ...]:
+def replicas(job: TrainingJob, *, shared: bool = False) -> tuple[Dimension, ...]:
     """Returns the dimensions of the ranks that have the same parameters.
 
     Args:
@@ -231,7 +236,7 @@ def replicas(job: Job, *, shared: bool = False) -> tuple[Dimension, ...]:
     return dimensions(job.cluster, job.wire, size, strategy.tensor * share)
 
 
-def served(num_bytes: float, job: Job) -> float:
+def served(num_bytes: float, job: TrainingJob) -> float:
     """Returns the seconds in which hosts add up what all send, and send it back.
 
     Devices of a host add theirs first. A host that serves has its own share already; what it sends
@@ -264,7 +269,7 @@ def served(num_bytes: float, job: Job) -> float:
     return seconds
 
 
-def is_apart(job: Job, name: str) -> bool:
+def is_apart(job: TrainingJob, name: str) -> bool:
     """Returns whether replicas share a parameter out.
 
     Args:

@@ -24,11 +24,17 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from slipstream.errors import UsageError
 from slipstream.forecast.work.experts import with_copies
 from slipstream.forecast.work.strategy import Agreement, Strategy
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Workload
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    Product,
+    TrainingPhase,
+    Workload,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class HybridLayer:
     """A layer with a weight that all rows of a batch are multiplied with, or whose rows are read.
 
     Args:
@@ -56,7 +62,7 @@ class Layer:
         """FLOPs that make the gradient of the weight on one replica."""
         return 2.0 * self.rows * self.inputs * self.outputs
 
-    def between(self, other: Layer, share: float) -> Layer:
+    def between(self, other: HybridLayer, share: float) -> HybridLayer:
         """Returns the layer of another micro-batch.
 
         Args:
@@ -81,7 +87,7 @@ class Layer:
         return float(ranks * self.rows * self.inputs), back
 
 
-def layers(workload: Workload) -> tuple[Layer, ...]:
+def layers(workload: Workload) -> tuple[HybridLayer, ...]:
     """Returns the layers of a workload that replicas may agree on in another way than by a sum.
 
     Args:
@@ -89,29 +95,29 @@ def layers(workload: Workload) -> tuple[Layer, ...]:
     """
     weights = with_copies(workload.operators, {each.value for each in workload.parameters})
     by_value = {each.value: each for each in workload.parameters if each.ready >= 0}
-    found: dict[str, Layer] = {}
+    found: dict[str, HybridLayer] = {}
     last = ""
     for index, operator in enumerate(workload.operators):
-        if operator.phase is Phase.BACKWARD:
+        if operator.phase is TrainingPhase.BACKWARD:
             break
         # A bias, if any, comes before the two that are multiplied; a table comes first.
-        reads = operator.reads[:1] if operator.kind is Kind.GATHER else operator.reads[-2:]
+        reads = operator.reads[:1] if operator.kind is OperatorKind.GATHER else operator.reads[-2:]
         parameter = next((by_value[weights[v]] for v in reads if weights.get(v) in by_value), None)
-        if operator.kind in (Kind.PRODUCT, Kind.CONVOLUTION):
+        if operator.kind in (OperatorKind.PRODUCT, OperatorKind.CONVOLUTION):
             last = ""
         if parameter is None or parameter.name in found:
             continue
-        if operator.kind is Kind.GATHER:
+        if operator.kind is OperatorKind.GATHER:
             size = sum(workload.values[v].num_bytes for v in operator.writes) // 4
-            found[parameter.name] = Layer(
+            found[parameter.name] = HybridLayer(
                 name=parameter.name, forward=index, backward=parameter.ready, rows=1, inputs=0,
                 outputs=size, elements=parameter.elements,
             )  # fmt: skip
-        elif operator.kind is Kind.PRODUCT and operator.products[0].batch == 1:
+        elif operator.kind is OperatorKind.PRODUCT and operator.products[0].batch == 1:
             product = _oriented(operator.products[0], parameter.elements)
             if product is not None:
                 last = parameter.name
-                found[last] = Layer(
+                found[last] = HybridLayer(
                     name=last, forward=index, backward=_maker(workload, parameter.ready),
                     rows=product[0], inputs=product[1], outputs=product[2],
                     elements=parameter.elements,
@@ -133,7 +139,7 @@ def _maker(workload: Workload, ready: int) -> int:
     operators: Sequence[Operator] = workload.operators
     module = operators[ready].module
     for index in range(ready, -1, -1):
-        if operators[index].kind is Kind.PRODUCT and operators[index].module == module:
+        if operators[index].kind is OperatorKind.PRODUCT and operators[index].module == module:
             return index
     return ready
 
@@ -154,7 +160,7 @@ class Option:
 
 
 def options(
-    layer: Layer,
+    layer: HybridLayer,
     ranks: int,
     rate: float,
     latency: float,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slipstream.forecast.simulate.compute import Rates, Runtime
-from slipstream.forecast.simulate.network import Cluster, Wire
+from slipstream.forecast.simulate.network import Cluster, WireRates
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 from slipstream.forecast.work.workload import Workload
 
@@ -14,7 +14,7 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class MeasuredDevice:
     """What one device was measured to do.
 
     Args:
@@ -27,7 +27,7 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrainingJob:
     """One way to train a model, complete.
 
     Args:
@@ -54,7 +54,7 @@ class Job:
     optimizer: Optimizer = Optimizer.MOMENTUM
     runtime: Runtime = field(default_factory=Runtime)
     rates: Rates = field(default_factory=Rates)
-    wire: Wire = field(default_factory=Wire)
+    wire: WireRates = field(default_factory=WireRates)
     gradient_bytes: int = 4
     channels_first: bool = False
     fp8: bool = False

@@ -40,7 +40,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
+class WireRates:
     """What software reaches of links, fitted on published measurements.
 
     Args:
@@ -55,7 +55,7 @@ class Wire:
     launch_us: float = 20.0
     ramp_us: float = 30.0
 
-    def in_graph(self) -> Wire:
+    def in_graph(self) -> WireRates:
         """Return what collectives reach that are part of a CUDA graph.
 
         Most of what a ring takes until it is full is hosts that launch it one after the other.
@@ -80,7 +80,9 @@ class Dimension:
     adds: bool = False
 
 
-def dimensions(cluster: Cluster, wire: Wire, size: int, stride: int = 1) -> tuple[Dimension, ...]:
+def dimensions(
+    cluster: Cluster, wire: WireRates, size: int, stride: int = 1
+) -> tuple[Dimension, ...]:
     """Returns the dimensions of a group of ranks.
 
     Args:
@@ -110,7 +112,7 @@ def dimensions(cluster: Cluster, wire: Wire, size: int, stride: int = 1) -> tupl
     return tuple(found)
 
 
-def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> float:
+def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
     """Returns the seconds of a reduce-scatter; of an all-gather too.
 
     Args:
@@ -131,7 +133,7 @@ def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> 
     return slowest + latency
 
 
-def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> float:
+def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
     """Returns the seconds of an all-reduce: reduce-scatter up the dimensions, all-gather down, or
     recursive doubling where that is sooner. Switches that add spare hosts the ring.
 
@@ -157,7 +159,7 @@ def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> floa
     return min(rings, doubling)
 
 
-def all_to_all(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> float:
+def all_to_all(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
     """Returns the seconds in which each rank sends a different part of its bytes to every other.
 
     Args:
@@ -178,7 +180,7 @@ def all_to_all(num_bytes: float, group: Sequence[Dimension], wire: Wire) -> floa
     return slowest + latency
 
 
-def send(num_bytes: float, cluster: Cluster, wire: Wire, stride: int) -> float:
+def send(num_bytes: float, cluster: Cluster, wire: WireRates, stride: int) -> float:
     """Returns the seconds from a rank to the one `stride` ranks on, as all ranks do it at once.
 
     Args:

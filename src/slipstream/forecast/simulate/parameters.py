@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from slipstream.errors import ConfigError
 from slipstream.forecast.hardware.tables import files_of
 from slipstream.forecast.simulate.compute import Rates, Runtime
-from slipstream.forecast.simulate.network import Wire
+from slipstream.forecast.simulate.network import WireRates
 
 USUAL = "usual"
 
@@ -30,7 +30,7 @@ class Parameters:
     """
 
     rates: Rates = field(default_factory=Rates)
-    wire: Wire = field(default_factory=Wire)
+    wire: WireRates = field(default_factory=WireRates)
     runtimes: Mapping[str, Runtime] = field(default_factory=lambda: {USUAL: Runtime(name=USUAL)})
 
     def runtime(self, name: str) -> Runtime:

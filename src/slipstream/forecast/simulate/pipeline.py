@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from slipstream.forecast.simulate.queues import Queues, Span
+from slipstream.forecast.simulate.resources import Resources, ResourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageTimes:
     """Blocks that run on one rank of the pipeline.
 
     Args:
@@ -29,7 +29,7 @@ class Stage:
 
 
 def schedule(
-    stages: Sequence[Stage], micro_batches: int, queues: Queues, ranks: int = 0
+    stages: Sequence[StageTimes], micro_batches: int, queues: Resources, ranks: int = 0
 ) -> list[tuple[float, float]]:
     """Runs micro-batches through stages; returns when the last backward pass of each rank begins
     and ends, in seconds.
@@ -48,8 +48,8 @@ def schedule(
 # Strategies that share out states and not time are tried one after another.
 @lru_cache(maxsize=4)
 def _run(
-    stages: tuple[Stage, ...], micro_batches: int, ranks: int
-) -> tuple[Sequence[float], Sequence[Span]]:
+    stages: tuple[StageTimes, ...], micro_batches: int, ranks: int
+) -> tuple[Sequence[float], Sequence[ResourceSpan]]:
     """When the last backward pass of each rank begins, and what all do."""
     passes = _passes_in_order(ranks, len(stages) // ranks, micro_batches)
     seconds = [stage.forward for stage in stages] + [stage.backward for stage in stages]
@@ -59,17 +59,17 @@ def _run(
     names = [f"device {rank}" for rank in range(ranks)]
     ends = [0.0] * (len(passes) + 1)
     frees, starts = [0.0] * ranks, [0.0] * ranks
-    spans: list[Span] = []
+    spans: list[ResourceSpan] = []
     for index, (rank, kind, after, name) in enumerate(passes):
         ready = ends[after] + waits[kind]
         start = starts[rank] = max(ready, frees[rank])
         ends[index] = frees[rank] = start + seconds[kind]
-        spans.append(Span(names[rank], name, start, frees[rank]))
+        spans.append(ResourceSpan(names[rank], name, start, frees[rank]))
     return starts, spans
 
 
 def steady_schedule(
-    stages: Sequence[Stage], micro_batches: int, queues: Queues, ranks: int = 0
+    stages: Sequence[StageTimes], micro_batches: int, queues: Resources, ranks: int = 0
 ) -> list[tuple[float, float]]:
     """Returns what `schedule` does, without each of many micro-batches: once a pipeline is full,
     as many as it has ranks take as long as those before.
@@ -89,14 +89,14 @@ def steady_schedule(
     if ranks == len(stages):
         more = times * period(stages)
         return [(start + more, end + more) for start, end in longer]
-    shorter = schedule(stages, most - ranks, Queues(), ranks)
+    shorter = schedule(stages, most - ranks, Resources(), ranks)
     return [
         (start + times / ranks * (start - before[0]), end + times / ranks * (end - before[1]))
         for (start, end), before in zip(longer, shorter, strict=True)
     ]
 
 
-def period(stages: Sequence[Stage]) -> float:
+def period(stages: Sequence[StageTimes]) -> float:
     """Returns the seconds that each micro-batch takes in a pipeline that is full.
 
     Stage i of n runs no micro-batch before the backward pass of the one n - i before has come back.

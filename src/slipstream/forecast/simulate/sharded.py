@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slipstream.forecast.simulate.queues import Queues
+from slipstream.forecast.simulate.resources import Resources
 
 # Micro-batches after which all others take as long as the last one.
 _STEADY = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ShardedBlock:
     """A block of one micro-batch, in seconds.
 
     Args:
@@ -32,7 +32,9 @@ class Block:
     scatter: float
 
 
-def run(blocks: Sequence[Block], micro_batches: int, overlap: float, queues: Queues) -> float:
+def run(
+    blocks: Sequence[ShardedBlock], micro_batches: int, overlap: float, queues: Resources
+) -> float:
     """Runs micro-batches over gathered blocks; returns when all is done, in seconds.
 
     Args:
@@ -65,7 +67,9 @@ def run(blocks: Sequence[Block], micro_batches: int, overlap: float, queues: Que
     return end + (rest * (halts[-1] - halts[-2]) if rest else 0.0)
 
 
-def _passes(blocks: Sequence[Block], micro_batches: int) -> Iterator[tuple[str, Block, bool]]:
+def _passes(
+    blocks: Sequence[ShardedBlock], micro_batches: int
+) -> Iterator[tuple[str, ShardedBlock, bool]]:
     for batch in range(micro_batches):
         for block in blocks:
             yield f"forward {batch}", block, False

@@ -12,21 +12,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from slipstream.forecast.simulate.activation_exchange import ActivationExchange
 from slipstream.forecast.simulate.coding import coding_seconds, wire_bytes
 from slipstream.forecast.simulate.compute import Seconds, Work, blend, elapsed
-from slipstream.forecast.simulate.gradients import Gradients, Rank, gathered, is_apart, replicas
-from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.gradients import (
+    GradientExchange,
+    PassTimes,
+    gathered,
+    is_apart,
+    replicas,
+)
+from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import reduce_scatter, send
-from slipstream.forecast.simulate.passing import Passing
-from slipstream.forecast.simulate.pipeline import Stage, schedule, steady_schedule
-from slipstream.forecast.simulate.queues import Queues, Span
-from slipstream.forecast.simulate.sharded import Block, run
+from slipstream.forecast.simulate.pipeline import StageTimes, schedule, steady_schedule
+from slipstream.forecast.simulate.resources import Resources, ResourceSpan
+from slipstream.forecast.simulate.sharded import ShardedBlock, run
 from slipstream.forecast.work.attention import unfused
 from slipstream.forecast.work.blocks import blocks
-from slipstream.forecast.work.division import Division, divide
+from slipstream.forecast.work.division import DividedModel, divide
 from slipstream.forecast.work.experts import share
 from slipstream.forecast.work.stages import cuts
-from slipstream.forecast.work.workload import Phase, Workload
+from slipstream.forecast.work.workload import TrainingPhase, Workload
 
 # FLOPs for which a device moves about a byte, where blocks are weighed against each other.
 _FLOPS_PER_BYTE = 100.0
@@ -35,7 +41,7 @@ _MOST_PASSES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SimulatedStep:
     """What a step takes, in seconds, on the rank that takes longest.
 
     Args:
@@ -60,7 +66,7 @@ class Step:
     optimizer: float
     host: float
     input: float
-    spans: tuple[Span, ...]
+    spans: tuple[ResourceSpan, ...]
 
 
 class Simulation:
@@ -96,14 +102,14 @@ class Simulation:
         whole = workload
         if not flash:
             whole = unfused(workload, dropout=dropout, softmax_of=softmax_of * tensor)
-        self.division: Division = divide(whole, tensor, sequence=sequence)
+        self.division: DividedModel = divide(whole, tensor, sequence=sequence)
         experts = share(self.division.workload, expert)
         self.workload = experts.workload
         self.experts = experts.names
         self.work = Work.of(self.workload.operators)
         self.blocks, places = blocks(self.workload.operators)
         self.block_of = np.array(places)
-        self.passing = Passing(self.workload, self.division.joints, experts.moves)
+        self.passing = ActivationExchange(self.workload, self.division.joints, experts.moves)
         self.numbers = sum(each.elements for each in self.workload.parameters)
         self.activations = self._activations()
         self._place(pipeline, virtual, even=even)
@@ -140,7 +146,7 @@ class Simulation:
         self.stage_of = self._stages(even=even)
         self.rank_of = self.stage_of % self.ranks
         self.crossing = self._crossing()
-        self.gradients = Gradients(self.workload, self.rank_of.tolist(), self.experts)
+        self.gradients = GradientExchange(self.workload, self.rank_of.tolist(), self.experts)
 
     def _activations(self) -> Seconds:
         """Bytes of what each block keeps from the forward to the backward pass."""
@@ -168,7 +174,7 @@ class Simulation:
         places = self.stage_of.tolist()
         born: dict[int, int] = {}
         for operator, stage in zip(self.workload.operators, places, strict=True):
-            if operator.phase is Phase.BACKWARD:
+            if operator.phase is TrainingPhase.BACKWARD:
                 break
             for value in operator.reads:
                 if born.get(value, stage) == stage - 1:
@@ -178,7 +184,7 @@ class Simulation:
                 born[value] = stage
         return found
 
-    def run(self, job: Job, *, whole: bool = False) -> Step:
+    def run(self, job: TrainingJob, *, whole: bool = False) -> SimulatedStep:
         """Returns what a step of a job takes.
 
         Args:
@@ -201,7 +207,7 @@ class Simulation:
             device, again = device.copy(), self._again(device, selective=strategy.selective)
             np.add.at(device, again[0], again[1])
         passed = self.passing.seconds(job, device)
-        queues = Queues()
+        queues = Resources()
         if strategy.zero == 3 and self.ranks == 1:
             end, exchange, passes = self._sharded(job, device + passed, queues)
         else:
@@ -214,7 +220,7 @@ class Simulation:
         seconds = max(end, exchange) + update + after + script
         behind = max(0.0, self._issued(job) - seconds)
         seconds += behind
-        return Step(
+        return SimulatedStep(
             seconds=max(seconds, job.input_seconds),
             compute=computed,
             moved=moved,
@@ -238,35 +244,37 @@ class Simulation:
         return backward[first], forward[np.unique(self.block_of[backward])]
 
     def _replicated(
-        self, job: Job, device: Seconds, queues: Queues, *, whole: bool
+        self, job: TrainingJob, device: Seconds, queues: Resources, *, whole: bool
     ) -> tuple[float, float, float]:
         """Runs the pipeline and then exchanges whole gradients; returns the ends of both, and the
         seconds of a rank's passes."""
         issue = self._issue(job)
-        stages: list[Stage] = []
+        stages: list[StageTimes] = []
         forward = np.zeros(len(device))
         after = np.zeros(len(device))
         for number in range(self.stages):
             mine = np.flatnonzero(self.stage_of == number)
             ends = elapsed(device[mine], issue[mine])
             middle = float(ends[~self.work.backward[mine]][-1])
-            stages.append(Stage(middle, float(ends[-1]) - middle, self._send(number, job)))
+            stages.append(StageTimes(middle, float(ends[-1]) - middle, self._send(number, job)))
             forward[mine], after[mine] = ends, ends - middle
         count = job.strategy.micro_batches
         every = whole and count * self.ranks <= _MOST_PASSES
         lasts = (schedule if every else steady_schedule)(stages, count, queues, self.ranks)
         end = max(end for _, end in lasts)
         passes = sum(stage.forward + stage.backward for stage in stages) / self.ranks
-        found = [Rank(begin, last, after, forward) for begin, last in lasts]
+        found = [PassTimes(begin, last, after, forward) for begin, last in lasts]
         exchange = self.gradients.exchange(job, found, queues)
         return end, exchange, passes * count
 
-    def _sharded(self, job: Job, device: Seconds, queues: Queues) -> tuple[float, float, float]:
+    def _sharded(
+        self, job: TrainingJob, device: Seconds, queues: Resources
+    ) -> tuple[float, float, float]:
         """Runs blocks whose parameters are gathered; returns as `_replicated` does."""
         strategy = job.strategy
         numbers = self._numbers()
         durations = np.diff(elapsed(device, self._issue(job)), prepend=0.0)
-        parts: list[Block] = []
+        parts: list[ShardedBlock] = []
         for number in range(self.blocks):
             mine = self.block_of == number
             gather = scatter = 0.0
@@ -278,7 +286,7 @@ class Simulation:
                     scatter += max(sent, coding_seconds(count, job))
             forward = float(durations[mine & ~self.work.backward].sum())
             backward = float(durations[mine & self.work.backward].sum())
-            parts.append(Block(forward, backward, gather, scatter))
+            parts.append(ShardedBlock(forward, backward, gather, scatter))
         end = run(parts, strategy.micro_batches, job.runtime.overlap, queues)
         passes = float(durations.sum()) * strategy.micro_batches
         return passes, end, passes
@@ -291,7 +299,7 @@ class Simulation:
             found[at][parameter.name in self.experts] += parameter.elements
         return found
 
-    def _issue(self, job: Job) -> Seconds:
+    def _issue(self, job: TrainingJob) -> Seconds:
         """Seconds in which the host issues each operator."""
         runtime = job.runtime
         if runtime.graphs:
@@ -301,21 +309,21 @@ class Simulation:
             (micros + np.where(self.passing.sums > 0, runtime.collective_us, 0.0)) * 1e-6 * job.pace
         )
 
-    def _script(self, job: Job) -> float:
+    def _script(self, job: TrainingJob) -> float:
         """Seconds of the host after a step, in which its device waits."""
         waits = self._changes(job) if job.cluster.device.kind == "cpu" else 0.0
         return job.runtime.step_ms * 1e-3 * job.pace + waits
 
-    def _changes(self, job: Job) -> float:
+    def _changes(self, job: TrainingJob) -> float:
         """Seconds in which a rank's host has all parameters changed."""
         return len(self.workload.parameters) * job.runtime.update_us * 1e-6 * job.pace / self.ranks
 
-    def _issued(self, job: Job) -> float:
+    def _issued(self, job: TrainingJob) -> float:
         """Seconds of a rank's host for a step, if it never waits for its device."""
         passes = float(self._issue(job).sum()) * job.strategy.micro_batches / self.ranks
         return passes + self._changes(job)
 
-    def _send(self, stage: int, job: Job) -> float:
+    def _send(self, stage: int, job: TrainingJob) -> float:
         if stage + 1 >= self.stages:
             return 0.0
         strategy = job.strategy
@@ -325,17 +333,17 @@ class Simulation:
         # Tensor ranks have the same numbers; each sends its share and they gather it again.
         return send(float(self.crossing[stage]), job.cluster, job.wire, stride)
 
-    def _own_numbers(self, job: Job) -> float:
+    def _own_numbers(self, job: TrainingJob) -> float:
         """Parameters of a rank that its replicas have too."""
         return (self.numbers - self._apart(job)) / self.ranks
 
-    def _apart(self, job: Job) -> int:
+    def _apart(self, job: TrainingJob) -> int:
         """Parameters that replicas share out."""
         if not job.strategy.layers:
             return 0
         return sum(each.elements for each in self.workload.parameters if is_apart(job, each.name))
 
-    def _update(self, job: Job) -> float:
+    def _update(self, job: TrainingJob) -> float:
         """Seconds of the optimizer: it reads and writes parameters and states."""
         numbers = self._own_numbers(job)
         if job.strategy.zero:

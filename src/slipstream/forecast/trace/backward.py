@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.steps import Back, Step, Tensor
 from slipstream.forecast.trace.tape import Entry, Tape
-from slipstream.forecast.work.workload import Kind, Parameter, Phase, Product, Workload
+from slipstream.forecast.work.workload import (
+    OperatorKind,
+    Product,
+    TrainedParameter,
+    TrainingPhase,
+    Workload,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +90,9 @@ class _Passes:
             buffer_bytes=forward.buffer_bytes,
         )
 
-    def _parameter(self, value: str) -> Parameter:
+    def _parameter(self, value: str) -> TrainedParameter:
         tensor = self._tensors[value]
-        return Parameter(
+        return TrainedParameter(
             name=self._forward.parameters[value],
             elements=tensor.elements,
             num_bytes=tensor.num_bytes,
@@ -111,7 +117,7 @@ class _Passes:
             Entry(
                 step=step,
                 name=step.name,
-                phase=Phase.FORWARD,
+                phase=TrainingPhase.FORWARD,
                 products=tuple(term.product for term in step.terms),
                 reads=list(map(tape.value, step.inputs)),
                 writes=list(map(tape.make, step.outputs)),
@@ -128,7 +134,9 @@ class _Passes:
                 "a forecast is of training"
             )
         for name in found:
-            step = Step(name="ones_like", module="", kind=Kind.MEMORY, inputs=(), outputs=(name,))
+            step = Step(
+                name="ones_like", module="", kind=OperatorKind.MEMORY, inputs=(), outputs=(name,)
+            )
             self._make(step, step.name, (), (name,))
 
     def _make(
@@ -155,7 +163,7 @@ class _Passes:
             Entry(
                 step=step,
                 name=name,
-                phase=Phase.BACKWARD,
+                phase=TrainingPhase.BACKWARD,
                 products=products,
                 reads=reads,
                 writes=made,
@@ -171,7 +179,7 @@ class _Passes:
         if before is None:
             self._gradients[name] = gradient
         else:
-            plain = replace(step, terms=(), kind=Kind.MEMORY)
+            plain = replace(step, terms=(), kind=OperatorKind.MEMORY)
             self._make(plain, "add", [(name, before), (name, gradient)], [name])
         if name in self._forward.parameters:
             self._ready[name] = len(self._tape.operators) - 1
@@ -182,7 +190,9 @@ class _Passes:
         targets = [name for name in dict.fromkeys(step.inputs) if name in self._needs]
         if not given or not targets:
             return
-        if step.kind is Kind.PRODUCT and all(term.left and term.right for term in step.terms):
+        if step.kind is OperatorKind.PRODUCT and all(
+            term.left and term.right for term in step.terms
+        ):
             self._multiply(step, given, targets)
         elif step.back is Back.COMPUTES:
             kept = [(name, self._tape.value(name)) for name in step.kept]
@@ -224,7 +234,7 @@ class _Passes:
 
 def _gradients(step: Step, targets: Sequence[str]) -> Iterable[Product]:
     """Products of the one operator that is the backward pass of another."""
-    if step.kind is Kind.ATTENTION:
+    if step.kind is OperatorKind.ATTENTION:
         # Scores are computed once more.
         yield step.terms[0].product
     for term in step.terms:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slipstream.forecast.work.workload import Kind, Product
+from slipstream.forecast.work.workload import OperatorKind, Product
 
 # A group with fewer channels than this keeps matrix units mostly idle.
 DEPTHWISE_CHANNELS = 8
@@ -18,7 +18,7 @@ _NORMS = (
 _GATHERS = ("embedding", "index_select", "gather", "index_put", "scatter", "index")
 
 
-def kind_of(name: str, products: Sequence[Product]) -> Kind:
+def kind_of(name: str, products: Sequence[Product]) -> OperatorKind:
     """Returns the kind of an operator.
 
     Args:
@@ -26,16 +26,20 @@ def kind_of(name: str, products: Sequence[Product]) -> Kind:
         products: that `products_of` found.
     """
     if "attention" in name:
-        return Kind.ATTENTION
+        return OperatorKind.ATTENTION
     if "convolution" in name:
-        return Kind.DEPTHWISE if products and _is_narrow(*products) else Kind.CONVOLUTION
+        return (
+            OperatorKind.DEPTHWISE
+            if products and _is_narrow(*products)
+            else OperatorKind.CONVOLUTION
+        )
     if products:
-        return Kind.PRODUCT
+        return OperatorKind.PRODUCT
     if any(part in name for part in _NORMS):
-        return Kind.NORM
+        return OperatorKind.NORM
     if name in _GATHERS or name.startswith("embedding"):
-        return Kind.GATHER
-    return Kind.MEMORY
+        return OperatorKind.GATHER
+    return OperatorKind.MEMORY
 
 
 def _is_narrow(first: Product, *for_weight: Product) -> bool:

@@ -17,7 +17,7 @@ from slipstream.errors import UsageError
 from slipstream.forecast.garbage import rare_collections
 from slipstream.forecast.trace.conversion import conversions
 from slipstream.forecast.trace.recorder import Recorder, tensors_in
-from slipstream.forecast.work.workload import Parameter, Phase, Workload
+from slipstream.forecast.work.workload import TrainedParameter, TrainingPhase, Workload
 
 
 @rare_collections()
@@ -58,7 +58,7 @@ def trace(
             _run(module, arguments, recorder, name)
         operators = tuple(recorder.operators)
         parameters = tuple(
-            Parameter(
+            TrainedParameter(
                 name=key,
                 elements=parameter.numel(),
                 num_bytes=parameter.numel() * parameter.element_size(),
@@ -85,7 +85,7 @@ def _run(
     outputs = [x for x in tensors_in(module(*arguments)) if x.requires_grad]
     if not outputs:
         raise UsageError(f"{name} returns nothing that has a gradient: a forecast is of training")
-    recorder.phase = Phase.BACKWARD
+    recorder.phase = TrainingPhase.BACKWARD
     torch.autograd.backward(outputs, [torch.ones_like(x) for x in outputs])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from slipstream.forecast.trace.steps import Step, Tensor
-from slipstream.forecast.work.workload import Kind
+from slipstream.forecast.work.workload import OperatorKind
 
 # What is computed number by number, and what sums over the last dimensions.
 _POINTWISE = {
@@ -47,7 +47,7 @@ def with_biases(
                 inputs = (bias, *product.inputs)
                 found[place] = replace(product, name="addmm", inputs=inputs, outputs=step.outputs)
                 continue
-        if step.kind is Kind.PRODUCT:
+        if step.kind is OperatorKind.PRODUCT:
             made[step.outputs[0]] = len(found)
         found.append(step)
     return found
@@ -147,7 +147,7 @@ def _joined(steps: Sequence[Step], outputs: Sequence[str]) -> Step:
     return Step(
         name="layer_norm" if reduces else names[known],
         module=steps[0].module,
-        kind=Kind.NORM if reduces else Kind.MEMORY,
+        kind=OperatorKind.NORM if reduces else OperatorKind.MEMORY,
         inputs=unique,
         outputs=tuple(outputs),
         kept=unique,
@@ -195,7 +195,7 @@ def _cast(step: Step, tensors: dict[str, Tensor], half: str, found: list[Step]) 
                 Step(
                     name="_to_copy",
                     module=step.module,
-                    kind=Kind.MEMORY,
+                    kind=OperatorKind.MEMORY,
                     inputs=(name,),
                     outputs=(names[name],),
                 )

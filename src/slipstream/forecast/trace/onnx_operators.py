@@ -12,7 +12,7 @@ from slipstream.forecast.trace.kinds import kind_of
 from slipstream.forecast.trace.onnx_graph import Node
 from slipstream.forecast.trace.onnx_products import terms_of
 from slipstream.forecast.trace.steps import Back, Step, Tensor, Term
-from slipstream.forecast.work.workload import Kind
+from slipstream.forecast.work.workload import OperatorKind
 
 # Operators that make nothing but another view; the others of these names copy.
 _VIEWS = {
@@ -80,7 +80,7 @@ def step_of(
     module = f"{root}.{node.module}" if node.module else root
     if _is_view(node, tensors, constants) and given:
         return Step(
-            name=node.op.lower(), module=module, kind=Kind.MEMORY, inputs=given[:1],
+            name=node.op.lower(), module=module, kind=OperatorKind.MEMORY, inputs=given[:1],
             outputs=outputs[:1] if node.op == "Dropout" else outputs, back=Back.PASSES, view=True,
         )  # fmt: skip
     name = _name(node, terms)
@@ -124,9 +124,9 @@ def _name(node: Node, terms: tuple[Term, ...]) -> str:
     return _NAMES.get(node.op, node.op.lower())
 
 
-def _kind(node: Node, name: str, terms: tuple[Term, ...]) -> Kind:
+def _kind(node: Node, name: str, terms: tuple[Term, ...]) -> OperatorKind:
     if node.op == "LpNormalization":
-        return Kind.NORM
+        return OperatorKind.NORM
     return kind_of(name, [term.product for term in terms])
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.module_tracker import ModuleTracker
 
 from slipstream.forecast.trace.kinds import kind_of, products_of
-from slipstream.forecast.work.workload import Operator, Phase, Value
+from slipstream.forecast.work.workload import Operator, TensorValue, TrainingPhase
 
 _BEFORE = -1
 _NEVER = -1
@@ -32,7 +32,7 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self, modules: ModuleTracker) -> None:
         super().__init__()
-        self.phase = Phase.FORWARD
+        self.phase = TrainingPhase.FORWARD
         self.operators: list[Operator] = []
         self._modules = modules
         self._values: list[list[int]] = []
@@ -89,9 +89,9 @@ class Recorder(TorchDispatchMode):
         weakref.finalize(storage, self._free, index)
         return index
 
-    def values(self) -> tuple[Value, ...]:
+    def values(self) -> tuple[TensorValue, ...]:
         """Returns all memory that was seen, with when it was made and freed."""
-        return tuple(Value(*value) for value in self._values)
+        return tuple(TensorValue(*value) for value in self._values)
 
     def _free(self, index: int) -> None:
         self._values[index][2] = len(self.operators)
@@ -110,7 +110,7 @@ class Recorder(TorchDispatchMode):
         if name == "mul" and not self._masks.isdisjoint(values[0]):
             name = "dropout"
             moved = outputs[0].numel() * (2 * outputs[0].element_size() + 1)
-            if self.phase is Phase.FORWARD:
+            if self.phase is TrainingPhase.FORWARD:
                 values = (values[0][:1], (*values[1], values[0][1]))
         self.operators.append(
             Operator(

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from slipstream.forecast.work.workload import Kind, Product
+from slipstream.forecast.work.workload import OperatorKind, Product
 
 _FLOATS = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
@@ -82,7 +82,7 @@ class Step:
 
     name: str
     module: str
-    kind: Kind
+    kind: OperatorKind
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     terms: tuple[Term, ...] = ()

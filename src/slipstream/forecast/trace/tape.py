@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.forecast.trace.steps import Step, Tensor
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Value
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    Product,
+    TensorValue,
+    TrainingPhase,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +31,7 @@ class Entry:
 
     step: Step
     name: str
-    phase: Phase
+    phase: TrainingPhase
     products: tuple[Product, ...] = ()
     reads: Sequence[int]
     writes: Sequence[int]
@@ -80,7 +86,7 @@ class Tape:
                 name=entry.name,
                 module=step.module,
                 phase=entry.phase,
-                kind=step.kind if entry.products or not step.terms else Kind.MEMORY,
+                kind=step.kind if entry.products or not step.terms else OperatorKind.MEMORY,
                 products=entry.products,
                 reads=reads,
                 writes=writes,
@@ -89,17 +95,17 @@ class Tape:
             )
         )
 
-    def values(self, staying: set[int], to_the_end: set[int]) -> tuple[Value, ...]:
+    def values(self, staying: set[int], to_the_end: set[int]) -> tuple[TensorValue, ...]:
         """Returns all memory, with when it is made and freed.
 
         Args:
             staying: values that outlive the step.
             to_the_end: values that live until its end.
         """
-        found: list[Value] = []
+        found: list[TensorValue] = []
         for index, (size, born) in enumerate(self._values):
             dies = self._last.get(index, born) + 1
             if index in to_the_end:
                 dies = len(self.operators)
-            found.append(Value(size, born, -1 if born < 0 or index in staying else dies))
+            found.append(TensorValue(size, born, -1 if born < 0 or index in staying else dies))
         return tuple(found)

@@ -23,7 +23,7 @@ from slipstream.errors import ConfigError
 from slipstream.forecast import hardware
 from slipstream.forecast.search import machines
 from slipstream.forecast.simulate.compute import Runtime
-from slipstream.forecast.simulate.job import Job, Precision
+from slipstream.forecast.simulate.job import Precision, TrainingJob
 from slipstream.forecast.simulate.network import Cluster
 from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.simulate.simulation import Simulation
@@ -94,7 +94,7 @@ def forecast(row: Checked, device: str, parameters: Parameters, runtime: Runtime
         runtime: of the framework.
     """
     simulation = _simulation(row.model, row.batch, row.precision)
-    job = Job(
+    job = TrainingJob(
         workload=simulation.workload,
         strategy=Strategy(micro_batch=row.batch),
         cluster=_cluster(device),

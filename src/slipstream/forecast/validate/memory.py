@@ -18,7 +18,7 @@ from slipstream.forecast.work.blocks import blocks
 from slipstream.forecast.work.division import divide
 from slipstream.forecast.work.stages import stage
 from slipstream.forecast.work.strategy import Optimizer, Strategy
-from slipstream.forecast.work.workload import Kind, Phase, Value, Workload
+from slipstream.forecast.work.workload import OperatorKind, TensorValue, TrainingPhase, Workload
 
 MIB = 1 << 20
 
@@ -149,7 +149,7 @@ def _with_kept_gradients(workload: Workload) -> Workload:
         replace(value, dies=ready.get(index, value.dies))
         for index, value in enumerate(workload.values)
     )
-    kept = tuple(Value(workload.values[value].num_bytes, -1, -1) for value in ready)
+    kept = tuple(TensorValue(workload.values[value].num_bytes, -1, -1) for value in ready)
     return replace(workload, values=fresh + kept)
 
 
@@ -161,13 +161,15 @@ def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload
     """
     head = _head(workload)
     size = workload.values[head].num_bytes
-    products = {v for op in workload.operators if op.kind is Kind.PRODUCT for v in op.writes}
+    products = {
+        v for op in workload.operators if op.kind is OperatorKind.PRODUCT for v in op.writes
+    }
     beside = {
         index
         for index, value in enumerate(workload.values)
         if value.num_bytes == size and value.born >= 0 and index not in products
     }
-    states = (Value(size, -1, -1),) * optimizer.value
+    states = (TensorValue(size, -1, -1),) * optimizer.value
     parameters = tuple(each for each in workload.parameters if each.value != head)
     main = _only(workload, lambda index: index not in beside)
     return (
@@ -240,17 +242,22 @@ def _shared_out(workload: Workload, case: Case) -> Workload:
         return workload
     if case.sharded == "head":
         return _shrunk(workload, [_head(workload)], case)
-    looked_up = [op for op in workload.operators if op.kind is Kind.GATHER]
-    tables = {op.reads[0] for op in looked_up if op.phase is Phase.FORWARD}
+    looked_up = [op for op in workload.operators if op.kind is OperatorKind.GATHER]
+    tables = {op.reads[0] for op in looked_up if op.phase is TrainingPhase.FORWARD}
     found = _shrunk(workload, tables, case)
     # A rank looks up the rows that it has for the samples of all; what devices send one another
     # has memory of its own.
-    rows = {v for op in looked_up if op.phase is Phase.FORWARD for v in (*op.reads[1:], *op.writes)}
-    rows |= {v for op in looked_up if op.phase is Phase.BACKWARD for v in op.reads}
+    rows = {
+        v
+        for op in looked_up
+        if op.phase is TrainingPhase.FORWARD
+        for v in (*op.reads[1:], *op.writes)
+    }
+    rows |= {v for op in looked_up if op.phase is TrainingPhase.BACKWARD for v in op.reads}
     values = list(found.values)
     for index in rows:
         num_bytes = values[index].num_bytes * case.devices
-        values[index] = Value(num_bytes, -1, -1)
+        values[index] = TensorValue(num_bytes, -1, -1)
     return replace(found, values=tuple(values))
 
 

@@ -9,10 +9,10 @@ from functools import partial
 from slipstream.forecast.hardware import Hardware, Link, load
 from slipstream.forecast.search.machines import ethernet
 from slipstream.forecast.simulate.hybrid import layers
-from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import Cluster
 from slipstream.forecast.simulate.parameters import Parameters
-from slipstream.forecast.simulate.simulation import Simulation, Step
+from slipstream.forecast.simulate.simulation import SimulatedStep, Simulation
 from slipstream.forecast.trace.precision import traced
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.work.embeddings import Sparse, sparse
@@ -60,12 +60,12 @@ class Predictor:
             return seconds
         return self.alone(case, parameters).seconds / seconds * case.devices
 
-    def alone(self, case: Case, parameters: Parameters) -> Step:
+    def alone(self, case: Case, parameters: Parameters) -> SimulatedStep:
         """Returns the step of a case on one device, with the same micro-batches."""
         strategy = replace(case.strategy, data=1, tensor=1, pipeline=1, zero=0)
         return self.step(replace(case, strategy=strategy, devices=1), parameters)
 
-    def step(self, case: Case, parameters: Parameters, pace: float = 1.0) -> Step:
+    def step(self, case: Case, parameters: Parameters, pace: float = 1.0) -> SimulatedStep:
         """Returns the simulated step of a case.
 
         Args:
@@ -76,7 +76,7 @@ class Predictor:
         simulation = self.simulation(case)
         runtime = replace(parameters.runtime(case.runtime), graphs=case.raced)
         return simulation.run(
-            Job(
+            TrainingJob(
                 workload=simulation.workload,
                 strategy=self._strategy(case),
                 cluster=self.cluster(case),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from slipstream.forecast.simulate.compute import Rates, Runtime
-from slipstream.forecast.simulate.network import Wire
+from slipstream.forecast.simulate.network import WireRates
 from slipstream.forecast.simulate.parameters import USUAL, Parameters
 
 # How far each may be from its first guess: the standard deviation of its logarithm.
@@ -26,7 +26,7 @@ SHARES = {
     "overlap", "inside", "between", "matrix", "tf32", "vector", "matrix_windows",
     "vector_windows", "memory of Rates",
 }  # fmt: skip
-_T = TypeVar("_T", Rates, Wire, Runtime)
+_T = TypeVar("_T", Rates, WireRates, Runtime)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Value, Workload
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    Product,
+    TensorValue,
+    TrainingPhase,
+    Workload,
+)
 
 # Reads and writes of scores in 16 bit: scale, mask, cast, softmax in fp32, cast; and back.
-_APART = {Phase.FORWARD: (2, 2, 3, 4, 3), Phase.BACKWARD: (3, 6, 3, 2, 2)}
+_APART = {TrainingPhase.FORWARD: (2, 2, 3, 4, 3), TrainingPhase.BACKWARD: (3, 6, 3, 2, 2)}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
 
@@ -21,7 +28,7 @@ def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Worklo
         softmax_of: scale, mask and softmax are one kernel where samples times heads are a multiple
             of this; else scale, mask, softmax in fp32 and its casts are kernels of their own.
     """
-    if not any(operator.kind is Kind.ATTENTION for operator in workload.operators):
+    if not any(operator.kind is OperatorKind.ATTENTION for operator in workload.operators):
         return workload
     return _Expansion(workload, dropout, softmax_of).workload()
 
@@ -43,9 +50,9 @@ class _Expansion:
         """Returns the workload with its attention in parts."""
         for operator in self._old.operators:
             self._first.append(len(self._operators))
-            if operator.kind is not Kind.ATTENTION:
+            if operator.kind is not OperatorKind.ATTENTION:
                 self._operators.append(operator)
-            elif operator.phase is Phase.FORWARD:
+            elif operator.phase is TrainingPhase.FORWARD:
                 self._forward(operator)
             else:
                 self._backward(operator)
@@ -62,11 +69,11 @@ class _Expansion:
     def _last(self, index: int) -> int:
         return index if index < 0 else self._first[index + 1] - 1
 
-    def _moved(self, value: Value) -> Value:
+    def _moved(self, value: TensorValue) -> TensorValue:
         dies = value.dies if value.dies < 0 else self._first[value.dies]
         return replace(value, born=self._last(value.born), dies=dies)
 
-    def _lives(self) -> list[Value]:
+    def _lives(self) -> list[TensorValue]:
         """The fresh values, each there from the operator that writes it to the last that reads."""
         fresh = range(len(self._old.values), len(self._old.values) + len(self._fresh))
         born: dict[int, int] = {}
@@ -76,7 +83,7 @@ class _Expansion:
                 born.setdefault(value, index)
             for value in (*operator.reads, *operator.writes):
                 dies[value] = index + 1
-        return [Value(self._fresh[at], born[v], dies[v]) for at, v in enumerate(fresh)]
+        return [TensorValue(self._fresh[at], born[v], dies[v]) for at, v in enumerate(fresh)]
 
     def _forward(self, operator: Operator) -> None:
         scores, sums = (replace(product, fill=1.0) for product in operator.products)
@@ -90,7 +97,9 @@ class _Expansion:
         if self._dropout:
             kept = (shares, self._value(numbers * size), self._value(numbers))
             moved = numbers * (2 * size + 1)
-            parts.append(_pass(operator, Kind.MEMORY, "dropout", moved, (shares,), kept[1:]))
+            parts.append(
+                _pass(operator, OperatorKind.MEMORY, "dropout", moved, (shares,), kept[1:])
+            )
         last = kept[min(1, len(kept) - 1)]
         self._kept[operator.writes[0]] = kept
         reads = (last, *operator.reads[-1:])
@@ -108,7 +117,9 @@ class _Expansion:
         parts.append(_product(operator, rest[1], reads, operator.writes[2:]))
         if self._dropout:
             moved = numbers * (2 * size + 1)
-            parts.append(_pass(operator, Kind.MEMORY, "dropout", moved, (*inner, *kept[2:]), inner))
+            parts.append(
+                _pass(operator, OperatorKind.MEMORY, "dropout", moved, (*inner, *kept[2:]), inner)
+            )
         parts += self._softmax(operator, scores, (*inner, *kept[:1]), inner)
         for product, written in zip((into, weights), operator.writes[:2], strict=False):
             parts.append(_product(operator, product, (*inner, *operator.reads), (written,)))
@@ -119,11 +130,11 @@ class _Expansion:
     ) -> list[Operator]:
         """The kernels of scale, mask and softmax; passes over scores count reads and writes."""
         numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
-        forward = operator.phase is Phase.FORWARD
+        forward = operator.phase is TrainingPhase.FORWARD
         fused = scores.batch % self._softmax_of == 0
         passes = ((2,) if forward else (3,)) if fused else _APART[operator.phase]
         return [
-            _pass(operator, Kind.MEMORY, "softmax", count * numbers * size, reads, writes)
+            _pass(operator, OperatorKind.MEMORY, "softmax", count * numbers * size, reads, writes)
             for count in passes
         ]
 
@@ -141,7 +152,7 @@ def _product(
     return replace(
         operator,
         name="bmm",
-        kind=Kind.PRODUCT,
+        kind=OperatorKind.PRODUCT,
         products=(product,),
         bytes_moved=float(moved),
         reads=reads,
@@ -151,7 +162,7 @@ def _product(
 
 def _pass(
     operator: Operator,
-    kind: Kind,
+    kind: OperatorKind,
     name: str,
     moved: int,
     reads: tuple[int, ...],

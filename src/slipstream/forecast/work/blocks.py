@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from slipstream.forecast.work.workload import Operator, Phase
+from slipstream.forecast.work.workload import Operator, TrainingPhase
 
 # Lists of modules with a smaller share of the model's FLOPs than this are not blocks.
 _SHARE = 0.05
@@ -20,7 +20,7 @@ def blocks(operators: Sequence[Operator]) -> tuple[int, list[int]]:
     Args:
         operators: of a workload, forward and then backward.
     """
-    forward = [operator for operator in operators if operator.phase is Phase.FORWARD]
+    forward = [operator for operator in operators if operator.phase is TrainingPhase.FORWARD]
     numbers: dict[str, int] = {}
     places: list[int] = []
     for name in names(forward):

@@ -15,7 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Workload
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    Product,
+    TrainingPhase,
+    Workload,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Joint:
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class DividedModel:
     """A workload as one of the tensor ranks runs it.
 
     Args:
@@ -48,7 +54,7 @@ class Division:
     even: bool
 
 
-def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Division:
+def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> DividedModel:
     """Returns what each of some tensor ranks runs of a workload.
 
     Args:
@@ -57,7 +63,7 @@ def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Divisio
         sequence: what is not cut with the products is cut by tokens.
     """
     if ranks == 1:
-        return Division(workload, (), frozenset(), even=True)
+        return DividedModel(workload, (), frozenset(), even=True)
     weights = divisible(workload)
     cut = _Cut(workload, weights, ranks, sequence=sequence)
     operators = tuple(cut.operator(index) for index in range(len(workload.operators)))
@@ -75,7 +81,7 @@ def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Divisio
     )
     divided = replace(workload, operators=operators, values=values, parameters=parameters)
     names = frozenset(each.name for each in workload.parameters if each.value in cut.shares)
-    return Division(divided, tuple(cut.joints), names, even=bool(names) and cut.even)
+    return DividedModel(divided, tuple(cut.joints), names, even=bool(names) and cut.even)
 
 
 class _Cut:
@@ -142,7 +148,9 @@ class _Cut:
 
     def _by_tokens(self, operator: Operator) -> Operator:
         """An operator that is not cut with the products: by tokens, if what it reads is."""
-        if operator.kind not in (Kind.NORM, Kind.MEMORY) or self.tokens.isdisjoint(operator.reads):
+        if operator.kind not in (OperatorKind.NORM, OperatorKind.MEMORY) or self.tokens.isdisjoint(
+            operator.reads
+        ):
             return operator
         largest = max(self._workload.values[v].num_bytes for v in operator.reads)
         for value in operator.writes:
@@ -155,13 +163,13 @@ class _Cut:
         """Says whether an operator sums over what ranks share, or looks up rows that they share."""
         if operator.name == "embedding":
             return True
-        if operator.kind is not Kind.PRODUCT or operator.products[0].batch > 1:
+        if operator.kind is not OperatorKind.PRODUCT or operator.products[0].batch > 1:
             return False
         return all(value in self.shares for value in operator.reads[-2:])
 
     def _product(self, operator: Operator, product: Product) -> Product:
         left, right = (value in self.shares for value in (operator.reads * 2)[-2:])
-        if product.batch > 1 or operator.kind is not Kind.PRODUCT:
+        if product.batch > 1 or operator.kind is not OperatorKind.PRODUCT:
             side = "batch"
         elif left and right:
             side = "k"
@@ -207,7 +215,7 @@ class _Forward:
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
-        self._operators = [op for op in workload.operators if op.phase is Phase.FORWARD]
+        self._operators = [op for op in workload.operators if op.phase is TrainingPhase.FORWARD]
         self._weights = self._with_copies({each.value for each in workload.parameters})
         self._readers: dict[int, list[int]] = {}
         for index, operator in enumerate(self._operators):
@@ -248,7 +256,7 @@ class _Forward:
 
     def _weighted(self, index: int) -> bool:
         operator = self._operators[index]
-        if operator.kind is not Kind.PRODUCT:
+        if operator.kind is not OperatorKind.PRODUCT:
             return False
         return sum(value in self._weights for value in operator.reads[-2:]) == 1
 
@@ -278,9 +286,9 @@ class _Forward:
 
     def _divides(self, operator: Operator, shares: set[int]) -> bool:
         """Says whether each share of an operator's inputs gives a share of its outputs."""
-        if operator.kind is Kind.NORM and "softmax" not in operator.name:
+        if operator.kind is OperatorKind.NORM and "softmax" not in operator.name:
             return False
-        if operator.kind in (Kind.GATHER, Kind.CONVOLUTION):
+        if operator.kind in (OperatorKind.GATHER, OperatorKind.CONVOLUTION):
             return False
         sizes = [self._workload.values[v].num_bytes for v in operator.reads if v in shares]
         others = [self._workload.values[v] for v in operator.reads if v not in shares]

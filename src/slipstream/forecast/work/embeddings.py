@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Workload
+from slipstream.forecast.work.workload import Operator, OperatorKind, TrainingPhase, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ def sparse(workload: Workload) -> Sparse:
     tables = {
         operator.reads[0]
         for operator in workload.operators
-        if operator.kind is Kind.GATHER and operator.phase is Phase.FORWARD
+        if operator.kind is OperatorKind.GATHER and operator.phase is TrainingPhase.FORWARD
     }
     touched: dict[int, int] = {}
     for operator in workload.operators:
-        if operator.phase is Phase.FORWARD and not tables.isdisjoint(operator.reads):
+        if operator.phase is TrainingPhase.FORWARD and not tables.isdisjoint(operator.reads):
             rows = sum(workload.values[value].num_bytes for value in operator.writes)
             touched[operator.reads[0]] = touched.get(operator.reads[0], 0) + rows
     parameters = tuple(
@@ -61,8 +61,9 @@ def sparse(workload: Workload) -> Sparse:
 
 
 def _is_gradient(operator: Operator, index: int, gradients: Mapping[int, float]) -> bool:
-    return operator.phase is Phase.BACKWARD and (
-        "embedding" in operator.name or (index in gradients and operator.kind is Kind.GATHER)
+    return operator.phase is TrainingPhase.BACKWARD and (
+        "embedding" in operator.name
+        or (index in gradients and operator.kind is OperatorKind.GATHER)
     )
 
 

@@ -11,11 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from slipstream.forecast.work.workload import Kind, Operator, Phase, Product, Workload
+from slipstream.forecast.work.workload import (
+    Operator,
+    OperatorKind,
+    Product,
+    TrainingPhase,
+    Workload,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Experts:
+class DividedExperts:
     """A workload as one of the ranks runs it that share experts out.
 
     Args:
@@ -54,7 +60,7 @@ def with_copies(operators: Sequence[Operator], values: set[int]) -> dict[int, in
     return known
 
 
-def share(workload: Workload, ranks: int) -> Experts:
+def share(workload: Workload, ranks: int) -> DividedExperts:
     """Returns what each of some ranks runs of a workload whose experts they share out.
 
     Args:
@@ -62,12 +68,12 @@ def share(workload: Workload, ranks: int) -> Experts:
         ranks: that divide the number of experts; 1 leaves it as it is.
     """
     if ranks == 1:
-        return Experts(workload, frozenset(), {})
+        return DividedExperts(workload, frozenset(), {})
     weights = with_copies(workload.operators, {each.value for each in workload.parameters})
     rows = {
         op.module: op.products[0]
         for op in workload.operators
-        if op.phase is Phase.FORWARD and _multiplies(op, weights)
+        if op.phase is TrainingPhase.FORWARD and _multiplies(op, weights)
     }
     mine = _modules(workload, rows)
     shares = _shares(workload, list(mine), weights)
@@ -86,12 +92,12 @@ def share(workload: Workload, ranks: int) -> Experts:
     )
     changed = replace(workload, operators=tuple(operators), values=values, parameters=parameters)
     names = frozenset(each.name for each in workload.parameters if each.value in shares)
-    return Experts(changed, names, _moves(workload, mine, shares))
+    return DividedExperts(changed, names, _moves(workload, mine, shares))
 
 
 def _multiplies(operator: Operator, weights: dict[int, int]) -> bool:
     """Says whether an operator multiplies with one weight for each of several groups of rows."""
-    if operator.kind is not Kind.PRODUCT or operator.phase is not Phase.FORWARD:
+    if operator.kind is not OperatorKind.PRODUCT or operator.phase is not TrainingPhase.FORWARD:
         return False
     return operator.products[0].batch > 1 and any(v in weights for v in operator.reads)
 
@@ -102,14 +108,14 @@ def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
     found: dict[int, str] = {}
     owner: dict[int, str] = {}
     for index, operator in enumerate(workload.operators):
-        if operator.kind is not Kind.PRODUCT:
+        if operator.kind is not OperatorKind.PRODUCT:
             continue
         module: str | None = operator.module
-        if operator.phase is Phase.BACKWARD:
+        if operator.phase is TrainingPhase.BACKWARD:
             module = next((owner[v] for v in operator.reads if v in owner), None)
         if module in rows and operator.products[0].batch == rows[module].batch:
             found[index] = module
-            if operator.phase is Phase.FORWARD:
+            if operator.phase is TrainingPhase.FORWARD:
                 owner.update(dict.fromkeys(operator.reads, module))
     return found
 
@@ -124,7 +130,7 @@ def _shares(workload: Workload, mine: Sequence[int], weights: dict[int, int]) ->
         value
         for i in mine
         for value in workload.operators[i].writes
-        if workload.operators[i].phase is Phase.BACKWARD
+        if workload.operators[i].phase is TrainingPhase.BACKWARD
         and workload.values[value].num_bytes in sizes
     }
     return own | set(with_copies(workload.operators, made))
@@ -156,7 +162,7 @@ def _share(
 
 def _moves(workload: Workload, mine: dict[int, str], shares: set[int]) -> dict[int, float]:
     """Tokens go out before the first product of a layer in each pass, and back after the last."""
-    ends: dict[tuple[str, Phase], tuple[int, int]] = {}
+    ends: dict[tuple[str, TrainingPhase], tuple[int, int]] = {}
     for index, module in mine.items():
         key = module, workload.operators[index].phase
         ends[key] = ends.get(key, (index, index))[0], index

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from slipstream.errors import UsageError
-from slipstream.forecast.work.workload import Operator, Product, Value, Workload
+from slipstream.forecast.work.workload import Operator, Product, TensorValue, Workload
 
 # Samples of two micro-batches that are traced. A batch of one may be too small, or run other
 # operators; where samples are tokens, batches are of whole sentences.
@@ -125,6 +125,6 @@ def _product(one: Product, two: Product, share: float) -> Product:
     return replace(one, **sizes)
 
 
-def _value(one: Value, two: Value, share: float) -> Value:
+def _value(one: TensorValue, two: TensorValue, share: float) -> TensorValue:
     num_bytes = max(0, round(_between(one.num_bytes, two.num_bytes, share)))
-    return Value(num_bytes, one.born, one.dies)
+    return TensorValue(num_bytes, one.born, one.dies)

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slipstream.forecast.work.workload import Value, Workload
+from slipstream.forecast.work.workload import TensorValue, Workload
 
 
 def cuts(seconds: Sequence[float], stages: int) -> list[int]:
@@ -60,7 +60,7 @@ def stage(workload: Workload, stage_of: Sequence[int], number: int) -> Workload:
     parameters = tuple(each for each in workload.parameters if each.ready in own)
     kept = touched | {each.value for each in parameters}
     values = tuple(
-        Value(
+        TensorValue(
             value.num_bytes if index in kept else 0,
             bisect_left(mine, value.born) if value.born in own else -1,
             bisect_left(mine, value.dies) if value.dies >= 0 else -1,

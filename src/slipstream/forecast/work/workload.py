@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
-class Kind(enum.Enum):
+class OperatorKind(enum.Enum):
     """Classes of operators that reach like shares of a device's peaks."""
 
     PRODUCT = "product"  # of matrices
@@ -23,7 +23,7 @@ class Kind(enum.Enum):
     GATHER = "gather"  # rows of embeddings
 
 
-class Phase(enum.Enum):
+class TrainingPhase(enum.Enum):
     """When an operator runs."""
 
     FORWARD = "forward"
@@ -77,8 +77,8 @@ class Operator:
 
     name: str
     module: str
-    phase: Phase
-    kind: Kind
+    phase: TrainingPhase
+    kind: OperatorKind
     products: tuple[Product, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -92,7 +92,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class TensorValue:
     """Memory that operators read and write.
 
     Args:
@@ -107,7 +107,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class TrainedParameter:
     """What is trained.
 
     Args:
@@ -141,8 +141,8 @@ class Workload:
     name: str
     samples: int
     operators: tuple[Operator, ...]
-    values: tuple[Value, ...]
-    parameters: tuple[Parameter, ...]
+    values: tuple[TensorValue, ...]
+    parameters: tuple[TrainedParameter, ...]
     buffer_bytes: int
 
     @property
@@ -150,7 +150,7 @@ class Workload:
         """Numbers that are trained."""
         return sum(parameter.elements for parameter in self.parameters)
 
-    def flops(self, phase: Phase) -> float:
+    def flops(self, phase: TrainingPhase) -> float:
         """Returns the FLOPs of the products of a phase.
 
         Args:
@@ -158,7 +158,7 @@ class Workload:
         """
         return sum(op.flops for op in self.operators if op.phase is phase)
 
-    def gradients(self) -> Sequence[Parameter]:
+    def gradients(self) -> Sequence[TrainedParameter]:
         """Returns the parameters that have gradients, in the order in which those are ready."""
         trained = [parameter for parameter in self.parameters if parameter.ready >= 0]
         return sorted(trained, key=lambda parameter: parameter.ready)

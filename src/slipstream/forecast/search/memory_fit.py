@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from slipstream.forecast.memory import Peak, fits
 from slipstream.forecast.search.candidates import Allowed, strategies
-from slipstream.forecast.search.machines import Machine, memory_gib, several
-from slipstream.forecast.search.plan import Fit, Loss, Plan, Remedy
+from slipstream.forecast.search.machines import HostType, memory_gib, several
+from slipstream.forecast.search.plan import Loss, MemoryFit, Plan, Remedy
 from slipstream.forecast.search.trials import Trials
 from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.work.strategy import Strategy
@@ -18,7 +18,7 @@ _MOST_TIMES, _REPLAYED = 64, 3
 _THOUGHT_OF = 3
 
 
-def fit(trials: Trials, machine: Machine, hosts: int, global_batch: int) -> Fit | None:
+def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> MemoryFit | None:
     """Returns whether plain replicas fit, and what to change; None: the batch has no sample for
     each device, or not equally many.
 
@@ -52,14 +52,14 @@ def fit(trials: Trials, machine: Machine, hosts: int, global_batch: int) -> Fit 
     ]
     peak = peak_of(plain)
     needed = trials.least(plain) if peak is None else peak.reserved
-    return Fit(
+    return MemoryFit(
         machine=machine, hosts=hosts, strategy=plain, num_bytes=needed, is_least=peak is None,
         remedies=tuple(sorted(remedies, key=lambda each: each.seconds)),
     )  # fmt: skip
 
 
 def enough(
-    trials: Trials, machine: Machine, hosts: int, global_batch: int, allowed: Allowed
+    trials: Trials, machine: HostType, hosts: int, global_batch: int, allowed: Allowed
 ) -> tuple[int, Strategy] | None:
     """Returns how many hosts have memory enough, in powers of two times those that have not, and a
     strategy on them; None: 64 times as many have not, or cannot share the batch.
@@ -90,7 +90,7 @@ def enough(
 
 
 def shortages(
-    short: Sequence[tuple[Machine, int, str]],
+    short: Sequence[tuple[HostType, int, str]],
     fitting: Sequence[Plan],
     trials_of: Callable[[Precision], Trials],
     global_batch: int,
@@ -121,7 +121,7 @@ def shortages(
         yield Loss(several(machine, hosts), why, change)
 
 
-def _cheapest(machine: Machine, fitting: Sequence[Plan]) -> str:
+def _cheapest(machine: HostType, fitting: Sequence[Plan]) -> str:
     """The cheapest hardware that has memory enough: by price, or else the fewest hosts alike."""
     alike = [plan for plan in fitting if plan.machine is machine]
     priced = machine.dollars_per_hour is not None

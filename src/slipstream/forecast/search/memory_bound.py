@@ -10,14 +10,14 @@ import numpy.typing as npt
 from slipstream.forecast.simulate.compute import blend
 from slipstream.forecast.simulate.simulation import Simulation
 from slipstream.forecast.work.strategy import Agreement, Optimizer, Strategy
-from slipstream.forecast.work.workload import Phase
+from slipstream.forecast.work.workload import TrainingPhase
 
 # The replay may find a little less: what lives on to the backward pass may be freed in it early.
 _SURE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class LowerBound:
     """What is there at once whatever is computed again, of a micro-batch.
 
     Args:
@@ -28,7 +28,7 @@ class Floor:
     inputs: npt.NDArray[np.float64]
     working: npt.NDArray[np.float64]
 
-    def between(self, other: Floor, share: float) -> Floor:
+    def between(self, other: LowerBound, share: float) -> LowerBound:
         """Returns what is there of another micro-batch, at the least.
 
         The largest of several operators grows no slower than this says, as each grows linearly.
@@ -41,10 +41,10 @@ class Floor:
             blend(one, two, share)
             for one, two in ((self.inputs, other.inputs), (self.working, other.working))
         )
-        return Floor(np.maximum(0.0, inputs), np.maximum(0.0, working))
+        return LowerBound(np.maximum(0.0, inputs), np.maximum(0.0, working))
 
 
-def floor(simulation: Simulation) -> Floor:
+def floor(simulation: Simulation) -> LowerBound:
     """Returns what is there at once of a simulation's workload.
 
     Args:
@@ -63,18 +63,18 @@ def floor(simulation: Simulation) -> Floor:
             if workload.values[value].born >= 0 and workload.values[value].dies >= 0
         ]
         working[places[index]] = max(working[places[index]], float(sum(sizes)))
-        if operator.phase is Phase.BACKWARD:
+        if operator.phase is TrainingPhase.BACKWARD:
             continue
         for value in set(operator.reads) - parameters - counted:
             born = workload.values[value].born
             if 0 <= born < index and places[born] < places[index]:
                 counted.add(value)
                 inputs[places[index]] += workload.values[value].num_bytes
-    return Floor(inputs, working)
+    return LowerBound(inputs, working)
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PipelineCut:
     """What each rank of a pipeline has.
 
     Args:
@@ -87,7 +87,7 @@ class Cut:
     numbers: npt.NDArray[np.float64]
     kept: npt.NDArray[np.float64]
 
-    def between(self, other: Cut, share: float) -> Cut:
+    def between(self, other: PipelineCut, share: float) -> PipelineCut:
         """Returns what the ranks have of another micro-batch.
 
         Args:
@@ -97,7 +97,7 @@ class Cut:
         return replace(self, kept=np.maximum(0.0, blend(self.kept, other.kept, share)))
 
 
-def cut(simulation: Simulation) -> Cut:
+def cut(simulation: Simulation) -> PipelineCut:
     """Returns what the ranks of a simulation's pipeline have.
 
     Args:
@@ -114,7 +114,7 @@ def cut(simulation: Simulation) -> Cut:
     for value in workload.values:
         if 0 <= value.born < forward and back[rank_of[value.born]] < value.dies:
             kept[simulation.block_of[value.born]] += value.num_bytes
-    return Cut(rank_of[first], numbers, kept)
+    return PipelineCut(rank_of[first], numbers, kept)
 
 
 def in_flight(strategy: Strategy, rank: int) -> int:
@@ -134,8 +134,8 @@ def in_flight(strategy: Strategy, rank: int) -> int:
 def least(
     strategy: Strategy,
     optimizer: Optimizer,
-    known: Floor,
-    ranks: Cut,
+    known: LowerBound,
+    ranks: PipelineCut,
     *,
     master: bool,
     shared_out: int = 0,
@@ -163,7 +163,7 @@ def least(
     return held + (np.maximum(gradients, passing) if alone else gradients + passing)
 
 
-def _passing(strategy: Strategy, known: Floor, ranks: Cut) -> npt.NDArray[np.float64]:
+def _passing(strategy: Strategy, known: LowerBound, ranks: PipelineCut) -> npt.NDArray[np.float64]:
     """Bytes of activations on each rank: those of earlier micro-batches in flight, and of the
     newest, while a block runs, those of the blocks before it."""
     kept, running = ranks.kept, known.working

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class ResourceSpan(NamedTuple):
     """Something that a queue did.
 
     Args:
@@ -22,11 +22,11 @@ class Span(NamedTuple):
     end: float
 
 
-class Queues:
+class Resources:
     """Runs work on queues as soon as its queue is free and what it waits for has ended."""
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
+        self.spans: list[ResourceSpan] = []
         self._free: dict[str, float] = {}
 
     def run(self, queue: str, name: str, seconds: float, after: float = 0.0) -> float:
@@ -42,10 +42,10 @@ class Queues:
         end = start + seconds
         self._free[queue] = end
         if seconds > 0:
-            self.spans.append(Span(queue, name, start, end))
+            self.spans.append(ResourceSpan(queue, name, start, end))
         return end
 
-    def add(self, spans: Sequence[Span]) -> None:
+    def add(self, spans: Sequence[ResourceSpan]) -> None:
         """Appends work whose times are known.
 
         Args:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from slipstream.forecast.memory import Peak
 from slipstream.forecast.search.candidates import Allowed, refinements, strategies
-from slipstream.forecast.search.machines import Machine
+from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.search.plan import Other, limit_of
 from slipstream.forecast.search.trials import Trials, memory_bytes
-from slipstream.forecast.simulate.simulation import Step
+from slipstream.forecast.simulate.simulation import SimulatedStep
 from slipstream.forecast.work.strategy import Exchange, Strategy
 
 # Strategies that are refined: the fastest ones that fit.
@@ -30,7 +30,7 @@ _ROOM = (0.7, 0.4, 0.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class BestStrategy:
     """The fastest strategy on some hosts.
 
     Args:
@@ -43,17 +43,17 @@ class Found:
         others: the best strategy of each other kind, with why it lost.
     """
 
-    machine: Machine
+    machine: HostType
     hosts: int
     strategy: Strategy
-    step: Step
+    step: SimulatedStep
     peak: Peak
     alone: float
     others: tuple[Other, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Infeasible:
     """Why nothing on some hosts does it.
 
     Args:
@@ -65,7 +65,7 @@ class Refused:
     memory: bool
 
 
-class Finder:
+class StrategySearch:
     """Searches strategies.
 
     Args:
@@ -79,7 +79,7 @@ class Finder:
         self._batch = global_batch
         self._allowed = allowed
 
-    def best(self, machine: Machine, hosts: int) -> Found | Refused:
+    def best(self, machine: HostType, hosts: int) -> BestStrategy | Infeasible:
         """Returns the fastest strategy that fits in memory, or why none does.
 
         All are simulated, and memory is replayed in the order of their times until some fit; these
@@ -100,7 +100,7 @@ class Finder:
         if not refined:
             return self._refused(machine, hosts, held)
         step, strategy = min(refined, key=_cost)
-        return Found(
+        return BestStrategy(
             machine=machine, hosts=hosts, strategy=strategy, peak=trials.peak(strategy, machine),
             step=trials.step(strategy, machine, whole=True),
             alone=trials.alone(strategy, machine),
@@ -108,11 +108,11 @@ class Finder:
         )  # fmt: skip
 
     def _fitting(
-        self, timed: Sequence[tuple[Step, Strategy]], machine: Machine
-    ) -> list[tuple[Step, Strategy]]:
+        self, timed: Sequence[tuple[SimulatedStep, Strategy]], machine: HostType
+    ) -> list[tuple[SimulatedStep, Strategy]]:
         """The best that fit, and replicas that are plain: how these exchange gradients may change
         by more than all else."""
-        found: list[tuple[Step, Strategy]] = []
+        found: list[tuple[SimulatedStep, Strategy]] = []
         wants_plain = True
         for step, strategy in timed:
             plain = wants_plain and _is_plain(strategy)
@@ -123,7 +123,7 @@ class Finder:
                 wants_plain = wants_plain and not plain
         return found
 
-    def _candidates(self, machine: Machine, hosts: int) -> list[Strategy]:
+    def _candidates(self, machine: HostType, hosts: int) -> list[Strategy]:
         per_host = machine.cluster.per_host
         shape = self._trials.shape
         return list(strategies(shape, hosts * per_host, per_host, self._batch, self._allowed))
@@ -132,9 +132,9 @@ class Finder:
         self,
         candidates: Sequence[Strategy],
         held: Mapping[Strategy, float],
-        machine: Machine,
+        machine: HostType,
         hosts: int,
-    ) -> list[tuple[Step, Strategy]]:
+    ) -> list[tuple[SimulatedStep, Strategy]]:
         """Replicas with layers that have a strategy of their own, where that is faster and fits;
         without these they may be slow, or not fit."""
         limit = memory_bytes(machine)
@@ -155,10 +155,10 @@ class Finder:
 
     def _others(
         self,
-        timed: Sequence[tuple[Step, Strategy]],
+        timed: Sequence[tuple[SimulatedStep, Strategy]],
         held: Mapping[Strategy, float],
-        machine: Machine,
-        taken: tuple[Step, Strategy],
+        machine: HostType,
+        taken: tuple[SimulatedStep, Strategy],
     ) -> tuple[Other, ...]:
         """The best of each other kind: the fastest that may fit, or what comes nearest to it."""
         best: dict[object, Other] = {}
@@ -172,20 +172,20 @@ class Finder:
             best.setdefault(_kind(strategy), Other(strategy, _too_large(held[strategy], limit)))
         return tuple(other for kind, other in best.items() if kind != _kind(taken[1]))
 
-    def _refused(self, machine: Machine, hosts: int, held: Mapping[Strategy, float]) -> Refused:
+    def _refused(self, machine: HostType, hosts: int, held: Mapping[Strategy, float]) -> Infeasible:
         if not held:
             ranks = hosts * machine.cluster.per_host
-            return Refused(f"a batch of {self._batch} cannot be cut for {ranks} devices", False)
+            return Infeasible(f"a batch of {self._batch} cannot be cut for {ranks} devices", False)
         least = min(held, key=lambda each: (held[each], each.micro_batch))
         needed = max(held[least], self._trials.peak(least, machine).reserved) / 2**30
         have = machine.cluster.device.memory_gib
-        return Refused(
+        return Infeasible(
             f"does not fit: {needed:.1f} GiB on each device at the least, of {have:.0f}", True
         )
 
     def _refined(
-        self, step: Step, strategy: Strategy, machine: Machine, hosts: int
-    ) -> tuple[Step, Strategy]:
+        self, step: SimulatedStep, strategy: Strategy, machine: HostType, hosts: int
+    ) -> tuple[SimulatedStep, Strategy]:
         """Changes one thing after another, as long as that is faster and fits; then once more,
         since the best buckets are others once the exchange goes on beside the next step."""
         for _ in range(_ROUNDS):
@@ -202,8 +202,8 @@ class Finder:
         return refinements(strategy, self._trials.shape, hosts, self._allowed)
 
     def _faster(
-        self, step: Step, strategy: Strategy, other: Strategy, machine: Machine
-    ) -> tuple[Step, Strategy]:
+        self, step: SimulatedStep, strategy: Strategy, other: Strategy, machine: HostType
+    ) -> tuple[SimulatedStep, Strategy]:
         if other == strategy:
             return step, strategy
         tried = self._trials.step(other, machine)
@@ -214,7 +214,7 @@ class Finder:
         return step, strategy
 
 
-def _cost(pair: tuple[Step, Strategy]) -> float:
+def _cost(pair: tuple[SimulatedStep, Strategy]) -> float:
     """Seconds; each thing that makes a strategy harder to run must gain something."""
     step, strategy = pair
     degrees = (strategy.tensor, strategy.context, strategy.pipeline, strategy.expert)
@@ -223,7 +223,7 @@ def _cost(pair: tuple[Step, Strategy]) -> float:
     return step.seconds * (2 - _GAIN) ** harder
 
 
-def _slower(step: Step, best: Step) -> str:
+def _slower(step: SimulatedStep, best: SimulatedStep) -> str:
     times = step.seconds / best.seconds
     return f"{times - 1:.0%} slower" if times < _MANY else f"takes {times:.0f} times as long"
 

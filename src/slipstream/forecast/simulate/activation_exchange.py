@@ -17,8 +17,8 @@ import numpy as np
 
 from slipstream.forecast.simulate.compute import Seconds, blend
 from slipstream.forecast.simulate.gradients import replicas
-from slipstream.forecast.simulate.hybrid import Layer, layers
-from slipstream.forecast.simulate.job import Job
+from slipstream.forecast.simulate.hybrid import HybridLayer, layers
+from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import (
     all_reduce,
     all_to_all,
@@ -28,12 +28,12 @@ from slipstream.forecast.simulate.network import (
 )
 from slipstream.forecast.work.division import Joint
 from slipstream.forecast.work.strategy import Agreement
-from slipstream.forecast.work.workload import Kind, Phase, Workload
+from slipstream.forecast.work.workload import OperatorKind, TrainingPhase, Workload
 
 _SIZES = {"float16": 2, "bfloat16": 2}
 
 
-class Passing:
+class ActivationExchange:
     """What is sent after which operator.
 
     Args:
@@ -46,7 +46,7 @@ class Passing:
         self, workload: Workload, joints: Iterable[Joint], moves: Mapping[int, float]
     ) -> None:
         self._workload = workload
-        self._layers: dict[str, Layer] | None = None
+        self._layers: dict[str, HybridLayer] | None = None
         count = len(workload.operators)
         self.sums, self.moves, self.rings = np.zeros(count), np.zeros(count), np.zeros(count)
         for joint in joints:
@@ -54,12 +54,14 @@ class Passing:
         for index, num_bytes in moves.items():
             self.moves[index] += num_bytes
         for index, operator in enumerate(workload.operators):
-            if operator.kind is Kind.ATTENTION:
+            if operator.kind is OperatorKind.ATTENTION:
                 keys = [workload.values[v].num_bytes for v in operator.reads[1:3]]
                 # Their gradients go round too.
-                self.rings[index] = sum(keys) * (1 if operator.phase is Phase.FORWARD else 2)
+                self.rings[index] = sum(keys) * (
+                    1 if operator.phase is TrainingPhase.FORWARD else 2
+                )
 
-    def between(self, other: Passing, share: float) -> Passing:
+    def between(self, other: ActivationExchange, share: float) -> ActivationExchange:
         """Returns what another micro-batch sends.
 
         Args:
@@ -75,13 +77,13 @@ class Passing:
         return found
 
     @property
-    def layers(self) -> Mapping[str, Layer]:
+    def layers(self) -> Mapping[str, HybridLayer]:
         """Layers that may have a strategy of their own, by the name of their parameter."""
         if self._layers is None:
             self._layers = {layer.name: layer for layer in layers(self._workload)}
         return self._layers
 
-    def seconds(self, job: Job, device: Seconds) -> Seconds:
+    def seconds(self, job: TrainingJob, device: Seconds) -> Seconds:
         """Returns the seconds that pass after each operator until what it needs of others is there.
 
         Args:
@@ -106,7 +108,7 @@ class Passing:
         self._add_layers(job, found)
         return found
 
-    def _add_layers(self, job: Job, found: Seconds) -> None:
+    def _add_layers(self, job: TrainingJob, found: Seconds) -> None:
         group = replicas(job)
         for name, choice in job.strategy.layers:
             layer = self.layers.get(name)
@@ -122,7 +124,7 @@ class Passing:
                 found[layer.forward] += seconds
                 found[layer.backward] += seconds
 
-    def repeated(self, job: Job, device: Seconds) -> Seconds:
+    def repeated(self, job: TrainingJob, device: Seconds) -> Seconds:
         """Returns seconds of operators with what replicas compute several times.
 
         Args:
