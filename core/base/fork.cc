@@ -7,6 +7,8 @@
 #include <mutex>
 #include <set>
 
+#include "slipstream/error.h"
+
 namespace slipstream {
 namespace {
 
@@ -58,5 +60,12 @@ void forget_on_fork(int fd) noexcept {
 Origin::Origin() noexcept : num_forks_(num_forks()) {}
 
 bool Origin::is_here() const noexcept { return num_forks_ == num_forks(); }
+
+void Origin::check() const {
+  if (is_here()) return;
+  fail(ErrorKind::kUsage,
+       "the engine was used in a forked child process; it belongs to the parent. Start workers "
+       "that communicate with the 'spawn' method, or initialise Slipstream after forking");
+}
 
 }  // namespace slipstream

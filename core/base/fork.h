@@ -17,6 +17,8 @@ class Origin {
   Origin() noexcept;
   /// Whether this is the process that made it.
   [[nodiscard]] bool is_here() const noexcept;
+  /// Throws Error(kUsage) in any other process.
+  void check() const;
 
  private:
   std::uint64_t num_forks_;

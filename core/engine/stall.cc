@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/engine.h"
+#include "engine/failures.h"
 
-// Reports of operations that wait for long: for whom, and what has changed since the last report.
+// Reports of operations that wait for long: whom for, and what has changed since the last report.
 namespace slipstream {
 namespace {
 
@@ -13,25 +13,25 @@ void append(std::string& list, const std::string& item) {
 
 }  // namespace
 
-void Engine::stall(const std::shared_ptr<Operation>& operation) {
-  const Nanoseconds age = now_ - operation->submitted;
-  operation->report_at = now_ + age;
-  ++stats_.stalls_reported;
-  log_(LogLevel::kWarning, operation->title(), " waits since ", seconds(age),
-       " s: ", waiting_for(*operation), "; it goes on waiting until its timeout of ",
-       seconds(operation->deadline - operation->submitted), " s", changes(*operation));
+void Failures::stall(const std::shared_ptr<Operation>& operation) {
+  const Nanoseconds age = world_.now - operation->submitted;
+  operation->report_at = world_.now + age;
+  ++world_.stats.stalls_reported;
+  world_.log(LogLevel::kWarning, operation->title(), " waits since ", seconds(age),
+             " s: ", waiting_for(*operation), "; it goes on waiting until its timeout of ",
+             seconds(operation->deadline - operation->submitted), " s", changes(*operation));
 }
 
 /// What has changed since the operation's last report, if there was one; notes what is there now.
-std::string Engine::changes(Operation& operation) const {
+std::string Failures::changes(Operation& operation) const {
   const StallReport now{absent_from(operation), operation.segments_left(),
-                        stats_.operations + stats_.failed_operations};
+                        world_.stats.operations + world_.stats.failed_operations};
   const auto last = std::exchange(operation.reported, now);
   if (!last) return "";
   std::string text;
   for (const std::uint32_t rank : last->absent) {
     if (std::ranges::find(now.absent, rank) != now.absent.end()) continue;
-    append(text, name_of_peer(operation.group().ranks()[rank]) + " has submitted it");
+    append(text, world_.name_of(operation.group().ranks()[rank]) + " has submitted it");
   }
   if (const auto done = last->segments_left - now.segments_left; done > 0) {
     append(text, concat("segments done: ", done));
@@ -44,7 +44,7 @@ std::string Engine::changes(Operation& operation) const {
 }
 
 /// The ranks of the group that are not known to have submitted the collective.
-std::vector<std::uint32_t> Engine::absent_from(const Operation& operation) const {
+std::vector<std::uint32_t> Failures::absent_from(const Operation& operation) const {
   const Group& group = operation.group();
   std::vector<std::uint32_t> absent;
   if (operation.is_point_to_point()) return absent;
@@ -55,23 +55,23 @@ std::vector<std::uint32_t> Engine::absent_from(const Operation& operation) const
   return absent;
 }
 
-std::string Engine::waiting_for(const Operation& operation) const {
+std::string Failures::waiting_for(const Operation& operation) const {
   const Group& group = operation.group();
   if (operation.is_point_to_point()) {
     const std::uint32_t root = operation.request().root;
     if (root == kAnyPeer) return "no rank has sent a message with this tag";
     const bool sends = operation.request().collective == Collective::kSend;
-    return concat(name_of_peer(group.ranks()[root]),
+    return concat(world_.name_of(group.ranks()[root]),
                   sends ? " has not received it" : " has not sent it");
   }
   std::string absent, silent;
   for (const std::uint32_t rank : absent_from(operation)) {
-    append(absent, name_of_peer(group.ranks()[rank]));
+    append(absent, world_.name_of(group.ranks()[rank]));
   }
   if (!absent.empty()) return absent + " has not submitted it";
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     if (rank != group.rank() && operation.needs(rank)) {
-      append(silent, name_of_peer(group.ranks()[rank]));
+      append(silent, world_.name_of(group.ranks()[rank]));
     }
   }
   return silent.empty() ? "no rank is missing, data are on their way"

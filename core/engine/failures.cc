@@ -1,0 +1,258 @@
+#include "engine/failures.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace slipstream {
+namespace {
+
+constexpr Nanoseconds kProbeAfter = 1s;
+constexpr Nanoseconds kCollectDescriptions = 2s;
+constexpr int kHeartbeatsPerTimeout = 5;
+constexpr std::size_t kLongestText = 4000;  // fits the smallest control slot
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text)).first(std::min(text.size(), kLongestText));
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+void Failures::tick() {
+  watch_peers();
+  tell_lost_streams();
+  watch_operations();
+  watch_mismatches();
+}
+
+/// A tick after the loss: a peer that leaves closes its streams in any order, and has said goodbye
+/// on one of them.
+void Failures::tell_lost_streams() {
+  for (const auto& [rank, text] : std::exchange(lost_streams_, {})) {
+    if (!world_.peers[rank]->left() && !world_.peers[rank]->gone())
+      world_.log(LogLevel::kWarning, text);
+  }
+}
+
+void Failures::watch_peers() {
+  for (const auto& peer : world_.peers) {
+    if (!peer || !peer->reachable()) continue;
+    peer->send_acknowledgements(true);
+    if (world_.now - peer->sent() > world_.options.peer_timeout / kHeartbeatsPerTimeout) {
+      peer->send_heartbeat(world_.now);
+    }
+    if (!peer->left() && world_.now - peer->heard() > world_.options.peer_timeout) {
+      peer_gone(*peer, concat("has been silent for ", seconds(world_.now - peer->heard()), " s"));
+    }
+  }
+}
+
+void Failures::watch_operations() {
+  std::vector<std::shared_ptr<Operation>> all;
+  for (const auto& [id, group] : world_.groups) {
+    for (const auto& [sequence, operation] : group->running) all.push_back(operation);
+    for (const auto& [key, operation] : group->sending) all.push_back(operation);
+    for (const auto& [key, operation] : group->receiving) all.push_back(operation);
+    all.insert(all.end(), group->receives.begin(), group->receives.end());
+  }
+  for (const auto& operation : all) {
+    if (operation->completion()->done()) continue;
+    if (world_.now >= operation->deadline) {
+      time_out(operation);
+      continue;
+    }
+    const Nanoseconds timeout = operation->deadline - operation->submitted;
+    const Nanoseconds patience = std::min<Nanoseconds>(kProbeAfter, timeout / 4);
+    if (world_.now - operation->progressed > patience &&
+        world_.now - operation->probed > patience) {
+      probe(*operation);
+      operation->probed = world_.now;
+    }
+    if (world_.now >= operation->report_at) stall(operation);
+  }
+}
+
+void Failures::time_out(const std::shared_ptr<Operation>& operation) {
+  const std::string why =
+      concat("reached its timeout after ", seconds(world_.now - operation->submitted),
+             " s: ", waiting_for(*operation));
+  operations_.fail(operation, Error(ErrorKind::kPeerTimeout, why));
+  fail_group(operation->group(),
+             Error(ErrorKind::kPeerTimeout, concat(operation->title(), " ", why)), true);
+}
+
+void Failures::probe(const Operation& operation) {
+  if (operation.is_point_to_point()) return;
+  Group& group = operation.group();
+  Frame frame = world_.frame_for(FrameKind::kProbe, group, operation.sequence());
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.rank()) continue;
+    frame.fingerprint = group.fingerprint(operation.request(), rank);
+    world_.peer_of(group, rank).send_control(frame, {});
+  }
+}
+
+void Failures::stream_lost(std::uint32_t rank, std::uint32_t stream, const std::string& reason) {
+  Peer& peer = *world_.peers[rank];
+  if (peer.gone()) return;
+  if (!peer.link()) return;
+  if (peer.lose_stream(stream)) {
+    lost_streams_.push_back(
+        {rank, concat("lost stream ", stream, " to ", world_.name_of(rank), ": ", reason,
+                      "; what was in flight on it is sent again on another")});
+  } else {
+    peer_gone(peer, concat("is gone: ", reason));
+  }
+}
+
+void Failures::peer_gone(Peer& peer, const std::string& reason) {
+  const bool expected = peer.left() || world_.closed;
+  const std::string name = world_.name_of(peer.rank());
+  peer.mark_gone(reason);
+  if (expected) return fail_operations_with(peer);
+  world_.log(LogLevel::kError, name, " ", reason);
+  const Error cause(ErrorKind::kPeer, concat(name, " ", reason));
+  const auto groups = world_.groups;
+  for (const auto& [id, group] : groups) {
+    if (group->index_of(peer.rank()) != kNotAMember) fail_group(*group, cause, true);
+  }
+}
+
+/// A rank that has left owes nothing to those that it has finished with; the others fail.
+void Failures::fail_operations_with(const Peer& peer) {
+  std::vector<std::shared_ptr<Operation>> failed;
+  for (const auto& [id, group] : world_.groups) {
+    const std::uint32_t index = group->index_of(peer.rank());
+    if (index == kNotAMember) continue;
+    if (group->watcher != nullptr) group->watcher->troubled();
+    for (const auto& [sequence, operation] : group->running) {
+      if (operation->needs(index)) failed.push_back(operation);
+    }
+    for (const auto& operation : group->receives) {
+      if (operation->request().root == index) failed.push_back(operation);
+    }
+    for (const auto& [key, operation] : group->sending) {
+      if (key.first == index) failed.push_back(operation);
+    }
+    for (const auto& [key, operation] : group->receiving) {
+      if (key.first == index) failed.push_back(operation);
+    }
+  }
+  const Error cause(ErrorKind::kPeer, concat(world_.name_of(peer.rank()), " ", peer.why_gone()));
+  for (const auto& operation : failed) operations_.fail(operation, cause);
+}
+
+void Failures::begin_mismatch(Group& group, std::uint64_t sequence) {
+  if (sequence >= group.failed_from || group.mismatch) return;
+  group.mismatch = Mismatch{sequence, {}, world_.now + kCollectDescriptions};
+  if (const auto passed = group.passed(sequence)) tell_mismatch(group, *passed);
+}
+
+void Failures::tell_mismatch(Group& group, const std::string& passed) {
+  group.mismatch->passed[group.rank()] = passed;
+  world_.broadcast(group, world_.frame_for(FrameKind::kDescribe, group, group.mismatch->sequence),
+                   bytes_of(passed));
+  if (group.mismatch->passed.size() == group.size()) end_mismatch(group);
+}
+
+void Failures::on_describe(Peer& peer, Group& group, const Frame& frame,
+                           std::span<const std::byte> payload) {
+  begin_mismatch(group, frame.sequence);
+  if (!group.mismatch || group.mismatch->sequence != frame.sequence) return;
+  group.mismatch->passed[group.index_of(peer.rank())] = text_of(payload);
+  if (group.mismatch->passed.size() == group.size()) end_mismatch(group);
+}
+
+void Failures::watch_mismatches() {
+  const auto groups = world_.groups;
+  for (const auto& [id, group] : groups) {
+    if (group->mismatch && group->failed_from > 0 && world_.now >= group->mismatch->deadline) {
+      end_mismatch(*group);
+    }
+  }
+}
+
+void Failures::end_mismatch(Group& group) {
+  std::ostringstream table;
+  table << "ranks passed different things as operation " << group.mismatch->sequence
+        << " of group '" << group.name() << "':";
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    const auto passed = group.mismatch->passed.find(rank);
+    table << "\n  rank " << rank << ": "
+          << (passed == group.mismatch->passed.end() ? "nothing yet" : passed->second);
+  }
+  table << "\nall ranks must pass the same collective, dtype, sizes, operation and root, in the "
+           "same order";
+  fail_group(group, Error(ErrorKind::kMismatch, table.str()), true);
+}
+
+void Failures::fail_group(Group& group, const Error& cause, bool tell, std::uint64_t first) {
+  if (group.closed || (group.failure && first >= group.failed_from)) return;
+  group.failed_from = first;
+  group.failure.emplace(
+      cause.kind(), concat(cause.what(), " (group '", group.name(), "' has failed: make it anew)"));
+  if (tell) {
+    for (const std::uint32_t rank : group.ranks()) {
+      if (rank != world_.identity.rank) send_abort(*world_.peers[rank], group.id(), cause, first);
+    }
+  }
+  std::vector<std::shared_ptr<Operation>> failed(group.receives.begin(), group.receives.end());
+  for (const auto& [sequence, operation] : group.running) {
+    if (sequence >= first) failed.push_back(operation);
+  }
+  for (const auto& [key, operation] : group.sending) failed.push_back(operation);
+  for (const auto& [key, operation] : group.receiving) failed.push_back(operation);
+  for (const auto& operation : failed) operations_.fail(operation, cause);
+  drop_undelivered(group, first);
+  if (group.watcher != nullptr) group.watcher->troubled();
+}
+
+void Failures::fail_everything(const Error& cause) {
+  const auto groups = world_.groups;
+  for (const auto& [id, group] : groups) fail_group(*group, cause, true);
+}
+
+void Failures::drop_undelivered(Group& group, std::uint64_t first) {
+  const auto release = [this](const Early& early) {
+    const bool in_pool =
+        early.frame.kind == FrameKind::kEager && (early.frame.flags & kAskedFor) == 0;
+    if (in_pool)
+      world_.release_eager(*world_.peers[early.peer], sizeof(Frame) + early.payload.size());
+  };
+  const auto concerned = [first](const auto& entry) { return entry.first.second >= first; };
+  for (const auto& [sequence, list] : group.early) {
+    if (sequence >= first) std::ranges::for_each(list, release);
+  }
+  std::ranges::for_each(group.messages, release);
+  group.messages.clear();
+  std::erase_if(group.early, [first](const auto& entry) { return entry.first >= first; });
+  std::erase_if(group.uncredited, concerned);
+  std::erase_if(group.unpooled, concerned);
+  std::erase_if(group.requested, concerned);
+}
+
+void Failures::send_abort(Peer& peer, std::uint64_t group, const Error& cause,
+                          std::uint64_t first) {
+  Frame frame;
+  frame.kind = FrameKind::kAbort;
+  frame.group = group;
+  frame.sequence = first;
+  std::string text(1, static_cast<char>(cause.kind()));
+  text += cause.what();
+  peer.send_control(frame, bytes_of(text));
+}
+
+void Failures::on_abort(Group& group, const Frame& frame, std::span<const std::byte> payload) {
+  if (payload.empty()) return;
+  const auto kind = static_cast<ErrorKind>(payload[0]);
+  const bool known = kind <= ErrorKind::kInternal;
+  // Told on: a member that fails now and leaves must not be taken for the cause by the others.
+  fail_group(group, Error(known ? kind : ErrorKind::kAborted, text_of(payload.subspan(1))), true,
+             frame.sequence);
+}
+
+}  // namespace slipstream

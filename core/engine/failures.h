@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/operations.h"
+#include "engine/world.h"
+
+namespace slipstream {
+
+/// Finds what goes wrong and ends what it concerns: silent and dead peers, stragglers, operations
+/// that do not agree. Nothing hangs, and every message names who, where and what.
+class Failures {
+ public:
+  Failures(World& world, Operations& operations) : world_(world), operations_(operations) {}
+
+  /// Looks at peers, operations and disagreements. Called at every tick.
+  void tick();
+
+  void stream_lost(std::uint32_t rank, std::uint32_t stream, const std::string& reason);
+
+  /// Ends the group's operations from number `first` on, and all that follow. `tell`: the other
+  /// members, too.
+  void fail_group(Group& group, const Error& cause, bool tell, std::uint64_t first = 0);
+  /// Fails all groups, and tells their members.
+  void fail_everything(const Error& cause);
+  void send_abort(Peer& peer, std::uint64_t group, const Error& cause, std::uint64_t first);
+  void on_abort(Group& group, const Frame& frame, std::span<const std::byte> payload);
+  /// Drops whatever came for operations from number `first` on that nobody will take.
+  void drop_undelivered(Group& group, std::uint64_t first);
+
+  /// Two ranks passed different things as one operation: everybody tells everybody what it passed.
+  void begin_mismatch(Group& group, std::uint64_t sequence);
+  void tell_mismatch(Group& group, const std::string& passed);
+  void on_describe(Peer& peer, Group& group, const Frame& frame,
+                   std::span<const std::byte> payload);
+
+ private:
+  void watch_peers();
+  void tell_lost_streams();
+  void watch_operations();
+  void watch_mismatches();
+  void end_mismatch(Group& group);
+  void time_out(const std::shared_ptr<Operation>& operation);
+  void probe(const Operation& operation);
+  void peer_gone(Peer& peer, const std::string& reason);
+  void fail_operations_with(const Peer& peer);
+
+  // stall.cc
+  void stall(const std::shared_ptr<Operation>& operation);
+  [[nodiscard]] std::string changes(Operation& operation) const;
+  [[nodiscard]] std::vector<std::uint32_t> absent_from(const Operation& operation) const;
+  [[nodiscard]] std::string waiting_for(const Operation& operation) const;
+
+  World& world_;
+  Operations& operations_;
+  std::vector<std::pair<std::uint32_t, std::string>> lost_streams_;  // rank, message not logged yet
+};
+
+}  // namespace slipstream

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "engine/failures.h"
+#include "engine/operations.h"
+#include "engine/world.h"
+
+namespace slipstream {
+
+/// Messages between two ranks. The sender numbers them for each receiver; the receiver matches them
+/// by source and tag in the order of arrival. Small ones travel at once; for the others the sender
+/// asks (kRequest) and the receiver posts when it has a receive for it.
+class Messages {
+ public:
+  Messages(World& world, Operations& operations, Failures& failures)
+      : world_(world), operations_(operations), failures_(failures) {}
+
+  void start_send(const std::shared_ptr<Operation>& operation);
+  void start_receive(const std::shared_ptr<Operation>& operation);
+  void on_message(Peer& peer, Group& group, const Frame& frame, std::span<const std::byte> payload);
+  /// The receiver has posted a large message: its segments go.
+  void on_post(Peer& peer, Group& group, const Frame& frame);
+
+ private:
+  void match(const std::shared_ptr<Operation>& receive, Early&& message);
+  void check_possible(const std::shared_ptr<Operation>& operation);
+
+  World& world_;
+  Operations& operations_;
+  Failures& failures_;
+};
+
+}  // namespace slipstream

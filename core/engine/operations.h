@@ -1,0 +1,79 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "engine/operation.h"
+#include "engine/peer.h"
+#include "engine/world.h"
+#include "slipstream/stats.h"
+
+namespace slipstream {
+
+/// Runs the operations in flight: issues segments whose predecessors are done, completes operations
+/// whose segments are, and ends those that fail.
+class Operations final : public SegmentSource {
+ public:
+  explicit Operations(World& world) : world_(world) {}
+
+  /// An operation was submitted. Any thread.
+  void note_submitted() { in_flight_.fetch_add(1); }
+  /// Operations submitted and not ended. Any thread.
+  [[nodiscard]] std::uint64_t in_flight() const { return in_flight_.load(); }
+  /// Whether a large transfer over the network is under way. Any thread.
+  [[nodiscard]] bool runs_bulk() const {
+    return running_bulk_.load(std::memory_order_relaxed) != 0;
+  }
+
+  /// The driver took the operation over from its submitter.
+  void note_started();
+  /// Counts a collective among the group's running ones.
+  void admit(const std::shared_ptr<Operation>& operation);
+  /// Tells the ranks that send segments that they can come, and issues whatever depends on nothing.
+  void begin(const std::shared_ptr<Operation>& operation);
+  void finish_segment(const std::shared_ptr<Operation>& operation, std::uint32_t step,
+                      std::uint32_t segment);
+  /// Sends a small step unasked. The payload is copied, so the step is done: true. False if the
+  /// receiver's pool is full and it has not posted the operation; the step waits until it has.
+  bool send_eagerly(const std::shared_ptr<Operation>& operation, std::uint32_t step);
+  void fail(const std::shared_ptr<Operation>& operation, const Error& cause);
+  /// Fails the operation if it needs data of a rank that is gone.
+  void fail_if_forsaken(const std::shared_ptr<Operation>& operation);
+
+  [[nodiscard]] Stats stats() const;
+  void keep_records(bool keep) { keeps_records_.store(keep, std::memory_order_relaxed); }
+  [[nodiscard]] std::vector<OperationRecord> take_records();
+
+  // SegmentSource
+  Frame frame_of(const Segment& segment) override;
+  std::span<const std::byte> payload_of(const Segment& segment) override;
+  [[nodiscard]] bool is_cancelled(const Segment& segment) const override;
+  void segment_done(const Segment& segment) override;
+
+ private:
+  void note_bulk(Operation& operation);
+  void post_credits(Operation& operation);
+  void issue(const std::shared_ptr<Operation>& operation, std::uint32_t step,
+             std::uint32_t segment);
+  void issue_send(const std::shared_ptr<Operation>& operation, std::uint32_t step,
+                  std::uint32_t segment);
+  void complete(const std::shared_ptr<Operation>& operation);
+  void forget_memory(const Operation& operation);
+  void retire(const Operation& operation, bool failed);
+
+  World& world_;
+  std::atomic<std::uint64_t> in_flight_{0};
+  std::atomic<std::uint64_t> running_bulk_{0};
+  std::uint64_t running_ = 0;
+  TimePoint busy_since_{};
+
+  std::mutex records_mutex_;
+  std::vector<OperationRecord> records_;  // guarded by records_mutex_
+  std::atomic<bool> keeps_records_{false};
+};
+
+}  // namespace slipstream
