@@ -150,7 +150,7 @@ def test_the_tests_of_a_module_come_first(source: str, test: str) -> None:
     ("source", "program", "other"),
     [
         ("core/collective/dimensions.cc", "dimensions_test", "engine_test"),
-        ("core/engine/frames.cc", "engine_trouble_test", "wire_test"),
+        ("core/engine/receiver.cc", "engine_trouble_test", "wire_test"),
     ],
 )
 def test_the_programs_of_a_file_come_first(source: str, program: str, other: str) -> None:
