@@ -1,4 +1,4 @@
-"""Memory that training needs on each device, and what to change where it is too little.
+"""The memory that training needs on each device, and the changes that make it fit.
 
 from slipstream.forecast.memory import replay
 

@@ -1,12 +1,12 @@
-"""The rules of PyTorch's caching allocator for CUDA: what is reserved for what is asked.
+"""A model of PyTorch's caching allocator for CUDA, which counts the memory that it reserves.
 
-Requests are rounded up to 512 bytes and cut out of segments that the device gave: the smallest free
-piece that is large enough, and of those the one with the lowest address. Pieces that are freed join
-free neighbours of their segment, and stay reserved until the device is full. What one stream freed
-no other one gets.
+The allocator rounds a request up to 512 bytes and cuts it out of a segment of device memory. It
+takes the smallest free piece that is large enough and, among equal sizes, the one at the lowest
+address. A freed piece joins the free neighbours in its segment and stays reserved until the device
+is full. A stream never receives a piece that another stream freed.
 
 Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp and docs.pytorch.org/docs/stable/notes/cuda.html,
-"Memory management"; settings of PYTORCH_CUDA_ALLOC_CONF as they come.
+"Memory management"; PYTORCH_CUDA_ALLOC_CONF has its defaults.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ MIB = 1 << 20
 
 # All sizes are multiples of this.
 UNIT_BYTES = 512
-# Up to this, requests are served from the small pool, whose segments are of one size.
+# Requests up to this size come from the small pool, whose segments all have one size.
 SMALL_BYTES = 1 * MIB
 SMALL_SEGMENT_BYTES = 2 * MIB
-# Below this, requests of the large pool get segments of one size; from it on their own, rounded.
+# Smaller requests of the large pool get segments of one size; others get a rounded one each.
 LARGE_BYTES = 10 * MIB
 LARGE_SEGMENT_BYTES = 20 * MIB
-# Expandable segments grow by multiples of this, in the small pool of `SMALL_SEGMENT_BYTES`.
+# Expandable segments grow by multiples of this; in the small pool, of `SMALL_SEGMENT_BYTES`.
 EXPAND_BYTES = 20 * MIB
 ROUND_BYTES = 2 * MIB
 # Between the addresses of two segments that grow.
@@ -33,10 +33,11 @@ _APART = 1 << 60
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """Whose pieces are given to the requests of a stream that are small, or are not.
+    """The pieces that serve either the small or the large requests of one stream.
 
-    `free` has its free pieces as (size, address, piece), sorted; `last` is the last piece of the
-    segment that grows."""
+    `free` is the sorted list of free pieces as (size, address, piece). `last` is the last piece of
+    the expandable segment.
+    """
 
     small: bool
     free: list[tuple[int, int, Piece]] = field(default_factory=list["tuple[int, int, Piece]"])
@@ -47,7 +48,8 @@ class Pool:
 class Piece:
     """A part of a segment; `size` is in bytes, a multiple of 512.
 
-    What a caller holds is one; only the allocator changes it."""
+    Callers keep a piece until they free it; only the allocator changes it.
+    """
 
     address: int
     size: int
@@ -58,17 +60,17 @@ class Piece:
 
 
 class Allocator:
-    """Counts what an allocator would reserve on a device. Not for threads.
+    """A counter of the memory that PyTorch would reserve on a device; it is not thread-safe.
 
     Args:
-        limit_bytes: of the device that this may reserve; None: as much as is asked. At the limit,
-            segments without a held piece go back to the device; where that does not help more is
-            reserved than there is, so `peak_reserved` says what would be needed.
-        expandable: each pool has one segment, which grows (`expandable_segments:True`);
-            at the limit it keeps what it has.
+        limit_bytes: Device memory that may be reserved, in bytes (default None: no limit). At the
+            limit, segments with no piece in use go back to the device. If that does not suffice,
+            the reservation exceeds the limit, so `peak_reserved` is the memory that is needed.
+        expandable: Whether each pool has one segment that grows (`expandable_segments:True`); such
+            a segment keeps its memory at the limit.
 
-    `allocated` and `reserved` are bytes now, `peak_allocated` and `peak_reserved` the most so far.
-    Pieces that are held count as they were cut, as in `torch.cuda.memory_allocated`.
+    `allocated` and `reserved` are the current bytes, and `peak_allocated` and `peak_reserved` their
+    maxima. Pieces in use count with their rounded size, as in `torch.cuda.memory_allocated`.
     """
 
     def __init__(self, limit_bytes: int | None = None, *, expandable: bool = False) -> None:
@@ -81,11 +83,11 @@ class Allocator:
         self._growing = 0
 
     def allocate(self, num_bytes: int, stream: int = 0) -> Piece:
-        """Returns a piece for a request.
+        """Return a piece for a request.
 
         Args:
-            num_bytes: at least 0; a piece for nothing has size 0 and is nowhere.
-            stream: that asks.
+            num_bytes: Requested size, at least 0; a piece of size 0 has no place in memory.
+            stream: Number of the stream that makes the request (default 0).
         """
         size = rounded(num_bytes)
         pools = self._pools.get(stream)
@@ -106,7 +108,7 @@ class Allocator:
         return piece
 
     def free(self, piece: Piece) -> None:
-        """Takes back a piece that `allocate` returned, which is not used again."""
+        """Free a piece that `allocate` returned; the caller must not use it again."""
         if piece.size == 0:
             return
         assert not piece.free, piece
@@ -123,7 +125,7 @@ class Allocator:
         _keep(piece)
 
     def release(self) -> None:
-        """Gives segments of which no piece is held back to the device."""
+        """Return the segments with no piece in use to the device."""
         if self._expandable:
             return
         for pool in (pool for pools in self._pools.values() for pool in pools):
@@ -133,7 +135,7 @@ class Allocator:
                     self.reserved -= size
 
     def _segment(self, size: int, pool: Pool) -> Piece:
-        """Reserves a segment for a request."""
+        """Reserve a segment for a request."""
         if self._expandable:
             return self._grown(size, pool)
         num_bytes = segment_bytes(size)
@@ -144,7 +146,7 @@ class Allocator:
         return piece
 
     def _grown(self, size: int, pool: Pool) -> Piece:
-        """Reserves what a request needs more than is free at the end of a pool's segment."""
+        """Grow the segment of a pool until its free end is large enough for a request."""
         last = pool.last
         if last is not None and last.free:
             _forget(last)
@@ -168,7 +170,7 @@ class Allocator:
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
     def _split(self, piece: Piece, size: int) -> None:
-        """Cuts off what a request leaves, unless it is too little to be of use."""
+        """Cut the unused end off a piece, unless that end is too small to be useful."""
         rest = piece.size - size
         fine = piece.pool.small or self._expandable
         if rest < UNIT_BYTES or (not fine and rest <= SMALL_BYTES):
@@ -201,15 +203,15 @@ def _forget(piece: Piece) -> None:
 
 
 def rounded(num_bytes: int) -> int:
-    """Returns a request in bytes as a multiple of 512, at least one."""
+    """Return a size in bytes, rounded up to a multiple of 512; 0 becomes 512."""
     return -(-num_bytes // UNIT_BYTES) * UNIT_BYTES or UNIT_BYTES
 
 
 def segment_bytes(size: int) -> int:
-    """Returns the bytes of the segment that is reserved for a request.
+    """Return the bytes of the segment that is reserved for a request.
 
     Args:
-        size: of the request, rounded.
+        size: Rounded size of the request, in bytes.
     """
     if size <= SMALL_BYTES:
         return SMALL_SEGMENT_BYTES

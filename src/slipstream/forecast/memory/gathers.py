@@ -1,4 +1,4 @@
-"""Parameters that FSDP gathers for as long as they are needed.
+"""The memory of parameters that FSDP gathers before a unit runs and frees after it.
 
 Source: Zhao et al. 2023, "PyTorch FSDP", arXiv 2304.11277; torch.distributed.fsdp.fully_shard.
 """
@@ -14,7 +14,7 @@ from slipstream.forecast.memory.units import Unit
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A unit's forward or backward pass, the one after it, and what is gathered for it."""
+    """The forward or backward pass of a unit, its gathered parameters and the run after it."""
 
     span: range
     parameters: Sequence[int]
@@ -24,17 +24,18 @@ class _Run:
 
 
 class Gathers:
-    """Takes and gives the whole parameters of units as these run; those of no unit stay for a pass.
+    """The gathered parameters of units; parameters outside all units stay for a whole pass.
 
-    A unit's arrive in one buffer and are copied out of it; the next unit's buffer is on its way
-    meanwhile.
+    The parameters of a unit arrive in one buffer and are copied out of it. Meanwhile the buffer of
+    the next unit is already allocated.
 
     Args:
-        units: in the order of the forward pass.
-        whole: bytes of each parameter.
-        ends: index after the last operator of the forward and of the backward pass.
-        ledger: that pays.
-        stays: what arrived stays, as stages need it again with each micro-batch.
+        units: Units in the order of the forward pass.
+        whole: Bytes of each complete parameter.
+        ends: Indices after the last operator of the forward and of the backward pass.
+        ledger: Ledger that counts the memory.
+        stays: Whether gathered parameters stay in memory, because pipeline stages need them again
+            for each micro-batch.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Gathers:
             self._stops.setdefault(run.span.stop, []).append(run)
 
     def before(self, operator: int) -> None:
-        """Does what is due before an operator; after the last, before the one that is not there."""
+        """Gather and free parameters before an operator; one index past the last ends the pass."""
         if operator in (0, self._ends[0]) and self._held is None:
             arrived = self._buffer(self._rest)
             self._held = self._copies(self._rest)
@@ -96,7 +97,7 @@ class Gathers:
 
 
 def _chain(spans: Sequence[tuple[range, Sequence[int]]]) -> list[_Run]:
-    """Runs that know the one after them."""
+    """Return the runs in reverse order, each linked to the run after it."""
     runs: list[_Run] = []
     for span, parameters in reversed(spans):
         runs.append(_Run(span, parameters, runs[-1] if runs else None))

@@ -1,4 +1,4 @@
-"""Gradients of a step: kept, added up, in buckets, or shared out."""
+"""The memory of gradients during a step: accumulated, in buckets, or sharded."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from slipstream.forecast.work.workload import Workload
 
 
 class Gradients:
-    """What becomes of gradients when they are whole.
+    """The memory of gradients, from the backward operators to the end of the step.
 
-    Alone, the first micro-batch's are kept and others added to them. DDP has its buckets beside
-    them from the start, or instead of them with views. With ZeRO 2 and 3 those of a bucket are
-    whole until all are there; then they lie in a buffer until the next is full, and a share is
-    kept. Stages add up whole gradients, and share them out with the last micro-batch's.
+    On a single device, the gradients of the first micro-batch stay and later ones are added to
+    them. DDP allocates its buckets at the start, in addition to the gradients or, with views,
+    instead of them. With ZeRO 2 and 3 the gradients of a bucket stay complete until the bucket is
+    full. Then they move to a buffer, which lives until the next bucket is full, and this rank keeps
+    its shard. Pipeline stages accumulate complete gradients and shard them after the last
+    micro-batch.
 
-    `is_last` says that the micro-batch that runs is the last of its step.
+    `is_last` is true while the last micro-batch of a step runs.
 
     Args:
-        workload: with gradients among its values.
-        strategy: says what replicas share out.
-        sizes: of its parameters.
-        groups: parameters whose gradients go together.
-        ledger: that pays.
-        views: gradients are views of buckets.
+        workload: Workload whose values include gradients.
+        strategy: Strategy that decides what the replicas shard.
+        sizes: Sizes of the parameters of the workload.
+        groups: Groups of parameters whose gradients are exchanged together.
+        ledger: Ledger that counts the memory.
+        views: Whether gradients are views of buckets.
     """
 
     def __init__(
@@ -49,14 +51,14 @@ class Gradients:
             use = Use.GRADIENTS if views else Use.COMMUNICATION
             for group in groups:
                 ledger.take(use, sum(sizes[index].whole for index in group))
-        # Gradients and groups that are whole after an operator.
+        # Gradients and groups that are complete after an operator.
         self._settled: dict[int, list[int]] = {}
         self._full: dict[int, list[Sequence[int]]] = {}
         self._schedule(groups)
         self._fresh: dict[int, Holding] = {}
         self._kept: dict[int, Holding] = {}
         self._sent: list[Holding] = []
-        # Whole sums of the micro-batches so far, by parameter.
+        # Unsharded sums over the micro-batches so far, by parameter.
         self._sums: dict[int, Holding] = {}
         self._waits = self._shares and strategy.pipeline > 1
         self.is_last = True
@@ -65,17 +67,17 @@ class Gradients:
         return value in self._owners
 
     def clear(self) -> None:
-        """Frees the gradients of the last step."""
+        """Free the gradients of the last step."""
         self._ledger.give(*self._kept.values())
         self._kept.clear()
 
     def take(self, value: int) -> None:
-        """Makes a gradient, which may not be whole yet."""
+        """Allocate a gradient, which may not be complete yet."""
         size = self._workload.values[value].num_bytes
         self._fresh[value] = self._ledger.take(Use.GRADIENTS, size)
 
     def after(self, operator: int) -> None:
-        """Does what is due after an operator."""
+        """Keep, accumulate or exchange the gradients that are complete after an operator."""
         if not self._shares:
             for value in self._settled.get(operator, ()):
                 self._keep_or_add(value)
@@ -109,7 +111,7 @@ class Gradients:
             self._kept[value] = fresh
 
     def _send(self, group: Sequence[int]) -> None:
-        """Puts whole gradients into a buffer, and keeps this rank's share of their sum."""
+        """Copy complete gradients into a buffer and keep the shard of this rank."""
         total = sum(self._sizes[index].sent for index in group)
         buffer = self._ledger.take(Use.COMMUNICATION, total)
         self._end(group)
@@ -122,14 +124,14 @@ class Gradients:
                 self._kept[index] = self._ledger.take(Use.GRADIENTS, size, Stream.SCATTER)
 
     def _add(self, group: Sequence[int]) -> None:
-        """Adds whole gradients to those of earlier micro-batches."""
+        """Add complete gradients to the sums of earlier micro-batches."""
         for index in group:
             if index not in self._sums:
                 self._sums[index] = self._ledger.take(Use.GRADIENTS, self._sizes[index].sent)
         self._end(group)
 
     def _end(self, group: Sequence[int]) -> None:
-        """Frees gradients of a micro-batch."""
+        """Free the gradients of a micro-batch."""
         members = set(group)
         for value in [v for v in self._fresh if self._owners[v] in members]:
             self._ledger.give(self._fresh.pop(value))

@@ -1,4 +1,4 @@
-"""What memory of a device is used for, and when most of it is."""
+"""The use of device memory by purpose, and the moment of its peak."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slipstream.forecast.memory.allocator import Allocator, Piece
 
 
 class Use(enum.IntEnum):
-    """What a piece of memory is for."""
+    """The purpose of a piece of memory."""
 
     PARAMETERS = 0
     GRADIENTS = 1
@@ -22,7 +22,7 @@ class Use(enum.IntEnum):
 
 
 class Stream(enum.IntEnum):
-    """What a stream of the device does; memory that one freed, the others do not get."""
+    """A stream of the device; memory that one stream freed never goes to another."""
 
     COMPUTE = 0
     GATHER = 1
@@ -30,24 +30,24 @@ class Stream(enum.IntEnum):
 
 
 class Holding(NamedTuple):
-    """Memory that is used; `piece` is the allocator's."""
+    """A piece of the allocator that is in use, with its purpose."""
 
     use: Use
     piece: Piece
 
 
 class FullError(Exception):
-    """More is held than there is room for."""
+    """The memory in use exceeds the room of the ledger."""
 
 
 class Ledger:
-    """An allocator that knows what its pieces are for.
+    """An allocator that records the purpose of its pieces.
 
     Args:
-        allocator: new.
+        allocator: Allocator from which nothing has been allocated yet.
 
-    `at` says what runs now, and `peak_at` what ran when most was allocated. `room` is the bytes
-    that may be held; more raise FullError.
+    `at` is the name of the running operator, and `peak_at` the one at the peak. `room` is the
+    limit of memory in use, in bytes; exceeding it raises FullError.
     """
 
     def __init__(self, allocator: Allocator) -> None:
@@ -61,16 +61,16 @@ class Ledger:
 
     @property
     def peak(self) -> Mapping[Use, int]:
-        """Bytes of each use when most was allocated."""
+        """Bytes of each use at the peak."""
         return dict(zip(Use, self._peak, strict=True))
 
     def take(self, use: Use, num_bytes: int, stream: Stream = Stream.COMPUTE) -> Holding:
-        """Allocates memory.
+        """Allocate memory.
 
         Args:
-            use: what it is for.
-            num_bytes: at least 0.
-            stream: that asks.
+            use: Purpose of the memory.
+            num_bytes: Requested size, at least 0.
+            stream: Stream that makes the request (default COMPUTE).
         """
         piece = self.allocator.allocate(num_bytes, stream)
         self._held[use] += piece.size
@@ -82,7 +82,7 @@ class Ledger:
         return Holding(use, piece)
 
     def give(self, *holdings: Holding) -> None:
-        """Frees memory."""
+        """Free memory."""
         for holding in holdings:
             self._held[holding.use] -= holding.piece.size
             self.allocator.free(holding.piece)

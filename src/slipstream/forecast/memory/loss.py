@@ -1,4 +1,4 @@
-"""What the loss of a language model keeps, where it is not computed operator by operator."""
+"""The memory of a language model's loss if it is sharded or compiled."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ _SOFTMAX, _BACK = "_log_softmax", "_log_softmax_backward_data"
 
 
 def with_shared_loss(workload: Workload) -> Workload:
-    """Returns a workload with what the gradient of a loss over shared classes needs besides: the
-    shares of probabilities are a tensor of their own.
+    """Return a workload with the extra tensor of a loss whose classes are sharded.
+
+    The backward pass of such a loss stores the shards of the probabilities in a separate tensor.
 
     Source: torch.distributed.tensor.parallel.loss_parallel.
 
     Args:
-        workload: as one rank of a tensor dimension runs it.
+        workload: Workload of one rank of a tensor dimension.
     """
     values, operators = list(workload.values), list(workload.operators)
     for index, operator in enumerate(operators):
@@ -28,13 +29,15 @@ def with_shared_loss(workload: Workload) -> Workload:
 
 
 def with_compiled_loss(workload: Workload) -> Workload:
-    """Returns a workload whose loss is compiled: kernels read scores and write their gradient, and
-    nothing in between is kept; scores stay until their gradient is made.
+    """Return a workload whose loss is compiled.
+
+    The kernels read the scores and write their gradient without any stored intermediate value; the
+    scores stay until their gradient is computed.
 
     Source: torch.compile; torchtitan compiles the loss with the model since 2025.
 
     Args:
-        workload: of a model that ends in a cross-entropy.
+        workload: Workload of a model that ends in a cross-entropy.
     """
     values, operators = list(workload.values), workload.operators
     places = {operator.name: index for index, operator in enumerate(operators)}
@@ -46,7 +49,7 @@ def with_compiled_loss(workload: Workload) -> Workload:
     if operators[first - 1].writes == (scores,) and operators[first - 1].name == "_to_copy":
         fused.add(first - 1)
         scores = operators[first - 1].reads[0]
-        # The gradient is cast to the type of the scores, and is what the kernel writes.
+        # The kernel writes the gradient after its cast to the type of the scores.
     else:
         fused.remove(last)
     for index in fused:

@@ -1,4 +1,4 @@
-"""What to change where a device has too little memory, the cheapest first."""
+"""Changes of a strategy that does not fit in device memory, the cheapest first."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Change:
     """A strategy that fits.
 
     Args:
-        words: what is other than it was, for people; "" where nothing is.
-        strategy: with the same global batch and as many ranks.
-        peak: that it needs.
+        words: Description of the change for people; "" if nothing changed.
+        strategy: Strategy with the same global batch and number of ranks.
+        peak: Peak memory of the strategy.
     """
 
     words: str
@@ -31,22 +31,22 @@ def fits(
     device_bytes: int,
     most_tensor: int = 8,
 ) -> tuple[Change, ...]:
-    """Returns what fits in a device's memory, in the order of what it costs.
+    """Return the changes that make a strategy fit in device memory, the cheapest first.
 
-    Tried are ZeRO 1 and 2, checkpoints, ZeRO 3, and tensor ranks in the place of replicas, each
-    with all that comes before it; and with each, smaller micro-batches, of which the largest that
-    fits is taken. A strategy that fits is returned alone.
+    The changes are ZeRO 1 and 2, checkpoints, ZeRO 3, and tensor ranks instead of replicas. Each
+    one includes all changes before it, and uses the largest micro-batch that fits. If the original
+    strategy fits, it is the only result.
 
     Args:
-        strategy: that may not fit.
-        peak_of: traces or looks up the workload of a strategy's `micro_batch` and `tensor`, and
-            replays it; None: it is known not to fit. Called up to about ten times per change, never
-            twice with the same.
-        device_bytes: of a device.
-        most_tensor: ranks that may share products, as those of a host.
+        strategy: Strategy that may not fit.
+        peak_of: Function that traces or looks up the workload of a strategy's `micro_batch` and
+            `tensor` and replays it; it returns None if the strategy cannot fit. It is called about
+            ten times per change at most, never twice with the same strategy.
+        device_bytes: Memory of a device, in bytes.
+        most_tensor: Highest number of tensor ranks, such as the ranks of a host (default 8).
 
     Returns:
-        changes that fit, at most one of each kind; empty if none does.
+        Changes that fit, at most one of each kind; empty if none fits.
     """
     found: list[Change] = []
     for base in _bases(strategy, most_tensor):
@@ -61,7 +61,7 @@ def fits(
 
 
 def _bases(strategy: Strategy, most_tensor: int) -> Iterator[Strategy]:
-    """A strategy with more and more that is traded for memory."""
+    """Yield strategies that need less and less memory and cost more and more time."""
     yield strategy
     for zero, checkpoint in ((1, False), (2, False), (2, True), (3, True)):
         known = strategy
@@ -81,7 +81,7 @@ def _bases(strategy: Strategy, most_tensor: int) -> Iterator[Strategy]:
 
 
 def _smaller(strategy: Strategy) -> Iterator[Strategy]:
-    """A strategy with smaller and smaller micro-batches, as many samples per step."""
+    """Yield strategies with smaller and smaller micro-batches and equal samples per step."""
     yield strategy
     while strategy.micro_batch % 2 == 0:
         strategy = replace(

@@ -1,4 +1,4 @@
-"""Gradients and parameters of replicas: buckets of DDP, and what ZeRO and FSDP share out.
+"""Gradients and parameters of replicas: buckets of DDP, and shards of ZeRO and FSDP.
 
 Source: Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054; Zhao et al. 2023, "PyTorch FSDP", arXiv
 2304.11277; torch.nn.parallel.DistributedDataParallel and torch.distributed.fsdp.fully_shard.
@@ -22,12 +22,12 @@ class Sizes:
     """Bytes of a parameter in each of its roles, on one device.
 
     Args:
-        whole: as operators read it.
-        kept: between steps, as operators read it.
-        gradient: that is kept between micro-batches.
-        sent: of its gradient, to the other replicas.
-        state: one number of the optimizer for each of its own.
-        master: a copy in fp32; 0: none.
+        whole: Bytes of the complete parameter that operators read.
+        kept: Bytes of the parameter that stay between steps.
+        gradient: Bytes of the gradient that stay between micro-batches.
+        sent: Bytes of the gradient that go to the other replicas.
+        state: Bytes of an optimizer state with one number per element.
+        master: Bytes of the copy in fp32; 0 if there is none.
     """
 
     whole: int
@@ -39,14 +39,14 @@ class Sizes:
 
 
 def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Sizes, ...]:
-    """Returns the bytes of each parameter of a workload.
+    """Return the bytes of each parameter of a workload.
 
-    With ZeRO 3 the shards are the fp32 copies where there are any, and gradients are added in fp32.
+    With ZeRO 3 and copies in fp32, the shards are these copies, and gradients are added in fp32.
 
     Args:
-        workload: as one rank of a tensor dimension runs it.
-        strategy: whose replicas share out.
-        master: the optimizer works on copies in fp32.
+        workload: Workload of one rank of a tensor dimension.
+        strategy: Strategy that decides what the replicas shard.
+        master: Whether the optimizer works on copies in fp32.
     """
     shares = [strategy.data if strategy.zero >= level else 1 for level in (1, 2, 3)]
 
@@ -66,10 +66,10 @@ def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Size
 
 
 def gradient_owners(workload: Workload) -> dict[int, int]:
-    """Returns for each value that is a gradient the index of its parameter; -1: not known.
+    """Return the parameter index of each value that is a gradient; -1 if it is unknown.
 
-    Gradients are born in the backward pass and live on. A parameter's is the youngest of its size
-    when it is ready.
+    Gradients are values that the backward pass creates and never frees. The gradient of a parameter
+    is the newest one of its size at the time when the parameter's gradient is ready.
     """
     forward = num_forward(workload)
     left = {i for i, v in enumerate(workload.values) if v.born >= forward and v.dies < 0}
@@ -91,12 +91,13 @@ def gradient_owners(workload: Workload) -> dict[int, int]:
 
 
 def buckets(workload: Workload, strategy: Strategy, found: Sequence[Unit]) -> list[list[int]]:
-    """Returns the parameters whose gradients go together, in the order in which they go.
+    """Return the groups of parameters whose gradients are exchanged together, in order.
 
     Args:
-        workload: with when gradients are ready.
-        strategy: with the size of a bucket; with ZeRO 3 each unit is one, and the rest another.
-        found: the units.
+        workload: Workload that says when each gradient is ready.
+        strategy: Strategy with the size of a bucket. With ZeRO 3 each unit is a bucket, and the
+            parameters outside all units are another.
+        found: Units of the workload.
     """
     trained = [i for i, each in enumerate(workload.parameters) if each.ready >= 0]
     trained.sort(key=lambda index: workload.parameters[index].ready)
@@ -119,5 +120,5 @@ def buckets(workload: Workload, strategy: Strategy, found: Sequence[Unit]) -> li
 
 
 def has_buckets(strategy: Strategy) -> bool:
-    """Says whether replicas keep flat buffers for the gradients that they exchange."""
+    """Return whether replicas keep flat buffers for the gradients that they exchange."""
     return strategy.data > 1 and strategy.zero < 2 and strategy.exchange is not Exchange.LOCAL

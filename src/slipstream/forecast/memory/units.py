@@ -1,4 +1,4 @@
-"""The blocks of a model with their parameters and passes, which checkpoints and FSDP work on."""
+"""The repeated blocks of a model, which are the units of checkpoints and FSDP."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from slipstream.forecast.work.workload import TrainingPhase, Workload
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A module that a model repeats, as a transformer's blocks.
+    """A module that a model repeats, such as a block of a transformer.
 
     Args:
-        name: its path with the root's class in front, "GPT.blocks.3".
-        parameters: its own, by index in the workload.
-        forward: its operators in the forward pass.
-        backward: those in the backward pass, from the first that reads what it kept or its
-            parameters; empty if nothing does.
+        name: Path of the module after the class of the root, such as "GPT.blocks.3".
+        parameters: Indices of its parameters in the workload.
+        forward: Range of its operators in the forward pass.
+        backward: Range of its operators in the backward pass, from the first that reads its
+            parameters or a value that it kept; empty if there is none.
     """
 
     name: str
@@ -28,11 +28,10 @@ class Unit:
 
 
 def units(workload: Workload) -> tuple[Unit, ...]:
-    """Returns the blocks of a model that `slipstream.forecast.work.blocks` finds, in the order in
-    which they run.
+    """Return the blocks that `slipstream.forecast.work.blocks` finds, in execution order.
 
     Args:
-        workload: whose operators have their modules; any part of a model.
+        workload: Workload of any part of a model; its operators name their modules.
     """
     forward = num_forward(workload)
     places: dict[str, list[int]] = {}
@@ -44,7 +43,7 @@ def units(workload: Workload) -> tuple[Unit, ...]:
     end = 0
     for name, indices in places.items():
         span = range(indices[0], indices[-1] + 1)
-        # A module that runs again among others stays with what is around it.
+        # A module that runs several times, between others, is no unit of its own.
         if span.start >= end and len(span) == len(indices):
             found.append(_unit(workload, name, span, readers))
             end = span.stop
@@ -52,12 +51,12 @@ def units(workload: Workload) -> tuple[Unit, ...]:
 
 
 def num_forward(workload: Workload) -> int:
-    """Returns how many operators the forward pass has; all others come after them."""
+    """Return the number of operators in the forward pass; all others come after them."""
     return sum(operator.phase is TrainingPhase.FORWARD for operator in workload.operators)
 
 
 def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
-    """Returns the operators that read or write each value, in order."""
+    """Return the operators that read or write each value, in order."""
     found: dict[int, list[int]] = {}
     for index, operator in enumerate(workload.operators):
         for value in {*operator.reads, *operator.writes}:
@@ -66,7 +65,7 @@ def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
 
 
 def made(workload: Workload, span: range) -> list[int]:
-    """Returns the values that are born in a span of operators, in order."""
+    """Return the values that a range of operators creates, in order."""
     return [
         value
         for index in span
@@ -91,7 +90,7 @@ def _unit(
 
 
 def _given(readers: Sequence[int], workload: Workload, forward: range) -> bool:
-    """Says whether operators of the forward pass after a unit read a value of it."""
+    """Return whether forward operators after a unit read a value of it."""
     return any(
         index >= forward.stop and workload.operators[index].phase is TrainingPhase.FORWARD
         for index in readers
