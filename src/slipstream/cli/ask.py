@@ -15,7 +15,7 @@ from slipstream.errors import UsageError
 from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
-    from slipstream.serve.asking import Answer
+    from slipstream.serve.client import Prediction
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -47,14 +47,14 @@ def ask(
 ) -> None:
     """Ask a compiled model about FILES, and show its answers."""
     _ = infer.load  # first: it says what is not installed
-    from slipstream.serve.access import tokens_of
-    from slipstream.serve.asking import asked_of
+    from slipstream.serve.access import read_tokens
+    from slipstream.serve.client import open_predictor
 
     missing = [file for file in files if not file.is_file()]
     if missing:
         raise UsageError(f"{missing[0]}: there is no such file")
-    token = None if token_file is None else tokens_of(token_file).allowed[0].decode()
-    model = asked_of(target, token)
+    token = None if token_file is None else read_tokens(token_file).allowed[0].decode()
+    model = open_predictor(target, token)
     console = make_console(sys.stdout)
     for file in files:
         answer = model.ask(file)
@@ -66,7 +66,7 @@ def ask(
             console.print(part)
 
 
-def _told(answer: Answer) -> dict[str, Any]:
+def _told(answer: Prediction) -> dict[str, Any]:
     outputs = {name: array.tolist() for name, array in answer.outputs.items()}
     labels = answer.outputs.get("labels")
     if labels is None or not answer.classes:
@@ -75,7 +75,7 @@ def _told(answer: Answer) -> dict[str, Any]:
     return {"outputs": outputs, "classes": names}
 
 
-def _shown(answer: Answer) -> list[Table | str]:
+def _shown(answer: Prediction) -> list[Table | str]:
     """The best classes or boxes as a table, and of other outputs the first numbers."""
     outputs = dict(answer.outputs)
     shown: list[Table | str] = []
@@ -91,7 +91,7 @@ def _shown(answer: Answer) -> list[Table | str]:
     return shown
 
 
-def _table(answer: Answer, labels: Any, scores: Any, boxes: Any, count: int) -> Table:
+def _table(answer: Prediction, labels: Any, scores: Any, boxes: Any, count: int) -> Table:
     table = Table(show_edge=False, pad_edge=True, box=None)
     for heading in ("score", "label", *(["class"] if answer.classes else [])):
         table.add_column(heading, justify="right" if heading != "class" else "left")

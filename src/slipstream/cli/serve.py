@@ -15,7 +15,7 @@ from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
     from slipstream.serve.access import Tls
-    from slipstream.serve.server import Bound, ServeSpec
+    from slipstream.serve.server import ListenAddresses, ServeOptions
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -87,9 +87,9 @@ def serve(
     try:
         import uvloop
 
-        from slipstream.serve.access import Tokens, is_loopback, tokens_of
-        from slipstream.serve.repository import specs_of
-        from slipstream.serve.server import Server, ServeSpec
+        from slipstream.serve.access import Tokens, is_loopback, read_tokens
+        from slipstream.serve.repository import parse_model_specs
+        from slipstream.serve.server import ServeOptions, Server
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("slipstream"):
             raise
@@ -100,8 +100,8 @@ def serve(
         raise UsageError(
             f"others reach {host}: say --token-file, whose tokens let them in, or --everybody"
         )
-    spec = ServeSpec(
-        models=specs_of(models),
+    spec = ServeOptions(
+        models=parse_model_specs(models),
         host=host,
         port=port,
         grpc_port=None if grpc_port < 0 else grpc_port,
@@ -110,7 +110,7 @@ def serve(
         seconds=timeout,
         delay=delay * 1e-3,
         keep_alive=keep_alive,
-        tokens=Tokens() if token_file is None else tokens_of(token_file),
+        tokens=Tokens() if token_file is None else read_tokens(token_file),
         tls=_tls(tls_cert, tls_key),
         access_log=_opened(access_log),
         notice=notice,
@@ -131,7 +131,7 @@ def _log_to(stream: TextIO) -> None:
     logger.addHandler(handler)
 
 
-def _tell(spec: ServeSpec, bound: Bound) -> None:
+def _tell(spec: ServeOptions, bound: ListenAddresses) -> None:
     console = make_console(sys.stdout)
     scheme = "http" if spec.tls is None else "https"
     console.print(f"REST   {scheme}://{bound.rest}/v2", highlight=False)

@@ -4,8 +4,8 @@
 
     serve.run("model.slip", port=9000)
 
-A request takes this way: its bytes -> messages (REST) or grpc_service -> Signature.take -> Lane ->
-Replica. Needs what `pip install 'slipstream[serve]'` brings.
+A request passes through `protocol/messages` (REST) or `grpc_service`, `Signature.check`, the
+`Batcher` and a replica. The package needs `pip install 'slipstream[serve]'`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.errors import ConfigError
-from slipstream.serve.refusals import Reason, RefusedError
+from slipstream.serve.refusals import Reason, RequestRefusedError
 
 _LEAST = 16  # characters of a token
 
@@ -25,7 +25,7 @@ class Tokens:
     allowed: tuple[bytes, ...] = ()
 
     def check(self, authorization: str) -> None:
-        """Raises RefusedError for a header field that has none of the tokens.
+        """Raises RequestRefusedError for a header field that has none of the tokens.
 
         Args:
             authorization: the field of that name; "": there is none.
@@ -37,7 +37,7 @@ class Tokens:
         # All are compared, so that time tells nothing.
         fits = [hmac.compare_digest(given, each) for each in self.allowed]
         if kind.lower() != "bearer" or not any(fits):
-            raise RefusedError(
+            raise RequestRefusedError(
                 Reason.UNAUTHENTICATED, "a token is needed: Authorization: Bearer TOKEN"
             )
 
@@ -55,7 +55,7 @@ class Tls:
     key: Path
 
 
-def tokens_of(path: Path) -> Tokens:
+def read_tokens(path: Path) -> Tokens:
     """Reads tokens, one a line; lines that begin with # are not.
 
     Raises ConfigError for a file that cannot be read, has none, or one of less than 16 characters.

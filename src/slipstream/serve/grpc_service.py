@@ -17,12 +17,12 @@ from google.protobuf.message import DecodeError
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.outputs.outputs import LABELS
 from slipstream.serve.access import Tokens
+from slipstream.serve.handler import RequestHandler
 from slipstream.serve.protocol.datatypes import BYTES, array_of_numbers, datatype_of, number_of
 from slipstream.serve.protocol.grpc_messages import SERVICE, message
-from slipstream.serve.protocol.messages import Call, names_of, of_raw, wanted_of
-from slipstream.serve.refusals import RefusedError, invalid
-from slipstream.serve.requests import Desk
-from slipstream.serve.signature import Given
+from slipstream.serve.protocol.messages import InferenceCall, names_of, of_raw, wanted_of
+from slipstream.serve.refusals import RequestRefusedError, invalid
+from slipstream.serve.signature import InputValue
 
 # Where contents of a datatype are, if they are not raw.
 _CONTENTS = {
@@ -34,21 +34,21 @@ _CONTENTS = {
 
 _OPEN = ("ServerLive", "ServerReady")
 
-Answer = Callable[[Any, Any], Awaitable[Any]]
+_Method = Callable[[Any, Any], Awaitable[Any]]
 
 
-class Service:
+class GrpcService:
     """Answers calls.
 
     Args:
-        desk: where requests come in.
+        handler: where requests come in.
         tokens: that let requests in; health is told to everybody.
         version: of the server.
     """
 
-    def __init__(self, desk: Desk, tokens: Tokens, version: str) -> None:
-        self._desk, self._tokens, self._version = desk, tokens, version
-        self._repository = desk.repository
+    def __init__(self, handler: RequestHandler, tokens: Tokens, version: str) -> None:
+        self._desk, self._tokens, self._version = handler, tokens, version
+        self._repository = handler.repository
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Returns what a server of gRPC needs."""
@@ -113,7 +113,7 @@ class Service:
             return response
 
 
-def _told(name: str, answer: Answer, tokens: Tokens) -> Answer:
+def _told(name: str, answer: _Method, tokens: Tokens) -> _Method:
     """Says refusals as gRPC does, of calls without token and of damaged messages too."""
     read = message(f"{name}Request").FromString
 
@@ -123,7 +123,7 @@ def _told(name: str, answer: Answer, tokens: Tokens) -> Answer:
                 fields = dict(context.invocation_metadata() or ())
                 tokens.check(str(fields.get("authorization", "")))
             return await answer(_read(read, raw), context)
-        except RefusedError as error:
+        except RequestRefusedError as error:
             if error.retry_after is not None:
                 seconds = str(max(1, math.ceil(error.retry_after)))
                 context.set_trailing_metadata((("retry-after", seconds),))
@@ -139,11 +139,11 @@ def _read(read: Callable[[bytes], Any], raw: bytes) -> Any:
         raise invalid(f"the message cannot be read: {error}") from error
 
 
-def _call_of(asked: Any, remaining: float | None) -> Call:
+def _call_of(asked: Any, remaining: float | None) -> InferenceCall:
     raw = asked.raw_input_contents
     if raw and len(raw) != len(asked.inputs):
         raise invalid(f"there are {len(raw)} raw contents, and {len(asked.inputs)} inputs")
-    given: dict[str, Given] = {}
+    given: dict[str, InputValue] = {}
     for number, each in enumerate(asked.inputs):
         if each.name in given:
             raise invalid(f"the input {each.name[:64]!r} is given twice")
@@ -156,7 +156,7 @@ def _call_of(asked: Any, remaining: float | None) -> Call:
             given[each.name] = _of_contents(each)
     timeout = _timeout(asked.parameters)
     seconds = min(remaining or math.inf, timeout or math.inf)
-    return Call(
+    return InferenceCall(
         given=given,
         id=asked.id,
         outputs={each.name: True for each in asked.outputs},
@@ -173,7 +173,7 @@ def _timeout(parameters: Mapping[str, Any]) -> float | None:
     return micros * 1e-6
 
 
-def _of_contents(given: Any) -> Given:
+def _of_contents(given: Any) -> InputValue:
     shape, name = list(given.shape), given.name[:64]
     if given.datatype == BYTES:
         files = [memoryview(each) for each in given.contents.bytes_contents]
@@ -191,7 +191,7 @@ def _of_contents(given: Any) -> Given:
 
 
 def _response_of(
-    asked: Any, call: Call, outputs: Mapping[str, Array], classes: Sequence[str]
+    asked: Any, call: InferenceCall, outputs: Mapping[str, Array], classes: Sequence[str]
 ) -> Any:
     """The response to a call; names of labels are lines of the parameter `classes`."""
     response = message("ModelInferResponse")(id=asked.id)

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from slipstream.serve.record import Record
+from slipstream.serve.record import RequestRecord
 from slipstream.serve.repository import Repository
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -44,7 +44,7 @@ class Metrics:
         self._found: dict[tuple[str, str], tuple[Histogram, ...]] = {}
         self._registry.register(_Queues(repository))
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RequestRecord) -> None:
         """Counts a request.
 
         Args:
@@ -56,9 +56,9 @@ class Metrics:
             return
         seconds, queued, ran, rows = self._of_model(labels)
         seconds.observe(record.seconds)
-        queued.observe(record.done.queued)
-        ran.observe(record.done.ran)
-        rows.observe(record.done.shared)
+        queued.observe(record.done.queue_seconds)
+        ran.observe(record.done.run_seconds)
+        rows.observe(record.done.batch_rows)
 
     def text(self) -> bytes:
         """Returns all of them."""
@@ -92,7 +92,7 @@ class _Queues(Collector):
         for spec in self._repository.specs:
             served = self._repository.get(spec.name, spec.version)
             if served is not None:
-                waiting.add_metric([spec.name, spec.version], served.lane.waiting)
-                running.add_metric([spec.name, spec.version], served.lane.running)
+                waiting.add_metric([spec.name, spec.version], served.batcher.waiting)
+                running.add_metric([spec.name, spec.version], served.batcher.running)
         yield waiting
         yield running

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from slipstream.serve.record import OK, Record
+from slipstream.serve.record import OK, RequestRecord
 from slipstream.serve.refusals import Reason
-from slipstream.serve.repository import Repository, Spec
+from slipstream.serve.repository import ModelSpec, Repository
 
 SECONDS = 300  # that are looked back on
 _GONE = Reason.GONE.name.lower()
@@ -98,7 +98,7 @@ class History:
         self._seconds: deque[_Second] = deque()
         self._parts: dict[tuple[str, str], _Count] = {}  # sums of all seconds
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RequestRecord) -> None:
         """Counts a request.
 
         Args:
@@ -164,7 +164,7 @@ async def _state(repository: Repository, history: History, _: Request) -> Respon
     return JSONResponse(content, headers={**_HEADERS, "cache-control": "no-store"})
 
 
-def _model(repository: Repository, history: History, spec: Spec) -> dict[str, Any]:
+def _model(repository: Repository, history: History, spec: ModelSpec) -> dict[str, Any]:
     said = {"name": spec.name, "version": spec.version, "share": spec.share, "ready": False}
     served = repository.get(spec.name, spec.version)
     if served is None:

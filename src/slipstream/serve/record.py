@@ -10,18 +10,18 @@ from typing import TextIO
 
 import orjson
 
-from slipstream.serve.lane import Done
+from slipstream.serve.batcher import InferenceResult
 
 OK = "ok"
 # Header fields of W3C's trace context, which OpenTelemetry passes on.
 TRACE = ("traceparent", "tracestate")
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
-Log = Callable[["Record"], None]
+Log = Callable[["RequestRecord"], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class Record:
+class RequestRecord:
     """A request, filled in while it is answered.
 
     Args:
@@ -48,7 +48,7 @@ class Record:
     num_bytes: int = 0
     rows: int = 0
     seconds: float = 0.0
-    done: Done | None = None
+    done: InferenceResult | None = None
 
     def line(self) -> str:
         """Returns it as a line of JSON; times are in milliseconds."""
@@ -59,9 +59,9 @@ class Record:
             "ms": round(self.seconds * 1e3, 3),
         }  # fmt: skip
         if self.done is not None:
-            content["queued_ms"] = round(self.done.queued * 1e3, 3)
-            content["run_ms"] = round(self.done.ran * 1e3, 3)
-            content["run_rows"] = self.done.shared
+            content["queued_ms"] = round(self.done.queue_seconds * 1e3, 3)
+            content["run_ms"] = round(self.done.run_seconds * 1e3, 3)
+            content["run_rows"] = self.done.batch_rows
         trace = _TRACE_PARENT.fullmatch(self.trace.get(TRACE[0], ""))
         more = {"id": self.id, "error": self.error, "trace_id": trace[1] if trace else ""}
         content |= {name: text for name, text in more.items() if text}
@@ -71,7 +71,7 @@ class Record:
 def log_to(file: TextIO) -> Log:
     """Returns what writes a line for each request."""
 
-    def write(record: Record) -> None:
+    def write(record: RequestRecord) -> None:
         file.write(record.line() + "\n")
         file.flush()
 

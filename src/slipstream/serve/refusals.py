@@ -25,7 +25,7 @@ class Reason(enum.Enum):
         self.status, self.grpc = status, grpc
 
 
-class RefusedError(SlipstreamError):
+class RequestRefusedError(SlipstreamError):
     """A request that gets no result.
 
     Args:
@@ -39,6 +39,6 @@ class RefusedError(SlipstreamError):
         self.reason, self.retry_after = reason, retry_after
 
 
-def invalid(message: str) -> RefusedError:
+def invalid(message: str) -> RequestRefusedError:
     """A request that is wrong as it is."""
-    return RefusedError(Reason.INVALID, message)
+    return RequestRefusedError(Reason.INVALID, message)

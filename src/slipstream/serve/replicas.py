@@ -1,4 +1,4 @@
-"""Where models run: in this process, by threads of its own; or see `team`."""
+"""Where models run: in this process, by threads of its own; or see `pool`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slipstream.infer.machine import usable_cores
 from slipstream.infer.package.package import Manifest
 from slipstream.infer.run.session import load_executable, prepared
 from slipstream.infer.run.sharing import Sharing, fastest_sharing
-from slipstream.serve.lane import Ran
+from slipstream.serve.batcher import RunResult
 from slipstream.serve.signature import Arrays
 
 # Seconds of a run that others are not to notice.
@@ -23,7 +23,7 @@ _SHORT = 0.003
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class LoadedModel:
     """A model that was loaded.
 
     Args:
@@ -40,14 +40,14 @@ class Ready:
 class Replicas(Protocol):
     """Something that runs models."""
 
-    async def load(self, key: str, path: Path) -> Ready:
+    async def load(self, key: str, path: Path) -> LoadedModel:
         """Loads a model under a key that is new: MODEL/NUMBER.
 
         Raises UsageError or UnsupportedError for a file that cannot be served.
         """
         ...
 
-    def run(self, key: str, inputs: Arrays, is_alone: bool) -> Awaitable[Ran]:
+    def run(self, key: str, inputs: Arrays, is_alone: bool) -> Awaitable[RunResult]:
         """Returns the outputs of one run, which has all cores if it is alone, and its seconds."""
         ...
 
@@ -60,7 +60,7 @@ class Replicas(Protocol):
         ...
 
 
-class Runner:
+class ModelRunner:
     """A model in this process, with threads for its runs.
 
     A run that is alone has all the threads that the model was compiled for, which takes least time;
@@ -89,10 +89,10 @@ class Runner:
         self._alone, self._together = alone.executable, together.executable
         begin = time.monotonic()
         self._alone.run(inputs)
-        self.ready = Ready(manifest, together.runs, time.monotonic() - begin)
+        self.ready = LoadedModel(manifest, together.runs, time.monotonic() - begin)
         self.pool = ThreadPoolExecutor(together.runs, thread_name_prefix="slipstream-serve")
 
-    def run(self, inputs: Arrays, is_alone: bool) -> Ran:
+    def run(self, inputs: Arrays, is_alone: bool) -> RunResult:
         """Returns the outputs of one run, which has all cores if it is alone, and its seconds.
         Blocks."""
         begin = time.monotonic()
@@ -107,7 +107,7 @@ class Runner:
             self._together.close()
 
 
-class Runners:
+class ModelRunners:
     """The models of a process; a file that takes over shares the cores as the one before did.
 
     Args:
@@ -117,18 +117,18 @@ class Runners:
 
     def __init__(self, threads: int | None, cores: int) -> None:
         self._threads, self._cores = threads, cores
-        self._runners: dict[str, Runner] = {}
+        self._runners: dict[str, ModelRunner] = {}
         self._runs: dict[str, int] = {}
 
-    def load(self, key: str, path: Path) -> Ready:
+    def load(self, key: str, path: Path) -> LoadedModel:
         """As of `Replicas`; blocks."""
         model = key.rpartition("/")[0]
-        runner = Runner(path, self._threads, self._cores, self._runs.get(model))
+        runner = ModelRunner(path, self._threads, self._cores, self._runs.get(model))
         self._runs[model] = runner.ready.runs
         self._runners[key] = runner
         return runner.ready
 
-    def get(self, key: str) -> Runner:
+    def get(self, key: str) -> ModelRunner:
         """Returns a model that was loaded."""
         return self._runners[key]
 
@@ -150,18 +150,18 @@ class InProcess:
     """
 
     def __init__(self, threads: int | None = None) -> None:
-        self._runners = Runners(threads, usable_cores())
+        self._runners = ModelRunners(threads, usable_cores())
 
-    async def load(self, key: str, path: Path) -> Ready:
+    async def load(self, key: str, path: Path) -> LoadedModel:
         """As of `Replicas`."""
         return await asyncio.get_running_loop().run_in_executor(None, self._runners.load, key, path)
 
-    def run(self, key: str, inputs: Arrays, is_alone: bool) -> asyncio.Future[Ran]:
+    def run(self, key: str, inputs: Arrays, is_alone: bool) -> asyncio.Future[RunResult]:
         """As of `Replicas`. A short run that is alone is done here and now: to wake another thread
         takes a part of its time, and nobody else waits."""
         runner = self._runners.get(key)
         loop = asyncio.get_running_loop()
-        result: asyncio.Future[Ran] = loop.create_future()
+        result: asyncio.Future[RunResult] = loop.create_future()
         if is_alone and runner.ready.seconds < _SHORT:
             _settle(result, _found(runner, inputs, is_alone))
             return result
@@ -183,14 +183,14 @@ class InProcess:
         await asyncio.get_running_loop().run_in_executor(None, self._runners.close)
 
 
-def _found(runner: Runner, inputs: Arrays, is_alone: bool) -> Ran | Exception:
+def _found(runner: ModelRunner, inputs: Arrays, is_alone: bool) -> RunResult | Exception:
     try:
         return runner.run(inputs, is_alone)
     except Exception as error:  # noqa: BLE001  # of engines: who asked is told
         return error
 
 
-def _settle(result: asyncio.Future[Ran], found: Ran | Exception) -> None:
+def _settle(result: asyncio.Future[RunResult], found: RunResult | Exception) -> None:
     if result.done():
         return
     if isinstance(found, Exception):

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from slipstream.errors import UsageError
 from slipstream.infer.package.package import Manifest
-from slipstream.serve.lane import Done, Lane, LaneLimits
-from slipstream.serve.refusals import Reason, RefusedError
-from slipstream.serve.replicas import Ready, Replicas
-from slipstream.serve.signature import Signature, Taken
+from slipstream.serve.batcher import Batcher, BatcherLimits, InferenceResult
+from slipstream.serve.refusals import Reason, RequestRefusedError
+from slipstream.serve.replicas import LoadedModel, Replicas
+from slipstream.serve.signature import RequestInputs, Signature
 
 _SPEC = re.compile(
     r"(?:(?P<name>[\w.-]+)=)?(?P<path>[^@=](?:[^@]*[^@=])?)(?:@(?P<share>\d+(?:\.\d+)?)%)?"
@@ -25,7 +25,7 @@ _SPEC = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ModelSpec:
     """A version of a model, as it is named on the command line.
 
     Args:
@@ -41,34 +41,34 @@ class Spec:
     share: float | None = None
 
 
-class Served:
+class ServedModel:
     """A version of a model that is ready.
 
     Args:
         spec: that it was loaded from.
         manifest: of its package.
         signature: of the model.
-        lane: of its requests.
+        batcher: of its requests.
         unload: lets go of it.
     """
 
     def __init__(
         self,
-        spec: Spec,
+        spec: ModelSpec,
         manifest: Manifest,
         signature: Signature,
-        lane: Lane,
+        batcher: Batcher,
         unload: Callable[[], Awaitable[None]],
     ) -> None:
         self.spec, self.manifest = spec, manifest
-        self.signature, self.lane = signature, lane
+        self.signature, self.batcher = signature, batcher
         self._unload = unload
         self._users = 0
         self._free = asyncio.Event()
         self._free.set()
 
     @contextmanager
-    def used(self) -> Generator[Served]:
+    def used(self) -> Generator[ServedModel]:
         """Keeps it from being closed meanwhile."""
         self._users += 1
         self._free.clear()
@@ -79,14 +79,14 @@ class Served:
             if not self._users:
                 self._free.set()
 
-    async def ask(self, taken: Taken, until: float) -> Done:
-        """As of `Lane`, for one of those that use it."""
-        return await self.lane.ask(taken, until, self._users == 1)
+    async def submit(self, taken: RequestInputs, until: float) -> InferenceResult:
+        """As of `Batcher`, for one of those that use it."""
+        return await self.batcher.submit(taken, until, self._users == 1)
 
     async def close(self) -> None:
         """Lets go of the model, once nobody uses it."""
         await self._free.wait()
-        await self.lane.drained()
+        await self.batcher.drained()
         await self._unload()
 
 
@@ -96,23 +96,23 @@ class Repository:
     Args:
         specs: of all versions.
         replicas: that run them.
-        limits: of each lane; its runs are those of the replicas.
+        limits: of each batcher; its runs are those of the replicas.
         most_rows: of a request.
     """
 
     def __init__(
-        self, specs: Sequence[Spec], replicas: Replicas, limits: LaneLimits, most_rows: int
+        self, specs: Sequence[ModelSpec], replicas: Replicas, limits: BatcherLimits, most_rows: int
     ) -> None:
         self._replicas = replicas
         self._numbers = itertools.count(1)
         self._specs = {(each.name, each.version): each for each in specs}
         self._limits, self._most_rows = limits, most_rows
-        self._served: dict[tuple[str, str], Served] = {}
+        self._served: dict[tuple[str, str], ServedModel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.is_ending = False  # whoever balances the load is to go elsewhere
 
     @property
-    def specs(self) -> tuple[Spec, ...]:
+    def specs(self) -> tuple[ModelSpec, ...]:
         """All versions, whether they are ready or not."""
         return tuple(self._specs.values())
 
@@ -132,32 +132,32 @@ class Repository:
         """Returns the versions of a model."""
         return [each.version for each in self.specs if each.name == name]
 
-    def get(self, name: str, version: str = "") -> Served | None:
+    def get(self, name: str, version: str = "") -> ServedModel | None:
         """Returns a version that is ready; "": one of them, by their shares."""
         if version:
             return self._served.get((name, version))
         ready = [each for each in self._served.values() if each.spec.name == name]
         return ready[0] if len(ready) == 1 else _by_share(ready)
 
-    def find(self, name: str, version: str = "") -> Served:
-        """Returns as `get`; raises RefusedError if it is not known or not ready."""
+    def find(self, name: str, version: str = "") -> ServedModel:
+        """Returns as `get`; raises RequestRefusedError if it is not known or not ready."""
         found = self.get(name, version)
         if found is not None:
             return found
         versions = self.versions(name)
         if not versions:
             names = ", ".join(dict.fromkeys(each.name for each in self.specs))
-            raise RefusedError(
+            raise RequestRefusedError(
                 Reason.UNKNOWN, f"there is no model {name[:64]!r}; there are {names}"
             )
         if version and version not in versions:
-            raise RefusedError(
+            raise RequestRefusedError(
                 Reason.UNKNOWN,
                 f"the model {name!r} has no version {version[:64]!r}; it has {', '.join(versions)}",
             )
-        raise RefusedError(Reason.UNAVAILABLE, f"the model {name!r} is not ready yet", 1.0)
+        raise RequestRefusedError(Reason.UNAVAILABLE, f"the model {name!r} is not ready yet", 1.0)
 
-    async def load(self, name: str, version: str) -> Served:
+    async def load(self, name: str, version: str) -> ServedModel:
         """Loads a version from its file; requests go to it once it is ready, and never to none.
 
         Raises UsageError or UnsupportedError for a file that cannot be served; what was there
@@ -180,20 +180,20 @@ class Repository:
         self._served.clear()
         await self._replicas.close()
 
-    def _made(self, spec: Spec, key: str, ready: Ready) -> Served:
+    def _made(self, spec: ModelSpec, key: str, ready: LoadedModel) -> ServedModel:
         manifest = ready.manifest
         signature = Signature(manifest.inputs, manifest.outputs, self._most_rows, manifest.pictures)
         limits = replace(self._limits, runs=ready.runs)
-        lane = Lane(signature, partial(self._replicas.run, key), limits, ready.seconds)
-        return Served(spec, manifest, signature, lane, partial(self._replicas.unload, key))
+        batcher = Batcher(signature, partial(self._replicas.run, key), limits, ready.seconds)
+        return ServedModel(spec, manifest, signature, batcher, partial(self._replicas.unload, key))
 
 
-def specs_of(texts: Sequence[str]) -> list[Spec]:
+def parse_model_specs(texts: Sequence[str]) -> list[ModelSpec]:
     """Returns what a command line names: PATH, NAME=PATH, and NAME=PATH@10% for a share.
 
     Raises UsageError for what cannot be read, and shares of more than all.
     """
-    found: list[Spec] = []
+    found: list[ModelSpec] = []
     for text in texts:
         match = _SPEC.fullmatch(text)
         if match is None:
@@ -202,7 +202,7 @@ def specs_of(texts: Sequence[str]) -> list[Spec]:
         name = match["name"] or path.name.removesuffix(".slip")
         version = str(1 + sum(each.name == name for each in found))
         share = None if match["share"] is None else float(match["share"]) / 100
-        found.append(Spec(name, version, path, share))
+        found.append(ModelSpec(name, version, path, share))
     for name in {each.name for each in found}:
         total = sum(each.share or 0.0 for each in found if each.name == name)
         if total > 1:
@@ -212,7 +212,7 @@ def specs_of(texts: Sequence[str]) -> list[Spec]:
     return found
 
 
-def _by_share(ready: Sequence[Served]) -> Served | None:
+def _by_share(ready: Sequence[ServedModel]) -> ServedModel | None:
     if not ready:
         return None
     given = sum(each.spec.share or 0.0 for each in ready)

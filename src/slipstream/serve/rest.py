@@ -16,14 +16,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from slipstream.serve.access import Tokens, field_of
+from slipstream.serve.handler import RequestHandler
 from slipstream.serve.metrics import CONTENT_TYPE, Metrics
 from slipstream.serve.page import OPEN_PATHS
-from slipstream.serve.protocol.bodies import Bodies, read
-from slipstream.serve.protocol.http import LINK, Link
-from slipstream.serve.protocol.messages import JSON_LENGTH, call_of, response_of
-from slipstream.serve.record import Record
-from slipstream.serve.refusals import Reason, RefusedError
-from slipstream.serve.requests import Desk
+from slipstream.serve.protocol.bodies import BodyMemory, read
+from slipstream.serve.protocol.http import LINK, RequestConnection
+from slipstream.serve.protocol.messages import JSON_LENGTH, build_response, parse_call
+from slipstream.serve.record import RequestRecord
+from slipstream.serve.refusals import Reason, RequestRefusedError
 
 _PLATFORM = "slipstream"
 _INFER = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
@@ -31,11 +31,11 @@ _OPEN = "/v2/health/"
 _EXTENSIONS = ["binary_tensor_data"]
 
 
-class Rest:
+class RestApi:
     """Answers requests, as an ASGI application.
 
     Args:
-        desk: where requests come in.
+        handler: where requests come in.
         bodies: that reads theirs.
         metrics: that it shows.
         tokens: that let requests in; health is told to everybody.
@@ -43,11 +43,16 @@ class Rest:
     """
 
     def __init__(
-        self, desk: Desk, bodies: Bodies, metrics: Metrics, tokens: Tokens, version: str
+        self,
+        handler: RequestHandler,
+        bodies: BodyMemory,
+        metrics: Metrics,
+        tokens: Tokens,
+        version: str,
     ) -> None:
-        self._desk, self._bodies, self._metrics = desk, bodies, metrics
+        self._desk, self._bodies, self._metrics = handler, bodies, metrics
         self._tokens, self._version = tokens, version
-        self._repository = desk.repository
+        self._repository = handler.repository
         model = "/v2/models/{model}"
         versions = "/v2/models/{model}/versions/{version}"
         self.others = Starlette(
@@ -60,7 +65,7 @@ class Rest:
                 Route("/v2", self._server),
                 Route("/metrics", self._numbers),
             ],
-            exception_handlers={RefusedError: _refused, HTTPException: _failed},
+            exception_handlers={RequestRefusedError: _refused, HTTPException: _failed},
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,7 +83,7 @@ class Rest:
                 await self._infer(asked["model"], asked["version"] or "", scope, receive)
                 return
             response = Response(status_code=405, headers={"allow": "POST"})
-        except RefusedError as error:
+        except RequestRefusedError as error:
             response = await _refused(Request(scope), error)
         await response(scope, receive, send)
 
@@ -88,22 +93,24 @@ class Rest:
 
     async def _infer(self, model: str, version: str, scope: Scope, receive: Receive) -> None:
         fields = {name.decode("latin-1"): each.decode("latin-1") for name, each in scope["headers"]}
-        link: Link = scope["extensions"][LINK]
+        link: RequestConnection = scope["extensions"][LINK]
         encoding = fields.get("content-encoding", "identity")
         if encoding.lower() != "identity":
-            raise RefusedError(
+            raise RequestRefusedError(
                 Reason.ENCODED, f"the body is encoded as {encoding[:64]!r}; allowed: as it is"
             )
         with self._desk.request("rest", model, version, fields) as asked:
             with self._bodies.held() as held:
                 body = await read(fields, link, receive, held, asked.seconds)
                 asked.record.num_bytes = len(body)
-                call = call_of(body, fields.get(JSON_LENGTH))
+                call = parse_call(body, fields.get(JSON_LENGTH))
                 with _unless_gone(link):
                     done = await asked.answer(call)
             record = asked.record
             classes = asked.served.manifest.classes
-            pieces, length = response_of(call, record.model, record.version, done.outputs, classes)
+            pieces, length = build_response(
+                call, record.model, record.version, done.outputs, classes
+            )
             # What is counted and logged is so once the client has its answer.
             await link.answer(_fields(record, length), pieces)
 
@@ -144,7 +151,7 @@ class Rest:
         )
 
 
-def _fields(record: Record, json_length: int | None) -> Generator[tuple[bytes, bytes]]:
+def _fields(record: RequestRecord, json_length: int | None) -> Generator[tuple[bytes, bytes]]:
     """Fields of the header of a result."""
     if json_length is None:
         yield b"content-type", b"application/json"
@@ -156,7 +163,7 @@ def _fields(record: Record, json_length: int | None) -> Generator[tuple[bytes, b
 
 
 @contextmanager
-def _unless_gone(link: Link) -> Generator[None]:
+def _unless_gone(link: RequestConnection) -> Generator[None]:
     """What is done meanwhile is given up where the client hangs up."""
     task = asyncio.current_task()
     assert task is not None
@@ -173,7 +180,7 @@ def _unless_gone(link: Link) -> Generator[None]:
     except asyncio.CancelledError as error:
         if not gone:
             raise
-        raise RefusedError(Reason.GONE, "the client hung up") from error
+        raise RequestRefusedError(Reason.GONE, "the client hung up") from error
     finally:
         link.when_gone(None)
 
@@ -189,7 +196,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)
+    assert isinstance(error, RequestRefusedError)
     headers: dict[str, str] = {}
     if error.reason is Reason.UNAUTHENTICATED:
         headers["www-authenticate"] = "Bearer"

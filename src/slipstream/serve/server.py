@@ -22,18 +22,18 @@ import uvloop
 
 from slipstream.errors import UsageError
 from slipstream.serve.access import Tls, Tokens, is_loopback
-from slipstream.serve.grpc_service import Service
-from slipstream.serve.lane import LaneLimits
+from slipstream.serve.batcher import BatcherLimits
+from slipstream.serve.grpc_service import GrpcService
+from slipstream.serve.handler import RequestHandler
 from slipstream.serve.metrics import Metrics
 from slipstream.serve.page import History, page_routes
-from slipstream.serve.protocol.bodies import Bodies
+from slipstream.serve.protocol.bodies import BodyMemory
 from slipstream.serve.record import log_to
 from slipstream.serve.replicas import InProcess
-from slipstream.serve.repository import Repository, Spec, specs_of
-from slipstream.serve.requests import Desk
-from slipstream.serve.rest import Rest
-from slipstream.serve.team import Team
-from slipstream.serve.watch import Watch
+from slipstream.serve.repository import ModelSpec, Repository, parse_model_specs
+from slipstream.serve.rest import RestApi
+from slipstream.serve.watcher import ModelWatcher
+from slipstream.serve.worker_pool import WorkerPool
 
 _HTTP = "slipstream.serve.protocol.http:Protocol"  # uvicorn's own, with bodies in place
 _BACKLOG = 2048  # connections that wait to be accepted
@@ -42,7 +42,7 @@ _NOTICE = 5.0  # seconds: Kubernetes tells its proxies within two or three
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSpec:
+class ServeOptions:
     """What is served, and how.
 
     Args:
@@ -72,7 +72,7 @@ class ServeSpec:
             theirs for up to 60 s, and must not find one closed.
     """
 
-    models: Sequence[Spec]
+    models: Sequence[ModelSpec]
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = 8001
@@ -94,7 +94,7 @@ class ServeSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ListenAddresses:
     """Where a server listens.
 
     Args:
@@ -115,8 +115,8 @@ class Server:
         told: told where it listens, once all models are ready.
     """
 
-    spec: ServeSpec
-    told: Callable[[Bound], None] = lambda _: None
+    spec: ServeOptions
+    told: Callable[[ListenAddresses], None] = lambda _: None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _hurried: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -127,9 +127,9 @@ class Server:
         address that cannot be listened on.
         """
         spec = self.spec
-        limits = LaneLimits(runs=1, waiting=spec.waiting, delay=spec.delay)
+        limits = BatcherLimits(runs=1, waiting=spec.waiting, delay=spec.delay)
         several = spec.replicas > 1
-        replicas = Team(spec.replicas, spec.threads) if several else InProcess(spec.threads)
+        replicas = WorkerPool(spec.replicas, spec.threads) if several else InProcess(spec.threads)
         repository = Repository(spec.models, replicas, limits, spec.most_rows)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.end)
@@ -145,8 +145,10 @@ class Server:
             await repository.close()
 
     def end(self, notice: float | None = None) -> None:
-        """Ends it, from its own event loop; after the notice of its `ServeSpec`, unless that is 0
-        or this is the second time."""
+        """End the server after the notice of its options. Call it from the server's event loop.
+
+        A second call, or a notice of 0, ends it at once.
+        """
         if notice == 0 or self._ended.is_set():
             self._hurried.set()
         self._ended.set()
@@ -155,7 +157,7 @@ class Server:
         if self.spec.watch is None:
             await self._listen(repository)
             return
-        watch = asyncio.create_task(Watch(repository, self.spec.watch).run())
+        watch = asyncio.create_task(ModelWatcher(repository, self.spec.watch).run())
         try:
             await self._listen(repository)
         finally:
@@ -165,8 +167,8 @@ class Server:
         spec, own = self.spec, version("slipstream")
         metrics, history = Metrics(repository), History()
         logs = [metrics.add, history.add, *([log_to(spec.access_log)] if spec.access_log else [])]
-        desk = Desk(repository, spec.seconds, logs)
-        rest = Rest(desk, Bodies(spec.body, spec.bodies), metrics, spec.tokens, own)
+        handler = RequestHandler(repository, spec.seconds, logs)
+        rest = RestApi(handler, BodyMemory(spec.body, spec.bodies), metrics, spec.tokens, own)
         rest.others.routes.extend(page_routes(repository, history))
         config = uvicorn.Config(
             rest, http=_HTTP, ws="none", lifespan="off", proxy_headers=False,
@@ -178,7 +180,7 @@ class Server:
         web = _Uvicorn(config)
         sockets = [_listening(spec.host, spec.port)]
         try:
-            remote = await self._grpc(Service(desk, spec.tokens, own))
+            remote = await self._grpc(GrpcService(handler, spec.tokens, own))
         except OSError:
             sockets[0].close()
             raise
@@ -187,7 +189,9 @@ class Server:
             # What is there now stays: no request is to wait while all of it is looked through.
             gc.freeze()
             host, port = sockets[0].getsockname()[:2]
-            self.told(Bound(f"{host}:{port}", None if remote is None else f"{host}:{remote[1]}"))
+            self.told(
+                ListenAddresses(f"{host}:{port}", None if remote is None else f"{host}:{remote[1]}")
+            )
             await self._ended.wait()
             await self._give_notice(repository)
         finally:
@@ -205,7 +209,7 @@ class Server:
         with suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(self._hurried.wait(), notice)
 
-    async def _grpc(self, service: Service) -> tuple[grpc.aio.Server, int] | None:
+    async def _grpc(self, service: GrpcService) -> tuple[grpc.aio.Server, int] | None:
         spec = self.spec
         if spec.grpc_port is None:
             return None
@@ -224,7 +228,7 @@ class Server:
 
 
 def run(
-    *models: str | Path, told: Callable[[Bound], None] = lambda _: None, **options: Any
+    *models: str | Path, told: Callable[[ListenAddresses], None] = lambda _: None, **options: Any
 ) -> None:
     """Serves compiled models until SIGTERM or Ctrl-C; blocks. Call it from the main thread.
 
@@ -234,17 +238,17 @@ def run(
         models: packages: "file.slip", "name=file.slip", or "name=file.slip@10%" for a version that
             gets a share of the requests that name none.
         told: told where it listens, once all models are ready.
-        options: of `ServeSpec`, as `port`, `replicas`, `seconds`.
+        options: of `ServeOptions`, as `port`, `replicas`, `seconds`.
 
     Raises UsageError or UnsupportedError for a model or option that cannot be served, and OSError
     for an address that cannot be listened on.
     """
-    allowed = [each.name for each in fields(ServeSpec) if each.name != "models"]
+    allowed = [each.name for each in fields(ServeOptions) if each.name != "models"]
     strange = sorted(options.keys() - set(allowed))
     if strange or not models:
         what = f"there is no option {strange[0]!r}" if strange else "no model is named"
         raise UsageError(f"{what}; options are {', '.join(allowed)}")
-    spec = ServeSpec(models=specs_of([str(each) for each in models]), **options)
+    spec = ServeOptions(models=parse_model_specs([str(each) for each in models]), **options)
     uvloop.run(Server(spec, told).run())
 
 

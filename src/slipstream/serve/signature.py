@@ -21,14 +21,14 @@ from slipstream.infer.graph.graph import Array
 from slipstream.infer.images.pictures import Reader, TooManyPixelsError
 from slipstream.infer.package.package import Reading, Tensor
 from slipstream.serve.protocol.datatypes import BYTES, datatype_of
-from slipstream.serve.refusals import Reason, RefusedError, invalid
+from slipstream.serve.refusals import Reason, RequestRefusedError, invalid
 
 Arrays: TypeAlias = "dict[str, Array]"
-Given: TypeAlias = "Array | list[memoryview]"
+InputValue: TypeAlias = "Array | list[memoryview]"
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RequestInputs:
     """The inputs of a request, checked.
 
     Args:
@@ -83,13 +83,14 @@ class Signature:
             for each in tensors
         ]
 
-    def take(self, given: Mapping[str, Given]) -> Taken:
+    def check(self, given: Mapping[str, InputValue]) -> RequestInputs:
         """Returns the inputs of a request.
 
         Args:
             given: by name, as tensors or the bytes of picture files.
 
-        Raises RefusedError for inputs that are missing, unknown, or not as the model needs them.
+        Raises RequestRefusedError if an input is missing, unknown, or of the wrong datatype or
+        shape.
         """
         missing = [name for name in self._tensors if name not in given]
         strange = [name for name in given if name not in self._tensors]
@@ -101,9 +102,9 @@ class Signature:
         counts = {name: len(each) for name, each in found.items()} if self.rows else {"": 1}
         if len(set(counts.values())) > 1:
             raise invalid(f"inputs have different numbers of rows: {_counts(counts)}")
-        return Taken(found, next(iter(counts.values())))
+        return RequestInputs(found, next(iter(counts.values())))
 
-    def runs(self, taken: Sequence[Taken]) -> Iterator[Arrays]:
+    def runs(self, taken: Sequence[RequestInputs]) -> Iterator[Arrays]:
         """Yields the inputs of each run of requests that share runs; the last is filled up.
 
         Args:
@@ -118,7 +119,7 @@ class Signature:
             yield {name: _filled(each[begin : begin + self.rows], self.rows)
                    for name, each in whole.items()}  # fmt: skip
 
-    def parted(self, runs: Sequence[Arrays], taken: Sequence[Taken]) -> list[Arrays]:
+    def split(self, runs: Sequence[Arrays], taken: Sequence[RequestInputs]) -> list[Arrays]:
         """Returns what each request gets of the outputs of runs that it shared.
 
         Args:
@@ -136,7 +137,7 @@ class Signature:
             begin = end
         return found
 
-    def _one(self, tensor: Tensor, given: Given) -> Array:
+    def _one(self, tensor: Tensor, given: InputValue) -> Array:
         array = self._read(tensor, given) if isinstance(given, list) else given
         if array.dtype != np.dtype(tensor.dtype):
             raise invalid(
@@ -174,7 +175,7 @@ class Signature:
                 too_large = isinstance(error, TooManyPixelsError)
                 reason = Reason.TOO_LARGE if too_large else Reason.INVALID
                 words = f"input {tensor.name!r}, file {number}: {error}"
-                raise RefusedError(reason, words) from error
+                raise RequestRefusedError(reason, words) from error
         return found
 
 

@@ -17,13 +17,13 @@ from typing import Any
 from slipstream.errors import SlipstreamError, UnsupportedError
 from slipstream.infer.graph.graph import Array
 from slipstream.serve.frames import SIZES, parts_of, pieces_of
-from slipstream.serve.replicas import Runner, Runners
+from slipstream.serve.replicas import ModelRunner, ModelRunners
 
 # Models that are loaded or let go of at a time.
 _LOADERS = 2
 
 
-class Worker:
+class WorkerServer:
     """Runs models for a server.
 
     Args:
@@ -31,7 +31,7 @@ class Worker:
         runners: its models.
     """
 
-    def __init__(self, link: socket.socket, runners: Runners) -> None:
+    def __init__(self, link: socket.socket, runners: ModelRunners) -> None:
         self._link, self._runners = link, runners
         self._sending = threading.Lock()
         self._loaders = ThreadPoolExecutor(_LOADERS)
@@ -57,7 +57,9 @@ class Worker:
         else:
             self._loaders.submit(self._unload, number, key)
 
-    def _run(self, number: int, runner: Runner, tensors: dict[str, Array], is_alone: bool) -> None:
+    def _run(
+        self, number: int, runner: ModelRunner, tensors: dict[str, Array], is_alone: bool
+    ) -> None:
         try:
             outputs, seconds = runner.run(tensors, is_alone)
         except Exception as error:  # noqa: BLE001  # of engines: the server is told
@@ -93,7 +95,7 @@ def main(fd: int, threads: int, cores: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=fd) as link:
         try:
-            Worker(link, Runners(threads or None, cores)).serve()
+            WorkerServer(link, ModelRunners(threads or None, cores)).serve()
         except (BrokenPipeError, ConnectionResetError):
             return
 

@@ -22,8 +22,8 @@ from slipstream.infer.search.trial import Trial
 # They are filled in while a graph is made, a search goes on, or a request is answered.
 CHANGED = {
     "Comparison", "Node", "Graph", "_Contender", "Lowering", "Need", "Tail", "Stage", "Histogram",
-    "_Moved", "Held", "_Waiting", "_Shared", "_Count", "_Second", "Record", "Request", "Server",
-    "_Team", "Trial", "Powers",
+    "_Moved", "BodyReservation", "_QueuedRequest", "_Batch", "_Count", "_Second",
+    "RequestRecord", "ActiveRequest", "Server", "_Team", "Trial", "Powers",
 }  # fmt: skip
 # Those of which there are many.
 SMALL = ("graph.analysis", "search.goal", "images.pictures", "rewrites", "serve", "run.session")
@@ -64,8 +64,9 @@ def test_small_records_have_no_room_for_more():
             assert "__slots__" in vars(record), record
 
 
-@pytest.mark.parametrize("record", ["Goal", "LaneLimits", "ServeSpec", "Record", "PictureOptions",
-                                    "Reader", "BoxOptions", "Stages", "NodeCost"])  # fmt: skip
+@pytest.mark.parametrize("record", ["Goal", "BatcherLimits", "ServeOptions", "RequestRecord",
+                                    "PictureOptions", "Reader", "BoxOptions", "Stages",
+                                    "NodeCost"])  # fmt: skip
 def test_records_of_many_fields_are_made_by_name(record):
     (found,) = (each for each in RECORDS if each.__name__ == record)
     with pytest.raises(TypeError, match="positional argument"):

@@ -76,9 +76,9 @@ class Sums:
         if path.name == "bad.slip":
             raise UsageError(f"{path} is no package")
         self.loaded.append((key, path))
-        from slipstream.serve.replicas import Ready
+        from slipstream.serve.replicas import LoadedModel
 
-        return Ready(self.manifest, 1, self.seconds)
+        return LoadedModel(self.manifest, 1, self.seconds)
 
     async def run(self, key, inputs, is_alone):
         self.alone.append(is_alone)
@@ -110,11 +110,11 @@ def sums(signature):
 @pytest.fixture
 def repository(sums):
     """Makes a repository of what a command line names; a request has 4 rows at most."""
-    from slipstream.serve.lane import LaneLimits
-    from slipstream.serve.repository import Repository, specs_of
+    from slipstream.serve.batcher import BatcherLimits
+    from slipstream.serve.repository import Repository, parse_model_specs
 
     def make(*texts, **limits):
-        limits = LaneLimits(**{"runs": 1, "delay": 0.0, **limits})
-        return Repository(specs_of(texts), sums, limits, 4)
+        limits = BatcherLimits(**{"runs": 1, "delay": 0.0, **limits})
+        return Repository(parse_model_specs(texts), sums, limits, 4)
 
     return make

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("starlette")
 
 from slipstream.errors import ConfigError
-from slipstream.serve.access import Tokens, field_of, is_loopback, tokens_of
-from slipstream.serve.refusals import Reason, RefusedError
+from slipstream.serve.access import Tokens, field_of, is_loopback, read_tokens
+from slipstream.serve.refusals import Reason, RequestRefusedError
 
 FIRST, SECOND = "a" * 16, "b" * 17
 WORDS = "a token is needed: Authorization: Bearer TOKEN"
@@ -18,7 +18,7 @@ WORDS = "a token is needed: Authorization: Bearer TOKEN"
 def tokens(tmp_path):
     path = tmp_path / "tokens"
     path.write_text(f"# ours\n\n  {FIRST}  \n#{'c' * 16}\n{SECOND}\n")
-    return tokens_of(path)
+    return read_tokens(path)
 
 
 def test_a_file_has_a_token_a_line_of_16_characters_or_more(tokens):
@@ -36,13 +36,13 @@ def test_a_file_has_a_token_a_line_of_16_characters_or_more(tokens):
 def test_other_files_are_refused(tmp_path, text, words):
     (tmp_path / "tokens").write_text(text)
     with pytest.raises(ConfigError, match=words):
-        tokens_of(tmp_path / "tokens")
+        read_tokens(tmp_path / "tokens")
 
 
 def test_bytes_that_are_no_text_are_no_tokens(tmp_path):
     (tmp_path / "tokens").write_bytes(b"\xff" * 20)
     with pytest.raises(ConfigError, match="cannot be read as tokens"):
-        tokens_of(tmp_path / "tokens")
+        read_tokens(tmp_path / "tokens")
 
 
 @pytest.mark.parametrize("field", [f"Bearer {FIRST}", f"bearer {SECOND}", f"BEARER   {FIRST}  "])
@@ -56,7 +56,7 @@ def test_each_token_lets_in(tokens, field):
      "Bearer ", "Bearer \udcff", f"Bearer {FIRST} {SECOND}"],
 )  # fmt: skip
 def test_nothing_else_lets_in(tokens, field):
-    with pytest.raises(RefusedError, match=f"^{WORDS}$") as caught:
+    with pytest.raises(RequestRefusedError, match=f"^{WORDS}$") as caught:
         tokens.check(field)
     assert (caught.value.reason, caught.value.retry_after) == (Reason.UNAUTHENTICATED, None)
 

@@ -17,7 +17,7 @@ from slipstream.serve.protocol.datatypes import (
     byte_strings,
     datatype_of,
 )
-from slipstream.serve.refusals import Reason, RefusedError
+from slipstream.serve.refusals import Reason, RequestRefusedError
 
 DTYPES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16",
@@ -68,14 +68,16 @@ def test_integers_are_numbers_of_fractions_too():
     ],
 )
 def test_other_data_are_refused(data, datatype, shape, words):
-    with pytest.raises(RefusedError, match=words) as caught:
+    with pytest.raises(RequestRefusedError, match=words) as caught:
         array_of_numbers(data, datatype, shape, "x")
     assert caught.value.reason is Reason.INVALID
 
 
 @pytest.mark.parametrize("length", [0, 7, 9])
 def test_bytes_have_to_be_as_many_as_the_shape_needs(length):
-    with pytest.raises(RefusedError, match=f"has {length} bytes; FP32 of the shape .1, 2. has 8"):
+    with pytest.raises(
+        RequestRefusedError, match=f"has {length} bytes; FP32 of the shape .1, 2. has 8"
+    ):
         array_of(memoryview(bytes(length)), "FP32", [1, 2], "x")
 
 
@@ -94,7 +96,7 @@ def test_damaged_strings_are_refused_and_nothing_else(random):
             raw[place] = random.integers(256)
         try:
             found = byte_strings(memoryview(bytes(raw)), [2], "x")
-        except RefusedError:
+        except RequestRefusedError:
             continue
         assert len(found) == 2
 
@@ -106,7 +108,9 @@ def test_integers_reach_to_both_ends_of_their_range_and_no_further(dtype):
     for end in (ends.min, ends.max):
         assert array_of_numbers([end], datatype, [1], "x").tolist() == [end]
     for beyond in (ends.min - 1, ends.max + 1):
-        with pytest.raises(RefusedError, match=rf"beyond the range of {datatype}$|data are "):
+        with pytest.raises(
+            RequestRefusedError, match=rf"beyond the range of {datatype}$|data are "
+        ):
             array_of_numbers([beyond], datatype, [1], "x")
 
 
@@ -120,7 +124,7 @@ def test_a_tensor_may_be_empty(datatype):
     assert array_of_numbers([], datatype, [0, 3], "x").shape == (0, 3)
     assert array_of(memoryview(b""), datatype, [2, 0], "x").shape == (2, 0)
     assert byte_strings(memoryview(b""), [0], "x") == []
-    with pytest.raises(RefusedError, match=r"has 0 numbers; the shape \[1\] needs 1"):
+    with pytest.raises(RequestRefusedError, match=r"has 0 numbers; the shape \[1\] needs 1"):
         array_of_numbers([], datatype, [1], "x")
 
 
@@ -141,12 +145,12 @@ def test_lengths_of_strings_are_checked_at_their_ends(raw, shape, words):
     if words is None:
         assert b"".join(byte_strings(memoryview(raw), shape, "x")) == bytes(256 if raw[1] else 0)
         return
-    with pytest.raises(RefusedError, match=words):
+    with pytest.raises(RequestRefusedError, match=words):
         byte_strings(memoryview(raw), shape, "x")
 
 
 def test_a_datatype_that_is_none_is_told_with_all_that_are():
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RequestRefusedError) as caught:
         array_of(memoryview(b""), "F" * 33, [0], "x")
     assert str(caught.value) == (
         f"input 'x' is {'F' * 32!r}; allowed: BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16,"
@@ -168,5 +172,5 @@ def test_null_is_nan_as_it_is_in_answers(datatype, data):
     [([1, None], "INT32"), ([True, None], "BOOL"), ([1.0, "a"], "FP32"), ([None, "a"], "FP32")],
 )
 def test_null_is_no_integer_and_text_no_number(data, datatype):
-    with pytest.raises(RefusedError, match="is needed"):
+    with pytest.raises(RequestRefusedError, match="is needed"):
         array_of_numbers(data, datatype, [2], "x")

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("starlette")
 
 from slipstream.serve.access import Tokens
-from slipstream.serve.grpc_service import Service
+from slipstream.serve.grpc_service import GrpcService
+from slipstream.serve.handler import RequestHandler
 from slipstream.serve.protocol.grpc_messages import SERVICE, message
-from slipstream.serve.requests import Desk
 
 PARENT = f"00-{'ab' * 16}-{'cd' * 8}-01"
 X = np.array([[1, 2], [3, 4]], np.float32)
@@ -79,8 +79,8 @@ def connected(repository):
             models, records = repository("m=a.slip", "m=b.slip@0%", "n=c.slip"), []
             for each in models.specs[:2]:
                 await models.load(each.name, each.version)
-            desk = Desk(models, seconds, [records.append])
-            await main(Client(Service(desk, Tokens(tokens), "1.2"), records))
+            handler = RequestHandler(models, seconds, [records.append])
+            await main(Client(GrpcService(handler, Tokens(tokens), "1.2"), records))
 
         asyncio.run(start())
 
@@ -221,7 +221,7 @@ def test_a_call_has_the_time_that_it_says(connected, sums, kind, micros, is_in_t
             return
         code, words, trailing = await client.refused("ModelInfer", asked)
         assert code == "RESOURCE_EXHAUSTED"
-        assert words.startswith("it would take about 1 s, and has 0 s")
+        assert words.startswith("the request would take about 1 s, but 0 s are left")
         assert trailing["retry-after"] == "2"
 
     connected(main)
@@ -234,7 +234,7 @@ def test_the_deadline_of_grpc_is_the_requests(connected, sums):
         code, words, trailing = await client.refused("ModelInfer", infer(), timeout=40)
         # 150 s, as runs may take half as much again, and 34 s of 40 s that are for the run.
         assert (code, trailing["retry-after"]) == ("RESOURCE_EXHAUSTED", "117")
-        assert "and has 3" in words
+        assert "but 3" in words
 
     connected(main)
 

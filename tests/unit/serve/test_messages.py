@@ -1,4 +1,4 @@
-"""Bodies of REST: as the usual client makes them and reads them, and damaged ones."""
+"""BodyMemory of REST: as the usual client makes them and reads them, and damaged ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ pytest.importorskip("starlette")
 
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
-from slipstream.serve.protocol.messages import Call, call_of, response_of
-from slipstream.serve.refusals import RefusedError
+from slipstream.serve.protocol.messages import InferenceCall, build_response, parse_call
+from slipstream.serve.refusals import RequestRefusedError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 N = np.array([1, 2, 3], np.int64)
@@ -29,7 +29,7 @@ def body_of(binary=True, **more):
 @pytest.mark.parametrize("binary", [False, True])
 def test_what_the_usual_client_sends_is_read(binary):
     outputs = [InferRequestedOutput("y", binary_data=True), InferRequestedOutput("z", False)]
-    call = call_of(*body_of(binary, request_id="7", outputs=outputs, timeout=5000))
+    call = parse_call(*body_of(binary, request_id="7", outputs=outputs, timeout=5000))
     np.testing.assert_array_equal(call.given["x"], X)
     np.testing.assert_array_equal(call.given["n"], N)
     assert (call.id, call.seconds) == ("7", 0.005)
@@ -37,13 +37,13 @@ def test_what_the_usual_client_sends_is_read(binary):
 
 
 def test_without_outputs_the_usual_client_wants_all_as_bytes():
-    call = call_of(*body_of())
+    call = parse_call(*body_of())
     assert (dict(call.outputs), call.binary) == ({}, True)
 
 
 def test_tensors_stay_on_the_body():
     body, length = body_of()
-    found = call_of(body, length).given["n"]
+    found = parse_call(body, length).given["n"]
     assert np.shares_memory(found, np.frombuffer(body, np.uint8))
 
 
@@ -54,8 +54,8 @@ def test_what_is_answered_the_usual_client_reads(random, binary):
         "z": np.array([[3], [4]]),
         "loss": np.array(0.5, np.float32),
     }
-    call = Call({}, id="9", binary=bool(binary))
-    pieces, length = response_of(call, "model", "2", outputs)
+    call = InferenceCall({}, id="9", binary=bool(binary))
+    pieces, length = build_response(call, "model", "2", outputs)
     found = InferenceServerClient.parse_response_body(b"".join(pieces), header_length=length)
     for name, array in outputs.items():
         np.testing.assert_array_equal(found.as_numpy(name), array)
@@ -66,24 +66,26 @@ def test_what_is_answered_the_usual_client_reads(random, binary):
 
 def test_only_outputs_that_are_wanted_are_answered():
     outputs = {"y": X, "z": N}
-    pieces, _ = response_of(Call({}, outputs={"z": None}), "model", "1", outputs)
+    pieces, _ = build_response(InferenceCall({}, outputs={"z": None}), "model", "1", outputs)
     (found,) = json.loads(pieces[0])["outputs"]
     assert found == {"name": "z", "datatype": "INT64", "shape": [3], "data": [1, 2, 3]}
-    with pytest.raises(RefusedError, match="there is no output 'w'; the model has y, z"):
-        response_of(Call({}, outputs={"w": None}), "model", "1", outputs)
+    with pytest.raises(RequestRefusedError, match="there is no output 'w'; the model has y, z"):
+        build_response(InferenceCall({}, outputs={"w": None}), "model", "1", outputs)
 
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_labels_have_the_names_of_their_classes(binary):
     outputs = {"labels": np.array([[2, 0, -1]]), "n": np.array([[1]])}
-    pieces, _ = response_of(Call({}, binary=binary), "model", "1", outputs, ("ant", "cat", "dog"))
+    pieces, _ = build_response(
+        InferenceCall({}, binary=binary), "model", "1", outputs, ("ant", "cat", "dog")
+    )
     labels, other = json.loads(pieces[0])["outputs"]
     assert labels["parameters"]["classes"] == ["dog", "ant", ""]
     assert "classes" not in other.get("parameters", {})
 
 
 def test_halves_are_written_as_numbers():
-    pieces, _ = response_of(Call({}), "model", "1", {"y": np.array([0.5], np.float16)})
+    pieces, _ = build_response(InferenceCall({}), "model", "1", {"y": np.array([0.5], np.float16)})
     (found,) = json.loads(pieces[0])["outputs"]
     assert (found["datatype"], found["data"]) == ("FP16", [0.5])
 
@@ -112,8 +114,8 @@ def test_halves_are_written_as_numbers():
     ],
 )
 def test_bodies_that_are_wrong_say_how(body, words):
-    with pytest.raises(RefusedError, match=words):
-        call_of(memoryview(body), None)
+    with pytest.raises(RequestRefusedError, match=words):
+        parse_call(memoryview(body), None)
 
 
 @pytest.mark.parametrize(("count", "is_read"), [(16, True), (17, False)])
@@ -133,10 +135,10 @@ def test_64_tensors_are_given_and_wanted_at_most(key, count, is_read):
 def check_read(is_read, words, **message):
     body = memoryview(json.dumps(message).encode())
     if is_read:
-        call_of(body, None)
+        parse_call(body, None)
     else:
-        with pytest.raises(RefusedError, match=words):
-            call_of(body, None)
+        with pytest.raises(RequestRefusedError, match=words):
+            parse_call(body, None)
 
 
 @pytest.mark.parametrize(
@@ -150,16 +152,16 @@ def check_read(is_read, words, **message):
 )
 def test_the_length_of_json_is_checked(length, words):
     body, _ = body_of()
-    with pytest.raises(RefusedError, match=words):
-        call_of(body, length)
+    with pytest.raises(RequestRefusedError, match=words):
+        parse_call(body, length)
 
 
 def test_bytes_that_are_missing_or_too_many_are_refused():
     body, length = body_of()
-    with pytest.raises(RefusedError, match="bytes are left in the body"):
-        call_of(body[:-1], length)
-    with pytest.raises(RefusedError, match="has 4 bytes that belong to no input"):
-        call_of(memoryview(bytes(body) + bytes(4)), length)
+    with pytest.raises(RequestRefusedError, match="bytes are left in the body"):
+        parse_call(body[:-1], length)
+    with pytest.raises(RequestRefusedError, match="has 4 bytes that belong to no input"):
+        parse_call(memoryview(bytes(body) + bytes(4)), length)
 
 
 def test_damaged_bodies_are_refused_and_nothing_else(random):
@@ -169,38 +171,40 @@ def test_damaged_bodies_are_refused_and_nothing_else(random):
         for place in random.integers(min(len(raw), int(length)), size=random.integers(4)):
             raw[place] = random.integers(256)
         try:
-            call_of(memoryview(bytes(raw)), length if random.random() < 0.9 else None)
-        except RefusedError as error:
+            parse_call(memoryview(bytes(raw)), length if random.random() < 0.9 else None)
+        except RequestRefusedError as error:
             assert len(str(error)) < 1000  # noqa: PT017
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(1, 1e-6), (2_500_000, 2.5), (None, None)])
 def test_a_timeout_is_in_microseconds(timeout, seconds):
     message = {"inputs": [], "parameters": {} if timeout is None else {"timeout": timeout}}
-    assert call_of(memoryview(json.dumps(message).encode()), None).seconds == seconds
+    assert parse_call(memoryview(json.dumps(message).encode()), None).seconds == seconds
 
 
 @pytest.mark.parametrize("timeout", [0, 1.5, "9"])
 def test_other_timeouts_are_refused(timeout):
     message = {"inputs": [], "parameters": {"timeout": timeout}}
-    with pytest.raises(RefusedError, match="allowed: microseconds, 1 and more"):
-        call_of(memoryview(json.dumps(message).encode()), None)
+    with pytest.raises(RequestRefusedError, match="allowed: microseconds, 1 and more"):
+        parse_call(memoryview(json.dumps(message).encode()), None)
 
 
 def test_a_body_of_json_alone_may_say_its_length():
     body = memoryview(b'{"inputs": []}')
-    call = call_of(body, str(len(body)))
-    assert call == Call({})
+    call = parse_call(body, str(len(body)))
+    assert call == InferenceCall({})
     assert (call.id, call.outputs, call.binary, call.seconds) == ("", {}, False, None)
-    with pytest.raises(RefusedError, match="is '15'; allowed: 0 to 14, the bytes of the body"):
-        call_of(body, "15")
+    with pytest.raises(
+        RequestRefusedError, match="is '15'; allowed: 0 to 14, the bytes of the body"
+    ):
+        parse_call(body, "15")
 
 
 @pytest.mark.parametrize(("wanted", "binary"), [(True, False), (False, True)])
 def test_what_an_output_says_comes_before_what_the_request_says(wanted, binary):
     outputs = {"y": X, "z": N}
-    call = Call({}, outputs={"y": wanted, "z": None}, binary=binary)
-    pieces, length = response_of(call, "model", "1", outputs)
+    call = InferenceCall({}, outputs={"y": wanted, "z": None}, binary=binary)
+    pieces, length = build_response(call, "model", "1", outputs)
     y, z = json.loads(pieces[0])["outputs"]
     assert ("data" in y, "data" in z) == (not wanted, not binary)
     assert length == len(pieces[0])
@@ -212,18 +216,18 @@ def test_the_bytes_of_a_tensor_are_a_number_of_those_that_are_left(size):
     tensor = {"name": "x", "shape": [2, 3], "datatype": "FP32"}
     head = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": size}}]}).encode()
     words = f"has binary_data_size {size!r}; 24 bytes are left in the body"
-    with pytest.raises(RefusedError, match=words):
-        call_of(memoryview(head + X.tobytes()), str(len(head)))
+    with pytest.raises(RequestRefusedError, match=words):
+        parse_call(memoryview(head + X.tobytes()), str(len(head)))
 
 
 def test_files_are_elements_of_bytes_binary_or_in_base64():
     raw = b"\3\0\0\0one"
     tensor = {"name": "x", "shape": [1], "datatype": "BYTES"}
     head = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": 7}}]}).encode()
-    (file,) = call_of(memoryview(head + raw), str(len(head))).given["x"]
+    (file,) = parse_call(memoryview(head + raw), str(len(head))).given["x"]
     assert bytes(file) == b"one"
     body = json.dumps({"inputs": [{**tensor, "data": [{"b64": "b25l"}]}]}).encode()
-    (file,) = call_of(memoryview(body), None).given["x"]
+    (file,) = parse_call(memoryview(body), None).given["x"]
     assert bytes(file) == b"one"
     for data in (["one"], [{"b64": "b25l!"}], [{"b64": 1}], [{}]):
         check_read(False, "is BYTES; in JSON each element is", inputs=[{**tensor, "data": data}])
@@ -235,4 +239,4 @@ def test_files_are_elements_of_bytes_binary_or_in_base64():
 def test_a_tensor_may_be_empty():
     tensor = {"name": "x", "shape": [0, 3], "datatype": "FP32", "data": []}
     body = memoryview(json.dumps({"inputs": [tensor]}).encode())
-    assert call_of(body, None).given["x"].shape == (0, 3)
+    assert parse_call(body, None).given["x"].shape == (0, 3)

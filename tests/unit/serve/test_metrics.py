@@ -11,9 +11,9 @@ pytest.importorskip("starlette")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from slipstream.serve.lane import Done
+from slipstream.serve.batcher import InferenceResult
 from slipstream.serve.metrics import CONTENT_TYPE, Metrics
-from slipstream.serve.record import Record
+from slipstream.serve.record import RequestRecord
 
 MODEL = {"model": "m", "version": "1"}
 # From a tenth of a millisecond to ten seconds.
@@ -39,7 +39,7 @@ def metrics(repository):
 
 def test_requests_are_counted_by_model_protocol_and_outcome(metrics):
     for outcome in ("ok", "ok", "busy"):
-        metrics.add(Record(protocol="grpc", model="m", version="1", outcome=outcome))
+        metrics.add(RequestRecord(protocol="grpc", model="m", version="1", outcome=outcome))
     name, labels = "slipstream_requests_total", {**MODEL, "protocol": "grpc"}
     assert value(metrics, name, outcome="ok", **labels) == 2
     assert value(metrics, name, outcome="busy", **labels) == 1
@@ -47,9 +47,9 @@ def test_requests_are_counted_by_model_protocol_and_outcome(metrics):
 
 
 def test_times_and_rows_of_runs_are_each_in_their_histogram(metrics):
-    done = Done({}, queued=0.25, ran=0.5, shared=3)
+    done = InferenceResult({}, queue_seconds=0.25, run_seconds=0.5, batch_rows=3)
     for _ in range(2):
-        metrics.add(Record(protocol="rest", **MODEL, seconds=1.0, done=done))
+        metrics.add(RequestRecord(protocol="rest", **MODEL, seconds=1.0, done=done))
     for name, each in (("request_seconds", 1), ("queue_seconds", 0.25), ("run_seconds", 0.5),
                        ("run_rows", 3)):  # fmt: skip
         assert value(metrics, f"slipstream_{name}_sum", **MODEL) == 2 * each
@@ -62,7 +62,7 @@ def test_times_and_rows_of_runs_are_each_in_their_histogram(metrics):
      ("run_rows", ROWS)],
 )  # fmt: skip
 def test_classes_of_histograms_are_those_that_dashboards_know(metrics, name, bounds):
-    metrics.add(Record(protocol="rest", **MODEL, done=Done({}, 0.0, 0.0, 1)))
+    metrics.add(RequestRecord(protocol="rest", **MODEL, done=InferenceResult({}, 0.0, 0.0, 1)))
     samples = families(metrics)[f"slipstream_{name}"].samples
     found = [float(each.labels["le"]) for each in samples if each.name.endswith("_bucket")]
     assert found == [*bounds, float("inf")]
@@ -73,9 +73,9 @@ def test_queues_are_those_of_versions_that_are_ready(repository, signature):
         models = repository("m=a.slip", "m=b.slip")
         metrics = Metrics(models)
         served = await models.load("m", "1")
-        x = served.signature.take({"x": np.zeros((2, 2), np.float32)})
+        x = served.signature.check({"x": np.zeros((2, 2), np.float32)})
         until = asyncio.get_running_loop().time() + 60
-        asked = [asyncio.ensure_future(served.lane.ask(x, until)) for _ in range(5)]
+        asked = [asyncio.ensure_future(served.batcher.submit(x, until)) for _ in range(5)]
         await asyncio.sleep(0)
         # One run is under way and two are next; two requests wait.
         assert value(metrics, "slipstream_running", **MODEL) == 3

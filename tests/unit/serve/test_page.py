@@ -19,8 +19,8 @@ from slipstream.infer.engines.protocol import Recipe
 from slipstream.infer.machine import this_machine
 from slipstream.infer.package.package import Accuracy, Manifest, Reading
 from slipstream.serve.page import OPEN_PATHS, SECONDS, History, page_routes
-from slipstream.serve.record import OK, Record
-from slipstream.serve.repository import Spec
+from slipstream.serve.record import OK, RequestRecord
+from slipstream.serve.repository import ModelSpec
 
 
 class Clock:
@@ -44,7 +44,9 @@ def history(clock):
 
 
 def record(seconds=0.01, outcome=OK, model="a", version="1"):
-    return Record(protocol="rest", model=model, version=version, seconds=seconds, outcome=outcome)
+    return RequestRecord(
+        protocol="rest", model=model, version=version, seconds=seconds, outcome=outcome
+    )
 
 
 def test_a_second_has_its_requests_and_those_that_were_refused(clock, history):
@@ -115,7 +117,7 @@ class Models:
     """One version that is ready, and one that is not."""
 
     def __init__(self, signature):
-        self.specs = (Spec("a", "1", Path("a.slip")), Spec("a", "2", Path("b.slip"), 0.1))
+        self.specs = (ModelSpec("a", "1", Path("a.slip")), ModelSpec("a", "2", Path("b.slip"), 0.1))
         made = signature({"x": (4, 2)}, {"y": (4,)})
         manifest = Manifest(
             graph="model.onnx", inputs=made.inputs, outputs=made.outputs, threads=1,

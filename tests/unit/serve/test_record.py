@@ -10,16 +10,16 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from slipstream.serve.lane import Done
-from slipstream.serve.record import Record, log_to
+from slipstream.serve.batcher import InferenceResult
+from slipstream.serve.record import RequestRecord, log_to
 
 PARENT = f"00-{'ab' * 16}-{'cd' * 8}-01"
 
 
 def test_a_line_has_what_was_asked_and_times_in_milliseconds():
-    record = Record(
+    record = RequestRecord(
         protocol="rest", model="m", version="2", id="7", trace={"traceparent": PARENT},
-        num_bytes=9, rows=3, seconds=0.0123456, done=Done({}, 0.0011116, 0.0022224, 4),
+        num_bytes=9, rows=3, seconds=0.0123456, done=InferenceResult({}, 0.0011116, 0.0022224, 4),
     )  # fmt: skip
     found = json.loads(record.line())
     time = datetime.datetime.fromisoformat(found.pop("time"))
@@ -34,13 +34,13 @@ def test_a_line_has_what_was_asked_and_times_in_milliseconds():
 
 
 def test_what_is_not_known_is_left_out():
-    found = json.loads(Record(protocol="grpc").line())
+    found = json.loads(RequestRecord(protocol="grpc").line())
     del found["time"]
     assert found == {
         "protocol": "grpc", "model": "", "version": "", "outcome": "ok", "bytes": 0, "rows": 0,
         "ms": 0.0,
     }  # fmt: skip
-    assert json.loads(Record(protocol="grpc", error="why").line())["error"] == "why"
+    assert json.loads(RequestRecord(protocol="grpc", error="why").line())["error"] == "why"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_is_not_known_is_left_out():
 )  # fmt: skip
 def test_a_trace_that_is_none_has_no_identity(parent):
     assert "trace_id" not in json.loads(
-        Record(protocol="rest", trace={"traceparent": parent}).line()
+        RequestRecord(protocol="rest", trace={"traceparent": parent}).line()
     )
 
 
@@ -61,12 +61,12 @@ def test_each_request_is_a_line_that_is_there_at_once(tmp_path):
     with (tmp_path / "log").open("w") as file:
         log = log_to(file)
         for name in "12":
-            log(Record(protocol="rest", id=name))
+            log(RequestRecord(protocol="rest", id=name))
         lines = (tmp_path / "log").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["1", "2"]
 
 
 def test_a_log_may_be_kept_in_memory():
     file = io.StringIO()
-    log_to(file)(Record(protocol="rest"))
+    log_to(file)(RequestRecord(protocol="rest"))
     assert file.getvalue().endswith("}\n")

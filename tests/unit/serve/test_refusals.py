@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from slipstream.serve.refusals import Reason, RefusedError, invalid
+from slipstream.serve.refusals import Reason, RequestRefusedError, invalid
 
 # google/rpc/code.proto names the status of HTTP for each but TOO_LARGE and ENCODED.
 STATUS = {
@@ -33,7 +33,7 @@ def test_reasons_have_the_status_that_google_gives_them(reason):
 
 
 def test_a_refusal_has_its_message_and_when_to_ask_again():
-    error = RefusedError(Reason.BUSY, "later", 0.5)
+    error = RequestRefusedError(Reason.BUSY, "later", 0.5)
     assert (str(error), error.reason, error.retry_after) == ("later", Reason.BUSY, 0.5)
     wrong = invalid("no")
     assert (str(wrong), wrong.reason, wrong.retry_after) == ("no", Reason.INVALID, None)

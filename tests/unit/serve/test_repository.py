@@ -13,18 +13,18 @@ import pytest
 pytest.importorskip("starlette")
 
 from slipstream.errors import UsageError
-from slipstream.serve.refusals import Reason, RefusedError
-from slipstream.serve.repository import Spec, specs_of
+from slipstream.serve.refusals import Reason, RequestRefusedError
+from slipstream.serve.repository import ModelSpec, parse_model_specs
 
 
 def test_names_versions_and_shares_are_read():
     texts = ["dir/a.slip", "b-1.x=c.slip@12.5%", "a=d.bin@0%", "b-1.x=c.slip", "e"]
-    assert specs_of(texts) == [
-        Spec("a", "1", Path("dir/a.slip")),
-        Spec("b-1.x", "1", Path("c.slip"), 0.125),
-        Spec("a", "2", Path("d.bin"), 0.0),
-        Spec("b-1.x", "2", Path("c.slip")),
-        Spec("e", "1", Path("e")),
+    assert parse_model_specs(texts) == [
+        ModelSpec("a", "1", Path("dir/a.slip")),
+        ModelSpec("b-1.x", "1", Path("c.slip"), 0.125),
+        ModelSpec("a", "2", Path("d.bin"), 0.0),
+        ModelSpec("b-1.x", "2", Path("c.slip")),
+        ModelSpec("e", "1", Path("e")),
     ]
 
 
@@ -33,14 +33,14 @@ def test_names_versions_and_shares_are_read():
 )
 def test_what_cannot_be_read_is_said(text):
     with pytest.raises(UsageError, match=r"allowed: file\.slip, name=file\.slip@10%"):
-        specs_of([text])
+        parse_model_specs([text])
 
 
 def test_shares_of_a_name_are_all_of_its_requests_at_most():
-    assert len(specs_of(["a=x@50%", "a=y@50%", "b=x@100%"])) == 3
+    assert len(parse_model_specs(["a=x@50%", "a=y@50%", "b=x@100%"])) == 3
     words = "versions of 'a' have 101% of its requests; at most 100 %"
     with pytest.raises(UsageError, match=words):
-        specs_of(["a=x@50%", "a=y@51%", "b=x@100%"])
+        parse_model_specs(["a=x@50%", "a=y@51%", "b=x@100%"])
 
 
 def loaded(models, *pairs):
@@ -95,7 +95,7 @@ def test_the_only_version_that_is_ready_gets_all(repository):
 def test_what_is_not_there_says_what_is(repository, asked, reason, words, again):
     models = repository("m=a", "m=b", "n=c")
     loaded(models, ("m", "1"))
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RequestRefusedError) as caught:
         models.find(*asked)
     error = caught.value
     assert (error.reason, str(error), error.retry_after) == (reason, words, again)
@@ -130,6 +130,6 @@ def test_a_new_file_takes_over_and_the_old_one_is_let_go(repository, sums):
 
 def test_a_request_has_as_many_rows_as_was_said(repository):
     (served,) = loaded(repository("m=a.slip"), ("m", "1"))
-    assert served.signature.take({"x": np.zeros((4, 2), np.float32)}).rows == 4
-    with pytest.raises(RefusedError, match="with 1 to 4 rows"):
-        served.signature.take({"x": np.zeros((5, 2), np.float32)})
+    assert served.signature.check({"x": np.zeros((4, 2), np.float32)}).rows == 4
+    with pytest.raises(RequestRefusedError, match="with 1 to 4 rows"):
+        served.signature.check({"x": np.zeros((5, 2), np.float32)})

@@ -14,11 +14,11 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from slipstream.serve.access import Tokens
+from slipstream.serve.handler import RequestHandler
 from slipstream.serve.metrics import CONTENT_TYPE, Metrics
-from slipstream.serve.protocol.bodies import Bodies
+from slipstream.serve.protocol.bodies import BodyMemory
 from slipstream.serve.protocol.http import Protocol
-from slipstream.serve.requests import Desk
-from slipstream.serve.rest import Rest
+from slipstream.serve.rest import RestApi
 
 BODY, TOGETHER = 20_000, 30_000
 PARENT = f"00-{'ab' * 16}-{'cd' * 8}-01"
@@ -69,9 +69,9 @@ def connected(repository):
             models, records = repository("m=a.slip", "m=b.slip@0%", "n=c.slip"), []
             for each in models.specs[: 3 if is_whole else 2]:
                 await models.load(each.name, each.version)
-            metrics, bodies = Metrics(models), Bodies(BODY, TOGETHER)
-            desk = Desk(models, seconds, [metrics.add, records.append])
-            app = Rest(desk, bodies, metrics, Tokens(tokens), "1.2")
+            metrics, bodies = Metrics(models), BodyMemory(BODY, TOGETHER)
+            handler = RequestHandler(models, seconds, [metrics.add, records.append])
+            app = RestApi(handler, bodies, metrics, Tokens(tokens), "1.2")
             config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
             config.load()
             given = {"config": config, "server_state": ServerState(), "app_state": {}}
@@ -325,7 +325,7 @@ def test_a_busy_model_says_after_how_many_whole_seconds_to_come_back(connected, 
         status, fields, body = await client.infer(ASKED)
         # 150 s, as runs may take half as much again, and 51 s of 60 s that are for the run.
         assert (status, fields["retry-after"]) == (429, "100")
-        assert json.loads(body)["error"].startswith("it would take about 100 s, and has 5")
+        assert json.loads(body)["error"].startswith("the request would take about 100 s, but 5")
 
     connected(main)
 
@@ -336,14 +336,14 @@ def test_a_client_that_hangs_up_while_its_model_runs_is_gone_and_others_are_answ
     async def main(client):
         sums.held = asyncio.Event()
         client.send("POST", INFER, json.dumps(ASKED).encode())
-        while not client.models.get("m", "1").lane.running:
+        while not client.models.get("m", "1").batcher.running:
             await asyncio.sleep(0)
         client.writer.close()
         while not client.records:
             await asyncio.sleep(0)
         (record,) = client.records
         assert (record.outcome, record.error) == ("gone", "the client hung up")
-        await client.models.get("m", "1").lane.drained()
+        await client.models.get("m", "1").batcher.drained()
         assert client.bodies.num_bytes == 0
 
     connected(main)

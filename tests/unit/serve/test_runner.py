@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from slipstream.infer.package.package import read
-from slipstream.serve.replicas import Runner
+from slipstream.serve.replicas import ModelRunner
 
 
 @pytest.mark.parametrize("runs", [1, 2])
 def test_a_model_that_is_let_go_can_be_run_no_more(compiled, runs):
     inputs = read(compiled).check.inputs
-    runner = Runner(compiled, 1, 2, runs)
+    runner = ModelRunner(compiled, 1, 2, runs)
     executables = {id(each): each for each in (runner._alone, runner._together)}.values()
     for each in executables:
         assert each.run(inputs)

@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("starlette")
 
 from slipstream.serve.access import Tokens
-from slipstream.serve.server import ServeSpec
+from slipstream.serve.server import ServeOptions
 
 
 def test_a_server_is_for_this_machine_and_has_bounds():
-    found = dataclasses.asdict(ServeSpec(models=()))
+    found = dataclasses.asdict(ServeOptions(models=()))
     assert found == {
         "models": (), "host": "127.0.0.1", "port": 8000, "grpc_port": 8001, "replicas": 1,
         "threads": None, "seconds": 10.0, "delay": 0.002, "waiting": 1024, "most_rows": 64,

@@ -1,4 +1,4 @@
-"""Bodies of requests: counted before there is memory for them, and laid out for tensors."""
+"""BodyMemory of requests: counted before there is memory for them, and laid out for tensors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
-from slipstream.serve.protocol.http import Link
+from slipstream.serve.protocol.http import RequestConnection
 from slipstream.serve.protocol.messages import JSON_LENGTH
-from slipstream.serve.refusals import Reason, RefusedError
+from slipstream.serve.refusals import Reason, RequestRefusedError
 
 _ALIGNMENT = 64  # bytes of a cache line
 
 
 @dataclass(slots=True)
-class Held:
+class BodyReservation:
     """A body's bytes, of which others are not to have too many.
 
     Args:
@@ -27,17 +27,17 @@ class Held:
         num_bytes: so far.
     """
 
-    bodies: Bodies
+    bodies: BodyMemory
     num_bytes: int = 0
 
     def add(self, more: int) -> None:
-        """Counts bytes before they are there; raises RefusedError if they are too many."""
+        """Counts bytes before they are there; raises RequestRefusedError if they are too many."""
         self.bodies.check(self.num_bytes + more, more)
         self.num_bytes += more
         self.bodies.num_bytes += more
 
 
-class Bodies:
+class BodyMemory:
     """Reads bodies.
 
     Args:
@@ -50,31 +50,37 @@ class Bodies:
         self.num_bytes = 0
 
     @contextmanager
-    def held(self) -> Generator[Held]:
+    def held(self) -> Generator[BodyReservation]:
         """Counts the bytes of a body as long as it is held."""
-        held = Held(self)
+        held = BodyReservation(self)
         try:
             yield held
         finally:
             self.num_bytes -= held.num_bytes
 
     def check(self, size: int, more: int) -> None:
-        """Raises RefusedError where a body gets too large, or all do.
+        """Raises RequestRefusedError where a body gets too large, or all do.
 
         Args:
             size: of the body, in bytes.
             more: bytes of it that are new.
         """
         if size > self._each:
-            raise RefusedError(Reason.TOO_LARGE, f"the body has {size} bytes; {self._each} may be")
+            raise RequestRefusedError(
+                Reason.TOO_LARGE, f"the body has {size} bytes; {self._each} may be"
+            )
         if self.num_bytes + more > self._together:
-            raise RefusedError(
+            raise RequestRefusedError(
                 Reason.BUSY, f"{self.num_bytes} bytes of requests are held already", 1.0
             )
 
 
 async def read(
-    fields: Mapping[str, str], link: Link, receive: Receive, held: Held, seconds: float
+    fields: Mapping[str, str],
+    link: RequestConnection,
+    receive: Receive,
+    held: BodyReservation,
+    seconds: float,
 ) -> memoryview:
     """Returns the body of a request; binary tensors in it begin on a cache line.
 
@@ -85,7 +91,7 @@ async def read(
         held: that counts its bytes.
         seconds: that it may take.
 
-    Raises RefusedError if it is too large or slow, and where the client hangs up.
+    Raises RequestRefusedError if it is too large or slow, and where the client hangs up.
     """
     said = fields.get("content-length", "")
     try:
@@ -95,15 +101,15 @@ async def read(
         memory = aligned(int(said), fields.get(JSON_LENGTH, ""))
         await link.fill(memory, seconds)
     except ClientDisconnect as error:
-        raise RefusedError(Reason.GONE, "the client hung up") from error
+        raise RequestRefusedError(Reason.GONE, "the client hung up") from error
     except (TimeoutError, asyncio.TimeoutError) as error:
-        raise RefusedError(
+        raise RequestRefusedError(
             Reason.LATE, f"the body was not there after {seconds:g} s; it may take no longer"
         ) from error
     return memory
 
 
-async def _pieces(receive: Receive, held: Held) -> memoryview:
+async def _pieces(receive: Receive, held: BodyReservation) -> memoryview:
     pieces: list[bytes] = []
     async for piece in Request({"type": "http"}, receive).stream():
         held.add(len(piece))

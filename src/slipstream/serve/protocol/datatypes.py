@@ -45,7 +45,7 @@ def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) ->
         shape: without negative sizes.
         name: of the input, for errors.
 
-    Raises RefusedError if there are more or fewer bytes than the shape needs.
+    Raises RequestRefusedError if there are more or fewer bytes than the shape needs.
     """
     dtype = _numpy_of(datatype, name)
     wanted = number_of(shape) * dtype.itemsize
@@ -61,7 +61,8 @@ def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) 
     """Returns a tensor of numbers that were written in JSON, flat or nested; null is NaN, as it is
     in answers.
 
-    Raises RefusedError for what is no number of the datatype, and if there are too many or too few.
+    Raises RequestRefusedError if an element does not fit the datatype, or if their number does not
+    fit the shape.
     """
     dtype = _numpy_of(datatype, name)
     try:

@@ -28,7 +28,7 @@ _LENGTH = b"content-length"
 _SCRATCH = memoryview(bytearray(1 << 16))
 
 
-class Link:
+class RequestConnection:
     """A request's way to its connection.
 
     Args:
@@ -38,7 +38,7 @@ class Link:
 
     __slots__ = ("_cycle", "_protocol")
 
-    def __init__(self, protocol: Connection, cycle: RequestResponseCycle) -> None:
+    def __init__(self, protocol: HttpConnection, cycle: RequestResponseCycle) -> None:
         self._protocol, self._cycle = protocol, cycle
 
     async def fill(self, memory: memoryview, seconds: float) -> None:
@@ -70,8 +70,8 @@ class Link:
         self._protocol.when_gone(self._cycle, act)
 
 
-class Connection(HttpToolsProtocol):
-    """A connection of uvicorn's, whose requests have a `Link` among their extensions."""
+class HttpConnection(HttpToolsProtocol):
+    """A connection of uvicorn that gives each request a `RequestConnection` as an extension."""
 
     _memory: memoryview | None = None  # that what comes next is written to
     _have = 0  # bytes in it
@@ -96,7 +96,7 @@ class Connection(HttpToolsProtocol):
         """As of httptools: a body that is not in hand yet waits for what the application says."""
         super().on_headers_complete()
         scope = cast("dict[str, Any]", self.scope)
-        scope["extensions"] = {LINK: Link(self, self.cycle)}
+        scope["extensions"] = {LINK: RequestConnection(self, self.cycle)}
         if any(name == _LENGTH and len(value) > 4 for name, value in self.headers):
             self.flow.pause_reading()
 
@@ -108,7 +108,10 @@ class Connection(HttpToolsProtocol):
             self._gone()
 
     async def fill(self, cycle: RequestResponseCycle, memory: memoryview, seconds: float) -> None:
-        """See `Link`. What is not there yet belongs to the message that the parser is at."""
+        """Fill memory with the body of a request; see `RequestConnection.fill`.
+
+        Bytes that have not arrived belong to the message that the parser is reading.
+        """
         have = len(cycle.body)
         memory[:have] = cycle.body
         cycle.body = bytearray()
@@ -136,7 +139,7 @@ class Connection(HttpToolsProtocol):
         fields: Iterable[tuple[bytes, bytes]],
         pieces: Sequence[Buffer],
     ) -> None:
-        """See `Link`. It is what uvicorn does with the messages of ASGI, at once."""
+        """See `RequestConnection`. It is what uvicorn does with the messages of ASGI, at once."""
         if self.flow.write_paused:
             await self.flow.drain()
         if cycle.disconnected:
@@ -152,7 +155,7 @@ class Connection(HttpToolsProtocol):
         cycle.on_response()
 
     def when_gone(self, cycle: RequestResponseCycle, act: Callable[[], object] | None) -> None:
-        """See `Link`."""
+        """See `RequestConnection`."""
         if cycle.disconnected and act is not None:
             act()
         else:
@@ -183,7 +186,7 @@ class Protocol(asyncio.BufferedProtocol):
     """
 
     def __init__(self, **given: Any) -> None:
-        self._connection = connection = Connection(**given)
+        self._connection = connection = HttpConnection(**given)
         self.get_buffer = connection.buffer
         self.buffer_updated = connection.written
         self.connection_lost = connection.connection_lost

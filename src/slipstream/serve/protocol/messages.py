@@ -30,7 +30,7 @@ from slipstream.serve.protocol.datatypes import (
     number_of,
 )
 from slipstream.serve.refusals import invalid
-from slipstream.serve.signature import Arrays, Given
+from slipstream.serve.signature import Arrays, InputValue
 
 _Sizes = list[int]
 _Parameters = dict[str, Any]
@@ -62,7 +62,7 @@ class _Body(_Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class InferenceCall:
     """A request for a result.
 
     Args:
@@ -73,21 +73,21 @@ class Call:
         seconds: that it may take; None: as long as the server allows.
     """
 
-    given: Mapping[str, Given]
+    given: Mapping[str, InputValue]
     id: str = ""
     outputs: Mapping[str, bool | None] = field(default_factory=dict[str, "bool | None"])
     binary: bool = False
     seconds: float | None = None
 
 
-def call_of(body: memoryview, json_length: str | None) -> Call:
+def parse_call(body: memoryview, json_length: str | None) -> InferenceCall:
     """Returns what a body asks for.
 
     Args:
         body: of the request; tensors stay on its memory.
         json_length: the header field of that name; None: all of it is JSON.
 
-    Raises RefusedError for a body that is not as the protocol says.
+    Raises RequestRefusedError for a body that is not as the protocol says.
     """
     end = _json_end(len(body), json_length)
     message = _parsed(body[:end])
@@ -95,7 +95,7 @@ def call_of(body: memoryview, json_length: str | None) -> Call:
     timeout = message.parameters.get("timeout")
     if timeout is not None and (type(timeout) is not int or timeout <= 0):
         raise invalid(f"timeout is {timeout!r}; allowed: microseconds, 1 and more")
-    return Call(
+    return InferenceCall(
         given=given,
         id=message.id,
         outputs={each.name: each.parameters.get("binary_data") for each in message.outputs},
@@ -104,8 +104,8 @@ def call_of(body: memoryview, json_length: str | None) -> Call:
     )
 
 
-def response_of(
-    call: Call, model: str, version: str, outputs: Arrays, classes: Sequence[str] = ()
+def build_response(
+    call: InferenceCall, model: str, version: str, outputs: Arrays, classes: Sequence[str] = ()
 ) -> tuple[list[bytes | memoryview], int | None]:
     """Returns the pieces of a response's body, and the length of its JSON; None: all is JSON.
 
@@ -117,7 +117,7 @@ def response_of(
         classes: names of the classes by number; the output `labels` has those of its labels among
             its parameters.
 
-    Raises RefusedError for outputs that the model does not have.
+    Raises RequestRefusedError for outputs that the model does not have.
     """
     said: list[dict[str, Any]] = []
     raw: list[bytes | memoryview] = []
@@ -147,10 +147,10 @@ def names_of(labels: Array, classes: Sequence[str]) -> list[str]:
     return [classes[at] if 0 <= at < len(classes) else "" for at in numbers]
 
 
-def wanted_of(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, bool | None]:
+def wanted_of(call: InferenceCall, outputs: Mapping[str, Array]) -> Mapping[str, bool | None]:
     """Returns the outputs that a call wants, all if it names none, and whether each is binary.
 
-    Raises RefusedError for outputs that the model does not have.
+    Raises RequestRefusedError for outputs that the model does not have.
     """
     wanted = call.outputs or dict.fromkeys(outputs)
     strange = [name for name in wanted if name not in outputs]
@@ -187,8 +187,8 @@ def _parsed(text: memoryview) -> _Body:
         raise invalid(f"{where[:200]}: {first['msg']}") from error
 
 
-def _inputs(inputs: Sequence[_Input], raw: memoryview) -> dict[str, Given]:
-    found: dict[str, Given] = {}
+def _inputs(inputs: Sequence[_Input], raw: memoryview) -> dict[str, InputValue]:
+    found: dict[str, InputValue] = {}
     at = 0
     for each in inputs:
         if each.name in found:
@@ -211,7 +211,7 @@ def _inputs(inputs: Sequence[_Input], raw: memoryview) -> dict[str, Given]:
     return found
 
 
-def of_raw(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> Given:
+def of_raw(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> InputValue:
     """Returns a tensor, or the files that a tensor of BYTES has; nothing is copied."""
     if datatype == BYTES:
         return byte_strings(raw, shape, name)
@@ -237,7 +237,7 @@ def _of_base64(data: Any, shape: Sequence[int], name: str) -> list[memoryview]:
         ) from error
 
 
-def _of_json(given: _Input) -> Given:
+def _of_json(given: _Input) -> InputValue:
     name = given.name[:64]
     if given.data is None:
         raise invalid(f"input {name!r} has neither data nor binary_data_size")

@@ -13,7 +13,7 @@ pytest.importorskip("starlette")
 
 from slipstream.errors import UsageError
 from slipstream.infer.package.package import read
-from slipstream.serve.team import Team
+from slipstream.serve.worker_pool import WorkerPool
 
 pytestmark = pytest.mark.multiprocess
 
@@ -22,15 +22,15 @@ def test_runs_of_replicas_that_are_killed_are_run_by_others(compiled):
     check = read(compiled).check
 
     async def main():
-        team = Team(2, None)
+        pool = WorkerPool(2, None)
 
         def run(_):
-            return asyncio.ensure_future(team.run("model/1", check.inputs, False))
+            return asyncio.ensure_future(pool.run("model/1", check.inputs, False))
 
-        ready = await team.load("model/1", compiled)
+        ready = await pool.load("model/1", compiled)
         assert ready.manifest == read(compiled).manifest
         assert ready.runs >= 2
-        for victim in team.replicas:
+        for victim in pool.replicas:
             pid = victim.pid
             asked = [*map(run, range(20))]
             await asyncio.sleep(0)
@@ -42,9 +42,9 @@ def test_runs_of_replicas_that_are_killed_are_run_by_others(compiled):
                     np.testing.assert_allclose(outputs[name], array, rtol=1e-5)
             while victim.pid == pid or "model/1" not in victim.keys:
                 await asyncio.sleep(0.02)
-        await team.unload("model/1")
-        assert not any(each.keys for each in team.replicas)
-        await team.close()
+        await pool.unload("model/1")
+        assert not any(each.keys for each in pool.replicas)
+        await pool.close()
 
     asyncio.run(asyncio.wait_for(main(), 120))
 
@@ -54,12 +54,12 @@ def test_what_is_no_package_is_refused_and_the_team_goes_on(compiled, tmp_path):
     check = read(compiled).check
 
     async def main():
-        team = Team(2, None)
+        pool = WorkerPool(2, None)
         with pytest.raises(UsageError, match=r"bad\.slip"):
-            await team.load("bad/1", tmp_path / "bad.slip")
-        await team.load("model/2", compiled)
-        outputs, _ = await team.run("model/2", check.inputs, False)
+            await pool.load("bad/1", tmp_path / "bad.slip")
+        await pool.load("model/2", compiled)
+        outputs, _ = await pool.run("model/2", check.inputs, False)
         assert set(outputs) == set(check.outputs)
-        await team.close()
+        await pool.close()
 
     asyncio.run(asyncio.wait_for(main(), 120))

@@ -19,10 +19,10 @@ from slipstream.errors import SlipstreamError, UnsupportedError, UsageError
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.package.package import read
+from slipstream.serve.batcher import RunResult
 from slipstream.serve.frames import SIZES, parts_of, pieces_of
-from slipstream.serve.lane import Ran
-from slipstream.serve.refusals import Reason, RefusedError
-from slipstream.serve.replicas import Ready
+from slipstream.serve.refusals import Reason, RequestRefusedError
+from slipstream.serve.replicas import LoadedModel
 from slipstream.serve.signature import Arrays
 
 _LOG = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _PAUSE = 0.5
 _TIMES = 8  # that a run is begun again; a model that kills each process gets no more
 
 
-class LostError(SlipstreamError):
+class WorkerLostError(SlipstreamError):
     """A replica's process ended before it answered."""
 
 
@@ -89,9 +89,9 @@ class Replica:
     async def ask(
         self, do: str, key: str, tensors: Mapping[str, Array], **more: Any
     ) -> tuple[dict[str, Any], Arrays]:
-        """Returns what the process answers. Raises LostError if it ends before."""
+        """Returns what the process answers. Raises WorkerLostError if it ends before."""
         if self._writer is None or self._writer.is_closing():
-            raise LostError("the replica is not there")
+            raise WorkerLostError("the replica is not there")
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
@@ -101,7 +101,7 @@ class Replica:
             await self._writer.drain()
             return await answer
         except ConnectionError as error:
-            raise LostError("the replica is gone") from error
+            raise WorkerLostError("the replica is gone") from error
         finally:
             self._asked.pop(number, None)
 
@@ -111,7 +111,7 @@ class Replica:
             self._writer.close()
         for answer in self._asked.values():
             if not answer.done():
-                answer.set_exception(LostError("the replica ended"))
+                answer.set_exception(WorkerLostError("the replica ended"))
         if self._process is not None:
             if self._process.returncode is None:
                 self._process.kill()
@@ -123,7 +123,7 @@ class Replica:
             self._writer.close()
 
 
-class Team:
+class WorkerPool:
     """Several processes that all have all models.
 
     Args:
@@ -139,7 +139,7 @@ class Team:
         self._is_closing = False
         self._tasks = [asyncio.create_task(self._keep(each)) for each in self.replicas]
 
-    async def load(self, key: str, path: Path) -> Ready:
+    async def load(self, key: str, path: Path) -> LoadedModel:
         """As of `replicas.Replicas`: when every process has loaded it."""
         manifest = (await asyncio.get_running_loop().run_in_executor(None, read, path)).manifest
         self._paths[key] = path
@@ -149,22 +149,24 @@ class Team:
             del self._paths[key]
             raise
         runs = sum(each["runs"] for each in found)
-        return Ready(manifest, runs, max(each["seconds"] for each in found))
+        return LoadedModel(manifest, runs, max(each["seconds"] for each in found))
 
-    async def run(self, key: str, inputs: Arrays, is_alone: bool) -> Ran:
+    async def run(self, key: str, inputs: Arrays, is_alone: bool) -> RunResult:
         """As of `replicas.Replicas`."""
         for _ in range(_TIMES):
             replica = await self._free(key)
             try:
                 content, outputs = await replica.ask("run", key, inputs, is_alone=is_alone)
-            except LostError:
+            except WorkerLostError:
                 # It is asked no more before it is started again, though its end is not heard yet.
                 replica.keys.clear()
                 continue
             if "error" in content:
                 raise RuntimeError(content["error"])
             return outputs, content["seconds"]
-        raise RefusedError(Reason.FAILED, f"{_TIMES} replicas ended while they ran the model")
+        raise RequestRefusedError(
+            Reason.FAILED, f"{_TIMES} replicas ended while they ran the model"
+        )
 
     async def unload(self, key: str) -> None:
         """As of `replicas.Replicas`."""
@@ -203,7 +205,7 @@ class Team:
             try:
                 path = str(self._paths[key])
                 content, _ = await replica.ask("load", key, {}, path=path)
-            except LostError:
+            except WorkerLostError:
                 if self._is_closing:
                     raise
                 await asyncio.sleep(_PAUSE / 10)
@@ -227,7 +229,7 @@ class Team:
                 try:
                     await asyncio.wait_for(self._changed.wait_for(ready), _PATIENCE)
                 except asyncio.TimeoutError:
-                    raise RefusedError(
+                    raise RequestRefusedError(
                         Reason.UNAVAILABLE, "no replica works; they are started again", 1.0
                     ) from None
         return min(ready(), key=lambda each: each.busy)

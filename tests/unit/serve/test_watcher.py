@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from slipstream.serve.watch import Watch
+from slipstream.serve.watcher import ModelWatcher
 
-NAME = "slipstream.serve.watch"
+NAME = "slipstream.serve.watcher"
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def look(repository, path, sums, caplog):
     """Makes what looks once at the file, and returns how often it was loaded so far."""
     caplog.set_level(logging.INFO, NAME)
     models = repository(f"m={path}")
-    watch = Watch(models, 1.0)
+    watch = ModelWatcher(models, 1.0)
 
     def look():
         asyncio.run(watch.look(models.specs[0]))
@@ -51,7 +51,7 @@ def test_a_file_that_changed_is_loaded_once_it_stays_the_same(look, path, caplog
 def test_a_model_that_takes_something_else_is_warned_of(repository, path, sums, caplog, signature):
     caplog.set_level(logging.INFO, NAME)
     models = repository(f"m={path}")
-    watch = Watch(models, 1.0)
+    watch = ModelWatcher(models, 1.0)
 
     async def reload(content):
         path.write_bytes(content)
@@ -91,7 +91,7 @@ def test_a_file_that_is_gone_is_waited_for(look, path):
 def test_what_cannot_be_served_is_told_once(repository, tmp_path, caplog, sums):
     path = tmp_path / "bad.slip"
     models = repository(f"m={path}")
-    watch = Watch(models, 1.0)
+    watch = ModelWatcher(models, 1.0)
     path.write_bytes(b"bad")
     for _ in range(4):
         asyncio.run(watch.look(models.specs[0]))
@@ -104,7 +104,7 @@ def test_what_cannot_be_served_is_told_once(repository, tmp_path, caplog, sums):
 def test_it_looks_at_each_file_once_a_period(repository, path, sums, run_stepped):
     async def main(loop):
         models = repository(f"m={path}", f"n={path}")
-        task = asyncio.ensure_future(Watch(models, 5.0).run())
+        task = asyncio.ensure_future(ModelWatcher(models, 5.0).run())
         await asyncio.sleep(1)
         path.write_bytes(b"newer")
         await asyncio.sleep(8.5)  # it looked after 5

@@ -10,17 +10,17 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from slipstream.serve.lane import Done
-from slipstream.serve.protocol.messages import Call
-from slipstream.serve.record import TRACE, Log, Record
-from slipstream.serve.refusals import Reason, RefusedError
-from slipstream.serve.repository import Repository, Served
+from slipstream.serve.batcher import InferenceResult
+from slipstream.serve.protocol.messages import InferenceCall
+from slipstream.serve.record import TRACE, Log, RequestRecord
+from slipstream.serve.refusals import Reason, RequestRefusedError
+from slipstream.serve.repository import Repository, ServedModel
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Request:
+class ActiveRequest:
     """A request that is being answered.
 
     Args:
@@ -30,33 +30,33 @@ class Request:
         seconds: that it may take, if it does not say less.
     """
 
-    served: Served
-    record: Record
+    served: ServedModel
+    record: RequestRecord
     begin: float
     seconds: float
 
-    async def answer(self, call: Call) -> Done:
+    async def answer(self, call: InferenceCall) -> InferenceResult:
         """Returns what the model makes of it.
 
         Args:
             call: what is asked.
 
-        Raises RefusedError if it is not as the model needs it, or cannot be done in time.
+        Raises RequestRefusedError if it is not as the model needs it, or cannot be done in time.
         """
         self.record.id = call.id[:128]
         until = self.begin + min(call.seconds or math.inf, self.seconds)
-        take = self.served.signature.take
+        take = self.served.signature.check
         if any(isinstance(each, list) for each in call.given.values()):
             # Files are decoded, which takes as long as a small model.
             taken = await asyncio.get_running_loop().run_in_executor(None, take, call.given)
         else:
             taken = take(call.given)
         self.record.rows = taken.rows
-        self.record.done = await self.served.ask(taken, until)
+        self.record.done = await self.served.submit(taken, until)
         return self.record.done
 
 
-class Desk:
+class RequestHandler:
     """Where requests come in.
 
     Args:
@@ -71,7 +71,7 @@ class Desk:
     @contextmanager
     def request(
         self, protocol: str, model: str, version: str, fields: Mapping[str, str]
-    ) -> Generator[Request]:
+    ) -> Generator[ActiveRequest]:
         """Begins a request, and ends it; what fails meanwhile is refused, with a reason.
 
         Args:
@@ -82,12 +82,12 @@ class Desk:
         """
         begin = time.monotonic()
         trace = {name: fields[name][:512] for name in TRACE if _is_plain(fields.get(name, ""))}
-        record = Record(protocol=protocol, trace=trace)
+        record = RequestRecord(protocol=protocol, trace=trace)
         try:
             with self.repository.find(model, version).used() as served:
                 record.model, record.version = served.spec.name, served.spec.version
-                yield Request(served, record, begin, self._seconds)
-        except RefusedError as error:
+                yield ActiveRequest(served, record, begin, self._seconds)
+        except RequestRefusedError as error:
             record.outcome, record.error = error.reason.name.lower(), str(error)
             raise
         except asyncio.CancelledError:
@@ -97,7 +97,9 @@ class Desk:
             # Whatever an engine raises: the client learns that it was not its fault.
             _LOG.exception("%s, version %s, failed", record.model, record.version)
             record.outcome, record.error = Reason.FAILED.name.lower(), repr(error)
-            raise RefusedError(Reason.FAILED, f"the model {model!r} failed; see the log") from error
+            raise RequestRefusedError(
+                Reason.FAILED, f"the model {model!r} failed; see the log"
+            ) from error
         finally:
             record.seconds = time.monotonic() - begin
             for log in self._logs:

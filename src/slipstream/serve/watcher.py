@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.errors import SlipstreamError
-from slipstream.serve.repository import Repository, Served, Spec
+from slipstream.serve.repository import ModelSpec, Repository, ServedModel
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class _Stamp:
         return _Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-class Watch:
+class ModelWatcher:
     """Loads versions again whose files have changed.
 
     A file is loaded once it stays the same for as long as `period`, so that one that is still
@@ -54,7 +54,7 @@ class Watch:
             for spec in self._repository.specs:
                 await self.look(spec)
 
-    async def look(self, spec: Spec) -> None:
+    async def look(self, spec: ModelSpec) -> None:
         """Looks at one file, and loads it if it has settled on something new."""
         stamp, before = _Stamp.of(spec.path), self._seen[spec]
         self._seen[spec] = stamp
@@ -74,7 +74,7 @@ class Watch:
             _LOG.warning(words, spec.name, spec.version, now, before)
 
 
-def said_of(served: Served) -> str:
+def said_of(served: ServedModel) -> str:
     """Returns what a model takes and gives, in words."""
     inputs, outputs = (
         ", ".join(f"{each['name']} {each['datatype']} {each['shape']}" for each in described)

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from slipstream.serve.protocol.messages import Call
-from slipstream.serve.refusals import Reason, RefusedError
-from slipstream.serve.requests import Desk
+from slipstream.serve.handler import RequestHandler
+from slipstream.serve.protocol.messages import InferenceCall
+from slipstream.serve.refusals import Reason, RequestRefusedError
 
 X = np.ones((2, 2), np.float32)
 
@@ -32,11 +32,11 @@ def ask(repository, records):
             models = repository("m=a.slip", "m=b.slip@0%", "n=c.slip")
             for each in models.specs[:2]:
                 await models.load(each.name, each.version)
-            desk = Desk(models, seconds, [records.append, records.append])
-            with desk.request("rest", model, version, fields or {}) as request:
+            handler = RequestHandler(models, seconds, [records.append, records.append])
+            with handler.request("rest", model, version, fields or {}) as request:
                 if act is not None:
                     act()
-                done = await request.answer(call or Call({"x": X}))
+                done = await request.answer(call or InferenceCall({"x": X}))
             assert request.record.done is done
             return done.outputs["y"].tolist()
 
@@ -46,12 +46,12 @@ def ask(repository, records):
 
 
 def test_a_request_that_is_answered_is_told_to_each_log(ask, records):
-    assert ask(Call({"x": X[:1]}, id="i" * 129)) == [2.0]
+    assert ask(InferenceCall({"x": X[:1]}, id="i" * 129)) == [2.0]
     record, same = records
     assert record is same
     assert (record.protocol, record.model, record.version) == ("rest", "m", "1")
     assert (record.id, record.rows, record.outcome, record.error) == ("i" * 128, 1, "ok", "")
-    assert (record.done.shared, record.done.ran) == (1, 0.25)
+    assert (record.done.batch_rows, record.done.run_seconds) == (1, 0.25)
     assert 0 < record.seconds < 60
 
 
@@ -67,14 +67,14 @@ def test_a_version_that_is_named_answers(ask, records, version):
         ({"model": "other"}, "unknown", ""),
         ({"version": "3"}, "unknown", ""),
         ({"model": "n"}, "unavailable", ""),
-        ({"call": Call({})}, "invalid", "m"),
-        ({"call": Call({"x": X}, seconds=-1.0)}, "busy", "m"),
+        ({"call": InferenceCall({})}, "invalid", "m"),
+        ({"call": InferenceCall({"x": X}, seconds=-1.0)}, "busy", "m"),
         ({"seconds": -1.0}, "busy", "m"),
-        ({"call": Call({"x": X}, seconds=60.0), "seconds": -1.0}, "busy", "m"),
+        ({"call": InferenceCall({"x": X}, seconds=60.0), "seconds": -1.0}, "busy", "m"),
     ],
 )
 def test_refusals_are_recorded_with_their_reason(ask, records, asked, outcome, model):
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RequestRefusedError) as caught:
         ask(**asked)
     assert caught.value.reason.name.lower() == outcome
     record = records[0]
@@ -85,7 +85,7 @@ def test_refusals_are_recorded_with_their_reason(ask, records, asked, outcome, m
 
 def test_a_failure_of_a_model_is_the_servers_and_is_logged(ask, records, sums, caplog):
     sums.fault = ValueError("secret")
-    with caplog.at_level(logging.ERROR), pytest.raises(RefusedError) as caught:
+    with caplog.at_level(logging.ERROR), pytest.raises(RequestRefusedError) as caught:
         ask()
     assert str(caught.value) == "the model 'm' failed; see the log"
     assert caught.value.reason is Reason.FAILED
@@ -135,12 +135,12 @@ def test_a_model_that_is_used_is_not_closed_meanwhile(repository, sums):
 def test_a_run_is_alone_where_no_other_request_uses_the_model(repository, sums):
     async def main():
         served = await repository("m=a.slip").load("m", "1")
-        taken, until = served.signature.take({"x": X}), time.monotonic() + 60
+        taken, until = served.signature.check({"x": X}), time.monotonic() + 60
         with served.used():
-            await served.ask(taken, until)
+            await served.submit(taken, until)
             with served.used():
-                await served.ask(taken, until)
-            await served.ask(taken, until)
+                await served.submit(taken, until)
+            await served.submit(taken, until)
 
     asyncio.run(main())
     assert sums.alone == [True, False, True]

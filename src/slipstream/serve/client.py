@@ -26,14 +26,14 @@ from slipstream.infer.graph.graph import Array
 from slipstream.infer.images.folders import ENDINGS
 from slipstream.infer.run.session import Model, load
 from slipstream.serve.protocol.datatypes import BYTES, JSON_LENGTH, array_of, datatype_of
-from slipstream.serve.refusals import RefusedError
+from slipstream.serve.refusals import RequestRefusedError
 
 URL = re.compile(r"(?P<server>https?://[^/?#]+)/*(?:v2/models/(?P<model>[^?#]+?)/*)?")
 SECONDS = 60.0  # that a server may take to answer
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Prediction:
     """What a model gave.
 
     Args:
@@ -45,15 +45,15 @@ class Answer:
     classes: Mapping[int, str] = field(default_factory=dict[int, str])
 
 
-class Asked(Protocol):
+class Predictor(Protocol):
     """A model that can be asked."""
 
-    def ask(self, file: Path) -> Answer:
+    def ask(self, file: Path) -> Prediction:
         """Give it a file: a picture, a .npy or .npz file. Blocks."""
         ...
 
 
-def asked_of(target: str, token: str | None = None) -> Asked:
+def open_predictor(target: str, token: str | None = None) -> Predictor:
     """The model that `target` names: a package's path, or http://host:port of a server with one
     model, or http://host:port/v2/models/NAME. Blocks while it is loaded.
 
@@ -70,14 +70,14 @@ class Local:
     def __init__(self, path: Path) -> None:
         self._model: Model = load(path)
 
-    def ask(self, file: Path) -> Answer:
-        """See `Asked`."""
+    def ask(self, file: Path) -> Prediction:
+        """See `Predictor`."""
         pictures = self._model.manifest.pictures
         content = _content(file, None if pictures is None else pictures.input)
         found: Any = self._model(_batched(content, self._model))
         names = [output.name for output in self._model.manifest.outputs]
         outputs = found if isinstance(found, dict) else dict(zip(names, [found], strict=True))
-        return Answer(outputs, dict(enumerate(self._model.classes)))
+        return Prediction(outputs, dict(enumerate(self._model.classes)))
 
 
 class Remote:
@@ -96,8 +96,8 @@ class Remote:
         self._path = f"{self._server}/v2/models/{found['model'] or self._only()}"
         self._said = self._get(self._path)
 
-    def ask(self, file: Path) -> Answer:
-        """See `Asked`."""
+    def ask(self, file: Path) -> Prediction:
+        """See `Predictor`."""
         with _protocol(self._server):
             inputs = [str(each["name"]) for each in self._said["inputs"]]
         content = _content(file, inputs[0] if len(inputs) == 1 else None)
@@ -150,7 +150,7 @@ def _protocol(server: str) -> Generator[None]:
     """What is no answer of the protocol is an error that says so."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, IndexError, RefusedError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RequestRefusedError) as error:
         raise UnsupportedError(
             f"{server} does not answer as the Open Inference Protocol, version 2, says:"
             f" {type(error).__name__}: {error}"
@@ -223,7 +223,7 @@ def _tensor(name: str, array: Array, size: int) -> dict[str, Any]:
     return {"name": name, "datatype": datatype, "shape": shape, "parameters": parameters}
 
 
-def _answer(outputs: Sequence[Mapping[str, Any]], raw: memoryview) -> Answer:
+def _answer(outputs: Sequence[Mapping[str, Any]], raw: memoryview) -> Prediction:
     arrays: dict[str, Array] = {}
     classes: dict[int, str] = {}
     at = 0
@@ -233,4 +233,4 @@ def _answer(outputs: Sequence[Mapping[str, Any]], raw: memoryview) -> Answer:
         labels, names = arrays[name].ravel().tolist(), each["parameters"].get("classes", ())
         classes |= dict(zip(labels, names, strict=False))
         at += size
-    return Answer(arrays, classes)
+    return Prediction(arrays, classes)
