@@ -1,6 +1,6 @@
-"""How often Python looks for garbage while a forecast makes a million objects that all stay.
+"""Less frequent garbage collection while a forecast creates a million objects that stay alive.
 
-Its search takes a quarter of a forecast's time, and finds nothing.
+Garbage collection takes a quarter of a forecast's time and finds nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NEW_OBJECTS = 200_000
 
 
 class _Threshold:
-    """Python's threshold, which is raised while someone is inside."""
+    """Threshold of Python's garbage collector, which is raised while a forecast runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class _Threshold:
         self._before = (0, 0, 0)
 
     def enter(self) -> None:
-        """Raise it if nobody is inside yet, and if Python looks for garbage at all."""
+        """Raise the threshold at the first entry, if garbage collection is enabled at all."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
@@ -32,7 +32,7 @@ class _Threshold:
                 gc.set_threshold(max(first, _NEW_OBJECTS) if first else 0, *others)
 
     def leave(self) -> None:
-        """Lower it again after the last one has left."""
+        """Restore the threshold after the last exit."""
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
@@ -44,7 +44,7 @@ _threshold = _Threshold()
 
 @contextmanager
 def rare_collections() -> Generator[None]:
-    """Let Python look for garbage less often; may be nested, and entered by several threads."""
+    """Collect garbage less often; calls may be nested and may come from several threads."""
     _threshold.enter()
     try:
         yield

@@ -74,7 +74,7 @@ def test_where_nothing_fits_it_says_how_many_hosts_would_do(wide_gpt: str):
     found = _asked(wide_gpt, **asked)
     assert not found.plans
     (loss,) = found.losses
-    assert loss.change.endswith("of these hosts would do")
+    assert loss.change.endswith("of these hosts would suffice")
     enough = int(loss.change.split()[0])
     more = _asked(wide_gpt, **asked, hosts=enough, network="25g")
     assert max(plan.hosts for plan in more.plans) == enough
@@ -88,7 +88,9 @@ def test_too_few_hosts_name_the_cheapest_that_do(wide_gpt: str):
     )
     assert short
     for loss in short:
-        assert loss.change.startswith(f"{cheapest.hosts} x {cheapest.machine.name} would do for $")
+        assert loss.change.startswith(
+            f"{cheapest.hosts} x {cheapest.machine.name} would suffice for $"
+        )
     assert isinstance(short[0], Loss)
     shown = losers(found).renderables
     assert any(short[0].change in str(line) for line in shown)

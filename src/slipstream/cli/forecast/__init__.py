@@ -1,4 +1,4 @@
-"""`slipstream forecast`: what hardware and which strategy a model takes, how long and how much."""
+"""Command `slipstream forecast`: hardware, strategy, time and cost of training a model."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ EXAMPLES = """\b
 \b
 MODEL is package.module:function or file.py:function, which returns a torch.nn.Module;
 an ONNX file; a config.json of Hugging Face; or an architecture: resnet50, vgg16, gpt2,
-vit-base-16, bert-large, llama3-8b, dlrm-small, ... (a wrong name lists those near it).
-Without --own it looks at what clouds rent out, and what costs least comes first; without
-prices, what takes least time. Under a number is the interval in which eight in ten
-measurements lie, under the efficiency MFU (model FLOPs utilisation: FLOPs that the model
-needs, over the devices' peak) and what limits the plan; tight: memory may not suffice.
-[bold]Sub-commands[/bold]: validate, forecasts beside published measurements; calibrate, numbers
-of this machine; check, a step of this machine forecast and run; see their --help.
-[bold]Exit code[/bold]: 1 where no plan fits, 2 for wrong usage.
+vit-base-16, bert-large, llama3-8b, dlrm-small, ... (an unknown name lists similar ones).
+Without --own, the forecast ranks the offers of clouds by cost; without prices it ranks plans
+by time. Eight in ten measurements lie in the interval below a number. Below the efficiency are
+MFU (model FLOPs utilisation: the model's FLOPs over the devices' peak) and the limiting factor
+of the plan. "tight" means that memory may not suffice.
+[bold]Sub-commands[/bold]: validate compares forecasts with published measurements; calibrate
+measures this machine; check forecasts a step and runs it here; see their --help.
+[bold]Exit code[/bold]: 1 if no plan fits, 2 for wrong usage.
 """
 PLAN = "plan"
 
 JsonFile = Annotated[
     Path | None,
-    typer.Option("--json", callback=writable, help="File for everything; - for standard output."),
+    typer.Option("--json", callback=writable, help="File for all results; - is standard output."),
 ]
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", callback=writable, help="File for a page with charts.")
@@ -69,7 +69,7 @@ HtmlFile = Annotated[
 
 
 class _Group(TyperGroup):
-    """Sub-commands, or a model: what is no sub-command is said to `plan`."""
+    """Group of sub-commands; an argument that names none of them is passed to `plan`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in self.commands:
@@ -78,13 +78,15 @@ class _Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        # Usage does not have the word that need not be said.
+        # The usage line omits the implicit sub-command.
         return ("" if name == PLAN else name), command, rest
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`, with sub-commands of its own."""
-    group = typer.Typer(cls=_Group, help="Say what training a model takes, before it is bought.")
+    """Add the command and its sub-commands to `app`."""
+    group = typer.Typer(
+        cls=_Group, help="Forecast the hardware, time and cost of training a model."
+    )
     group.command(PLAN, epilog=EXAMPLES, hidden=True)(plan)
     forecast_calibrate.add_to(group)
     forecast_check.add_to(group)
@@ -98,64 +100,75 @@ def plan(
     ],
     batch: Annotated[int, typer.Option(min=1, help="Samples per step, of all devices together.")],
     shape: Annotated[
-        str | None, typer.Option(help="Of a sample, 3,224,224, where the model does not say it.")
+        str | None,
+        typer.Option(help="Shape of a sample, such as 3,224,224, if the model does not define it."),
     ] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Of a sequence.")] = None,
-    gpus: Annotated[str, typer.Option(help="That may be rented: A100,H100. [dim]all[/dim]")] = "",
-    clouds: Annotated[str, typer.Option(help="To rent from: aws,gcp. [dim]all[/dim]")] = "",
-    spot: Annotated[bool, typer.Option("--spot", help="Spot markets too.")] = False,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Sequence length.")] = None,
+    gpus: Annotated[str, typer.Option(help="Devices to rent: A100,H100. [dim]all[/dim]")] = "",
+    clouds: Annotated[str, typer.Option(help="Clouds to rent from: aws,gcp. [dim]all[/dim]")] = "",
+    spot: Annotated[bool, typer.Option("--spot", help="Include spot markets.")] = False,
     own: Annotated[
-        str | None, typer.Option(help="Hosts that you have, such as 8xA100, in place of clouds.")
+        str | None, typer.Option(help="Hosts that you own, such as 8xA100, instead of clouds.")
     ] = None,
-    hosts: Annotated[int | None, typer.Option(min=1, help="Of --own, at most.")] = None,
-    price: Annotated[float | None, typer.Option(help="Of a host of --own, $ per hour.")] = None,
+    hosts: Annotated[int | None, typer.Option(min=1, help="Maximum number of --own hosts.")] = None,
+    price: Annotated[
+        float | None, typer.Option(help="Price of one --own host in $ per hour.")
+    ] = None,
     network: Annotated[
-        str | None, typer.Option(help="Between hosts: 100g, infiniband-ndr; of a whole host.")
+        str | None, typer.Option(help="Network of a whole host: 100g, infiniband-ndr.")
     ] = None,
     hardware: Annotated[
-        Path | None, typer.Option(help="Data file or folder of yours, as calibrate writes one.")
+        Path | None, typer.Option(help="Data file from calibrate, or a folder of them.")
     ] = None,
     most: Annotated[
-        int, typer.Option("--most", "--most-devices", min=1, help="Devices of a plan.")
+        int,
+        typer.Option(
+            "--most", "--most-devices", min=1, help="Maximum number of devices of a plan."
+        ),
     ] = 64,
-    samples: Annotated[int | None, typer.Option(min=1, help="Of an epoch.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="To the target.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Samples per epoch.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Epochs to the target.")] = None,
     total_tokens: Annotated[
-        str | None, typer.Option(help="Tokens that the whole training sees: 1.5T, 15e12.")
+        str | None, typer.Option(help="Tokens to the target: 1.5T, 15e12.")
     ] = None,
-    deadline: Annotated[str | None, typer.Option(help="To the target: 90m, 36h, 5d.")] = None,
-    budget: Annotated[str | None, typer.Option(help="To the target, in dollars.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="Maximum training time: 90m, 36h, 5d.")
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Maximum cost in dollars.")] = None,
     precision: Annotated[
         PrecisionChoice | None,
-        typer.Option(help="Numbers of products. [dim]16 bits on devices made for them[/dim]"),
+        typer.Option(help="Data type of matrix products. [dim]16 bits if supported[/dim]"),
     ] = None,
-    optimizer: Annotated[OptimizerChoice, typer.Option(help="Its states need memory.")] = (
-        OptimizerChoice.ADAM
-    ),
+    optimizer: Annotated[
+        OptimizerChoice, typer.Option(help="Optimizer; its states need memory.")
+    ] = (OptimizerChoice.ADAM),
     runtime: Annotated[
         str, typer.Option(help="Framework: pytorch2, fsdp, megatron, ...")
     ] = "pytorch2",
     codec: Annotated[
-        CodecChoice, typer.Option(help="Of gradients between hosts; any: the fastest.")
+        CodecChoice, typer.Option(help="Gradient compression between hosts; any: the fastest.")
     ] = CodecChoice.NONE,
     local_steps: Annotated[
-        int, typer.Option(min=1, help="Between exchanges of local SGD, which is tried too.")
+        int,
+        typer.Option(
+            min=1, help="Steps between exchanges of local SGD; above 1, local SGD is tried too."
+        ),
     ] = 1,
     alone: Annotated[
         str | None,
-        typer.Option(help="Samples/s that one GPU of --own was measured to train: 410@64."),
+        typer.Option(help="Measured samples/s of one --own GPU at a micro-batch: 410@64."),
     ] = None,
     input_rate: Annotated[
         float | None, typer.Option(help="Samples/s that a host reads and decodes.")
     ] = None,
     search_time: Annotated[
-        str, typer.Option(help="After which no more hosts are tried once there is a plan.")
+        str, typer.Option(help="Time limit of the search, which always finds one plan.")
     ] = "40s",
     top: Annotated[int, typer.Option(min=1, help="Plans to show.")] = 10,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Say what training MODEL takes: hardware, strategy, time and cost, ranked. Nothing is run."""
+    """Forecast hardware, strategy, time and cost of training MODEL. Nothing is run."""
     run_forecast = forecast.forecast  # raises first if a package is not installed
     if html_file is not None:
         from slipstream.forecast.report import forecast_page as forecast_page  # likewise
@@ -220,20 +233,20 @@ def _show(result: Result, title: str, top: int) -> None:
     console = make_console(sys.stdout)
     console.print(title, style="bold", markup=False)
     if not result.plans:
-        console.print("nothing that is allowed does it:")
+        console.print("no allowed plan fits:")
     else:
         console.print(table(result, top))
         console.print("the first plan starts with", style="bold")
         console.print(launch_command(result.plans[0]), markup=False, highlight=False)
         console.print()
     if result.fit is not None:
-        console.print("does the whole model fit on each device", style="bold")
+        console.print("memory fit of the whole model on each device", style="bold")
         for line in advice(result.fit):
             console.print(line, markup=False, highlight=False)
         console.print()
     if result.losses or len(result.plans) > top:
         if result.plans:
-            console.print("not among them", style="bold")
+            console.print("rejected plans", style="bold")
         console.print(losers(result, top))
 
 

@@ -1,4 +1,4 @@
-"""What commands of `slipstream forecast` have in common: choices, and texts as numbers."""
+"""Choices and parsers that the commands of `slipstream forecast` share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
 class PrecisionChoice(str, Enum):
-    """Numbers of products."""
+    """Data types of matrix products."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -21,7 +21,7 @@ class PrecisionChoice(str, Enum):
 
 
 class OptimizerChoice(str, Enum):
-    """What keeps state beside parameters."""
+    """Optimizers."""
 
     SGD = "sgd"
     MOMENTUM = "momentum"
@@ -29,7 +29,7 @@ class OptimizerChoice(str, Enum):
 
 
 class CodecChoice(str, Enum):
-    """Of gradients between hosts."""
+    """Compression of gradients between hosts."""
 
     NONE = "none"
     FP16 = "fp16"
@@ -39,7 +39,7 @@ class CodecChoice(str, Enum):
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """`3,224,224` as numbers; UsageError for anything else."""
+    """Return the sizes in a text such as `3,224,224`; raise UsageError for anything else."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
@@ -47,17 +47,17 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def parse_alone(text: str) -> tuple[float, int]:
-    """`410@64` as samples per second and samples at once; UsageError for anything else."""
+    """Return samples per second and micro-batch from `410@64`; raise UsageError otherwise."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+)", text.strip())
     if found is None:
         raise UsageError(
-            f"alone is {text!r}; allowed: samples per second at samples at once, such as 410@64"
+            f"alone is {text!r}; allowed: samples per second @ micro-batch, such as 410@64"
         )
     return float(found[1]), int(found[2])
 
 
 def parse_count(text: str) -> float:
-    """`1.5T`, `15e12` or `300,000` as a number; UsageError for anything else."""
+    """Return the number in `1.5T`, `15e12` or `300,000`; raise UsageError for anything else."""
     found = re.fullmatch(r"(\d[\d,]*(?:\.\d+)?(?:e\d+)?)\s*([kmbgt]?)", text.strip(), re.IGNORECASE)
     if found is None:
         raise UsageError(f"the number of tokens is {text!r}; allowed: numbers such as 1.5T, 15e12")
@@ -65,7 +65,7 @@ def parse_count(text: str) -> float:
 
 
 def parse_time(text: str, what: str = "deadline") -> float:
-    """`90s`, `90m`, `36h` or `5d` in seconds; UsageError for anything else."""
+    """Return the seconds of `90s`, `90m`, `36h` or `5d`; raise UsageError for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
     if found is None:
         raise UsageError(f"the {what} is {text!r}; allowed: 90s, 90m, 36h, 5d")
@@ -73,7 +73,7 @@ def parse_time(text: str, what: str = "deadline") -> float:
 
 
 def parse_dollars(text: str) -> float:
-    """`500`, `$500` or `1,500` as a number; UsageError for anything else."""
+    """Return the number in `500`, `$500` or `1,500`; raise UsageError for anything else."""
     found = re.fullmatch(r"\$?\s*(\d[\d,]*(?:\.\d+)?)", text.strip())
     if found is None:
         raise UsageError(f"the budget is {text!r}; allowed: dollars such as 500")

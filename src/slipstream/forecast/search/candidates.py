@@ -1,4 +1,4 @@
-"""Strategies that are worth a simulation: degrees of parallelism, and then what refines them."""
+"""Candidate strategies: degrees of parallelism, and the refinements of one strategy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from slipstream.forecast.work.strategy import WIRE_SHARE, Exchange, Strategy
 
-# Trades of memory for time, the cheapest first: (zero, checkpoint).
+# Methods that save memory, cheapest first: (zero, checkpoint).
 _TRADES = (
     (0, False), (0, True), (1, False), (1, True), (2, False), (2, True), (3, False), (3, True),
 )  # fmt: skip
 _MOST_TENSOR, _MOST_PIPELINE, _MOST_CONTEXT = 8, 64, 64
-# Tokens from which on ranks share sequences, and that each of them has at least.
+# Sequence length from which ranks divide sequences, and minimum tokens per rank. Chosen by hand.
 _LONG, _LEAST_TOKENS = 16384, 2048
 _BUCKETS = (4 << 20, 25 << 20, 100 << 20)
 ANY = "any"
@@ -20,13 +20,14 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """What of a model limits how it can be divided.
+    """Properties of a model that limit how it can be divided.
 
     Args:
-        blocks: that repeat.
-        divides: says whether so many ranks can share its products.
-        experts: of its sparse layers; 1: there are none.
-        tokens: that one sample's attention sees; 0: there is none.
+        blocks: Number of repeated blocks.
+        divides: Function that returns whether a number of tensor ranks can divide the matrix
+            products.
+        experts: Number of experts of the sparse layers; 1 if there are none.
+        tokens: Tokens in one sample's attention; 0 if there is no attention.
     """
 
     blocks: int
@@ -37,11 +38,11 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """What a user allows beside what leaves the numbers of training as they are.
+    """Strategies that the user allows although they change the arithmetic of training.
 
     Args:
-        codec: of gradients between hosts; "any": the fastest.
-        period: steps between exchanges of local SGD, at most; 1: each step exchanges.
+        codec: Compression of gradients between hosts; "any" selects the fastest (default "none").
+        period: Maximum number of steps between two exchanges of local SGD (default 1: every step).
     """
 
     codec: str = "none"
@@ -51,14 +52,14 @@ class Allowed:
 def strategies(
     shape: ModelShape, ranks: int, per_host: int, global_batch: int, allowed: Allowed
 ) -> Iterator[Strategy]:
-    """Yields degrees of parallelism, micro-batches and what is traded for memory.
+    """Yield combinations of parallelism degrees, micro-batches and memory-saving methods.
 
     Args:
-        shape: of the model.
-        ranks: all of which are used.
-        per_host: ranks of a host.
-        global_batch: samples per step.
-        allowed: by the user.
+        shape: Limits of the model.
+        ranks: Number of ranks; all of them are used.
+        per_host: Ranks per host.
+        global_batch: Samples per step.
+        allowed: Strategies that the user allows.
     """
     codec = "none" if allowed.codec == ANY else allowed.codec
     for tensor, context, pipeline in _degrees(shape, ranks, per_host):
@@ -82,7 +83,7 @@ def strategies(
 
 
 def _degrees(shape: ModelShape, ranks: int, per_host: int) -> Iterator[tuple[int, int, int]]:
-    """Tensor ranks of one host, ranks of a sequence and stages, as far as they divide."""
+    """Yield the tensor, context and pipeline degrees that divide the ranks."""
     for tensor in powers(min(per_host, _MOST_TENSOR)):
         if per_host % tensor or not shape.divides(tensor):
             continue
@@ -93,12 +94,12 @@ def _degrees(shape: ModelShape, ranks: int, per_host: int) -> Iterator[tuple[int
 
 
 def _is_useful(context: int, data: int, global_batch: int, shape: ModelShape) -> bool:
-    """Sequences are shared where they are long, or where there are too few for more replicas."""
+    """Return whether dividing sequences may pay: they are long, or too few for more replicas."""
     return context == 1 or shape.tokens >= _LONG or 2 * data > global_batch
 
 
 def _experts(shape: ModelShape, data: int) -> list[int]:
-    """Ranks that share experts out: none, or as many as can."""
+    """Return the expert-parallel degrees: none, and the powers of two that divide the replicas."""
     if shape.experts == 1:
         return [1]
     most = max(each for each in powers(shape.experts) if shape.experts % each == 0)
@@ -108,13 +109,13 @@ def _experts(shape: ModelShape, data: int) -> list[int]:
 def refinements(
     strategy: Strategy, shape: ModelShape, hosts: int, allowed: Allowed
 ) -> list[list[Strategy]]:
-    """Returns what may be changed of a strategy, one thing after another, each with its ways.
+    """Return the alternatives of a strategy, grouped by the property that changes.
 
     Args:
-        strategy: that fits.
-        shape: of the model.
-        hosts: that it runs on.
-        allowed: by the user.
+        strategy: Strategy that fits in memory.
+        shape: Limits of the model.
+        hosts: Number of hosts.
+        allowed: Strategies that the user allows.
     """
     found = [_turns(strategy, shape)]
     if strategy.data * strategy.context == 1 or strategy.zero == 3:
@@ -130,14 +131,14 @@ def refinements(
         server = Exchange.PARAMETER_SERVER
         found.append([replace(strategy, exchange=server, servers=count) for count in counts])
     if allowed.period > 1 and not strategy.layers:
-        # Nothing is exchanged in most steps, so nothing goes on beside the next.
+        # Most steps exchange nothing, so no exchange overlaps with the next step.
         often = replace(strategy, servers=0, across=False)
         found.append([replace(often, exchange=Exchange.LOCAL, period=allowed.period)])
     return found
 
 
 def _turns(strategy: Strategy, shape: ModelShape) -> list[Strategy]:
-    """Several stages by turns on each rank of a pipeline."""
+    """Return interleaved schedules, in which each pipeline rank runs several stages in turns."""
     return [
         replace(strategy, virtual=virtual)
         for virtual in (2, 4)
@@ -148,11 +149,12 @@ def _turns(strategy: Strategy, shape: ModelShape) -> list[Strategy]:
 
 
 def micro_batches(own: int) -> list[int]:
-    """Returns micro-batches that a replica's samples can be cut into, the largest first: all of
-    them, and those nearest to powers of two.
+    """Return the micro-batches into which a replica's samples can be divided, largest first.
+
+    The list contains all samples at once, and the divisors nearest to each power of two.
 
     Args:
-        own: samples of a replica.
+        own: Samples of one replica per step.
     """
     divisors: Sequence[int] = [parts for parts in range(1, own + 1) if own % parts == 0]
     near = {min(divisors, key=lambda each: (abs(each - power), each)) for power in powers(own)}
@@ -160,10 +162,10 @@ def micro_batches(own: int) -> list[int]:
 
 
 def powers(most: int) -> Iterator[int]:
-    """Yields powers of two up to a number.
+    """Yield the powers of two up to a number.
 
     Args:
-        most: that is allowed.
+        most: Largest value that may be yielded.
     """
     power = 1
     while power <= most:

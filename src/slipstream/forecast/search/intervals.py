@@ -1,7 +1,7 @@
-"""Intervals around forecasts, from errors on measurements that were not fitted on.
+"""Prediction intervals of forecasts, from errors on held-out measurements.
 
-Split conformal prediction: quantiles of the logarithms of measured over forecast, met where a
-source was left out, hold for a new one as far as it is like those.
+The method is split conformal prediction: quantiles of log(measured / forecast) on held-out sources
+are valid for a new source if it resembles those sources.
 
 Source: Vovk, Gammerman, Shafer 2005, "Algorithmic learning in a random world"; Lei et al. 2018,
 arXiv 1604.04173.
@@ -27,30 +27,30 @@ COVERAGE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Factors between which measured over forecast lies in eight of ten cases.
+    """Factors between which measured / forecast lies in eight of ten cases.
 
     Args:
-        low: one in ten lies below.
-        high: one in ten lies above.
+        low: Lower factor; one case in ten lies below it.
+        high: Upper factor; one case in ten lies above it.
     """
 
     low: float
     high: float
 
     def around(self, value: float) -> Interval:
-        """Returns a forecast with its interval."""
+        """Return a forecast value with its interval."""
         return Interval(value, value * self.low, value * self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Quantiles of measured over forecast.
+    """Quantiles of measured / forecast.
 
     Args:
-        low: factors of seconds by group; "" stands for all others.
-        high: factors of seconds by group; "" stands for all others.
-        efficiency: of throughput per device, as a share of one device's own.
-        memory: of the peak on a device.
+        low: Lower factors of the step time by group of models; "" is the default group.
+        high: Upper factors of the step time by group of models; "" is the default group.
+        efficiency: Factors of the scaling efficiency.
+        memory: Factors of the peak memory of a device.
     """
 
     low: Mapping[str, float]
@@ -59,11 +59,13 @@ class Intervals:
     memory: Bounds = Bounds(0.9, 1.1)
 
     def of_efficiency(self, value: float, devices: int) -> Interval:
-        """Returns an efficiency with its interval: one device's is 1, and no more is reached.
+        """Return an efficiency with its interval.
+
+        The interval has no width for one device, and its upper bound is at most 1.
 
         Args:
-            value: the forecast.
-            devices: that work.
+            value: Forecast efficiency.
+            devices: Number of devices.
         """
         if devices == 1:
             return Interval(value, value, value)
@@ -71,11 +73,11 @@ class Intervals:
         return Interval(value, wide.low, max(value, min(1.0, wide.high)))
 
     def around(self, value: float, group: str = "") -> Interval:
-        """Returns seconds with their interval.
+        """Return a step time with its interval.
 
         Args:
-            value: the forecast.
-            group: that it is of.
+            value: Forecast step time in seconds.
+            group: Group of the model, from `group_of` (default "": the default group).
         """
         low = self.low.get(group, self.low[""])
         high = self.high.get(group, self.high[""])
@@ -83,10 +85,10 @@ class Intervals:
 
 
 def group_of(workload: Workload) -> str:
-    """Returns the kind of model that a workload is of: "language", "encoder", "image" or "tables".
+    """Return the group of a model: "language", "encoder", "image", "tables" or "".
 
     Args:
-        workload: of any micro-batch.
+        workload: Workload at any micro-batch.
     """
     fills = [op.products[0].fill for op in workload.operators if op.kind is OperatorKind.ATTENTION]
     if fills:
@@ -97,11 +99,13 @@ def group_of(workload: Workload) -> str:
 
 
 def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float]:
-    """Returns the factors between which a share of ratios lies, and as many a new one.
+    """Return the two factors between which a share of the ratios lies.
+
+    A ratio of a new source lies between them with the same probability.
 
     Args:
-        ratios: measured over forecast, of rows that were left out.
-        coverage: of the interval, 0 to 1.
+        ratios: Values of measured / forecast on held-out measurements.
+        coverage: Share of the ratios inside the interval, 0 to 1 (default 0.8).
     """
     logs = sorted(math.log(ratio) for ratio in ratios)
     # Rounded, as (1 - 0.8) / 2 * 20 is a little less than 2.
@@ -111,13 +115,14 @@ def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[floa
 
 
 def load(path: Path | None = None) -> Intervals:
-    """Reads quantiles.
+    """Read intervals from a file.
 
     Args:
-        path: of a .toml file as `save` writes it; None: the one that comes with Slipstream.
+        path: Path of a .toml file that `save` wrote (default None: the file shipped with
+            Slipstream).
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: The file cannot be read.
     """
     path = path or Path(str(resources.files("slipstream.forecast") / "data" / "intervals.toml"))
     try:
@@ -128,11 +133,11 @@ def load(path: Path | None = None) -> Intervals:
 
 
 def save(intervals: Intervals, path: Path) -> None:
-    """Writes quantiles as a .toml file.
+    """Write intervals to a .toml file.
 
     Args:
-        intervals: to write.
-        path: of the file.
+        intervals: Intervals to write.
+        path: Path of the file.
     """
     lines = [
         "# Measured over forecast: a tenth of rows left out lies below low, a tenth above high.",

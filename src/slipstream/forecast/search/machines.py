@@ -1,4 +1,4 @@
-"""Clusters that can be had: those that clouds rent out, or those that a user has."""
+"""Clusters to search: hosts that clouds rent out, or hosts that the user owns."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from slipstream.forecast.hardware import Device, Hardware, Link, Offer
 from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.simulate.network import Cluster
 
-# Of a network's line rate, what payload gets: TCP in frames of 1500 bytes.
+# Share of the line rate that is payload: TCP in frames of 1500 bytes.
 _PAYLOAD = 0.94
-# Vendors' networks for training of at least this rate are RDMA.
+# Networks of clouds with at least this rate are taken to be RDMA. Chosen by hand.
 _RDMA_GBIT = 400.0
 _TCP_LATENCY_US, _RDMA_LATENCY_US = 33.0, 14.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostType:
-    """A kind of host and what it costs.
+    """Type of host with its price.
 
     Args:
-        name: for people, as "aws p4d.24xlarge".
-        cluster: of such hosts.
-        dollars_per_hour: of a host; None: not known, as of one's own.
-        offer: that it is; None: the user's own.
-        precision: the format in which its devices compute products.
+        name: Name for people, such as "aws p4d.24xlarge".
+        cluster: Cluster of such hosts.
+        dollars_per_hour: Price of one host in dollars per hour; None if unknown.
+        offer: Offer of a cloud; None for hosts that the user owns.
+        precision: Data type in which the devices compute matrix products.
     """
 
     name: str
@@ -37,11 +37,12 @@ class HostType:
 
 
 def best_precision(device: Device) -> Precision:
-    """Returns the format of 16 bits that a device is made for; "fp32" if it is made for none.
+    """Return the 16-bit type that a device supports in hardware, or "fp32" if there is none.
+
+    bfloat16 is preferred because it needs no loss scaling.
 
     Args:
-        device: the device whose peaks tell; bfloat16, which needs no scaling of the loss, goes
-            first.
+        device: Device with its peak FLOP rates.
     """
     formats: tuple[tuple[Precision, str], ...] = (("bf16", "bfloat16"), ("fp16", "float16"))
     for precision, dtype in formats:
@@ -58,17 +59,17 @@ def rented(
     markets: Sequence[str] = ("on-demand",),
     network: Link | None = None,
 ) -> Iterator[HostType]:
-    """Yields what clouds rent out.
+    """Yield the hosts that clouds rent out.
 
     Args:
-        hardware: with the offers.
-        devices: that are allowed, by name or alias; empty: all.
-        clouds: that are allowed; empty: all.
-        markets: "on-demand" or "spot".
-        network: in the place of the offers' own.
+        hardware: Hardware tables with the offers.
+        devices: Names or aliases of allowed devices (default empty: all).
+        clouds: Names of allowed clouds (default empty: all).
+        markets: Allowed markets, "on-demand" and "spot" (default on-demand only).
+        network: Network that replaces the network of the offers (default None: keep it).
 
     Raises:
-        UsageError: a device or cloud is not known.
+        UsageError: A device or cloud is unknown.
     """
     names = {hardware.device(text).name for text in devices}
     known = {offer.cloud for offer in hardware.offers}
@@ -96,14 +97,14 @@ def own(
     network: Link | None = None,
     dollars_per_hour: float | None = None,
 ) -> HostType:
-    """Returns a host that a user names.
+    """Return the type of host that the user describes.
 
     Args:
-        hardware: with the device.
-        device: by name or alias.
-        per_host: devices of a host.
-        network: of a host; None: hosts are not joined.
-        dollars_per_hour: of a host.
+        hardware: Hardware tables with the device.
+        device: Name or alias of the device.
+        per_host: Devices per host.
+        network: Network of one host (default None: the hosts are not connected).
+        dollars_per_hour: Price of one host in dollars per hour (default None: unknown).
     """
     found = hardware.device(device)
     inside = hardware.link(found.device_link)
@@ -113,14 +114,14 @@ def own(
 
 
 def network(hardware: Hardware, text: str) -> Link:
-    """Returns the network of a host by a link's name or in Gbit/s.
+    """Return the network of a host from the name of a link or from a rate in Gbit/s.
 
     Args:
-        hardware: with links.
-        text: "infiniband-ndr", or "25", "25g", "25 Gb/s".
+        hardware: Hardware tables with the links.
+        text: Name or rate, such as "infiniband-ndr", "25", "25g" or "25 Gb/s".
 
     Raises:
-        UsageError: it is neither.
+        UsageError: The text is neither a known link nor a rate.
     """
     digits = text.lower().replace("gb/s", "").replace("gbit/s", "").strip(" g")
     try:
@@ -130,13 +131,13 @@ def network(hardware: Hardware, text: str) -> Link:
 
 
 def ethernet(gbit: float) -> Link:
-    """Returns a network of all of a host's ports together.
+    """Return a network that combines all ports of a host.
 
     Args:
-        gbit: nominal rate, 1e9 bits per second.
+        gbit: Nominal rate in 1e9 bits per second.
 
     Raises:
-        UsageError: it is not above 0.
+        UsageError: The rate is not above 0.
     """
     if not gbit > 0:
         raise UsageError(f"the network is {gbit:g} Gbit/s; more than 0 is needed")
@@ -151,21 +152,21 @@ def ethernet(gbit: float) -> Link:
 
 
 def several(machine: HostType, hosts: int) -> str:
-    """Returns hosts for people.
+    """Return the name of a number of hosts, such as "2 x aws p4d.24xlarge".
 
     Args:
-        machine: the kind of every host.
-        hosts: the number of hosts, at least 1.
+        machine: Type of every host.
+        hosts: Number of hosts, at least 1.
     """
     return f"{hosts} x {machine.name}"
 
 
 def memory_gib(machine: HostType, hosts: int) -> float:
-    """Returns the memory of all devices of some hosts.
+    """Return the total memory of all devices of the hosts in GiB.
 
     Args:
-        machine: the kind of every host.
-        hosts: the number of hosts, at least 1.
+        machine: Type of every host.
+        hosts: Number of hosts, at least 1.
     """
     return machine.cluster.device.memory_gib * machine.cluster.per_host * hosts
 
@@ -175,10 +176,10 @@ def _network(offer: Offer) -> Link | None:
 
 
 def distinct(machines: Iterable[HostType]) -> list[HostType]:
-    """Returns machines without those that another of the same devices and network undercuts.
+    """Return the cheapest machine for each combination of devices and network.
 
     Args:
-        machines: any.
+        machines: Types of hosts, in any order.
     """
     best: dict[tuple[str, int, float], HostType] = {}
     for machine in machines:

@@ -1,4 +1,4 @@
-"""What a device holds at the least, in closed form: what cannot fit needs no simulation."""
+"""Lower bounds of device memory in closed form, which reject strategies without a simulation."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from slipstream.forecast.simulate.simulation import Simulation
 from slipstream.forecast.work.strategy import Agreement, Optimizer, Strategy
 from slipstream.forecast.work.workload import TrainingPhase
 
-# The replay may find a little less: what lives on to the backward pass may be freed in it early.
+# Margin for the replay, which may find less memory: an activation may be freed early in the
+# backward pass. Chosen by hand, not measured.
 _SURE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """What is there at once whatever is computed again, of a micro-batch.
+    """Activations of one micro-batch that are alive even with activation checkpointing.
 
     Args:
-        inputs: bytes that each block reads of earlier ones.
-        working: bytes that the largest operator of each block reads and writes, but for parameters.
+        inputs: Bytes that each block reads from earlier blocks.
+        working: Bytes that the largest operator of each block reads and writes, without parameters.
     """
 
     inputs: npt.NDArray[np.float64]
     working: npt.NDArray[np.float64]
 
     def between(self, other: LowerBound, share: float) -> LowerBound:
-        """Returns what is there of another micro-batch, at the least.
+        """Return the lower bound for another micro-batch, by linear interpolation.
 
-        The largest of several operators grows no slower than this says, as each grows linearly.
+        Each operator grows linearly, so the largest operator grows at least as fast as the
+        interpolation.
 
         Args:
-            other: simulation of a micro-batch of more samples.
-            share: the place between both, 0 for this one and 1 for the other; may be beyond.
+            other: Lower bound for a larger micro-batch.
+            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
         """
         inputs, working = (
             blend(one, two, share)
@@ -45,10 +47,10 @@ class LowerBound:
 
 
 def floor(simulation: Simulation) -> LowerBound:
-    """Returns what is there at once of a simulation's workload.
+    """Return the lower bound for the workload of a simulation.
 
     Args:
-        simulation: of the strategy's degrees.
+        simulation: Simulation with the degrees of the strategy.
     """
     workload, places = simulation.workload, simulation.block_of.tolist()
     parameters = {each.value for each in workload.parameters}
@@ -75,12 +77,12 @@ def floor(simulation: Simulation) -> LowerBound:
 
 @dataclass(frozen=True, slots=True)
 class PipelineCut:
-    """What each rank of a pipeline has.
+    """Parameters and activations of each pipeline rank.
 
     Args:
-        rank_of: rank of each block.
-        numbers: trained parameters of each rank.
-        kept: bytes of each block's activations that its rank reads in its own backward pass.
+        rank_of: Rank of each block.
+        numbers: Number of trained parameters of each rank.
+        kept: Bytes of each block's activations that its rank reads in its backward pass.
     """
 
     rank_of: npt.NDArray[np.int64]
@@ -88,20 +90,20 @@ class PipelineCut:
     kept: npt.NDArray[np.float64]
 
     def between(self, other: PipelineCut, share: float) -> PipelineCut:
-        """Returns what the ranks have of another micro-batch.
+        """Return the cut for another micro-batch, by linear interpolation.
 
         Args:
-            other: simulation of a micro-batch of more samples.
-            share: the place between both, 0 for this one and 1 for the other; may be beyond.
+            other: Cut for a larger micro-batch.
+            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
         """
         return replace(self, kept=np.maximum(0.0, blend(self.kept, other.kept, share)))
 
 
 def cut(simulation: Simulation) -> PipelineCut:
-    """Returns what the ranks of a simulation's pipeline have.
+    """Return the parameters and activations of the pipeline ranks of a simulation.
 
     Args:
-        simulation: simulation of a micro-batch that was traced.
+        simulation: Simulation of a traced micro-batch.
     """
     workload, rank_of = simulation.workload, simulation.rank_of
     _, first = np.unique(simulation.block_of, return_index=True)
@@ -118,11 +120,11 @@ def cut(simulation: Simulation) -> PipelineCut:
 
 
 def in_flight(strategy: Strategy, rank: int) -> int:
-    """Returns the micro-batches whose activations a rank of a pipeline holds at once.
+    """Return the number of micro-batches whose activations a pipeline rank stores at once.
 
     Args:
-        strategy: the one that has the pipeline.
-        rank: the number of a rank of the pipeline, 0 for the one with the first stage.
+        strategy: Strategy with the pipeline.
+        rank: Index of the pipeline rank; rank 0 runs the first stage.
     """
     after = strategy.pipeline - rank - 1
     if strategy.virtual == 1:
@@ -140,15 +142,15 @@ def least(
     master: bool,
     shared_out: int = 0,
 ) -> npt.NDArray[np.float64]:
-    """Returns bytes that the device of each rank of a pipeline holds at the least.
+    """Return the lower bound of the memory of each pipeline rank in bytes.
 
     Args:
-        strategy: over ranks.
-        optimizer: with states.
-        known: the floor at the strategy's degrees and micro-batch.
-        ranks: the cut at the strategy's pipeline and micro-batch.
-        master: parameters are in 16 bits, with copies in fp32.
-        shared_out: numbers of the parameters that replicas share out.
+        strategy: Strategy over ranks.
+        optimizer: Optimizer with its states.
+        known: Lower bound at the degrees and the micro-batch of the strategy.
+        ranks: Cut at the pipeline and the micro-batch of the strategy.
+        master: Whether parameters are stored in 16 bits, with master copies in fp32.
+        shared_out: Number of parameters that the replicas divide among themselves (default 0).
     """
     replicas = strategy.data * strategy.context
     shares = [replicas if strategy.zero >= level else 1 for level in (3, 2, 1)]
@@ -158,18 +160,21 @@ def least(
     gradients = numbers * width / shares[1]
     held = numbers * (width / shares[0] + wide / shares[2])
     passing = _passing(strategy, known, ranks)
-    # A lone micro-batch has freed its activations when its gradients are whole.
+    # A single micro-batch has freed its activations when its gradients are complete.
     alone = strategy.micro_batches == 1 and (replicas == 1 or strategy.zero >= 2)
     return held + (np.maximum(gradients, passing) if alone else gradients + passing)
 
 
 def _passing(strategy: Strategy, known: LowerBound, ranks: PipelineCut) -> npt.NDArray[np.float64]:
-    """Bytes of activations on each rank: those of earlier micro-batches in flight, and of the
-    newest, while a block runs, those of the blocks before it."""
+    """Return the lower bound of the activation bytes of each rank.
+
+    The bound adds the activations of earlier micro-batches in flight and, for the newest micro-
+    batch, the running block and the blocks before it.
+    """
     kept, running = ranks.kept, known.working
     if strategy.checkpoint:
-        # A block that runs again has all of its activations. The last block's are partly of what
-        # comes after it, which does not run again.
+        # A recomputed block has all its activations. Those of the last block partly belong to the
+        # operators after it, which are not recomputed.
         kept, again = known.inputs, np.append(ranks.kept[:-1], 0.0)
         running = np.maximum(running, again)
     found = np.zeros(len(ranks.numbers))
@@ -181,11 +186,11 @@ def _passing(strategy: Strategy, known: LowerBound, ranks: PipelineCut) -> npt.N
 
 
 def shared_out(simulation: Simulation, strategy: Strategy) -> int:
-    """Returns the numbers of the parameters that a strategy's replicas share out.
+    """Return the number of parameters that the replicas of a strategy divide among themselves.
 
     Args:
-        simulation: with the parameters.
-        strategy: whose layers have a strategy of their own.
+        simulation: Simulation with the parameters.
+        strategy: Strategy with separate choices for single layers.
     """
     names = {name for name, choice in strategy.layers if choice is Agreement.SHARD}
     if not names:

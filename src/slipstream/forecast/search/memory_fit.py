@@ -1,4 +1,4 @@
-"""Does it fit, and if not, what is the cheapest change: of the strategy, or of the hardware."""
+"""Memory fit of a model, and the cheapest change of strategy or hardware with which it fits."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from slipstream.forecast.search.trials import Trials
 from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.work.strategy import Strategy
 
-# How many times as many hosts are thought of, and strategies whose memory is replayed on them.
+# Largest multiple of the hosts that is tried, and number of strategies replayed on each. Chosen by
+# hand, not measured.
 _MOST_TIMES, _REPLAYED = 64, 3
-# Machines of which more hosts than are allowed are thought of where nothing fits.
+# Number of host types for which more hosts than allowed are tried if nothing fits. Chosen by hand.
 _THOUGHT_OF = 3
 
 
 def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> MemoryFit | None:
-    """Returns whether plain replicas fit, and what to change; None: the batch has no sample for
-    each device, or not equally many.
+    """Return whether plain replicas fit in memory, and the changes with which they fit.
+
+    The result is None if the global batch is not a multiple of the number of devices.
 
     Args:
-        trials: of the model.
-        machine: of every host.
-        hosts: all of whose devices have a replica.
-        global_batch: samples per step.
+        trials: Trials of the model.
+        machine: Type of every host.
+        hosts: Number of hosts; every device has one replica.
+        global_batch: Samples per step.
     """
     ranks = hosts * machine.cluster.per_host
     if global_batch % ranks:
@@ -61,15 +63,16 @@ def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> Mem
 def enough(
     trials: Trials, machine: HostType, hosts: int, global_batch: int, allowed: Allowed
 ) -> tuple[int, Strategy] | None:
-    """Returns how many hosts have memory enough, in powers of two times those that have not, and a
-    strategy on them; None: 64 times as many have not, or cannot share the batch.
+    """Return the smallest sufficient number of hosts, and a strategy that fits on them.
+
+    The function tries 2, 4, ... 64 times the hosts, and returns None if none of them suffices.
 
     Args:
-        trials: of the model.
-        machine: of every host.
-        hosts: that have too little.
-        global_batch: samples per step.
-        allowed: by the user.
+        trials: Trials of the model.
+        machine: Type of every host.
+        hosts: Number of hosts that have too little memory.
+        global_batch: Samples per step.
+        allowed: Strategies that the user allows.
     """
     limit = machine.cluster.device.memory_gib * 2**30
     times = 2
@@ -96,19 +99,19 @@ def shortages(
     global_batch: int,
     allowed: Allowed,
 ) -> Iterator[Loss]:
-    """Yields hosts that have too little memory, with the cheapest that have enough.
+    """Yield the hosts with too little memory, each with the cheapest sufficient hardware.
 
     Args:
-        short: machines, numbers of hosts, and why nothing fits on them.
-        fitting: plans that fit on others.
-        trials_of: gives the trials of the model in a precision.
-        global_batch: samples per step.
-        allowed: by the user.
+        short: Host types, numbers of hosts, and the reasons why nothing fits on them.
+        fitting: Plans that fit on other hosts.
+        trials_of: Function that returns the trials of the model in a precision.
+        global_batch: Samples per step.
+        allowed: Strategies that the user allows.
     """
     most: dict[str, int] = {}
     for machine, hosts, _ in short:
         most[machine.name] = max(hosts, most.get(machine.name, 0))
-    # Where nothing fits, more hosts than are allowed are thought of for the largest.
+    # If nothing fits, more hosts than allowed are tried for the types with most memory.
     largest = sorted(short, key=lambda each: memory_gib(each[0], most[each[0].name]), reverse=True)
     wanted = list(dict.fromkeys(machine.name for machine, _, _ in largest))[:_THOUGHT_OF]
     known: dict[str, str] = {}
@@ -116,18 +119,18 @@ def shortages(
         if not fitting and machine.name in wanted and machine.name not in known:
             trials = trials_of(machine.precision)
             found = enough(trials, machine, most[machine.name], global_batch, allowed)
-            known[machine.name] = f"{found[0]} of these hosts would do" if found else ""
+            known[machine.name] = f"{found[0]} of these hosts would suffice" if found else ""
         change = _cheapest(machine, fitting) if fitting else known.get(machine.name, "")
         yield Loss(several(machine, hosts), why, change)
 
 
 def _cheapest(machine: HostType, fitting: Sequence[Plan]) -> str:
-    """The cheapest hardware that has memory enough: by price, or else the fewest hosts alike."""
+    """Return the name of the cheapest sufficient hosts: by price, or else the fewest hosts."""
     alike = [plan for plan in fitting if plan.machine is machine]
     priced = machine.dollars_per_hour is not None
     best = min(fitting if priced else alike or fitting, key=_hourly)
     price = f" for ${_hourly(best)[0]:,.2f} an hour" if priced else ""
-    return f"{several(best.machine, best.hosts)} would do{price}"
+    return f"{several(best.machine, best.hosts)} would suffice{price}"
 
 
 def _hourly(plan: Plan) -> tuple[float, int]:

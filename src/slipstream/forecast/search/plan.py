@@ -1,4 +1,4 @@
-"""A way to train that was forecast: what it takes, what it costs and what limits it."""
+"""Plans: ways to train with their time, cost, memory and limiting factor."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slipstream.forecast.work.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number with what it may be instead.
+    """Forecast value with its prediction interval.
 
     Args:
-        value: the forecast.
-        low: below which one in ten measurements lies.
-        high: above which one in ten measurements lies.
+        value: Forecast value.
+        low: Lower bound; one in ten measurements lies below it.
+        high: Upper bound; one in ten measurements lies above it.
     """
 
     value: float
@@ -27,11 +27,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A strategy that was not taken.
+    """Strategy that lost against the chosen strategy on the same hosts.
 
     Args:
-        strategy: on the same hosts.
-        why: it lost, with the numbers.
+        strategy: Rejected strategy.
+        why: Reason for the rejection, with the numbers.
     """
 
     strategy: Strategy
@@ -39,11 +39,12 @@ class Other:
 
 
 def limit_of(step: SimulatedStep) -> str:
-    """Returns what most of a step goes to: "compute", "memory bandwidth", "network", "pipeline
-    bubble", "host" or "input".
+    """Return the factor that limits a step.
+
+    The result is "compute", "memory bandwidth", "network", "pipeline bubble", "host" or "input".
 
     Args:
-        step: simulated.
+        step: Simulated step.
     """
     parts = {
         "compute": step.compute,
@@ -60,24 +61,24 @@ def limit_of(step: SimulatedStep) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One way to train.
+    """One way to train the model.
 
     Args:
-        machine: of every host.
-        hosts: that it takes.
-        strategy: over their devices.
-        step: simulated.
-        peak: of memory, on the fullest device.
-        seconds_per_step: with its interval.
-        seconds_per_epoch: None: the size of an epoch is not known.
-        seconds: to the target; None: it is not known.
-        dollars: to the target; None: time or price is not known.
-        memory: bytes on the fullest device: `peak.reserved` with its interval.
-        efficiency: throughput per device, as a share of one device's own.
-        mfu: model FLOPs utilisation, as a share of 1.
-        others: the best strategy of each other kind on the same hosts, with why it lost.
-        limit: what most of the step goes to: "compute", "memory bandwidth", "network",
-            "pipeline bubble", "host" or "input".
+        machine: Type of every host.
+        hosts: Number of hosts.
+        strategy: Parallelism over the devices of the hosts.
+        step: Simulated step.
+        peak: Peak memory of the fullest device.
+        seconds_per_step: Duration of one step in seconds.
+        seconds_per_epoch: Duration of one epoch in seconds; None if the epoch size is unknown.
+        seconds: Duration until the target in seconds; None if there is no target.
+        dollars: Cost until the target in dollars; None if the duration or the price is unknown.
+        memory: Peak memory of the fullest device in bytes: `peak.reserved` with its interval.
+        efficiency: Throughput per device as a share of the throughput of a single device.
+        mfu: Model FLOPs utilisation, 0 to 1.
+        limit: Factor that limits the step: "compute", "memory bandwidth", "network", "pipeline
+            bubble", "host" or "input".
+        others: Best strategy of each other kind on the same hosts, with the reason why it lost.
     """
 
     machine: HostType
@@ -97,24 +98,24 @@ class Plan:
 
     @property
     def devices(self) -> int:
-        """Devices that work."""
+        """Number of devices that the plan uses."""
         return self.strategy.ranks
 
     @property
     def is_tight(self) -> bool:
-        """It may take more memory than a device has, as its interval says."""
+        """Whether the upper bound of the memory interval exceeds the memory of a device."""
         return self.memory.high > self.machine.cluster.device.memory_gib * 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that makes a strategy fit in memory.
+    """Change with which a strategy fits in memory.
 
     Args:
-        words: what is other than it was, for people.
-        strategy: with the change.
-        num_bytes: on the fullest device.
-        seconds: of a step.
+        words: Description of the change for people.
+        strategy: Strategy after the change.
+        num_bytes: Memory of the fullest device in bytes.
+        seconds: Duration of one step in seconds.
     """
 
     words: str
@@ -125,15 +126,16 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFit:
-    """Whether replicas of the whole model fit in memory, and if not, what is the cheapest change.
+    """Memory fit of replicas of the whole model, and the changes with which they fit.
 
     Args:
-        machine: of every host.
-        hosts: all of whose devices have a replica.
-        strategy: replicas that run their samples at once.
-        num_bytes: that a device needs for it.
-        is_least: it needs that at the least; how much more was not looked at.
-        remedies: changes with which it fits, the fastest first; none are needed where it fits.
+        machine: Type of every host.
+        hosts: Number of hosts; every device has one replica.
+        strategy: Data parallelism in which each replica runs its samples in one micro-batch.
+        num_bytes: Memory in bytes that a device needs.
+        is_least: Whether `num_bytes` is only a lower bound, because the exact peak was not
+            computed.
+        remedies: Changes with which the replicas fit, fastest first; empty if they fit unchanged.
     """
 
     machine: HostType
@@ -145,18 +147,19 @@ class MemoryFit:
 
     @property
     def does(self) -> bool:
-        """It fits as it is."""
+        """Whether the replicas fit without a change."""
         return self.num_bytes <= self.machine.cluster.device.memory_gib * 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A way to train that is not among the plans.
+    """Hosts that are not among the plans.
 
     Args:
-        what: it was, for people.
-        why: it lost, with the numbers.
-        change: the cheapest that lets it train, for people; "": none is known, or it could.
+        what: Name of the hosts for people.
+        why: Reason for the rejection, with the numbers.
+        change: Cheapest change with which the model can be trained; empty if none is known or
+            needed.
     """
 
     what: str

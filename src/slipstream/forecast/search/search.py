@@ -1,4 +1,4 @@
-"""Finds ways to train a model within limits, and ranks them."""
+"""Search for ways to train a model within limits, and their ranking."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a search found.
+    """Result of a search.
 
     Args:
-        plans: the best first: cheapest where there are prices and a target, else fastest.
-        losses: why others are not among them.
-        fit: whether replicas of the whole model fit on the first plan's hosts, and what to change;
-            None: there is no plan, or they cannot share the batch.
-        steps: number of steps to the target; None: not known.
+        plans: Plans, best first: cheapest if prices and a target are known, else fastest.
+        losses: Hosts that are not among the plans, with the reasons.
+        fit: Memory fit of replicas on the hosts of the first plan; None if there is no plan, or if
+            the replicas cannot divide the batch equally.
+        steps: Steps to the target; None if unknown.
     """
 
     plans: tuple[Plan, ...]
@@ -84,19 +84,23 @@ def search(
     better: Callable[[Plan], None] = lambda plan: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Result:
-    """Returns ways to train, ranked. Blocks for seconds, at most about a minute.
+    """Return ranked ways to train a model.
+
+    The call blocks for seconds, and for at most about a minute.
 
     Args:
-        request: what is asked.
-        parameters: fitted.
-        intervals: of errors met before.
-        progress: told what is tried, how many were and how many there are.
-        better: told each plan that ranks before all that were found until then.
-        is_over: says that the time of the search is over: once a plan is found, what was not
-            tried until then is not tried, and listed as such among the losses.
+        request: Options and derived input.
+        parameters: Calibrated parameters.
+        intervals: Prediction intervals.
+        progress: Callback that receives the hosts under trial, the number of completed trials and
+            the total (default: none).
+        better: Callback that receives each plan that ranks before all earlier plans (default:
+            none).
+        is_over: Function that returns whether the time limit has passed. Once a plan exists, the
+            remaining hosts are then listed among the losses (default: no limit).
 
     Raises:
-        UsageError: nothing may be taken.
+        UsageError: No machine is allowed.
     """
     sizes = [(machine, hosts) for machine in request.machines for hosts in _hosts(machine, request)]
     if not sizes:
@@ -127,13 +131,13 @@ def search(
 
 
 def _not_tried(left: Sequence[str]) -> list[Loss]:
-    """Hosts for which there was no time."""
+    """Return a loss for each group of hosts that the time limit excluded."""
     why = "not tried: the time of the search was over, and others promised more"
     return [Loss(each, why, "a longer search time tries it") for each in left]
 
 
 def _trials(request: SearchRequest, parameters: Parameters) -> Callable[[Precision], Trials]:
-    """Gives the trials of a precision, which are made when they are first needed."""
+    """Return a function that creates the trials of a precision at the first call."""
 
     @cache
     def trials_of(precision: Precision) -> Trials:
@@ -150,8 +154,10 @@ def _trials(request: SearchRequest, parameters: Parameters) -> Callable[[Precisi
 
 
 def _least_bytes(request: SearchRequest) -> float:
-    """Bytes of parameters, gradients and states, in the precision of the fastest devices, which are
-    likely to be tried first."""
+    """Return the bytes of parameters, gradients and optimizer states.
+
+    The precision is that of the fastest devices, which are likely to be tried first.
+    """
     fastest = max(
         request.machines,
         key=lambda each: max(each.cluster.device.tflops.values()),
@@ -163,7 +169,7 @@ def _least_bytes(request: SearchRequest) -> float:
 def _promise(
     request: SearchRequest, parameters: Parameters, needed: float, machine: HostType, hosts: int
 ) -> tuple[bool, float]:
-    """What is tried first: hosts that hold the model, the most FLOPs for a dollar or a second."""
+    """Return a sort key: hosts with enough memory first, then by cost per FLOP."""
     devices = hosts * machine.cluster.per_host
     rate, _ = peak(machine.cluster.device, DTYPES[machine.precision], parameters.rates)
     price = machine.dollars_per_hour
@@ -177,7 +183,7 @@ def _better(
     found: Plan | Infeasible,
     tell: Callable[[Plan], None],
 ) -> Plan | None:
-    """The better of two, which is told if it is the new one."""
+    """Return the better of two plans, and report the new plan if it is the better one."""
     if isinstance(found, Infeasible) or _misses(found, request):
         return best
     if best is not None and _rank(best) <= _rank(found):
@@ -191,7 +197,7 @@ def _result(
     trials_of: Callable[[Precision], Trials],
     found: Sequence[tuple[HostType, int, Plan | Infeasible]],
 ) -> Result:
-    """Ranks what was found on each number of each kind of hosts."""
+    """Rank the plans of all hosts and explain the losses."""
     plans: list[Plan] = []
     losses: list[Loss] = []
     fitting: list[Plan] = []
@@ -222,7 +228,7 @@ def _result(
 
 
 def _hosts(machine: HostType, request: SearchRequest) -> Iterator[int]:
-    """Powers of two of hosts, and the most that is allowed."""
+    """Yield the powers of two of hosts, and the maximum number of hosts."""
     most = request.options.most_devices // machine.cluster.per_host
     if machine.cluster.between is None:
         most = min(most, 1)
@@ -279,10 +285,11 @@ def _plan(request: SearchRequest, intervals: Intervals, found: BestStrategy) -> 
 
 
 def _mfu(request: SearchRequest, found: BestStrategy, seconds: Interval) -> Interval:
-    """Model FLOPs utilisation: FLOPs that the model needs per second, over its devices' peak.
+    """Return the model FLOPs utilisation: the model's required FLOP rate over the peak rate.
 
-    The backward pass counts as two forward passes and attention as if each token saw all others;
-    what is computed again does not count.
+    The backward pass counts as two forward passes, and attention counts as if each token saw all
+    others; recomputation does not count.
+
     Source: Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 4.1 and appendix B.
     """
     machine = found.machine

@@ -1,4 +1,4 @@
-"""Finds the fastest strategy on given hosts that fits in memory."""
+"""Search for the fastest strategy that fits in the memory of the given hosts."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from slipstream.forecast.search.trials import Trials, memory_bytes
 from slipstream.forecast.simulate.simulation import SimulatedStep
 from slipstream.forecast.work.strategy import Exchange, Strategy
 
-# Strategies that are refined: the fastest ones that fit.
+# Number of fastest fitting strategies that are refined, and rounds of refinement. Chosen by hand,
+# not measured; tests/unit/forecast/test_search.py bounds the loss to 5 % of the best strategy.
 _REFINED = 2
-# Times that each of their parts is changed.
 _ROUNDS = 2
-# A strategy that is harder to run must be so much faster.
+# Step time that a strategy must reach, relative to the current one, to justify one more property
+# that complicates it. Chosen by hand, not measured.
 _GAIN = 0.99
-# Servers are processes of their own.
+# The same for parameter servers, which are separate processes. Chosen by hand, not measured.
 _SERVER_GAIN = 0.97
-# From so many times on, a step is said to take times as long.
+# Ratio of step times from which a reason reads "takes N times as long" instead of a percentage.
 _MANY = 4
-# Share of a step that the exchange of gradients takes, from which layers get their own strategy.
+# Share of a step spent in gradient exchange from which single layers get their own choice. Chosen
+# by hand, not measured.
 _BOUND = 0.05
-# Shares of memory that layers may have, beside activations and buffers.
+# Shares of the device memory tried for these layers; activations and buffers need the remainder.
+# Chosen by hand, not measured.
 _ROOM = (0.7, 0.4, 0.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestStrategy:
-    """The fastest strategy on some hosts.
+    """Fastest strategy on the given hosts.
 
     Args:
-        machine: of every host.
-        hosts: that it takes.
-        strategy: over their devices.
-        step: simulated whole.
-        peak: of memory, on the fullest device.
-        alone: samples per second of one device with the same micro-batch.
-        others: the best strategy of each other kind, with why it lost.
+        machine: Type of every host.
+        hosts: Number of hosts.
+        strategy: Parallelism over their devices.
+        step: Step with every micro-batch simulated.
+        peak: Peak memory of the fullest device.
+        alone: Samples per second of one device with the same micro-batch.
+        others: Best strategy of each other kind, with the reason why it lost.
     """
 
     machine: HostType
@@ -54,11 +57,11 @@ class BestStrategy:
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """Why nothing on some hosts does it.
+    """Reason why no strategy works on the given hosts.
 
     Args:
-        why: with the numbers.
-        memory: it is for want of memory; else the batch cannot be cut.
+        why: Reason with the numbers.
+        memory: Whether memory is too small; if not, the batch cannot be divided.
     """
 
     why: str
@@ -66,12 +69,12 @@ class Infeasible:
 
 
 class StrategySearch:
-    """Searches strategies.
+    """Search over strategies on given hosts.
 
     Args:
-        trials: of the model.
-        global_batch: samples per step.
-        allowed: strategies that change the numbers of training.
+        trials: Trials of the model.
+        global_batch: Samples per step.
+        allowed: Strategies that the user allows.
     """
 
     def __init__(self, trials: Trials, global_batch: int, allowed: Allowed) -> None:
@@ -80,14 +83,14 @@ class StrategySearch:
         self._allowed = allowed
 
     def best(self, machine: HostType, hosts: int) -> BestStrategy | Infeasible:
-        """Returns the fastest strategy that fits in memory, or why none does.
+        """Return the fastest strategy that fits in memory, or the reason why none fits.
 
-        All are simulated, and memory is replayed in the order of their times until some fit; these
-        are refined.
+        All candidates are simulated. Memory is then replayed in order of step time until some
+        candidates fit, and these candidates are refined.
 
         Args:
-            machine: of every host.
-            hosts: all of whose devices are used.
+            machine: Type of every host.
+            hosts: Number of hosts; all their devices are used.
         """
         trials = self._trials
         limit = memory_bytes(machine)
@@ -110,8 +113,11 @@ class StrategySearch:
     def _fitting(
         self, timed: Sequence[tuple[SimulatedStep, Strategy]], machine: HostType
     ) -> list[tuple[SimulatedStep, Strategy]]:
-        """The best that fit, and replicas that are plain: how these exchange gradients may change
-        by more than all else."""
+        """Return the fastest candidates that fit, and the fastest plain data parallelism that fits.
+
+        Plain replicas are always included because a better gradient exchange can make them the
+        fastest.
+        """
         found: list[tuple[SimulatedStep, Strategy]] = []
         wants_plain = True
         for step, strategy in timed:
@@ -135,8 +141,10 @@ class StrategySearch:
         machine: HostType,
         hosts: int,
     ) -> list[tuple[SimulatedStep, Strategy]]:
-        """Replicas with layers that have a strategy of their own, where that is faster and fits;
-        without these they may be slow, or not fit."""
+        """Return replicas with separate choices for single layers, if that is faster and fits.
+
+        Plain replicas may be slow, or may not fit, without such choices.
+        """
         limit = memory_bytes(machine)
         plain = [each for each in candidates if _is_plain(each)]
         if not plain:
@@ -160,7 +168,7 @@ class StrategySearch:
         machine: HostType,
         taken: tuple[SimulatedStep, Strategy],
     ) -> tuple[Other, ...]:
-        """The best of each other kind: the fastest that may fit, or what comes nearest to it."""
+        """Return the fastest candidate of each other kind, or the one that needs least memory."""
         best: dict[object, Other] = {}
         limit = memory_bytes(machine)
         for step, strategy in sorted(timed, key=lambda pair: pair[0].seconds):
@@ -175,7 +183,9 @@ class StrategySearch:
     def _refused(self, machine: HostType, hosts: int, held: Mapping[Strategy, float]) -> Infeasible:
         if not held:
             ranks = hosts * machine.cluster.per_host
-            return Infeasible(f"a batch of {self._batch} cannot be cut for {ranks} devices", False)
+            return Infeasible(
+                f"a batch of {self._batch} cannot be divided among {ranks} devices", False
+            )
         least = min(held, key=lambda each: (held[each], each.micro_batch))
         needed = max(held[least], self._trials.peak(least, machine).reserved) / 2**30
         have = machine.cluster.device.memory_gib
@@ -186,8 +196,11 @@ class StrategySearch:
     def _refined(
         self, step: SimulatedStep, strategy: Strategy, machine: HostType, hosts: int
     ) -> tuple[SimulatedStep, Strategy]:
-        """Changes one thing after another, as long as that is faster and fits; then once more,
-        since the best buckets are others once the exchange goes on beside the next step."""
+        """Improve one property after another while the step becomes faster and still fits.
+
+        The rounds are repeated because the best bucket size changes once the exchange overlaps the
+        next step.
+        """
         for _ in range(_ROUNDS):
             before = strategy
             for number in range(len(self._changes(strategy, hosts))):
@@ -215,7 +228,7 @@ class StrategySearch:
 
 
 def _cost(pair: tuple[SimulatedStep, Strategy]) -> float:
-    """Seconds; each thing that makes a strategy harder to run must gain something."""
+    """Return the step time with a surcharge for each property that complicates a strategy."""
     step, strategy = pair
     degrees = (strategy.tensor, strategy.context, strategy.pipeline, strategy.expert)
     harder = sum(degree > 1 for degree in degrees) + bool(strategy.zero) + strategy.checkpoint
@@ -233,7 +246,7 @@ def _too_large(num_bytes: float, limit: float) -> str:
 
 
 def _is_plain(strategy: Strategy) -> bool:
-    """Says whether replicas share nothing out."""
+    """Return whether the strategy is data parallelism with complete, unsharded replicas."""
     degrees = (strategy.tensor, strategy.pipeline, strategy.context, strategy.expert)
     return strategy.data > 1 and max(degrees) == 1 and not strategy.zero and not strategy.checkpoint
 

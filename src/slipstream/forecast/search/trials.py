@@ -1,4 +1,4 @@
-"""What is known of strategies on a model: their simulations, steps and peaks of memory."""
+"""Cached simulations, step times and memory peaks of strategies for one model."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from slipstream.forecast.work.stages import stage
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 from slipstream.forecast.work.workload import OperatorKind, Workload
 
-# Precisions of products by the names of dtypes.
+# Names of data types by precision.
 DTYPES: Mapping[Precision, str] = {
     "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16",
 }  # fmt: skip
 _PROBE = 1e8
-# Share of the largest need of a rank of a pipeline from which on another rank may be fuller. All
-# ranks of 145 pipelines of six models were replayed: in 3 the first or last rank was fuller than
-# the neediest one, and needed at least 0.97 of what that did.
+# A pipeline rank is replayed if its lower bound is at least this share of the largest one. All
+# ranks of 145 pipelines of six models were replayed: in 3 of them the first or last rank was fuller
+# than the rank with the largest lower bound, and had at least 0.97 of that bound.
 _NEARLY = 0.9
 
 _Degrees = tuple[int, int, bool]  # tensor ranks, expert ranks, whether sequences are divided
@@ -50,16 +50,16 @@ _Stages = tuple[int, int]  # pipeline ranks, stages of each rank
 
 
 class Trials:
-    """Tries strategies; what was divided, simulated and replayed for one serves others.
+    """Trials of strategies for one model; intermediate results are shared between strategies.
 
     Args:
-        model: at any micro-batch.
-        parameters: fitted.
-        precision: of products.
-        optimizer: of parameters.
-        runtime: name of the framework's.
-        master: parameters are in 16 bits, with copies in fp32.
-        input_rate: as of `Job`.
+        model: Model at any micro-batch.
+        parameters: Calibrated parameters.
+        precision: Data type of matrix products.
+        optimizer: Optimizer of the parameters.
+        runtime: Name of the framework.
+        master: Whether parameters are stored in 16 bits, with master copies in fp32.
+        input_rate: Samples per second that one host reads and decodes (default None: unlimited).
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Trials:
         self._traced_cuts: dict[tuple[_Degrees, _Stages, int], PipelineCut] = {}
         self._cuts: dict[tuple[_Degrees, _Stages, float], PipelineCut] = {}
         self._peaks: dict[Strategy, Peak] = {}
-        # Bytes that strategies whose peak is not known need more than, beside the context.
+        # Memory limits in bytes, without the context, that a strategy was found to exceed.
         self._exceeded: dict[Strategy, float] = {}
         self._steps: dict[object, SimulatedStep] = {}
         self.shape = self._shape_of(model.at(1))
@@ -110,11 +110,10 @@ class Trials:
         return tensor == 1 or self._whole(Strategy(tensor=tensor), 0).division.even
 
     def least(self, strategy: Strategy) -> float:
-        """Returns bytes that the fullest device needs at the least."""
+        """Return the lower bound of the memory of the fullest device in bytes."""
         return float(self._least(strategy).max())
 
     def _least(self, strategy: Strategy) -> npt.NDArray[np.float64]:
-        """Bytes that each rank of a pipeline needs at the least."""
         return least(
             strategy, self._optimizer, self._floor(strategy), self._cut(strategy),
             master=self._master, shared_out=shared_out(self._whole(strategy, 0), strategy),
@@ -149,8 +148,11 @@ class Trials:
         return self._traced_floors[key]
 
     def simulation(self, strategy: Strategy) -> Simulation:
-        """Returns the simulation of a strategy: of the two traced micro-batches, divided, then cut
-        into stages, then resized, each kept."""
+        """Return the simulation of a strategy.
+
+        The two traced micro-batches are divided, then cut into stages, then resized; each result is
+        cached.
+        """
         share = self._model.share(strategy.micro_batch, strategy.context)
         key = _degrees(strategy), _stages(strategy), share
         if key not in self._simulations:
@@ -178,7 +180,7 @@ class Trials:
         return self._divided[key]
 
     def _workload(self, strategy: Strategy) -> Workload:
-        """What a rank runs, but for stages."""
+        """Return the workload of a rank before it is cut into stages."""
         key = _degrees(strategy)
         if key not in self._workloads:
             small, large = (self._whole(strategy, which).workload for which in (0, 1))
@@ -186,11 +188,15 @@ class Trials:
         return self._workloads[key].at(strategy.micro_batch, strategy.context)
 
     def peak(self, strategy: Strategy, machine: HostType) -> Peak:
-        """Returns the memory that the fullest device needs. Blocks for tenths of a second."""
+        """Return the peak memory of the fullest device. The call blocks for tenths of a second."""
         return _beside_context(self._peak(strategy, math.inf), machine)
 
     def _peak(self, strategy: Strategy, most_bytes: float) -> Peak:
-        """The memory of the fullest device, beside the context; FullError for more than is said."""
+        """Return the peak memory of the fullest device without the context of the process.
+
+        Raises:
+            FullError: The peak exceeds `most_bytes`.
+        """
         key = _remembered(strategy)
         if key not in self._peaks:
             simulation = self.simulation(strategy)
@@ -202,9 +208,10 @@ class Trials:
         return self._peaks[key]
 
     def fits(self, strategy: Strategy, machine: HostType) -> bool:
-        """Returns whether the fullest device has memory enough.
+        """Return whether the fullest device has enough memory.
 
-        Blocks for hundredths of a second where it has not, for tenths where it has.
+        The call blocks for hundredths of a second if it has not, and for tenths of a second if it
+        has.
         """
         room = _room(machine)
         if not self._may_fit(strategy, machine) or self.least(strategy) > memory_bytes(machine):
@@ -216,7 +223,7 @@ class Trials:
             return False
 
     def known_fit(self, strategy: Strategy, machine: HostType) -> bool:
-        """Returns whether it fits, as far as `fits` and `peak` have found out."""
+        """Return whether a strategy fits, as far as earlier calls have determined."""
         found = self._peaks.get(_remembered(strategy))
         if found is not None:
             return found.reserved <= _room(machine)
@@ -226,8 +233,11 @@ class Trials:
         return _room(machine) > self._exceeded.get(_remembered(strategy), 0.0)
 
     def _fullest(self, strategy: Strategy) -> list[int]:
-        """Ranks of a pipeline of which one is the fullest: the one that needs most at the least,
-        and the first and the last one where they need nearly as much."""
+        """Return the pipeline ranks that may be the fullest.
+
+        These are the rank with the largest lower bound, and the first and last ranks if their
+        bounds are nearly as large.
+        """
         needed = self._least(strategy)
         ranks = dict.fromkeys((int(needed.argmax()), 0, len(needed) - 1))
         return [rank for rank in ranks if needed[rank] >= _NEARLY * needed.max()]
@@ -239,7 +249,7 @@ class Trials:
         if strategy.pipeline > 1:
             workload = stage(workload, simulation.rank_of.tolist(), rank)
         workload = hybrid.shared_out(workload, strategy)
-        # States of experts are shared out by those only that have the same ones.
+        # Only ranks with the same experts shard the optimizer states of these experts.
         alike = max(1, strategy.data * strategy.context // strategy.expert)
         return replay(
             workload,
@@ -252,7 +262,7 @@ class Trials:
         )
 
     def step(self, strategy: Strategy, machine: HostType, *, whole: bool = False) -> SimulatedStep:
-        """Returns a step on some hosts; `whole` as in `Simulation.run`."""
+        """Return a step on the given hosts; `whole` simulates every micro-batch."""
         if whole:
             return self.simulation(strategy).run(self.job(strategy, machine), whole=True)
         key = strategy, self._pace, *_used(strategy, machine.cluster)
@@ -262,23 +272,23 @@ class Trials:
         return self._steps[key]
 
     def alone(self, strategy: Strategy, machine: HostType) -> float:
-        """Returns the samples per second of one device that runs the same micro-batches."""
+        """Return the samples per second of one device that runs the same micro-batches."""
         own = Strategy(micro_batch=strategy.micro_batch, micro_batches=strategy.micro_batches)
         return own.global_batch / self.step(own, machine).seconds
 
     def keep_pace(self, measured: MeasuredDevice, machine: HostType) -> None:
-        """Takes devices to be as fast as one was measured to be.
+        """Scale device time so that the forecast equals a measurement on one device.
 
         Args:
-            measured: on one device.
-            machine: that has it.
+            measured: Measurement on one device.
+            machine: Type of host that contains the device.
         """
         own = Strategy(micro_batch=measured.micro_batch)
         job = replace(self.job(own, machine), input_rate=None)
         self._pace *= own.micro_batch / measured.rate / self.simulation(own).run(job).seconds
 
     def job(self, strategy: Strategy, machine: HostType) -> TrainingJob:
-        """Returns what `Simulation.run` needs."""
+        """Return the job that `Simulation.run` needs."""
         return TrainingJob(
             workload=self._model.traced[0],
             strategy=strategy,
@@ -294,7 +304,13 @@ class Trials:
         )
 
     def layered(self, strategy: Strategy, machine: HostType, room: float) -> Strategy:
-        """Returns replicas with what is best done with each layer, in so many bytes."""
+        """Return replicas with the fastest choice for each layer within a memory limit.
+
+        Args:
+            strategy: Plain data parallelism.
+            machine: Type of every host.
+            room: Memory limit in bytes.
+        """
         job = self.job(strategy, machine)
         group = replicas(job)
         share = (strategy.data - 1) / strategy.data
@@ -327,7 +343,10 @@ def _stages(strategy: Strategy) -> _Stages:
 
 
 def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:
-    """What the time of a step depends on of a cluster: of one host, not its network."""
+    """Return the properties of a cluster on which the step time depends.
+
+    A strategy on a single host does not depend on the network.
+    """
     links = [cluster.inside]
     if strategy.ranks > cluster.per_host and cluster.between is not None:
         links.append(cluster.between)
@@ -336,22 +355,22 @@ def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:
 
 
 def _remembered(strategy: Strategy) -> Strategy:
-    """A strategy without what memory does not depend on."""
+    """Return the strategy with defaults for the properties that do not affect memory."""
     return replace(strategy, across=False, servers=0, codec="none")
 
 
 def memory_bytes(machine: HostType) -> float:
-    """Returns the bytes of a device."""
+    """Return the memory of one device in bytes."""
     return machine.cluster.device.memory_gib * 2**30
 
 
 def _context(machine: HostType) -> int:
-    """Bytes that a process takes beside its tensors."""
+    """Return the bytes that a process occupies beside its tensors."""
     return int(machine.cluster.device.context_mib * 2**20)
 
 
 def _room(machine: HostType) -> float:
-    """Bytes that a device has for tensors."""
+    """Return the bytes of a device that are available for tensors."""
     return memory_bytes(machine) - _context(machine)
 
 

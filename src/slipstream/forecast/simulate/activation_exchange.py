@@ -1,7 +1,7 @@
-"""What ranks send one another inside of the passes: no operator goes on before it is there.
+"""Communication within the forward and backward pass, for which the next operator waits.
 
-Source: Liu, Zaharia, Abbeel 2023, "Ring attention", arXiv 2310.01889, for keys and values that go
-round beside the attention that reads them.
+Source: Liu, Zaharia, Abbeel 2023, "Ring attention", arXiv 2310.01889, for keys and values that
+circulate while attention reads them.
 """
 
 # NumPy's arrays lose their types in sums and copies.
@@ -34,12 +34,12 @@ _SIZES = {"float16": 2, "bfloat16": 2}
 
 
 class ActivationExchange:
-    """What is sent after which operator.
+    """Bytes that ranks exchange after each operator.
 
     Args:
-        workload: as one rank runs it.
-        joints: sums over tensor ranks.
-        moves: bytes that go to experts, or come back, by operator.
+        workload: Workload of one rank.
+        joints: Sums over tensor ranks.
+        moves: Bytes that are sent to experts or returned from them, by index of the operator.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class ActivationExchange:
                 )
 
     def between(self, other: ActivationExchange, share: float) -> ActivationExchange:
-        """Returns what another micro-batch sends.
+        """Return the exchange of another micro-batch, by linear interpolation.
 
         Args:
-            other: the same with more samples.
-            share: of the way to those, 0 to 1 and beyond.
+            other: Exchange of a larger micro-batch.
+            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
         """
         found = copy.copy(self)
         for name in ("sums", "moves", "rings"):
@@ -78,17 +78,17 @@ class ActivationExchange:
 
     @property
     def layers(self) -> Mapping[str, HybridLayer]:
-        """Layers that may have a strategy of their own, by the name of their parameter."""
+        """Layers for which a separate choice is possible, by the name of their parameter."""
         if self._layers is None:
             self._layers = {layer.name: layer for layer in layers(self._workload)}
         return self._layers
 
     def seconds(self, job: TrainingJob, device: Seconds) -> Seconds:
-        """Returns the seconds that pass after each operator until what it needs of others is there.
+        """Return the seconds that each operator waits for other ranks after it has run.
 
         Args:
-            job: with its strategy and cluster.
-            device: seconds of each operator.
+            job: Job with its strategy and cluster.
+            device: Seconds of each operator.
         """
         strategy, wire = job.strategy, job.wire
         found = np.zeros(len(device))
@@ -125,11 +125,11 @@ class ActivationExchange:
                 found[layer.backward] += seconds
 
     def repeated(self, job: TrainingJob, device: Seconds) -> Seconds:
-        """Returns seconds of operators with what replicas compute several times.
+        """Return the seconds of the operators, including the work that all replicas repeat.
 
         Args:
-            job: with its strategy.
-            device: seconds of each operator.
+            job: Job with its strategy.
+            device: Seconds of each operator.
         """
         late = [name for name, choice in job.strategy.layers if choice is Agreement.FACTORS]
         if not late:
@@ -145,6 +145,6 @@ class ActivationExchange:
 
 
 def _mapped(sizes: Seconds, of: Callable[[float], float]) -> Seconds:
-    """Applies a function to each size that is not 0."""
+    """Apply a function to each size that is not 0."""
     known = {size: of(size) for size in set(sizes.tolist()) if size}
     return np.array([known.get(size, 0.0) for size in sizes.tolist()])

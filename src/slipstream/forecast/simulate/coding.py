@@ -1,6 +1,6 @@
-"""Codecs of gradients: bytes that are left on the wire between hosts, and seconds that they take.
+"""Gradient compression: bytes that remain on the wire between hosts, and encoding time.
 
-Chunks are coded while others are on the wire, so what takes longer of the two counts.
+A chunk is encoded while another chunk is sent, so only the slower of the two activities counts.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ _CORE_RATES = {"fp16": 4.6e9, "bf16": 5.4e9, "int8": 5.6e9}
 
 
 def wire_bytes(job: TrainingJob) -> float:
-    """Returns bytes of a number of a gradient on the wire; codecs are for the way between hosts.
+    """Return the bytes on the wire per gradient element; compression applies between hosts only.
 
     Args:
-        job: with its strategy and cluster.
+        job: Job with its strategy and cluster.
     """
     return 4 * WIRE_SHARE[job.strategy.codec] if _is_coded(job) else job.gradient_bytes
 
 
 def coding_seconds(numbers: float, job: TrainingJob) -> float:
-    """Returns the seconds in which a rank's core codes its part of a gradient.
+    """Return the seconds in which the CPU core of a rank encodes its part of a gradient.
 
     Args:
-        numbers: of the gradient.
-        job: with its strategy and cluster.
+        numbers: Number of elements of the gradient.
+        job: Job with its strategy and cluster.
     """
     if not _is_coded(job):
         return 0.0

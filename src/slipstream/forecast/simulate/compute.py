@@ -1,8 +1,9 @@
-"""Seconds that operators take on a device: a roofline with few fitted shares.
+"""Duration of operators on a device: a roofline model with a few calibrated parameters.
 
-A product of matrices reaches a share of the device's peak that falls where tiles leave processors
-idle (the last wave) and where its sum is short; all other operators move bytes. What the shares are
-was fitted on published measurements (`slipstream.forecast.validate`).
+A matrix product reaches a share of the device's peak. The share decreases if the last wave of tiles
+leaves processors idle, and if the summed dimension is short. All other operators are limited by
+memory bandwidth. The shares were calibrated on published measurements
+(`slipstream.forecast.validate`).
 
 Source: Williams, Waterman, Patterson 2009, "Roofline", doi 10.1145/1498765.1498785; NVIDIA, "Matrix
 multiplication background user's guide" for tiles and waves; Lavin, Gray 2016, arXiv 1509.09308, for
@@ -25,65 +26,71 @@ from slipstream.forecast.work.workload import Operator, OperatorKind, TrainingPh
 Seconds = npt.NDArray[np.float64]
 _Flags = npt.NDArray[np.bool_]
 
-# Rows and columns of a product that one processor computes at a time.
+# Rows and columns of the tile that one processor computes, as in NVIDIA's guide (see above).
 TILE = 128
-# Sums longer than this are cut where there are fewer tiles than processors.
+# Sums longer than this are split if there are fewer tiles than processors. Chosen by hand, not
+# measured.
 SPLIT = 1024
-# Pixels of the windows, 3x3 and 5x5, that Winograd's algorithm is used for.
+# Window sizes in pixels, 3x3 and 5x5, for which Winograd's algorithm is used.
 _WINOGRAD = (9, 25)
-# Matrix units want channels last. Where images have them first, what a convolution reads and writes
-# is copied before and after; in the backward pass the gradient of the output twice, once for each
-# of the two products. ResNet-50 with 128 images on a V100 takes 152 ms so in 16 bits, 111 with
-# channels last (github.com/sandeepkumar-skb/pytorch_experiments, torchvision_exp/README.md).
+# Factor on the bytes of a convolution that are copied if images are stored channels first, because
+# matrix units need channels last. The input and the output are copied; in the backward pass the
+# gradient of the output is copied twice, once for each of the two products. ResNet-50 with 128
+# images on a V100 in 16 bits takes 152 ms with channels first and 111 ms with channels last
+# (github.com/sandeepkumar-skb/pytorch_experiments, torchvision_exp/README.md).
 _COPIED = {TrainingPhase.FORWARD: 2.0, TrainingPhase.BACKWARD: 8 / 3}
-# Passes over memory of functions that some frameworks write as sums and products, over those of one
-# kernel, by their names.
+# Memory passes of functions that some frameworks compose of several kernels, relative to one fused
+# kernel, by name.
 _COMPOSED = {"gelu": 8.0, "dropout": 3.0, "layer_norm": 2.0}
-# Norms read what they norm once more, to find its mean.
+# Factor on the bytes of norms, which read their input twice to compute the mean first.
 _PASSES = {OperatorKind.NORM: 1.5}
-# TensorFlow and Paddle keep lists of what may run in 16 bits. Powers, means and what is on no list
-# may not, nor what lies between them, so these functions move numbers of 32 bits, and each product
-# casts: it reads 32 bits and writes 16 beside the 16 that it moves (tensorflow/core/grappler/
-# optimizers/auto_mixed_precision_lists.h; paddle/fluid/contrib/mixed_precision/fp16_lists.py).
+# TensorFlow and Paddle list the operators that may run in 16 bits. Powers, means, unlisted
+# operators and operators between them stay in 32 bits, so these functions move 32-bit values. Each
+# product also casts: it reads 32 bits and writes 16 in addition to the 16 bits that it moves itself
+# (tensorflow/core/grappler/ optimizers/auto_mixed_precision_lists.h;
+# paddle/fluid/contrib/mixed_precision/fp16_lists.py).
 _KEPT_WIDE = ("gelu", "dropout", "tanh")
 _CAST_PASSES = 3.0
-# Shares of operators that selective checkpoints compute again: torchtitan keeps what attention and
-# every second product give (torchtitan/distributed/activation_checkpoint.py, SelectiveAC).
+# Shares of operators that selective checkpointing recomputes: torchtitan stores the outputs of
+# attention and of every second product (torchtitan/distributed/activation_checkpoint.py,
+# SelectiveAC).
 _AGAIN = {OperatorKind.ATTENTION: 0.0, OperatorKind.PRODUCT: 0.5}
-# A product in 8 bits first finds the largest number of both operands, then reads them again and
-# writes them: 5 bytes over the 2 that it moves itself, for two of three matrices.
+# Additional memory passes of an 8-bit product: it reads both operands for their maximum, then reads
+# them again and writes them. That is 5 bytes per 2 bytes of the product, for two of three matrices.
 _SCALED_PASSES = 2.5 * 2 / 3
-# Convolutions of one channel load for each multiplication, so the units that load are their limit.
-# A processor is taken to load for as many lanes as V100 and A100 multiply with, 64, at 1.5 GHz.
+# Rate of loads, which limits depthwise convolutions because they load an operand for each
+# multiplication. A processor is assumed to load for 64 lanes, as in V100 and A100, at 1.5 GHz.
 # EfficientNets reach 0.4 to 0.6 TFLOP/s in fp32 on V100 as on A100, in 16 bits 0.4 to 1.3 there and
 # 0.9 to 1.7 on RTX 3090, whose processors have twice the lanes (README of DeepLearningExamples,
 # PyTorch/Classification/ConvNets/efficientnet; pytorch-image-models, results).
 _LOADING_TFLOPS = 2 * 64 * 1.5e-3
-# Between two kernels of a CUDA graph: 80 of them take 70 us with their own work
+# Time between two kernels of a CUDA graph: 80 kernels take 70 us, including their work
 # (cuda.juliagpu.org/dev/usage/graphs).
 _GRAPH_GAP_US = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Shares of a device's peaks that kernels reach, of one kind of software.
+    """Reached shares of a device's peak rates.
 
     Args:
-        matrix: of the peak of matrix units in 16 bit, 0 to 1.
-        tf32: of that in TF32.
-        vector: of the peak of vector units in fp32.
-        matrix_windows: of what products reach on matrix units, that convolutions do.
-        vector_windows: of what products reach in fp32, that convolutions do.
-        memory: of the memory's rate.
-        odd: of what products reach on matrix units in 16 bits, where rows begin at odd numbers.
-        half_sum: length of a sum at which a product reaches half of its share, since each tile
-            begins and ends.
-        vector_half_sum: that on vector units; None: the same.
-        gap_us: between two kernels.
-        winograd: FLOPs saved, as a factor, by 3x3 convolutions of stride 1 in fp32.
-        depthwise: share of `vector` that convolutions of one channel reach in fp32, where a
-            processor has 64 lanes; twice that in 16 bits, and of more channels, as many times.
-        gather: share of `memory` that rows of embeddings reach.
+        matrix: Share of the 16-bit peak of matrix units, 0 to 1 (default 0.61).
+        tf32: Share of the TF32 peak of matrix units, 0 to 1 (default 0.75).
+        vector: Share of the fp32 peak of vector units, 0 to 1 (default 0.73).
+        matrix_windows: Rate of convolutions over that of products on matrix units (default 0.9).
+        vector_windows: Rate of convolutions over that of products in fp32 (default 0.9).
+        memory: Share of the memory bandwidth, 0 to 1 (default 0.80).
+        odd: Rate of 16-bit products with rows of odd length over that of others (default 0.2).
+        half_sum: Length of the summed dimension at which a product reaches half of its share,
+            because each tile has a start and an end (default 150).
+        vector_half_sum: Value of `half_sum` for vector units (default None: the same value).
+        gap_us: Time between two kernels in microseconds (default 5).
+        winograd: Factor by which Winograd's algorithm reduces the FLOPs of fp32 convolutions of
+            stride 1 (default 1.8).
+        depthwise: Share of `vector` that depthwise convolutions reach in fp32 with 64 lanes per
+            processor; it doubles in 16 bits, and is multiplied by the channels per group (default
+            0.08).
+        gather: Share of `memory` that embedding lookups reach (default 0.5).
     """
 
     matrix: float = 0.61
@@ -103,29 +110,30 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What a framework adds to its kernels.
+    """Overheads of a framework in addition to its kernels.
 
     Args:
-        name: of the framework, as in tables.
-        forward_us: of the host, per operator of the forward pass.
-        backward_us: of the host, per operator of the backward pass.
-        collective_us: of the host, per collective in the forward and backward pass.
-        step_ms: of the host, per step.
-        update_us: of the host, for each parameter that the optimizer changes.
-        memory: seconds of operators that only move bytes, as a factor; below 1 if they are fused.
-        compute: seconds of products, as a factor.
-        depthwise: seconds of convolutions of one channel, as a factor.
-        batch_norm: seconds of batch norms, as a factor; they are taken to read their input twice.
-        half_batch_norm: that in 16 bits.
-        flash: attention is one kernel that keeps no scores.
-        overlap: share of communication that runs beside the backward pass, 0 to 1.
-        composed: functions such as GELU are several kernels, one for each sum and product.
-        wide: functions between products stay in 32 bits where products are in 16.
-        graphs: a step is issued at once, as a CUDA graph.
-        sums: devices of a host add their gradients first where hosts serve, and as many hosts
-            without devices serve.
-        spread: of a rank's seconds from one micro-batch to the next, as a share of their mean; who
-            waits for others waits for the last.
+        name: Name of the framework, as in tables.
+        forward_us: Host time per operator of the forward pass in microseconds (default 20).
+        backward_us: Host time per operator of the backward pass in microseconds (default 15).
+        collective_us: Host time per collective of a pass in microseconds (default 20).
+        step_ms: Host time per step in milliseconds (default 1).
+        update_us: Host time per parameter that the optimizer updates in microseconds (default 0).
+        memory: Factor on the time of memory-bound operators; below 1 if they are fused (default 1).
+        compute: Factor on the time of matrix products (default 1).
+        depthwise: Factor on the time of depthwise convolutions (default 1).
+        batch_norm: Factor on the time of batch norms, which read their input twice (default 1).
+        half_batch_norm: Factor on the time of batch norms in 16 bits (default 1).
+        flash: Whether attention is one fused kernel that stores no scores (default True).
+        overlap: Share of the communication that overlaps with the backward pass, 0 to 1 (default
+            0.9).
+        composed: Whether functions such as GELU run as several kernels (default False).
+        wide: Whether functions between products use 32 bits if products use 16 (default False).
+        graphs: Whether a step is launched at once as a CUDA graph (default False).
+        sums: Whether the devices of a host add their gradients before parameter servers receive
+            them, and as many hosts without devices are the servers (default False).
+        spread: Standard deviation of a rank's time per micro-batch as a share of its mean; ranks
+            wait for the slowest one (default 0.02).
     """
 
     name: str = "pytorch"
@@ -148,14 +156,14 @@ class Runtime:
     spread: float = 0.02
 
     def slowest(self, ranks: int, apart: int = 1) -> float:
-        """Returns how much longer the last of some ranks takes than one alone, as a factor.
+        """Return the time of the slowest of several ranks over the time of one rank.
 
-        The largest of n normal numbers is about sqrt(2 ln n) standard deviations above their mean;
-        the mean of m numbers has a sqrt(m)-th of the deviation of one.
+        The largest of n normal variables is about sqrt(2 ln n) standard deviations above their
+        mean; the mean of m variables has a standard deviation that is sqrt(m) times smaller.
 
         Args:
-            ranks: that wait for each other.
-            apart: micro-batches that each runs before it waits.
+            ranks: Number of ranks that wait for each other.
+            apart: Number of micro-batches that each rank runs before it waits (default 1).
         """
         return 1 + self.spread * math.sqrt(2 * math.log(ranks) / apart)
 
@@ -267,11 +275,11 @@ class Work:
         )
 
     def between(self, other: Work, share: float) -> Work:
-        """Returns the operators of another micro-batch.
+        """Return the columns at another micro-batch, by linear interpolation.
 
         Args:
-            other: the same operators with more samples.
-            share: of the way to those, 0 to 1 and beyond.
+            other: Columns of the same operators at a larger micro-batch.
+            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
         """
         return replace(
             self,
@@ -294,15 +302,16 @@ class Work:
         channels_first: bool = False,
         fp8: bool = False,
     ) -> tuple[Seconds, npt.NDArray[np.bool_]]:
-        """Returns the seconds that each operator takes on a device, and whether memory limits it.
+        """Return the seconds of each operator on a device, and whether memory bandwidth limits it.
 
         Args:
-            device: with its peaks.
-            rates: that are reached.
-            runtime: of the framework.
-            precision: that replaces "float32" of products, as "tf32" where that is on.
-            channels_first: of images, which are copied where matrix units convolve them.
-            fp8: linear layers in 16 bits multiply in 8.
+            device: Device with its peak rates.
+            rates: Calibrated rates.
+            runtime: Overheads of the framework.
+            precision: Data type that replaces float32 in products, such as "tf32".
+            channels_first: Whether images are stored channels first, so that matrix units need
+                copies (default False).
+            fp8: Whether 16-bit linear layers multiply in 8 bits (default False).
         """
         moved = self.bytes / (device.memory_gb_per_s * 1e9 * rates.memory)
         moved = np.where(self.gather, moved / rates.gather, moved)
@@ -339,7 +348,7 @@ class Work:
         peaks = np.where(self.windows, peaks * windows, peaks)
         peaks = np.where(self.odd & ~vector, peaks * rates.odd, peaks)
         flops = np.where(np.isin(self.window, _WINOGRAD) & vector, flops / rates.winograd, flops)
-        # Long sums are cut where there are few tiles: weight gradients.
+        # Long sums, such as weight gradients, are split if there are few tiles.
         tiles = np.ceil(self.m / TILE) * np.ceil(self.n / TILE) * self.batch
         waves = tiles * np.maximum(1.0, np.floor(self.k / SPLIT)) / device.processors
         full = np.where(waves < 4, waves / np.ceil(waves), 1.0)
@@ -352,12 +361,12 @@ class Work:
 
 
 def blend(one: Seconds, two: Seconds, share: float) -> Seconds:
-    """Returns numbers that lie between others.
+    """Return the linear interpolation of two arrays.
 
     Args:
-        one: numbers.
-        two: as many.
-        share: of the way from one to two.
+        one: Values at share 0.
+        two: Values at share 1.
+        share: Position between both; it may be outside 0 to 1.
     """
     return one + (two - one) * share
 
@@ -367,11 +376,11 @@ def _whole_sizes(one: Seconds, two: Seconds, share: float) -> Seconds:
 
 
 def loading_tflops(float32_tflops: float, processors: int) -> float:
-    """Returns the 1e12 FLOP/s of a device that loads each number that it multiplies.
+    """Return the 1e12 FLOP/s of a device that loads each operand for every multiplication.
 
     Args:
-        float32_tflops: 1e12 FLOP/s of its vector units, which it does not exceed.
-        processors: number of its processors.
+        float32_tflops: Peak of the vector units in 1e12 FLOP/s, which is an upper bound.
+        processors: Number of processors.
     """
     return min(float32_tflops, processors * _LOADING_TFLOPS)
 
@@ -381,14 +390,14 @@ def _composed(name: str) -> float:
 
 
 def _narrow(operator: Operator) -> float:
-    """FLOPs of convolutions in groups, less as groups have more channels."""
+    """Return the FLOPs of grouped convolutions, divided by the number of channels per group."""
     return sum(each.flops / max(1, min(each.n, each.m, each.k)) for each in operator.products)
 
 
 def _peaks(
     dtypes: npt.NDArray[np.str_], device: Device, rates: Rates, precision: str
 ) -> tuple[Seconds, npt.NDArray[np.bool_]]:
-    """FLOP/s that each product may reach, and whether it may take Winograd's algorithm."""
+    """Return the reachable FLOP/s of each product, and whether Winograd's algorithm is possible."""
     peaks = np.empty(len(dtypes))
     saved = np.zeros(len(dtypes), dtype=np.bool_)
     for dtype in set(dtypes.tolist()):
@@ -400,12 +409,12 @@ def _peaks(
 
 
 def peak(device: Device, dtype: str, rates: Rates) -> tuple[float, bool]:
-    """Returns the FLOP/s that long products reach, and whether vector units compute them.
+    """Return the FLOP/s that large products reach, and whether vector units compute them.
 
     Args:
-        device: with its peaks; a dtype that it has not is computed in float32.
-        dtype: "float32", "tf32", "float16", "bfloat16" or "float8".
-        rates: that are reached.
+        device: Device with its peaks; it computes a data type that it does not support in float32.
+        dtype: Data type: "float32", "tf32", "float16", "bfloat16" or "float8".
+        rates: Calibrated rates.
     """
     known = device.tflops.get(dtype)
     vector = device.tflops["float32"]
@@ -413,18 +422,20 @@ def peak(device: Device, dtype: str, rates: Rates) -> tuple[float, bool]:
     if known is None or dtype == "float32" or not (is_fast or "bfloat16" in device.tflops):
         return (known or vector) * 1e12 * rates.vector, True
     if not is_fast:
-        # GeForce's matrix units want no more than its vector units do, and are fed as well.
+        # The matrix units of GeForce are not faster than its vector units, so they reach the same
+        # share.
         return known * 1e12 * rates.vector, False
     return known * 1e12 * (rates.tf32 if dtype == "tf32" else rates.matrix), False
 
 
 def elapsed(seconds: Seconds, issue: Seconds) -> Seconds:
-    """Returns when each operator ends on a device that a host feeds: it starts when it was issued
-    and the one before has ended.
+    """Return the end of each operator on a device whose kernels the host launches.
+
+    An operator starts after its launch and after the end of the previous operator.
 
     Args:
-        seconds: of each operator on the device.
-        issue: seconds of the host for each operator.
+        seconds: Duration of each operator on the device in seconds.
+        issue: Launch time of each operator on the host in seconds.
     """
     issued = np.cumsum(issue)
     before = np.cumsum(seconds) - seconds

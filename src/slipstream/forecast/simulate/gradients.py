@@ -1,8 +1,9 @@
-"""What replicas do about their gradients: who sends what when, and what of it nothing hides.
+"""Exchange of gradients between replicas, and the part of it that computation does not hide.
 
 Source: Li et al. 2020, "PyTorch Distributed", arXiv 2006.15704, for buckets; Jiang et al. 2020,
-"BytePS", USENIX OSDI, for hosts that serve; Stich 2018, "Local SGD", arXiv 1805.09767; Hashemi et
-al. 2019, "TicTac", arXiv 1803.03288, for what the next forward pass needs first.
+"BytePS", USENIX OSDI, for parameter servers; Stich 2018, "Local SGD", arXiv 1805.09767; Hashemi et
+al. 2019, "TicTac", arXiv 1803.03288, for sending first the parameters that the next forward pass
+needs first.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from slipstream.forecast.simulate.resources import Resources
 from slipstream.forecast.work.strategy import Agreement, Exchange
 from slipstream.forecast.work.workload import TrainedParameter, TrainingPhase, Workload
 
-# Bytes that the processors of a host add per second for other hosts.
+# Bytes per second that the CPUs of a parameter server add. Chosen by hand, not measured.
 _SUM_RATE = 12e9
-# Bytes per second between a device and the memory of its host, where that has gradients.
+# Bytes per second between a device and the memory of its host: PCI Express 3.0 x16, whose nominal
+# rate is 15.75 GB/s. Chosen by hand, not measured.
 _HOST_RATE = 12e9
 
 
 @dataclass(frozen=True, slots=True)
 class GradientBucket:
-    """Gradients that go together.
+    """Gradients that are exchanged together.
 
     Args:
-        numbers: in it.
-        ready: operator after which the last of them is whole.
-        needed: first operator of the forward pass that reads one of its parameters.
-        shared: its parameters are experts', which fewer ranks have.
+        numbers: Number of elements.
+        ready: Index of the operator that completes the last gradient.
+        needed: Index of the first operator in the forward pass that reads one of the parameters.
+        shared: Whether the parameters belong to experts, which fewer ranks replicate.
     """
 
     numbers: float
@@ -43,13 +45,13 @@ class GradientBucket:
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """When a rank of the pipeline runs its last micro-batch, in seconds.
+    """Times of a pipeline rank's last micro-batch, in seconds.
 
     Args:
-        start: begin of the last backward pass.
-        end: of it.
-        after: when an operator ends, counted from the begin of the backward pass, by its index.
-        forward: when an operator ends, counted from the begin of the forward pass, by its index.
+        start: Start of the last backward pass.
+        end: End of the last backward pass.
+        after: End of each operator, relative to the start of the backward pass, by operator index.
+        forward: End of each operator, relative to the start of the forward pass, by operator index.
     """
 
     start: float
@@ -59,12 +61,12 @@ class PassTimes:
 
 
 class GradientExchange:
-    """The gradients of a workload in buckets.
+    """Buckets of a workload's gradients and their exchange.
 
     Args:
-        workload: as one rank of a tensor dimension runs it.
-        rank_of: rank of the pipeline of each operator.
-        experts: parameters that some replicas share out.
+        workload: Workload of one tensor rank.
+        rank_of: Pipeline rank of each operator.
+        experts: Names of parameters that replicas divide among themselves.
     """
 
     def __init__(self, workload: Workload, rank_of: Sequence[int], experts: frozenset[str]) -> None:
@@ -79,12 +81,12 @@ class GradientExchange:
                     self._first.setdefault(value, index)
 
     def buckets(self, rank: int, bucket_bytes: int, apart: frozenset[str]) -> list[GradientBucket]:
-        """Returns the buckets of a rank of the pipeline, in the order in which they are whole.
+        """Return the buckets of a pipeline rank in the order in which they become ready.
 
         Args:
-            rank: of the pipeline.
-            bucket_bytes: in fp32, from which on a bucket is full.
-            apart: parameters that are not in buckets.
+            rank: Index of the pipeline rank.
+            bucket_bytes: Size in fp32 bytes from which a bucket is full.
+            apart: Names of parameters that are exchanged separately.
         """
         key = rank, bucket_bytes, apart
         if key not in self._known:
@@ -114,13 +116,14 @@ class GradientExchange:
                 numbers, needed = 0.0, len(self._rank_of)
 
     def exchange(self, job: TrainingJob, ranks: Sequence[PassTimes], queues: Resources) -> float:
-        """Puts the exchange on the networks' queues; returns when the next step may begin, as far
-        as gradients go, in seconds.
+        """Add the exchange to the network resources, and return when the next step may start.
+
+        The time is in seconds since the start of the step.
 
         Args:
-            job: with its strategy and cluster.
-            ranks: of the pipeline.
-            queues: on which it is put.
+            job: Job with its strategy and cluster.
+            ranks: Times of each pipeline rank.
+            queues: Resources to which the exchange is added.
         """
         strategy = job.strategy
         if strategy.data * strategy.context == 1:
@@ -143,7 +146,7 @@ class GradientExchange:
         seconds = [bucket_seconds(job, bucket) for bucket in buckets]
         queue = f"network {number}"
         if strategy.exchange is Exchange.LOCAL:
-            # Parameters are averaged now and then; what a step has of that.
+            # Parameters are averaged once per period; a step has its share of that time.
             mean = sum(seconds) / strategy.period
             return queues.run(queue, "average", mean, rank.end)
         whens = [min(rank.end, rank.start + float(rank.after[each.ready])) for each in buckets]
@@ -156,7 +159,7 @@ class GradientExchange:
             queues.run(queue, word, each * overlap, when)
         rest = sum(seconds) * (1 - overlap)
         if strategy.zero == 2:
-            # Each micro-batch sends its gradients away.
+            # Each micro-batch exchanges its gradients.
             backward = rank.end - rank.start
             late = max(0.0, sum(seconds) * overlap - backward)
             rest += (strategy.micro_batches - 1) * (rest + late)
@@ -171,8 +174,11 @@ def _across(
     queues: Resources,
     queue: str,
 ) -> float:
-    """The exchange goes on beside the next forward pass, what that needs first going first; the
-    next step begins so late that it never waits."""
+    """Add an exchange that overlaps with the next forward pass, and return the start of that pass.
+
+    Gradients that the forward pass needs first are sent first. The next step starts so late that it
+    never waits.
+    """
     left: list[tuple[int, float]] = []
     begin = rank.end
     for bucket, when, each in zip(buckets, whens, seconds, strict=True):
@@ -189,12 +195,13 @@ def _across(
 
 
 def bucket_seconds(job: TrainingJob, bucket: GradientBucket) -> float:
-    """Returns the seconds of the exchange of a bucket; of a reduce-scatter where replicas share out
-    optimizer states.
+    """Return the seconds of the exchange of a bucket.
+
+    The exchange is a reduce-scatter if replicas shard the optimizer states.
 
     Args:
-        job: with its strategy and cluster.
-        bucket: to send.
+        job: Job with its strategy and cluster.
+        bucket: Bucket to exchange.
     """
     strategy = job.strategy
     num_bytes = bucket.numbers * wire_bytes(job)
@@ -209,11 +216,11 @@ def bucket_seconds(job: TrainingJob, bucket: GradientBucket) -> float:
 
 
 def gathered(job: TrainingJob, numbers: float) -> float:
-    """Returns the seconds in which updated parameters come from those that have their states.
+    """Return the seconds of the all-gather of updated parameters from sharded optimizer states.
 
     Args:
-        job: with its strategy and cluster.
-        numbers: parameters of a rank.
+        job: Job with its strategy and cluster.
+        numbers: Number of parameters of a rank.
     """
     strategy = job.strategy
     # Stages whose parameters are shared out gather them once a step, and keep them (torchtitan/
@@ -224,11 +231,11 @@ def gathered(job: TrainingJob, numbers: float) -> float:
 
 
 def replicas(job: TrainingJob, *, shared: bool = False) -> tuple[Dimension, ...]:
-    """Returns the dimensions of the ranks that have the same parameters.
+    """Return the dimensions of the ranks that replicate the same parameters.
 
     Args:
-        job: with its strategy and cluster.
-        shared: of experts.
+        job: Job with its strategy and cluster.
+        shared: Whether the parameters belong to experts (default False).
     """
     strategy = job.strategy
     share = strategy.expert if shared else 1
@@ -237,14 +244,14 @@ def replicas(job: TrainingJob, *, shared: bool = False) -> tuple[Dimension, ...]
 
 
 def served(num_bytes: float, job: TrainingJob) -> float:
-    """Returns the seconds in which hosts add up what all send, and send it back.
+    """Return the seconds of an exchange through parameter servers on the hosts.
 
-    Devices of a host add theirs first. A host that serves has its own share already; what it sends
-    to all others is its limit, or what it adds.
+    The devices of a host add their gradients first. A serving host already has its own share; its
+    limit is either sending to all other hosts or adding.
 
     Args:
-        num_bytes: on each rank.
-        job: with its cluster; `servers` hosts of it serve.
+        num_bytes: Bytes on each rank.
+        job: Job with its cluster; `servers` of its hosts are parameter servers.
     """
     strategy, cluster, wire = job.strategy, job.cluster, job.wire
     per_host = min(strategy.ranks, cluster.per_host)
@@ -261,7 +268,7 @@ def served(num_bytes: float, job: TrainingJob) -> float:
         servers = min(strategy.servers or hosts, hosts)
         sent = num_bytes * ((hosts - 1) / servers + 1 - 1 / servers)
         if job.runtime.sums:
-            # Hosts that serve have no gradients of their own, so each has one thing to send.
+            # Servers without devices have no gradients, so each sends only the sums.
             sent = num_bytes * hosts / servers
         rate = cluster.between.gbyte_per_s * 1e9 * wire.between
         seconds += max(sent / rate, num_bytes * hosts / servers / _SUM_RATE)
@@ -270,10 +277,10 @@ def served(num_bytes: float, job: TrainingJob) -> float:
 
 
 def is_apart(job: TrainingJob, name: str) -> bool:
-    """Returns whether replicas share a parameter out.
+    """Return whether the replicas shard a parameter.
 
     Args:
-        job: with its strategy.
-        name: of the parameter.
+        job: Job with its strategy.
+        name: Name of the parameter.
     """
     return (name, Agreement.SHARD) in job.strategy.layers

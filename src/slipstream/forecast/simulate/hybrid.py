@@ -1,9 +1,9 @@
-"""How replicas agree on the gradient of each layer: summed, gathered as factors, or not at all.
+"""Choice of a gradient exchange for each layer: sum, gathered factors, or sharded weights.
 
-A product of (batch, inputs) with a weight (inputs, outputs) has the gradient of the weight as the
-product of two factors. Replicas may sum it (all-reduce), or gather the factors of all and multiply
-late, or share the weight out so that each has some of its outputs, and gather activations instead.
-The choice is made for all layers together, since shares need their memory and links are shared.
+The gradient of a weight (inputs, outputs) is the product of two factors. Replicas can sum the
+gradient (all-reduce), gather the factors of all replicas and multiply afterwards, or shard the
+weight by outputs and exchange activations instead. The choice is made for all layers together,
+because shards need memory and all layers use the same links.
 
 Source: Krizhevsky 2014, arXiv 1404.5997; Zhang et al. 2017, "Poseidon", USENIX ATC; HiGHS (Huangfu,
 Hall 2018, doi 10.1007/s12532-017-0130-5) through SciPy for the integer program.
@@ -35,17 +35,18 @@ from slipstream.forecast.work.workload import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridLayer:
-    """A layer with a weight that all rows of a batch are multiplied with, or whose rows are read.
+    """Layer with one weight that multiplies all rows of a batch, or one table that they look up.
 
     Args:
-        name: of the parameter.
-        forward: index of its operator in the forward pass.
-        backward: index of the operator that makes its gradient.
-        rows: that a replica multiplies: samples or tokens.
-        inputs: of the product; 0: a table, whose rows are looked up.
-        outputs: of the product, or numbers of the rows of a table that are looked up.
-        elements: of the weight.
-        is_last: its result is the loss's, so ranks that share it out keep their share of it.
+        name: Name of the parameter.
+        forward: Index of the operator in the forward pass.
+        backward: Index of the operator that computes the gradient.
+        rows: Rows that a replica multiplies: samples or tokens.
+        inputs: Input features of the product; 0 for a table, whose rows are looked up.
+        outputs: Output features of the product, or elements of the rows that are looked up.
+        elements: Number of elements of the weight.
+        is_last: Whether the layer feeds the loss, so that its output can stay sharded (default
+            False).
     """
 
     name: str
@@ -59,27 +60,29 @@ class HybridLayer:
 
     @property
     def flops(self) -> float:
-        """FLOPs that make the gradient of the weight on one replica."""
+        """FLOPs that compute the gradient of the weight on one replica."""
         return 2.0 * self.rows * self.inputs * self.outputs
 
     def between(self, other: HybridLayer, share: float) -> HybridLayer:
-        """Returns the layer of another micro-batch.
+        """Return the layer at another micro-batch, by linear interpolation.
 
         Args:
-            other: the same with more samples.
-            share: of the way to those, 0 to 1 and beyond.
+            other: Same layer at a larger micro-batch.
+            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
         """
         rows = max(1, round(self.rows + (other.rows - self.rows) * share))
         outputs = max(1, round(self.outputs + (other.outputs - self.outputs) * share))
         return replace(self, rows=rows, outputs=outputs)
 
     def traffic(self, choice: Agreement, ranks: int) -> tuple[float, float]:
-        """Returns numbers that are all in all on a rank after a gather (or before a scatter), and
-        those that a rank has for all others, of a forward or backward pass.
+        """Return the elements that one forward or backward pass exchanges.
+
+        The first number is the size of a gather's result (or of a scatter's input); the second is
+        the number of elements that a rank sends to all others.
 
         Args:
-            choice: what is done with the layer.
-            ranks: replicas.
+            choice: Gradient exchange of the layer.
+            ranks: Number of replicas.
         """
         if choice is Agreement.FACTORS:
             return float(ranks * self.rows * (self.inputs + self.outputs)), 0.0
@@ -88,10 +91,10 @@ class HybridLayer:
 
 
 def layers(workload: Workload) -> tuple[HybridLayer, ...]:
-    """Returns the layers of a workload that replicas may agree on in another way than by a sum.
+    """Return the layers of a workload for which another exchange than a sum is possible.
 
     Args:
-        workload: of a micro-batch of the whole model.
+        workload: One micro-batch of the whole model.
     """
     weights = with_copies(workload.operators, {each.value for each in workload.parameters})
     by_value = {each.value: each for each in workload.parameters if each.ready >= 0}
@@ -128,14 +131,14 @@ def layers(workload: Workload) -> tuple[HybridLayer, ...]:
 
 
 def _oriented(product: Product, elements: int) -> tuple[int, int, int] | None:
-    """Rows, inputs and outputs of a product with a weight of so many elements."""
+    """Return the rows, inputs and outputs of a product with a weight of the given size."""
     if product.k * product.n == elements:
         return product.m, product.k, product.n
     return (product.n, product.k, product.m) if product.k * product.m == elements else None
 
 
 def _maker(workload: Workload, ready: int) -> int:
-    """The last product of the module whose gradient is whole after an operator."""
+    """Return the last product of the module whose gradient is complete after an operator."""
     operators: Sequence[Operator] = workload.operators
     module = operators[ready].module
     for index in range(ready, -1, -1):
@@ -146,12 +149,12 @@ def _maker(workload: Workload, ready: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A choice for a layer.
+    """Possible gradient exchange of a layer.
 
     Args:
-        choice: which; None: gradients are summed as all others.
-        seconds: that it adds to a step: communication and what is computed several times.
-        num_bytes: of parameters, gradients and states that a rank keeps for the layer.
+        choice: Gradient exchange; None is the default, an all-reduce.
+        seconds: Seconds that the choice adds to a step, by communication and repeated computation.
+        num_bytes: Bytes of parameters, gradients and optimizer states of the layer on one rank.
     """
 
     choice: Agreement | None
@@ -170,17 +173,17 @@ def options(
     element: int = 4,
     kept: int = 16,
 ) -> list[Option]:
-    """Returns what can be done with a layer.
+    """Return the possible gradient exchanges of a layer.
 
     Args:
-        layer: with its sizes.
-        ranks: replicas.
-        rate: bytes per second that each sends, and as many that it receives.
-        latency: seconds of a step of a collective.
-        flops_per_second: that its products reach.
-        hidden: share of the sum of gradients that runs beside the backward pass, 0 to 1.
-        element: bytes of a number on the wire.
-        kept: bytes that a rank keeps per parameter: itself, its gradient, states.
+        layer: Layer with its sizes.
+        ranks: Number of replicas.
+        rate: Bytes per second that each rank sends and receives.
+        latency: Latency of one step of a collective in seconds.
+        flops_per_second: FLOP/s that the products of the layer reach.
+        hidden: Share of an all-reduce that overlaps with the backward pass, 0 to 1 (default 0.0).
+        element: Bytes per element on the wire (default 4).
+        kept: Bytes per parameter on a rank: parameter, gradient and optimizer states (default 16).
     """
     weights = layer.elements
     share = (ranks - 1) / ranks
@@ -202,17 +205,17 @@ def options(
 
 
 def choose(layers: Sequence[Sequence[Option]], memory_bytes: float) -> list[Option]:
-    """Returns the option of each layer so that the sum of seconds is least and all fits.
+    """Return the options with the least total time that fit in memory.
 
-    An integer program with one 0-1 variable per layer and option. Blocks for some milliseconds for
-    hundreds of layers.
+    The function solves an integer program with one 0-1 variable per layer and option. It blocks for
+    some milliseconds for hundreds of layers.
 
     Args:
-        layers: the options of each.
-        memory_bytes: for all layers together on one rank.
+        layers: Options of each layer.
+        memory_bytes: Memory for all layers together on one rank, in bytes.
 
     Raises:
-        UsageError: no choice fits.
+        UsageError: No choice fits.
     """
     flat = [option for layer in layers for option in layer]
     if not flat:
@@ -240,11 +243,11 @@ def choose(layers: Sequence[Sequence[Option]], memory_bytes: float) -> list[Opti
 
 
 def shared_out(workload: Workload, strategy: Strategy) -> Workload:
-    """Returns what a replica keeps of a workload whose layers have a strategy of their own.
+    """Return the workload of a replica whose sharded layers keep only one share of their weights.
 
     Args:
-        workload: of a rank.
-        strategy: with its layers.
+        workload: Workload of a rank.
+        strategy: Strategy with its choices for layers.
     """
     names = {name for name, choice in strategy.layers if choice is Agreement.SHARD}
     if not names:

@@ -1,4 +1,4 @@
-"""What is asked of a forecast: a model, a strategy and what it runs on."""
+"""Input of a simulation: a model, a strategy and the hardware."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDevice:
-    """What one device was measured to do.
+    """Measured throughput of one device.
 
     Args:
-        rate: samples per second that it trains.
-        micro_batch: samples that ran at once.
+        rate: Training throughput in samples per second.
+        micro_batch: Micro-batch at which the throughput was measured.
     """
 
     rate: float
@@ -28,23 +28,25 @@ class MeasuredDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """One way to train a model, complete.
+    """Complete description of one way to train a model.
 
     Args:
-        workload: one micro-batch of the whole model on one device.
-        strategy: over ranks.
-        cluster: of devices.
-        precision: of products: "tf32" where fp32 is asked of matrix units.
-        optimizer: of the parameters.
-        runtime: the framework's.
-        rates: that kernels reach.
-        wire: what communication reaches.
-        gradient_bytes: of a number of a gradient that replicas exchange.
-        channels_first: images are laid out so, which matrix units do not want.
-        fp8: linear layers multiply in 8 bits where others do in 16.
-        pace: seconds of one device alone as measured, over those that are forecast.
-        input_rate: samples per second that a host reads and decodes for its devices; None: they
-            never wait for those.
+        workload: One micro-batch of the whole model on one device.
+        strategy: Parallelism over ranks.
+        cluster: Cluster of devices.
+        precision: Data type of matrix products; "tf32" if matrix units compute fp32 products
+            (default "fp32").
+        optimizer: Optimizer of the parameters (default momentum).
+        runtime: Overheads of the framework.
+        rates: Calibrated rates of kernels.
+        wire: Calibrated rates of communication.
+        gradient_bytes: Bytes per gradient element that replicas exchange (default 4).
+        channels_first: Whether images are stored channels first, which matrix units do not support
+            (default False).
+        fp8: Whether linear layers multiply in 8 bits if other products use 16 (default False).
+        pace: Measured over forecast seconds of a single device (default 1.0).
+        input_rate: Samples per second that one host reads and decodes for its devices (default
+            None: unlimited).
     """
 
     workload: Workload
@@ -63,7 +65,7 @@ class TrainingJob:
 
     @property
     def input_seconds(self) -> float:
-        """Seconds in which a host reads and decodes its samples of a step."""
+        """Seconds in which one host reads and decodes its samples of a step."""
         if self.input_rate is None:
             return 0.0
         hosts = -(-self.strategy.ranks // self.cluster.per_host)

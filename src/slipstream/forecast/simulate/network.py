@@ -1,7 +1,8 @@
-"""Seconds that collectives take: latency and rate of each dimension of the topology.
+"""Duration of collectives, from the latency and rate of each dimension of the topology.
 
-A group of ranks is cut as the engine cuts it: those of a host are one dimension, hosts another.
-Chunks follow one another through the dimensions, so the slowest sets the rate and latencies add.
+A group of ranks is divided as in the engine: the ranks of a host form one dimension, the hosts
+another. Chunks pass through the dimensions one after another, so the slowest dimension sets the
+rate, and the latencies add up.
 
 Source: Chan, Heimlich, Purkayastha, van de Geijn 2007, "Collective communication: theory, practice,
 and experience", doi 10.1002/cpe.1206; Cho, Finkler, Kung 2017, arXiv 1708.02188, for dimensions.
@@ -22,14 +23,15 @@ _GRAPH_RAMP_US = 50.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Hosts of equal devices.
+    """Hosts with equal devices.
 
     Args:
-        device: on every rank.
-        per_host: devices of a host.
-        inside: what joins devices of a host.
-        between: what joins hosts; None: there is one host. All ports of a host together.
-        adds: switches between hosts add what these send, as InfiniBand's do (SHARP).
+        device: Device of every rank.
+        per_host: Devices per host.
+        inside: Link between the devices of a host.
+        between: Network between hosts, all ports of a host combined (default None: a single host).
+        adds: Whether the network switches sum the data of the hosts, like InfiniBand SHARP (default
+            False).
     """
 
     device: Device
@@ -41,13 +43,14 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRates:
-    """What software reaches of links, fitted on published measurements.
+    """Reached rates of communication, calibrated on published measurements.
 
     Args:
-        inside: share of the rate between devices of a host, 0 to 1.
-        between: share of the rate between hosts.
-        launch_us: of a collective, whatever its size.
-        ramp_us: of a ring until all its links are full, beside their latency.
+        inside: Reached share of the link rate within a host, 0 to 1 (default 0.72).
+        between: Reached share of the network rate between hosts, 0 to 1 (default 0.85).
+        launch_us: Launch time of a collective of any size in microseconds (default 20).
+        ramp_us: Time until all links of a ring are busy, in addition to latency, in microseconds
+            (default 30).
     """
 
     inside: float = 0.72
@@ -56,22 +59,22 @@ class WireRates:
     ramp_us: float = 30.0
 
     def in_graph(self) -> WireRates:
-        """Return what collectives reach that are part of a CUDA graph.
+        """Return the rates of collectives in a CUDA graph.
 
-        Most of what a ring takes until it is full is hosts that launch it one after the other.
+        The time until a ring is busy is shorter because it mostly consists of launches by one host
+        after another.
         """
         return replace(self, ramp_us=min(_GRAPH_RAMP_US, self.ramp_us))
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """Ranks that are joined by links of one kind.
+    """Ranks that are connected by links of one kind.
 
     Args:
-        size: ranks.
-        rate: bytes per second that each rank has for itself.
-        latency: seconds of one step.
-        adds: switches between them add what they send.
+        size: Number of ranks.
+        rate: Bytes per second available to each rank.
+        latency: Latency of one step in seconds.
     """
 
     size: int
@@ -83,13 +86,14 @@ class Dimension:
 def dimensions(
     cluster: Cluster, wire: WireRates, size: int, stride: int = 1
 ) -> tuple[Dimension, ...]:
-    """Returns the dimensions of a group of ranks.
+    """Return the dimensions of a group of ranks.
 
     Args:
-        cluster: on which it is; ranks fill a host before the next.
-        wire: what software reaches of its links.
-        size: ranks of the group.
-        stride: ranks from one of the group to the next; all groups of that kind talk at once.
+        cluster: Cluster of the ranks, which fill one host before the next.
+        wire: Reached rates of communication.
+        size: Number of ranks in the group.
+        stride: Distance between two neighbours of the group; all such groups communicate at once
+            (default 1).
     """
     inside = min(size, max(1, cluster.per_host // stride))
     hosts = math.ceil(size / inside)
@@ -113,12 +117,13 @@ def dimensions(
 
 
 def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
-    """Returns the seconds of a reduce-scatter; of an all-gather too.
+    """Return the seconds of a reduce-scatter, or of an all-gather, which takes as long.
 
     Args:
-        num_bytes: of the whole, on each rank before (reduce-scatter) or after (all-gather).
-        group: its dimensions, the inner first.
-        wire: what software reaches.
+        num_bytes: Size of the whole tensor in bytes, which every rank has before a reduce-scatter
+            or after an all-gather.
+        group: Dimensions of the group, innermost first.
+        wire: Reached rates of communication.
     """
     if not group:
         return 0.0
@@ -134,13 +139,15 @@ def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: WireRates
 
 
 def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
-    """Returns the seconds of an all-reduce: reduce-scatter up the dimensions, all-gather down, or
-    recursive doubling where that is sooner. Switches that add spare hosts the ring.
+    """Return the seconds of an all-reduce.
+
+    The result is the faster of a reduce-scatter with an all-gather, and recursive doubling. If
+    switches sum the data, hosts need no ring.
 
     Args:
-        num_bytes: on each rank.
-        group: its dimensions, the inner first.
-        wire: what software reaches.
+        num_bytes: Bytes on each rank.
+        group: Dimensions of the group, innermost first.
+        wire: Reached rates of communication.
     """
     if not group:
         return 0.0
@@ -160,12 +167,12 @@ def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: WireRates) ->
 
 
 def all_to_all(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
-    """Returns the seconds in which each rank sends a different part of its bytes to every other.
+    """Return the seconds of an all-to-all, in which every rank sends a part to every other rank.
 
     Args:
-        num_bytes: that each rank has for all of them.
-        group: its dimensions, the inner first.
-        wire: what software reaches.
+        num_bytes: Bytes that each rank sends to all ranks together.
+        group: Dimensions of the group, innermost first.
+        wire: Reached rates of communication.
     """
     if not group:
         return 0.0
@@ -181,13 +188,13 @@ def all_to_all(num_bytes: float, group: Sequence[Dimension], wire: WireRates) ->
 
 
 def send(num_bytes: float, cluster: Cluster, wire: WireRates, stride: int) -> float:
-    """Returns the seconds from a rank to the one `stride` ranks on, as all ranks do it at once.
+    """Return the seconds of a message to a rank at a given distance, while all ranks send.
 
     Args:
-        num_bytes: of the message.
-        cluster: on which they are.
-        wire: what software reaches.
-        stride: ranks between the two; from `per_host` on they are on different hosts.
+        num_bytes: Size of the message in bytes.
+        cluster: Cluster of the ranks.
+        wire: Reached rates of communication.
+        stride: Distance of the two ranks; from `per_host` on they are on different hosts.
     """
     launch = wire.launch_us * 1e-6
     if stride < cluster.per_host or cluster.between is None:

@@ -1,4 +1,4 @@
-"""Numbers that were fitted on published measurements: shares of peaks, of links, and runtimes."""
+"""Calibrated parameters: reached shares of device and link peaks, and framework overheads."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ USUAL = "usual"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """All that is fitted.
+    """All calibrated parameters.
 
     Args:
-        rates: that kernels reach.
-        wire: what communication reaches.
-        runtimes: by name; "usual" stands for those that are not known.
+        rates: Reached rates of kernels.
+        wire: Reached rates of communication.
+        runtimes: Overheads of frameworks by name; "usual" is the default for unknown names.
     """
 
     rates: Rates = field(default_factory=Rates)
@@ -34,24 +34,24 @@ class Parameters:
     runtimes: Mapping[str, Runtime] = field(default_factory=lambda: {USUAL: Runtime(name=USUAL)})
 
     def runtime(self, name: str) -> Runtime:
-        """Returns a runtime by its name; the usual one if it is not known.
+        """Return the overheads of a framework, or the default ones if its name is unknown.
 
         Args:
-            name: as "pytorch"; `runtimes` has all.
+            name: Name of the framework, such as "pytorch"; the keys of `runtimes` are known.
         """
         return self.runtimes.get(name) or replace(self.runtimes[USUAL], name=name)
 
 
 def load(path: Path | None = None, *, over: Path | None = None) -> Parameters:
-    """Reads fitted parameters.
+    """Read calibrated parameters.
 
     Args:
-        path: of a .toml file; None: those that come with Slipstream.
-        over: a user's .toml file or folder of them, whose tables `rates`, `wire` and `runtimes`
-            may have some of the numbers, which take the place of the fitted ones.
+        path: Path of a .toml file (default None: the file shipped with Slipstream).
+        over: Path of the user's .toml file, or of a folder of such files. Numbers in the tables
+            `rates`, `wire` and `runtimes` replace those of `path` (default None).
 
     Raises:
-        ConfigError: a file cannot be read, or a name or value is not allowed.
+        ConfigError: A file cannot be read, or a name or value is not allowed.
     """
     own = Path(str(resources.files("slipstream.forecast") / "data" / "parameters.toml"))
     path = path or own
@@ -76,7 +76,7 @@ def _parameters(content: Mapping[str, Any], path: Path) -> Parameters:
 
 
 def _with(parameters: Parameters, content: Mapping[str, Any], path: Path) -> Parameters:
-    """Parameters with the numbers of a user's file in their places."""
+    """Return parameters in which the numbers of a user's file replace the others."""
     known: dict[str, Any] = TypeAdapter(Parameters).dump_python(parameters)
     for table in ("rates", "wire"):
         known[table] = _over(known[table], content.get(table, {}), f"{path}: {table}")
@@ -94,12 +94,12 @@ def _over(known: Mapping[str, Any], given: Mapping[str, Any], where: str) -> dic
 
 
 def save(parameters: Parameters, path: Path, note: str) -> None:
-    """Writes fitted parameters as a .toml file.
+    """Write calibrated parameters to a .toml file.
 
     Args:
-        parameters: to write.
-        path: of the file.
-        note: said in its first lines.
+        parameters: Parameters to write.
+        path: Path of the file.
+        note: Comment for the first lines of the file.
     """
     lines = [f"# {line}" for line in note.splitlines()]
     content = TypeAdapter(Parameters).dump_python(parameters)

@@ -1,7 +1,7 @@
-"""The schedule of micro-batches over the stages of a pipeline: 1F1B, plain or interleaved.
+"""Schedule of micro-batches over pipeline stages: 1F1B, plain or interleaved.
 
 Source: Narayanan et al. 2019, "PipeDream", doi 10.1145/3341301.3359646; 2021, arXiv 2104.04473, for
-stages that each rank has several of.
+interleaved stages.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from slipstream.forecast.simulate.resources import Resources, ResourceSpan
 
 @dataclass(frozen=True, slots=True)
 class StageTimes:
-    """Blocks that run on one rank of the pipeline.
+    """Durations of one pipeline stage for one micro-batch, in seconds.
 
     Args:
-        forward: seconds of one micro-batch.
-        backward: seconds of one micro-batch.
-        send: seconds in which what it gives reaches the next stage; its gradient takes as long.
+        forward: Forward pass.
+        backward: Backward pass.
+        send: Transfer of the activations to the next stage; the gradients take as long (default
+            0.0).
     """
 
     forward: float
@@ -31,14 +32,13 @@ class StageTimes:
 def schedule(
     stages: Sequence[StageTimes], micro_batches: int, queues: Resources, ranks: int = 0
 ) -> list[tuple[float, float]]:
-    """Runs micro-batches through stages; returns when the last backward pass of each rank begins
-    and ends, in seconds.
+    """Simulate the schedule, and return when each rank's last backward pass starts and ends.
 
     Args:
-        stages: in the order of the model; several per rank take turns.
-        micro_batches: at least 1.
-        queues: of a step that begins, on which the work is put, as "device 0" for the first rank.
-        ranks: of the pipeline; 0: as many as stages.
+        stages: Stages in the order of the model; interleaved stages of a rank take turns.
+        micro_batches: Number of micro-batches, at least 1.
+        queues: Empty resources of a step, to which the tasks are added; rank 0 is "device 0".
+        ranks: Number of pipeline ranks (default 0: the number of stages).
     """
     starts, spans = _run(tuple(stages), micro_batches, ranks or len(stages))
     queues.add(spans)
@@ -50,7 +50,7 @@ def schedule(
 def _run(
     stages: tuple[StageTimes, ...], micro_batches: int, ranks: int
 ) -> tuple[Sequence[float], Sequence[ResourceSpan]]:
-    """When the last backward pass of each rank begins, and what all do."""
+    """Return the start of each rank's last backward pass, and the tasks of all ranks."""
     passes = _passes_in_order(ranks, len(stages) // ranks, micro_batches)
     seconds = [stage.forward for stage in stages] + [stage.backward for stage in stages]
     sends = [stage.send for stage in stages]
@@ -71,14 +71,16 @@ def _run(
 def steady_schedule(
     stages: Sequence[StageTimes], micro_batches: int, queues: Resources, ranks: int = 0
 ) -> list[tuple[float, float]]:
-    """Returns what `schedule` does, without each of many micro-batches: once a pipeline is full,
-    as many as it has ranks take as long as those before.
+    """Return the times of `schedule` without simulating each of many micro-batches.
+
+    Once the pipeline is full, every group of as many micro-batches as ranks takes the same time.
 
     Args:
-        stages: in the order of the model; several per rank take turns.
-        micro_batches: at least 1; those that are left out are not put on the queues.
-        queues: on which the others are put.
-        ranks: of the pipeline; 0: as many as stages.
+        stages: Stages in the order of the model; interleaved stages of a rank take turns.
+        micro_batches: Number of micro-batches, at least 1; skipped ones are not added to the
+            resources.
+        queues: Resources to which the simulated tasks are added.
+        ranks: Number of pipeline ranks (default 0: the number of stages).
     """
     ranks = ranks or len(stages)
     most = 2 * ranks + micro_batches % ranks
@@ -97,12 +99,13 @@ def steady_schedule(
 
 
 def period(stages: Sequence[StageTimes]) -> float:
-    """Returns the seconds that each micro-batch takes in a pipeline that is full.
+    """Return the seconds per micro-batch of a full pipeline.
 
-    Stage i of n runs no micro-batch before the backward pass of the one n - i before has come back.
+    Stage i of n starts a micro-batch only after the backward pass of the micro-batch n - i earlier
+    has returned.
 
     Args:
-        stages: one for each rank.
+        stages: One stage for each rank.
     """
     most, back = 0.0, 0.0
     for place, stage in enumerate(reversed(stages), 1):
@@ -116,8 +119,11 @@ def period(stages: Sequence[StageTimes]) -> float:
 def _passes_in_order(
     ranks: int, turns: int, micro_batches: int
 ) -> Sequence[tuple[int, int, int, str]]:
-    """The passes of all ranks, each after what it waits for: its rank, its stage (those of backward
-    passes are counted on), the index of the one that it waits for (-1: none), and a name."""
+    """Return the passes of all ranks in an order in which each follows the pass it waits for.
+
+    Each entry has the rank, the stage (backward passes are numbered after all forward stages), the
+    index of the pass that it waits for (-1: none), and a name.
+    """
     stages = ranks * turns
     orders = [list(_order(rank, ranks, turns, micro_batches)) for rank in range(ranks)]
     places: dict[tuple[int, int], int] = {}
@@ -140,7 +146,7 @@ def _passes_in_order(
 
 
 def _needs(kind: int, stages: int) -> int:
-    """The pass that one waits for: the stage before it, or behind it, or the last's forward."""
+    """Return the pass that another pass waits for, on a neighbouring stage or on its own."""
     if kind < stages:
         return kind - 1
     return kind - stages if kind == 2 * stages - 1 else kind + 1
@@ -149,7 +155,7 @@ def _needs(kind: int, stages: int) -> int:
 def _order(
     rank: int, ranks: int, turns: int, micro_batches: int
 ) -> Iterator[tuple[bool, int, int]]:
-    """The passes of a rank in order: (backward, which of its stages, micro-batch)."""
+    """Yield the passes of a rank in order, as (backward, stage of the rank, micro-batch)."""
     forward = list(_passes(ranks, turns, micro_batches))
     backward = [(turns - 1 - turn, batch) for turn, batch in forward]
     ahead = ranks - rank - 1 if turns == 1 else 2 * (ranks - rank - 1) + (turns - 1) * ranks
@@ -164,7 +170,7 @@ def _order(
 
 
 def _passes(ranks: int, turns: int, micro_batches: int) -> Iterator[tuple[int, int]]:
-    """Each stage of a rank in turn takes as many micro-batches as there are ranks."""
+    """Yield the forward passes of a rank as (stage of the rank, micro-batch), in order."""
     for begin in range(0, micro_batches, ranks if turns > 1 else micro_batches):
         some = range(begin, min(micro_batches, begin + ranks) if turns > 1 else micro_batches)
         for turn in range(turns):

@@ -1,4 +1,4 @@
-"""Queues of a step: the host, the device, links; each does one thing after another."""
+"""Resources of a step: host, devices and links, each of which runs one task at a time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class ResourceSpan(NamedTuple):
-    """Something that a queue did.
+    """Task that a resource ran.
 
     Args:
-        queue: as "device 0" or "network".
-        name: for people.
-        start: seconds from the begin of the step.
-        end: seconds from the begin of the step.
+        queue: Name of the resource, such as "device 0" or "network 0".
+        name: Name of the task for people.
+        start: Start of the task in seconds since the start of the step.
+        end: End of the task in seconds since the start of the step.
     """
 
     queue: str
@@ -23,20 +23,20 @@ class ResourceSpan(NamedTuple):
 
 
 class Resources:
-    """Runs work on queues as soon as its queue is free and what it waits for has ended."""
+    """Timelines of resources; a task starts as soon as its resource and its inputs are ready."""
 
     def __init__(self) -> None:
         self.spans: list[ResourceSpan] = []
         self._free: dict[str, float] = {}
 
     def run(self, queue: str, name: str, seconds: float, after: float = 0.0) -> float:
-        """Appends work to a queue and returns when it ends.
+        """Append a task to a resource and return the end of the task in seconds.
 
         Args:
-            queue: that does it.
-            name: of the work.
-            seconds: that it takes.
-            after: when what it waits for has ended.
+            queue: Name of the resource.
+            name: Name of the task for people.
+            seconds: Duration of the task in seconds.
+            after: Time in seconds at which the inputs of the task are ready (default 0.0).
         """
         start = max(after, self._free.get(queue, 0.0))
         end = start + seconds
@@ -46,19 +46,19 @@ class Resources:
         return end
 
     def add(self, spans: Sequence[ResourceSpan]) -> None:
-        """Appends work whose times are known.
+        """Append tasks whose times are already known.
 
         Args:
-            spans: those of each queue in order, and after all that it does already.
+            spans: Tasks, in order for each resource, and after all earlier tasks of that resource.
         """
         self.spans += [span for span in spans if span.end > span.start]
         for span in spans:
             self._free[span.queue] = span.end
 
     def free(self, queue: str) -> float:
-        """Returns when a queue has done all its work."""
+        """Return the time in seconds at which a resource has completed all its tasks."""
         return self._free.get(queue, 0.0)
 
     def busy(self, prefix: str) -> float:
-        """Returns the seconds in which queues work whose names begin so."""
+        """Return the busy seconds of all resources whose names start with a prefix."""
         return sum(span.end - span.start for span in self.spans if span.queue.startswith(prefix))

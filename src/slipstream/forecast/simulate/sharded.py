@@ -1,7 +1,7 @@
-"""A step whose parameters are shared out over replicas: gathered block by block, just in time.
+"""Step with sharded parameters, which replicas gather block by block.
 
 Source: Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054; Zhao et al. 2023, "PyTorch FSDP", arXiv
-2304.11277, for gathering one block ahead, before the last block's gradients are sent.
+2304.11277, for gathering the next block before the gradients of the previous block are sent.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from slipstream.forecast.simulate.resources import Resources
 
-# Micro-batches after which all others take as long as the last one.
+# Number of simulated micro-batches; the others take as long as the last one.
 _STEADY = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ShardedBlock:
-    """A block of one micro-batch, in seconds.
+    """Durations of one block for one micro-batch, in seconds.
 
     Args:
-        forward: of the device.
-        backward: of the device, with what is computed again.
-        gather: of its parameters over the network.
-        scatter: of its gradients over the network; 0 where they stay.
+        forward: Forward pass on the device.
+        backward: Backward pass on the device, including recomputation.
+        gather: All-gather of the parameters.
+        scatter: Reduce-scatter of the gradients; 0 if the gradients are not exchanged.
     """
 
     forward: float
@@ -35,14 +35,14 @@ class ShardedBlock:
 def run(
     blocks: Sequence[ShardedBlock], micro_batches: int, overlap: float, queues: Resources
 ) -> float:
-    """Runs micro-batches over gathered blocks; returns when all is done, in seconds.
+    """Simulate micro-batches over gathered blocks and return the end of the step in seconds.
 
     Args:
-        blocks: in the order of the model.
-        micro_batches: each gathers all blocks twice; after a few, the rest are taken to be alike
-            and are not put on the queues.
-        overlap: share of communication that runs beside the device's work.
-        queues: on which the work is put.
+        blocks: Blocks in the order of the model.
+        micro_batches: Number of micro-batches; each gathers every block twice. Only the first few
+            are simulated, and the others take as long as the last simulated one.
+        overlap: Share of the communication that overlaps with computation, 0 to 1.
+        queues: Resources to which the tasks are added.
     """
     passes = list(_passes(blocks, min(micro_batches, _STEADY)))
     visible = 1 - overlap

@@ -1,4 +1,4 @@
-"""One step of a job, simulated on queues of the host, the devices and the network."""
+"""Simulation of one training step on the resources of the host, the devices and the network."""
 
 # NumPy's arrays lose their types in sums and copies.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -34,27 +34,27 @@ from slipstream.forecast.work.experts import share
 from slipstream.forecast.work.stages import cuts
 from slipstream.forecast.work.workload import TrainingPhase, Workload
 
-# FLOPs for which a device moves about a byte, where blocks are weighed against each other.
+# FLOPs that take a device about as long as moving a byte, to weigh blocks. Chosen by hand.
 _FLOPS_PER_BYTE = 100.0
-# Passes of micro-batches on ranks up to which each is simulated, if that is wanted.
+# Maximum number of passes (micro-batches times ranks) that are simulated one by one.
 _MOST_PASSES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedStep:
-    """What a step takes, in seconds, on the rank that takes longest.
+    """Durations of a step in seconds, on the slowest rank.
 
     Args:
-        seconds: of the whole step.
-        compute: in which the device computes.
-        moved: of these, in operators that memory limits.
-        tensor: of what tensor, context and expert ranks exchange inside of the passes.
-        bubble: in which it waits for other stages.
-        exchange: of gradients that nothing hides.
-        optimizer: of the update.
-        host: in which the device waits for the host.
-        input: in which it waits for samples.
-        spans: what each queue did.
+        seconds: Whole step.
+        compute: Computation on the device.
+        moved: Part of `compute` in operators that memory bandwidth limits.
+        tensor: Exchange between tensor, context and expert ranks within the passes.
+        bubble: Waiting time for other pipeline stages.
+        exchange: Gradient exchange that no computation hides.
+        optimizer: Parameter update.
+        host: Waiting time for the host.
+        input: Waiting time for input samples.
+        spans: Tasks of each resource.
     """
 
     seconds: float
@@ -70,19 +70,22 @@ class SimulatedStep:
 
 
 class Simulation:
-    """A job's step, with what does not depend on fitted numbers prepared.
+    """Simulation of one step of a job, prepared for any calibrated parameters.
 
     Args:
-        workload: one micro-batch of the whole model on one device.
-        tensor: ranks that share products.
-        sequence: they share out what is between them too.
-        expert: ranks that share experts out.
-        pipeline: stages, times those that each rank has in turns.
-        virtual: stages that each rank has in turns.
-        even: stages have equally many blocks, as frameworks cut them; else about as much work.
-        flash: attention is one kernel.
-        dropout: of scores.
-        softmax_of: see `unfused`.
+        workload: One micro-batch of the whole model on one device.
+        tensor: Number of tensor ranks (default 1).
+        sequence: Whether tensor ranks also divide the operators between matrix products (default
+            False).
+        expert: Number of ranks that divide the experts (default 1).
+        pipeline: Number of pipeline ranks (default 1).
+        virtual: Number of stages that each pipeline rank runs in turns (default 1).
+        even: Whether stages have equal numbers of blocks, as frameworks do it; otherwise they have
+            about equal work (default True).
+        flash: Whether attention is one fused kernel (default True).
+        dropout: Whether attention scores are dropped (default False).
+        softmax_of: Divisor of samples times heads for which softmax is fused; see `unfused`
+            (default 1).
     """
 
     def __init__(
@@ -115,23 +118,23 @@ class Simulation:
         self._place(pipeline, virtual, even=even)
 
     def staged(self, pipeline: int, virtual: int, *, even: bool = True) -> Simulation:
-        """Returns the same with other stages.
+        """Return the simulation with other pipeline stages.
 
         Args:
-            pipeline: ranks that follow one another.
-            virtual: stages that each has in turns.
-            even: stages have equally many blocks.
+            pipeline: Number of pipeline ranks.
+            virtual: Number of stages that each rank runs in turns.
+            even: Whether stages have equal numbers of blocks (default True).
         """
         found = copy.copy(self)
         found._place(pipeline, virtual, even=even)
         return found
 
     def resized(self, other: Simulation, share: float) -> Simulation:
-        """Returns the same with another micro-batch; `workload` stays what it was.
+        """Return the simulation at another micro-batch; `workload` does not change.
 
         Args:
-            other: with more samples and the same degrees.
-            share: of the way to those, 0 to 1 and beyond.
+            other: Simulation with the same degrees and a larger micro-batch.
+            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
         """
         found = copy.copy(self)
         found.work = self.work.between(other.work, share)
@@ -149,7 +152,7 @@ class Simulation:
         self.gradients = GradientExchange(self.workload, self.rank_of.tolist(), self.experts)
 
     def _activations(self) -> Seconds:
-        """Bytes of what each block keeps from the forward to the backward pass."""
+        """Return the bytes that each block stores from the forward to the backward pass."""
         forward = int((~self.work.backward).sum())
         found = np.zeros(self.blocks)
         for value in self.workload.values:
@@ -158,7 +161,7 @@ class Simulation:
         return found
 
     def _stages(self, *, even: bool) -> npt.NDArray[np.int64]:
-        """The stage of each operator."""
+        """Return the stage of each operator."""
         if even or self.stages == 1:
             return self.block_of * self.stages // self.blocks
         work = np.array([op.flops for op in self.workload.operators])
@@ -167,7 +170,7 @@ class Simulation:
         return np.array(cuts(weights.tolist(), self.stages))[self.block_of]
 
     def _crossing(self) -> Seconds:
-        """Bytes that each stage gives the next: the largest value that the next reads."""
+        """Return the bytes that each stage sends: the largest value that the next stage reads."""
         found = np.zeros(self.stages)
         if self.stages == 1:
             return found
@@ -185,11 +188,12 @@ class Simulation:
         return found
 
     def run(self, job: TrainingJob, *, whole: bool = False) -> SimulatedStep:
-        """Returns what a step of a job takes.
+        """Return the durations of a step of a job.
 
         Args:
-            job: with the workload and the degrees of this simulation.
-            whole: every micro-batch is simulated, if they are some thousands at most; else some.
+            job: Job with the workload and the degrees of this simulation.
+            whole: Whether every micro-batch is simulated, up to 4096 passes; otherwise only some
+                (default False).
         """
         strategy, cluster = job.strategy, job.cluster
         if job.runtime.graphs:
@@ -203,7 +207,7 @@ class Simulation:
         slowest = job.runtime.slowest(strategy.ranks, strategy.apart)
         device = self.passing.repeated(job, device) * slowest
         if strategy.checkpoint or strategy.selective:
-            # The forward pass of a block runs once more before its backward pass.
+            # The forward pass of a block is repeated before its backward pass.
             device, again = device.copy(), self._again(device, selective=strategy.selective)
             np.add.at(device, again[0], again[1])
         passed = self.passing.seconds(job, device)
@@ -234,8 +238,7 @@ class Simulation:
         )
 
     def _again(self, device: Seconds, *, selective: bool) -> tuple[npt.NDArray[np.int64], Seconds]:
-        """Seconds of what runs once more of each block's forward pass, at the first operator of its
-        backward pass."""
+        """Return the seconds of recomputation at the start of each block's backward pass."""
         backward = np.flatnonzero(self.work.backward)
         _, first = np.unique(self.block_of[backward], return_index=True)
         forward = np.zeros(self.blocks)
@@ -246,8 +249,10 @@ class Simulation:
     def _replicated(
         self, job: TrainingJob, device: Seconds, queues: Resources, *, whole: bool
     ) -> tuple[float, float, float]:
-        """Runs the pipeline and then exchanges whole gradients; returns the ends of both, and the
-        seconds of a rank's passes."""
+        """Simulate the pipeline and the exchange of complete gradients.
+
+        Return the end of the pipeline, the end of the exchange, and the seconds of a rank's passes.
+        """
         issue = self._issue(job)
         stages: list[StageTimes] = []
         forward = np.zeros(len(device))
@@ -270,7 +275,7 @@ class Simulation:
     def _sharded(
         self, job: TrainingJob, device: Seconds, queues: Resources
     ) -> tuple[float, float, float]:
-        """Runs blocks whose parameters are gathered; returns as `_replicated` does."""
+        """Simulate blocks with sharded parameters; the result is that of `_replicated`."""
         strategy = job.strategy
         numbers = self._numbers()
         durations = np.diff(elapsed(device, self._issue(job)), prepend=0.0)
@@ -292,7 +297,7 @@ class Simulation:
         return passes, end, passes
 
     def _numbers(self) -> list[list[float]]:
-        """Numbers of the parameters of each block: those of all replicas, and of experts."""
+        """Return the parameters of each block: those of all replicas, and those of experts."""
         found = [[0.0, 0.0] for _ in range(self.blocks)]
         for parameter in self.workload.parameters:
             at = int(self.block_of[parameter.ready]) if parameter.ready >= 0 else 0
@@ -300,7 +305,7 @@ class Simulation:
         return found
 
     def _issue(self, job: TrainingJob) -> Seconds:
-        """Seconds in which the host issues each operator."""
+        """Return the seconds in which the host launches each operator."""
         runtime = job.runtime
         if runtime.graphs:
             return np.zeros(len(self.work.backward))
@@ -310,16 +315,16 @@ class Simulation:
         )
 
     def _script(self, job: TrainingJob) -> float:
-        """Seconds of the host after a step, in which its device waits."""
+        """Return the seconds of host work after a step during which the device waits."""
         waits = self._changes(job) if job.cluster.device.kind == "cpu" else 0.0
         return job.runtime.step_ms * 1e-3 * job.pace + waits
 
     def _changes(self, job: TrainingJob) -> float:
-        """Seconds in which a rank's host has all parameters changed."""
+        """Return the seconds in which the host of a rank launches the updates of all parameters."""
         return len(self.workload.parameters) * job.runtime.update_us * 1e-6 * job.pace / self.ranks
 
     def _issued(self, job: TrainingJob) -> float:
-        """Seconds of a rank's host for a step, if it never waits for its device."""
+        """Return the seconds of host work for a step if the host never waits for its device."""
         passes = float(self._issue(job).sum()) * job.strategy.micro_batches / self.ranks
         return passes + self._changes(job)
 
@@ -330,21 +335,22 @@ class Simulation:
         stride = strategy.tensor * strategy.context * strategy.data
         if self.ranks == 1:
             return 0.0
-        # Tensor ranks have the same numbers; each sends its share and they gather it again.
+        # Tensor ranks have the same activations; each sends its share, and the receivers gather
+        # them.
         return send(float(self.crossing[stage]), job.cluster, job.wire, stride)
 
     def _own_numbers(self, job: TrainingJob) -> float:
-        """Parameters of a rank that its replicas have too."""
+        """Return the number of a rank's parameters that all replicas store."""
         return (self.numbers - self._apart(job)) / self.ranks
 
     def _apart(self, job: TrainingJob) -> int:
-        """Parameters that replicas share out."""
+        """Return the number of parameters that the replicas shard by layer."""
         if not job.strategy.layers:
             return 0
         return sum(each.elements for each in self.workload.parameters if is_apart(job, each.name))
 
     def _update(self, job: TrainingJob) -> float:
-        """Seconds of the optimizer: it reads and writes parameters and states."""
+        """Return the seconds of the optimizer, which reads and writes parameters and states."""
         numbers = self._own_numbers(job)
         if job.strategy.zero:
             numbers /= job.strategy.data

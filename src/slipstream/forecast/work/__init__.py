@@ -1,1 +1,1 @@
-"""What does a step compute, and how is it spread over devices?"""
+"""Work of one step of a model, and its division among devices."""

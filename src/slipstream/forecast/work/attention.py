@@ -1,4 +1,4 @@
-"""Attention without a fused kernel: scores are written to memory, kept and read again."""
+"""Attention without a fused kernel, which writes its scores to memory and reads them again."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
 
 def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Workload:
-    """Returns a workload with each fused attention as the kernels that it replaces: two products,
-    softmax with its scale and mask, and dropout of what that gives.
+    """Return a workload in which separate kernels replace each fused attention.
+
+    The kernels are two products, softmax with scale and mask, and dropout of the result.
 
     Args:
-        workload: any.
-        dropout: scores are dropped.
-        softmax_of: scale, mask and softmax are one kernel where samples times heads are a multiple
-            of this; else scale, mask, softmax in fp32 and its casts are kernels of their own.
+        workload: Workload with or without attention.
+        dropout: Whether attention scores are dropped.
+        softmax_of: Divisor of samples times heads for which scale, mask and softmax are one kernel.
+            Otherwise scale, mask, softmax in fp32 and its casts are separate kernels (default 1).
     """
     if not any(operator.kind is OperatorKind.ATTENTION for operator in workload.operators):
         return workload
@@ -34,7 +35,7 @@ def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Worklo
 
 
 class _Expansion:
-    """Puts operators in the place of others, and moves what counts operators along."""
+    """Replacement of operators, which also renumbers operator indices of values and parameters."""
 
     def __init__(self, workload: Workload, dropout: bool, softmax_of: int) -> None:
         self._old = workload
@@ -47,7 +48,7 @@ class _Expansion:
         self._kept: dict[int, tuple[int, ...]] = {}
 
     def workload(self) -> Workload:
-        """Returns the workload with its attention in parts."""
+        """Return the workload in which attention consists of separate kernels."""
         for operator in self._old.operators:
             self._first.append(len(self._operators))
             if operator.kind is not OperatorKind.ATTENTION:
@@ -74,7 +75,7 @@ class _Expansion:
         return replace(value, born=self._last(value.born), dies=dies)
 
     def _lives(self) -> list[TensorValue]:
-        """The fresh values, each there from the operator that writes it to the last that reads."""
+        """Return the new values, each alive from the operator that writes it to its last reader."""
         fresh = range(len(self._old.values), len(self._old.values) + len(self._fresh))
         born: dict[int, int] = {}
         dies: dict[int, int] = {}
@@ -128,7 +129,7 @@ class _Expansion:
     def _softmax(
         self, operator: Operator, scores: Product, reads: tuple[int, ...], writes: tuple[int, ...]
     ) -> list[Operator]:
-        """The kernels of scale, mask and softmax; passes over scores count reads and writes."""
+        """Return the kernels of scale, mask and softmax; their passes count reads and writes."""
         numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
         forward = operator.phase is TrainingPhase.FORWARD
         fused = scores.batch % self._softmax_of == 0
@@ -139,7 +140,7 @@ class _Expansion:
         ]
 
     def _value(self, num_bytes: int) -> int:
-        """Adds a value of so many bytes."""
+        """Add a value of the given size and return its index."""
         self._fresh.append(num_bytes)
         return len(self._old.values) + len(self._fresh) - 1
 

@@ -1,4 +1,4 @@
-"""The repeated blocks of a model, which pipelines, gathers of FSDP and checkpoints follow."""
+"""Repeated blocks of a model, the units of pipelines, FSDP gathers and activation checkpoints."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _SHARE = 0.05
 
 
 def blocks(operators: Sequence[Operator]) -> tuple[int, list[int]]:
-    """Returns how many repeated blocks there are, and for each operator the block that it is in.
+    """Return the number of repeated blocks, and the block of each operator.
 
-    What comes before the first block is in the first one, what comes after one in that one. An
-    operator of the backward pass is where what it reads was last read in the forward pass.
+    Operators before the first block belong to it; operators after a block belong to that block. An
+    operator of the backward pass belongs to the block in which the forward pass last read its
+    inputs.
 
     Args:
-        operators: of a workload, forward and then backward.
+        operators: Operators of a workload, first forward, then backward.
     """
     forward = [operator for operator in operators if operator.phase is TrainingPhase.FORWARD]
     numbers: dict[str, int] = {}
@@ -32,14 +33,14 @@ def blocks(operators: Sequence[Operator]) -> tuple[int, list[int]]:
 
 
 def names(operators: Sequence[Operator]) -> list[str]:
-    """Returns the path of the block that each operator belongs to; "": none.
+    """Return the path of each operator's block, or "" if it belongs to none.
 
-    A module is a block if its path ends in a number, as those of `nn.ModuleList` and
-    `nn.Sequential` do; the outermost are taken, but not one that holds most of a model in numbered
+    A module is a block if its path ends in a number, as in `nn.ModuleList` and `nn.Sequential`. The
+    outermost such modules are taken, except a module that contains most of the model in numbered
     parts.
 
     Args:
-        operators: of a forward pass.
+        operators: Operators of a forward pass.
     """
     paths = [list(_numbered(operator.module)) for operator in operators]
     counts = Counter(path for chain in paths for path in chain)
@@ -57,7 +58,7 @@ def names(operators: Sequence[Operator]) -> list[str]:
 
 
 def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -> list[int]:
-    """The block of each operator after the forward pass, from the last to the first."""
+    """Return the block of each operator after the forward pass, in descending order of blocks."""
     forward = len(places)
     read_by: dict[int, int] = {}
     for operator, place in zip(operators, places, strict=False):
@@ -71,7 +72,7 @@ def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -
 
 
 def _numbered(path: str) -> Iterable[str]:
-    """The module and those around it whose path ends in a number, the outermost first."""
+    """Yield the enclosing modules whose path ends in a number, outermost first."""
     parts = path.split(".")
     for index, part in enumerate(parts):
         if part.isdigit():

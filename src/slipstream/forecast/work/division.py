@@ -1,13 +1,14 @@
-"""Sharing each product of matrices among the ranks of a tensor dimension.
+"""Division of matrix products among tensor ranks.
 
-Products with weights are cut in pairs: the first by its outputs, the second by what it sums over,
-and all that lies between works on a share of heads or channels; ranks then add what the second
-gives, once per pair in the forward pass and once in the backward pass. What ends in no second
-product, as a norm or a sum with what all ranks have, is not cut; or by tokens, where ranks scatter
-what they add and gather it again before the next pair, which sends as many bytes.
+Products with weights are divided in pairs: the first product by outputs, the second by its summed
+dimension. Everything between them works on a share of heads or channels. The ranks then sum the
+results of the second product, once per pair in the forward pass and once in the backward pass.
+Operators that end in no second product, such as a norm or an addition of replicated values, are not
+divided. With sequence parallelism they are divided by tokens: ranks scatter their sums and gather
+them before the next pair, which sends as many bytes.
 
 Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053; Korthikanti et al. 2022, "Reducing
-activation recomputation in large transformer models", arXiv 2205.05198, for cutting by tokens.
+activation recomputation in large transformer models", arXiv 2205.05198, for sequence parallelism.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from slipstream.forecast.work.workload import (
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """A sum over the tensor ranks.
+    """Sum over the tensor ranks.
 
     Args:
-        after: index of the operator whose result is summed.
-        num_bytes: of that result.
+        after: Index of the operator whose result is summed.
+        num_bytes: Size of the result in bytes.
     """
 
     after: int
@@ -39,13 +40,13 @@ class Joint:
 
 @dataclass(frozen=True, slots=True)
 class DividedModel:
-    """A workload as one of the tensor ranks runs it.
+    """Workload of one tensor rank.
 
     Args:
-        workload: with divided operators, values and parameters.
-        joints: sums in the order in which they happen.
-        divided: parameters that are shared out, by name.
-        even: something is shared out, and each share has as many heads.
+        workload: Workload with divided operators, values and parameters.
+        joints: Sums over tensor ranks in the order of execution.
+        divided: Names of the divided parameters.
+        even: Whether something is divided, and each share has the same number of heads.
     """
 
     workload: Workload
@@ -55,12 +56,12 @@ class DividedModel:
 
 
 def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> DividedModel:
-    """Returns what each of some tensor ranks runs of a workload.
+    """Return the workload of one of several tensor ranks.
 
     Args:
-        workload: of the whole model.
-        ranks: of the tensor dimension; 1 leaves it as it is.
-        sequence: what is not cut with the products is cut by tokens.
+        workload: Workload of the whole model.
+        ranks: Number of tensor ranks; 1 leaves the workload unchanged.
+        sequence: Whether the other operators are divided by tokens (default False).
     """
     if ranks == 1:
         return DividedModel(workload, (), frozenset(), even=True)
@@ -85,8 +86,7 @@ def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Divided
 
 
 class _Cut:
-    """Follows which values are shares, which of them by tokens, and which are parts of a sum that
-    is still to be made."""
+    """State of a division: values that are shares, shares by tokens, and incomplete sums."""
 
     def __init__(
         self, workload: Workload, weights: frozenset[int], ranks: int, *, sequence: bool
@@ -106,7 +106,7 @@ class _Cut:
         self._parts: dict[int, int] = {}
 
     def operator(self, index: int) -> Operator:
-        """Returns the operator of an index as one rank runs it; call in order."""
+        """Return an operator as one rank runs it; the calls must be in order of the indices."""
         operator = self._workload.operators[index]
         adds_parts = operator.name == "add" and all(v in self._parts for v in operator.reads)
         if adds_parts:
@@ -128,7 +128,7 @@ class _Cut:
         return replace(operator, products=products, bytes_moved=moved)
 
     def _join(self, operator: Operator) -> None:
-        """Sums the parts that an operator is about to read."""
+        """Sum the partial results that an operator is about to read."""
         for value in operator.reads:
             after = self._parts.pop(value, None)
             if after is not None:
@@ -138,7 +138,7 @@ class _Cut:
                     self.tokens.add(value)
 
     def _of_table(self, operator: Operator) -> Operator:
-        """The gradient of a table, a share of which is that of a share."""
+        """Divide the gradient of a divided embedding table."""
         values = self._workload.values
         tables = {values[v].num_bytes for v in self._tables}
         if not any(values[value].num_bytes in tables for value in operator.writes):
@@ -147,7 +147,7 @@ class _Cut:
         return replace(operator, bytes_moved=operator.bytes_moved * self._fraction(operator))
 
     def _by_tokens(self, operator: Operator) -> Operator:
-        """An operator that is not cut with the products: by tokens, if what it reads is."""
+        """Divide an operator by tokens if its inputs are divided by tokens."""
         if operator.kind not in (OperatorKind.NORM, OperatorKind.MEMORY) or self.tokens.isdisjoint(
             operator.reads
         ):
@@ -160,7 +160,7 @@ class _Cut:
         return replace(operator, bytes_moved=operator.bytes_moved / self._ranks)
 
     def _sums(self, operator: Operator) -> bool:
-        """Says whether an operator sums over what ranks share, or looks up rows that they share."""
+        """Return whether an operator sums over a divided dimension, or looks up divided rows."""
         if operator.name == "embedding":
             return True
         if operator.kind is not OperatorKind.PRODUCT or operator.products[0].batch > 1:
@@ -181,7 +181,7 @@ class _Cut:
         return replace(product, **{side: max(1, size // self._ranks)})
 
     def _fraction(self, operator: Operator) -> float:
-        """Share of an operator's bytes that one rank moves."""
+        """Return the share of an operator's bytes that one rank moves."""
         touched = [
             (v, self._workload.values[v].num_bytes) for v in operator.reads + operator.writes
         ]
@@ -191,10 +191,10 @@ class _Cut:
 
 
 def divisible(workload: Workload) -> frozenset[int]:
-    """Returns the values of parameters, and copies of them, that tensor ranks may share out.
+    """Return the parameters, and copies of them, that tensor ranks may divide.
 
     Args:
-        workload: of the whole model.
+        workload: Workload of the whole model.
     """
     graph = _Forward(workload)
     chosen: set[int] = set()
@@ -211,7 +211,7 @@ def divisible(workload: Workload) -> frozenset[int]:
 
 
 class _Forward:
-    """The forward pass as a graph: who reads what, and which products have weights."""
+    """Forward pass as a graph: the readers of each value, and the products with weights."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -223,7 +223,7 @@ class _Forward:
                 self._readers.setdefault(value, []).append(index)
 
     def _with_copies(self, weights: set[int]) -> dict[int, int]:
-        """Values that are weights, or casts of them, with the weight."""
+        """Return the weights and their casts, each with its weight."""
         known = {value: value for value in weights}
         for operator in self._operators:
             if len(operator.reads) == 1 and operator.reads[0] in known and not operator.products:
@@ -231,7 +231,7 @@ class _Forward:
         return known
 
     def groups(self) -> Iterable[tuple[int, ...]]:
-        """Products with weights, those together that read the same activations."""
+        """Return groups of products with weights that read the same activations."""
         groups: dict[int, list[int]] = {}
         for index, operator in enumerate(self._operators):
             if self._weighted(index):
@@ -240,14 +240,14 @@ class _Forward:
         return [tuple(group) for group in groups.values()]
 
     def weights_of(self, index: int, *, bias: bool) -> set[int]:
-        """Weights that a product reads and copies of them, with its bias if that is shared too."""
+        """Return the weights that a product reads and their copies, optionally with its bias."""
         reads = self._operators[index].reads
         own = {v for v in (reads if bias else reads[-2:]) if v in self._weights}
         roots = {self._weights[v] for v in own}
         return own | roots
 
     def tables(self, chosen: set[int]) -> set[int]:
-        """Tables of embeddings as large as a weight that is shared out: both are by vocabulary."""
+        """Return embedding tables as large as a divided weight; both are divided by vocabulary."""
         values = self._workload.values
         sizes = {values[value].num_bytes for value in chosen}
         read = {op.reads[0] for op in self._operators if op.name == "embedding"}
@@ -261,7 +261,7 @@ class _Forward:
         return sum(value in self._weights for value in operator.reads[-2:]) == 1
 
     def ends(self, group: Sequence[int]) -> tuple[int, ...] | None:
-        """Returns the products that end what a group begins; None: something does not divide."""
+        """Return the products that end a pair, or None if an operator between cannot be divided."""
         shares: set[int] = set()
         for index in group:
             shares.update(self._operators[index].writes)
@@ -285,7 +285,7 @@ class _Forward:
         return tuple(sorted(found)) if found or closed else None
 
     def _divides(self, operator: Operator, shares: set[int]) -> bool:
-        """Says whether each share of an operator's inputs gives a share of its outputs."""
+        """Return whether each share of an operator's inputs determines a share of its outputs."""
         if operator.kind is OperatorKind.NORM and "softmax" not in operator.name:
             return False
         if operator.kind in (OperatorKind.GATHER, OperatorKind.CONVOLUTION):

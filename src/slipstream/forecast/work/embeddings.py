@@ -1,4 +1,4 @@
-"""Tables of embeddings, of which a step touches few rows."""
+"""Embedding tables with sparse gradients, because a step reads only a few rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from slipstream.forecast.work.workload import Operator, OperatorKind, TrainingPh
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """A workload whose tables have sparse gradients.
+    """Workload whose embedding tables have sparse gradients.
 
     Args:
-        workload: in which their gradients are rows that were touched.
-        names: of the parameters that are tables.
+        workload: Workload in which the gradients of tables consist of the rows that were read.
+        names: Names of the parameters that are tables.
     """
 
     workload: Workload
@@ -22,10 +22,10 @@ class Sparse:
 
 
 def sparse(workload: Workload) -> Sparse:
-    """Returns a workload in which gradients of tables are the rows that a batch touched.
+    """Return a workload in which gradients of tables consist of the rows that the batch read.
 
     Args:
-        workload: with gradients of whole tables.
+        workload: Workload with gradients of complete tables.
     """
     tables = {
         operator.reads[0]
@@ -68,10 +68,9 @@ def _is_gradient(operator: Operator, index: int, gradients: Mapping[int, float])
 
 
 def _of_rows(operator: Operator, num_bytes: float) -> Operator:
-    """The gradient of a table as rows: what comes in is read and written, sorted by index."""
     return replace(operator, bytes_moved=min(operator.bytes_moved, 3 * num_bytes))
 
 
 def _read(operator: Operator, workload: Workload) -> float:
-    """Bytes of all that an operator reads."""
+    """Return the bytes of the rows that an operator reads."""
     return float(sum(workload.values[value].num_bytes for value in operator.reads))

@@ -1,7 +1,7 @@
-"""Sharing the experts of sparse layers among neighbouring replicas.
+"""Division of the experts of sparse layers among neighbouring replicas.
 
-Each of e ranks keeps its share of the experts and computes them for the tokens of all e: tokens go
-to the rank that has their expert before these layers, and come back after them.
+Each of e ranks stores its share of the experts and computes them for the tokens of all e ranks.
+Tokens are sent to the rank with their expert before a sparse layer, and return after it.
 
 Source: Lepikhin et al. 2020, "GShard", arXiv 2006.16668.
 """
@@ -22,12 +22,12 @@ from slipstream.forecast.work.workload import (
 
 @dataclass(frozen=True, slots=True)
 class DividedExperts:
-    """A workload as one of the ranks runs it that share experts out.
+    """Workload of one of the ranks that divide the experts.
 
     Args:
-        workload: with its share of experts.
-        names: of the parameters that are shared out.
-        moves: bytes that each rank has for the others after an operator, by its index.
+        workload: Workload with one share of the experts.
+        names: Names of the divided parameters.
+        moves: Bytes that each rank sends to the others after an operator, by operator index.
     """
 
     workload: Workload
@@ -36,10 +36,10 @@ class DividedExperts:
 
 
 def count(workload: Workload) -> int:
-    """Returns how many experts a workload's sparse layers have; 1: it has none.
+    """Return the number of experts of the sparse layers, or 1 if there are none.
 
     Args:
-        workload: of the whole model.
+        workload: Workload of the whole model.
     """
     weights = with_copies(workload.operators, {each.value for each in workload.parameters})
     found = [op.products[0].batch for op in workload.operators if _multiplies(op, weights)]
@@ -47,11 +47,11 @@ def count(workload: Workload) -> int:
 
 
 def with_copies(operators: Sequence[Operator], values: set[int]) -> dict[int, int]:
-    """Returns values and what is copied or cast from them, each with the value that it is of.
+    """Return the values and their copies and casts, each with its original value.
 
     Args:
-        operators: in order.
-        values: to begin with.
+        operators: Operators in order of execution.
+        values: Original values.
     """
     known = {value: value for value in values}
     for operator in operators:
@@ -61,11 +61,11 @@ def with_copies(operators: Sequence[Operator], values: set[int]) -> dict[int, in
 
 
 def share(workload: Workload, ranks: int) -> DividedExperts:
-    """Returns what each of some ranks runs of a workload whose experts they share out.
+    """Return the workload of one of several ranks that divide the experts.
 
     Args:
-        workload: of the whole model, or of a tensor rank.
-        ranks: that divide the number of experts; 1 leaves it as it is.
+        workload: Workload of the whole model, or of a tensor rank.
+        ranks: Number of ranks, a divisor of the number of experts; 1 leaves the workload unchanged.
     """
     if ranks == 1:
         return DividedExperts(workload, frozenset(), {})
@@ -96,15 +96,18 @@ def share(workload: Workload, ranks: int) -> DividedExperts:
 
 
 def _multiplies(operator: Operator, weights: dict[int, int]) -> bool:
-    """Says whether an operator multiplies with one weight for each of several groups of rows."""
+    """Return whether an operator multiplies several groups of rows, each with its own weight."""
     if operator.kind is not OperatorKind.PRODUCT or operator.phase is not TrainingPhase.FORWARD:
         return False
     return operator.products[0].batch > 1 and any(v in weights for v in operator.reads)
 
 
 def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
-    """The sparse layer of each product of experts, by index. In the backward pass it is that of
-    what the product reads: autograd does not say whose backward pass it is."""
+    """Return the sparse layer of each expert product, by operator index.
+
+    In the backward pass it is the layer of the product's inputs, because autograd does not record
+    the module.
+    """
     found: dict[int, str] = {}
     owner: dict[int, str] = {}
     for index, operator in enumerate(workload.operators):
@@ -121,7 +124,7 @@ def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
 
 
 def _shares(workload: Workload, mine: Sequence[int], weights: dict[int, int]) -> set[int]:
-    """Values that are weights of experts, or their gradients, with all copies."""
+    """Return the weights of experts and their gradients, with all copies."""
     read = {v for i in mine for v in workload.operators[i].reads if v in weights}
     roots = {weights[value] for value in read}
     own = {value for value, root in weights.items() if root in roots}
@@ -143,7 +146,7 @@ def _share(
     shares: set[int],
     ranks: int,
 ) -> Operator:
-    """An expert's product: fewer experts with as many times the rows."""
+    """Return an expert's product with fewer experts and correspondingly more rows."""
 
     def of(product: Product) -> Product:
         is_sum = product.m != rows.m
@@ -161,7 +164,7 @@ def _share(
 
 
 def _moves(workload: Workload, mine: dict[int, str], shares: set[int]) -> dict[int, float]:
-    """Tokens go out before the first product of a layer in each pass, and back after the last."""
+    """Return the bytes of tokens sent before the first and after the last product of each layer."""
     ends: dict[tuple[str, TrainingPhase], tuple[int, int]] = {}
     for index, module in mine.items():
         key = module, workload.operators[index].phase

@@ -1,4 +1,4 @@
-"""The workload of any micro-batch from those of two: every size is linear in the samples."""
+"""Workload at any micro-batch from two traced ones, since every size is linear in the samples."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ COUNTS = ((1, 2), (2, 4), (64, 128))
 
 
 class Resizable:
-    """A model traced at two micro-batches.
+    """Model that was traced at two micro-batches.
 
     Args:
-        small: of some samples.
-        large: of more samples, with the same operators.
+        small: Workload at the smaller micro-batch.
+        large: Workload at the larger micro-batch, with the same operators.
 
     Raises:
-        UsageError: the model runs other operators when the batch is larger.
+        UsageError: The model runs other operators at the larger micro-batch.
     """
 
     def __init__(self, small: Workload, large: Workload) -> None:
@@ -42,26 +42,29 @@ class Resizable:
 
     @property
     def traced(self) -> tuple[Workload, Workload]:
-        """The two workloads that all others come from."""
+        """The two traced workloads."""
         return self._small, self._large
 
     def share(self, samples: int, context: int = 1) -> float:
-        """Returns how far a micro-batch is from the small one to the large one, as a share.
+        """Return the position of a micro-batch between the traced ones: 0 is the small one.
+
+        The large micro-batch has position 1.
 
         Args:
-            samples: at least 1.
-            context: ranks that share each sequence.
+            samples: Micro-batch in samples, at least 1.
+            context: Number of ranks that divide each sequence (default 1).
         """
         small, large = self._small.samples, self._large.samples
         return (samples / context - small) / (large - small)
 
     def at(self, samples: int, context: int = 1) -> Workload:
-        """Returns the workload of a micro-batch.
+        """Return the workload at a micro-batch.
 
         Args:
-            samples: at least 1.
-            context: ranks that share each sequence; of a share, the operators of all tokens take
-                as long, and attention has that many rows of as many columns as before.
+            samples: Micro-batch in samples, at least 1.
+            context: Number of ranks that divide each sequence (default 1). On one rank, operators
+                on tokens process a share of the tokens, and attention processes a share of the rows
+                with all columns.
         """
         key = samples, context
         if key not in self._known:
@@ -84,14 +87,14 @@ class Resizable:
 def resizable(
     trace: Callable[[int], Workload], counts: Sequence[tuple[int, int]] = COUNTS
 ) -> Resizable:
-    """Returns a model traced at the first two micro-batches that it takes.
+    """Return a model traced at the first pair of micro-batches that it accepts.
 
     Args:
-        trace: gives the workload of a number of samples.
-        counts: pairs of numbers of samples.
+        trace: Function that returns the workload of a number of samples.
+        counts: Pairs of micro-batches to try, in samples.
 
     Raises:
-        UsageError: it takes none of them.
+        UsageError: The model accepts none of the pairs.
     """
     for attempt, (small, large) in enumerate(counts):
         try:

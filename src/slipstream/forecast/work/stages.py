@@ -1,4 +1,4 @@
-"""Where a pipeline is cut, and what one of its stages runs."""
+"""Division of a pipeline into stages, and the workload of one stage."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from slipstream.forecast.work.workload import TensorValue, Workload
 
 
 def cuts(seconds: Sequence[float], stages: int) -> list[int]:
-    """Returns the stage of each block, so that the slowest stage is as fast as can be.
+    """Return the stage of each block such that the slowest stage is as fast as possible.
 
-    Dynamic programming over contiguous parts: each prefix of blocks in each number of stages.
+    The method is dynamic programming over contiguous parts: each prefix of blocks in each number of
+    stages.
 
     Args:
-        seconds: of each block.
-        stages: at most as many as blocks.
+        seconds: Duration of each block.
+        stages: Number of stages, at most the number of blocks.
     """
     count = len(seconds)
     sums = [0.0]
@@ -43,12 +44,12 @@ def cuts(seconds: Sequence[float], stages: int) -> list[int]:
 
 
 def stage(workload: Workload, stage_of: Sequence[int], number: int) -> Workload:
-    """Returns what one stage runs; what earlier stages made is there when it begins.
+    """Return the workload of one stage; outputs of earlier stages exist when it starts.
 
     Args:
-        workload: of a whole micro-batch.
-        stage_of: the stage of each operator.
-        number: of the stage that is wanted.
+        workload: Workload of a whole micro-batch.
+        stage_of: Stage of each operator.
+        number: Index of the stage to return.
     """
     mine = [index for index, place in enumerate(stage_of) if place == number]
     own = set(mine)

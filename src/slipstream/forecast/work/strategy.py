@@ -1,4 +1,4 @@
-"""How a job is spread over devices: degrees of parallelism, and what is traded for memory."""
+"""Parallelism of a job over devices, and its methods that save memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slipstream.errors import UsageError
 
 
 class Optimizer(enum.Enum):
-    """What keeps state beside each parameter; values are the numbers that it keeps."""
+    """Optimizer; the value is the number of state elements per parameter."""
 
     SGD = 0
     MOMENTUM = 1
@@ -17,7 +17,7 @@ class Optimizer(enum.Enum):
 
 
 class Exchange(enum.Enum):
-    """How replicas agree on gradients."""
+    """Method by which replicas combine their gradients."""
 
     ALL_REDUCE = "all-reduce"
     PARAMETER_SERVER = "parameter server"
@@ -25,7 +25,7 @@ class Exchange(enum.Enum):
 
 
 class Agreement(enum.Enum):
-    """How replicas agree on the gradient of a layer with a strategy of its own."""
+    """Method by which replicas combine the gradient of a single layer."""
 
     FACTORS = "late multiply"
     SHARD = "shared out"
@@ -33,34 +33,40 @@ class Agreement(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A way to train on `data * context * tensor * pipeline` ranks.
+    """Way to train on `data * context * tensor * pipeline` ranks.
 
-    Neighbouring ranks share tensors first, then sequences; stages are farthest apart.
+    Neighbouring ranks form tensor groups, then context groups; pipeline stages are farthest apart.
 
     Args:
-        data: replicas; each has its share of the global batch.
-        tensor: ranks that share each product of matrices.
-        context: ranks that share each sequence; keys and values go round between them.
-        expert: of the replicas, neighbours that share out the experts of sparse layers.
-        pipeline: stages that follow one another.
-        virtual: stages that each rank of a pipeline has in turns; 1: plain 1F1B.
-        micro_batch: samples that run at once.
-        micro_batches: that a replica runs per step.
-        zero: what replicas share out: 0 nothing, 1 optimizer states, 2 gradients too,
-            3 parameters too (FSDP).
-        checkpoint: activations of a block are computed again in the backward pass.
-        selective: checkpoints repeat only what is cheap, and every second product.
-        sequence: tensor ranks share out what is between their products as well.
-        exchange: of gradients.
-        servers: hosts that add gradients where `exchange` is a parameter server; 0: all do.
-        period: steps between exchanges of local SGD.
-        across: the exchange may go on beside the next step's forward pass.
-        codec: of gradients between hosts: "none", "fp16", "bf16" or "int8".
-        bucket_bytes: of gradients that go together.
-        layers: parameters whose gradients are not summed, with what is done instead.
+        data: Number of replicas; each processes its share of the global batch (default 1).
+        tensor: Number of ranks that divide each matrix product (default 1).
+        context: Number of ranks that divide each sequence; keys and values circulate (default 1).
+        expert: Number of neighbouring replicas that divide the experts of sparse layers (default
+            1).
+        pipeline: Number of pipeline ranks (default 1).
+        virtual: Number of stages that each pipeline rank runs in turns; 1 is plain 1F1B (default
+            1).
+        micro_batch: Samples that run at once (default 1).
+        micro_batches: Number of micro-batches of a replica per step (default 1).
+        zero: Level of sharding over replicas: 0 nothing, 1 optimizer states, 2 also gradients, 3
+            also parameters (FSDP) (default 0).
+        checkpoint: Whether the backward pass recomputes the activations of a block (default False).
+        selective: Whether checkpoints recompute only cheap operators and every second product
+            (default False).
+        sequence: Whether tensor ranks also divide the operators between their products (default
+            False).
+        exchange: Method of the gradient exchange (default all-reduce).
+        servers: Number of hosts that are parameter servers if `exchange` uses them (default 0: all
+            hosts).
+        period: Steps between two exchanges of local SGD (default 1).
+        across: Whether the exchange may overlap with the next step's forward pass (default False).
+        codec: Compression of gradients between hosts: "none", "fp16", "bf16" or "int8" (default
+            "none").
+        bucket_bytes: Size of a gradient bucket in bytes (default 25 MiB).
+        layers: Parameters whose gradients are not summed, each with its method (default none).
 
     Raises:
-        UsageError: a number is out of its range.
+        UsageError: A number is out of its range.
     """
 
     data: int = 1
@@ -99,7 +105,7 @@ class Strategy:
 
     @property
     def ranks(self) -> int:
-        """Devices that it takes."""
+        """Number of devices."""
         return self.data * self.context * self.tensor * self.pipeline
 
     @property
@@ -109,7 +115,7 @@ class Strategy:
 
     @property
     def apart(self) -> int:
-        """Micro-batches that a rank runs before it waits for others."""
+        """Number of micro-batches that a rank runs before it waits for others."""
         together = self.tensor * self.context * self.expert * self.pipeline
         if together > 1 or self.zero > 1:
             return 1

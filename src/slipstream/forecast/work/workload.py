@@ -1,7 +1,7 @@
-"""What one step of a model computes on one device, operator by operator, as plain values.
+"""Computation of one training step on one device, operator by operator, as plain values.
 
-A workload is traced from the model (`slipstream.forecast.trace`) and read by everything else: time,
-memory and strategies are functions of it. It knows no framework and no device.
+A workload is traced from the model (`slipstream.forecast.trace`). Time, memory and strategies are
+functions of it. It depends on no framework and on no device.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class OperatorKind(enum.Enum):
-    """Classes of operators that reach like shares of a device's peaks."""
+    """Classes of operators that reach similar shares of a device's peak rates."""
 
     PRODUCT = "product"  # of matrices
     CONVOLUTION = "convolution"
@@ -24,7 +24,7 @@ class OperatorKind(enum.Enum):
 
 
 class TrainingPhase(enum.Enum):
-    """When an operator runs."""
+    """Phase of a step in which an operator runs."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -32,17 +32,19 @@ class TrainingPhase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product of matrices, (batch, m, k) by (batch, k, n); a convolution as one.
+    """Matrix product of (batch, m, k) by (batch, k, n), or a convolution in this form.
 
     Args:
-        batch: independent products: heads, or groups of a convolution.
-        m: rows: samples, tokens or pixels.
-        n: columns: outputs.
-        k: what is summed over.
-        window: pixels under the window of a convolution of stride 1: 9 for 3x3, 7 for 1x7; else 1.
-        fill: share of it that a fused kernel computes, 0.5 where tokens see those before them.
-        odd: rows of an operand or of the result are an odd number of numbers apart, so that matrix
-            units cannot read several at once.
+        batch: Number of independent products: heads, or groups of a convolution.
+        m: Number of rows: samples, tokens or pixels.
+        n: Number of columns: output features.
+        k: Length of the summed dimension.
+        window: Pixels in the window of a convolution of stride 1: 9 for 3x3, 7 for 1x7; otherwise 1
+            (default 1).
+        fill: Share of the product that a fused kernel computes; 0.5 for causal attention (default
+            1.0).
+        odd: Whether the row stride of an operand or of the result is odd, so that matrix units
+            cannot read several elements at once (default False).
     """
 
     batch: int
@@ -55,24 +57,24 @@ class Product:
 
     @property
     def flops(self) -> float:
-        """FLOPs, a multiplication and an addition being two."""
+        """FLOPs, counting a multiplication and an addition as two."""
         return 2.0 * self.batch * self.m * self.n * self.k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A kernel, or what frameworks run as one.
+    """Kernel, or an operation that frameworks run as one kernel.
 
     Args:
-        name: of the framework's operator.
-        module: path of the module that ran it; "" for the root.
-        phase: forward or backward.
-        kind: for its share of the device's peaks.
-        products: that it is made of; two in the backward pass of a convolution.
-        reads: values, by index in the workload; views are their bases.
-        writes: values.
-        bytes_moved: read and written, of what it touches.
-        dtype: that products multiply, as "float32" or "bfloat16".
+        name: Name of the framework's operator.
+        module: Path of the module that ran it; "" for the root.
+        phase: Forward or backward pass.
+        kind: Class of the operator, which selects its share of the device's peak.
+        products: Matrix products of the operator; two in the backward pass of a convolution.
+        reads: Indices of the values that it reads in the workload; a view counts as its base.
+        writes: Indices of the values that it writes.
+        bytes_moved: Bytes that it reads and writes.
+        dtype: Data type of its products, such as "float32" or "bfloat16".
     """
 
     name: str
@@ -87,7 +89,7 @@ class Operator:
 
     @property
     def flops(self) -> float:
-        """FLOPs of its products; what others compute is not counted."""
+        """FLOPs of the products; other computation is not counted."""
         return sum(product.flops for product in self.products)
 
 
@@ -96,9 +98,9 @@ class TensorValue:
     """Memory that operators read and write.
 
     Args:
-        num_bytes: that it occupies.
-        born: index of the operator that makes it; -1: before the step.
-        dies: index of the operator before which it is freed; -1: never.
+        num_bytes: Size in bytes.
+        born: Index of the operator that creates it; -1 if it exists before the step.
+        dies: Index of the operator before which it is freed; -1 if it is never freed.
     """
 
     num_bytes: int
@@ -108,14 +110,14 @@ class TensorValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedParameter:
-    """What is trained.
+    """Parameter of a model.
 
     Args:
-        name: as the framework calls it.
-        elements: numbers in it.
-        num_bytes: of them.
-        ready: index of the operator after which its gradient is whole; -1: has none.
-        value: that holds it; -1: not known.
+        name: Name of the parameter in the framework.
+        elements: Number of elements.
+        num_bytes: Size in bytes.
+        ready: Index of the operator that completes its gradient; -1 if it has no gradient.
+        value: Index of the value that stores it (default -1: unknown).
     """
 
     name: str
@@ -130,12 +132,12 @@ class Workload:
     """One forward and backward pass of a model.
 
     Args:
-        name: of the model.
-        samples: in the batch that was traced.
-        operators: in the order in which they run.
-        values: memory that they read and write.
-        parameters: in the model's order.
-        buffer_bytes: of what the model keeps and does not train.
+        name: Name of the model.
+        samples: Samples in the traced batch.
+        operators: Operators in order of execution.
+        values: Memory that the operators read and write.
+        parameters: Parameters in the model's order.
+        buffer_bytes: Bytes of buffers that the model stores and does not train.
     """
 
     name: str
@@ -147,18 +149,18 @@ class Workload:
 
     @property
     def num_parameters(self) -> int:
-        """Numbers that are trained."""
+        """Number of elements of all parameters."""
         return sum(parameter.elements for parameter in self.parameters)
 
     def flops(self, phase: TrainingPhase) -> float:
-        """Returns the FLOPs of the products of a phase.
+        """Return the FLOPs of the matrix products in a phase.
 
         Args:
-            phase: forward or backward.
+            phase: Forward or backward pass.
         """
         return sum(op.flops for op in self.operators if op.phase is phase)
 
     def gradients(self) -> Sequence[TrainedParameter]:
-        """Returns the parameters that have gradients, in the order in which those are ready."""
+        """Return the parameters with gradients, in the order in which these are completed."""
         trained = [parameter for parameter in self.parameters if parameter.ready >= 0]
         return sorted(trained, key=lambda parameter: parameter.ready)
