@@ -6,7 +6,7 @@ import pytest
 
 from slipstream.errors import UsageError
 from slipstream.lab import LabSpec
-from slipstream.lab.rates import format_rate, parse_rate
+from slipstream.lab.rates import parse_rate
 
 
 @pytest.mark.parametrize(
@@ -28,15 +28,6 @@ def test_a_rate_is_read_as_tc_reads_it(text: str, rate: int) -> None:
 def test_what_is_no_rate_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(UsageError, match=r"uplink is .*1gbit or 12\.5mbit"):
         parse_rate(text, "uplink")
-
-
-@pytest.mark.parametrize("text", ["1gbit", "12.5mbit", "999.999mbit", "100kbit"])
-def test_a_rate_is_written_as_it_is_read(text: str) -> None:
-    assert format_rate(parse_rate(text)) == text
-
-
-def test_no_rate_at_all_can_be_written() -> None:
-    assert format_rate(0) == "0bit"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
+
+from slipstream.processor import processor_name
 
 PACKAGES = ("slipstream", "torch", "numpy", "mpi4py")
 
@@ -18,7 +19,7 @@ def environment() -> dict[str, Any]:
     return {
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": {
-            "processor": _processor(),
+            "processor": processor_name(),
             "cores": os.cpu_count(),
             "kernel": platform.release(),
             "load": os.getloadavg(),
@@ -35,16 +36,7 @@ def environment_line() -> str:
     """Returns the machine and the versions, for people."""
     versions = environment()["versions"]
     named = [f"{name} {versions[name]}" for name in ("slipstream", "torch") if versions[name]]
-    return f"{os.cpu_count()} cores of {_processor()}; {', '.join(named)}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    return f"{os.cpu_count()} cores of {processor_name()}; {', '.join(named)}"
 
 
 def _version(package: str) -> str | None:

@@ -18,6 +18,7 @@ from slipstream import infer
 from slipstream.cli.files import writable
 from slipstream.errors import UsageError
 from slipstream.lab.display import make_console, stderr_console
+from slipstream.units import parse_duration
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -39,7 +40,6 @@ Without --data there is no int8: it stays in floating point.
 Load the result with slipstream.infer.load("model.slip").
 [bold]Exit code[/bold]: 1 where no candidate keeps to the budget, 2 for wrong usage.
 """
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 DATA = "Folder of pictures, .npy or .npz files; an .npz file; package.module:loader."
 BOXES = "iou=0.45,score=0.25,most=100,layout=yolov8, or fewer of them"
 NORMALISED = "One number, or one per channel; default ImageNet's."
@@ -146,7 +146,7 @@ def compile_model(
     compiling = infer.compile  # first: it says what is not installed
     from slipstream.infer.importers.shapes import parse_shape
 
-    begin, seconds = monotonic(), parse_seconds(time)
+    begin, seconds = monotonic(), parse_duration(time, "time", bare_seconds=True)
     with _progress() as tell:
         report = compiling(
             model,
@@ -195,14 +195,6 @@ def _show(report: infer.Report, output: Path, json_file: Path | None) -> None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(report.model_dump_json(indent=1) + "\n")
     stderr_console().print(f"{output}: {output.stat().st_size / 1e6:.1f} MB", markup=False)
-
-
-def parse_seconds(text: str) -> float:
-    """`90`, `90s`, `5m` or `1h` in seconds; UsageError for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    if found is None:
-        raise UsageError(f"the time is {text!r}; allowed: 90s, 5m, 1h")
-    return float(found[1]) * UNITS[found[2]]
 
 
 def parse_points(text: str, what: str = "the budget") -> float:

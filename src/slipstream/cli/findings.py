@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from slipstream.errors import ConfigError
+from slipstream.processor import processor_flags, processor_name
 from slipstream.settings import Settings
 
 # Reserved for documentation (RFC 5737): nothing is sent, but the route there is the default one.
@@ -73,15 +74,10 @@ def _python() -> Finding:
 
 
 def _processor() -> Finding:
-    described = Path("/proc/cpuinfo").read_text()
-    model = re.search(r"^model name\s*: (.*)", described, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*: (.*)", described, re.MULTILINE)
-    found = [flag for flag in SIMD_FLAGS if flags and flag in flags[1].split()]
+    flags = processor_flags()
+    found = [flag for flag in SIMD_FLAGS if flag in flags]
     usable, present = len(os.sched_getaffinity(0)), os.cpu_count()
-    text = (
-        f"{model[1] if model else platform.machine()}, {usable} of {present} cores usable,"
-        f" {' '.join(found) or 'no SIMD'}"
-    )
+    text = f"{processor_name()}, {usable} of {present} cores usable, {' '.join(found) or 'no SIMD'}"
     return Finding(topic="This host", name="processor", state="ok", text=text)
 
 

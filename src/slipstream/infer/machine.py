@@ -7,9 +7,10 @@ import gc
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from slipstream.processor import processor_name
 
 LARGE_BYTES = 2**30  # of a model's constants, from which no more copies are made than have to be
 PACKAGES = ("slipstream", "numpy", "onnx", "onnxruntime", "openvino", "torch")
@@ -37,7 +38,7 @@ def this_machine() -> Machine:
     """The machine that this runs on."""
     versions = {name: found for name in PACKAGES if (found := _version(name)) is not None}
     return Machine(
-        processor=_processor(),
+        processor=processor_name(),
         cores=usable_cores(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         versions={"python": platform.python_version(), **versions},
@@ -54,15 +55,6 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def give_memory_back() -> None:

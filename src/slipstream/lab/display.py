@@ -13,7 +13,7 @@ from rich.text import Text
 from slipstream.lab.compare import Progress
 from slipstream.lab.lab import Lab
 from slipstream.lab.network import LinkCounters
-from slipstream.lab.rates import format_rate
+from slipstream.units import format_bit_rate
 
 _STYLES = ("cyan", "green", "magenta", "yellow", "blue", "bright_black")
 _STATE_STYLES = {"waiting": "dim", "running": "bold", "done": "green", "failed": "bold red"}
@@ -52,12 +52,14 @@ def lab_title(lab: Lab) -> str:
     spec = lab.spec
     ranks = f"{spec.ranks_per_host} rank{'s' if spec.ranks_per_host > 1 else ''}"
     rates = sorted(set(spec.link_rates), reverse=True)
-    text = f"{lab.name}: {spec.hosts} hosts of {ranks} at {' or '.join(map(format_rate, rates))}"
+    text = (
+        f"{lab.name}: {spec.hosts} hosts of {ranks} at {' or '.join(map(format_bit_rate, rates))}"
+    )
     if spec.uplink_rate:
-        text += f", {spec.racks} racks at {format_rate(spec.uplink_rate)}"
+        text += f", {spec.racks} racks at {format_bit_rate(spec.uplink_rate)}"
     if caps := spec.flow_caps:
         kinds = sorted(set(caps), reverse=True)
-        text += f", flows up to {' or '.join(map(format_rate, kinds))} on {len(caps)} paths"
+        text += f", flows up to {' or '.join(map(format_bit_rate, kinds))} on {len(caps)} paths"
     return text
 
 
@@ -72,9 +74,9 @@ def lab_table(lab: Lab) -> Table:
     for host, (address, rate) in enumerate(zip(lab.addresses, spec.link_rates, strict=True)):
         state = Text("cut", style="bold red") if lab.is_cut(host) else Text("up", style="green")
         passed = _passed(counters.hosts[host])
-        table.add_row(f"host {host}", address, format_rate(rate), state, *passed)
+        table.add_row(f"host {host}", address, format_bit_rate(rate), state, *passed)
     for rack, link in enumerate(counters.uplinks):
-        rate = format_rate(spec.uplink_rate or 0)
+        rate = format_bit_rate(spec.uplink_rate or 0)
         table.add_row(f"rack {rack}", "", rate, Text("up", style="green"), *_passed(link))
     return table
 

@@ -27,19 +27,6 @@ def samples(contender: str, *seconds: float, size: int = 100 * MB) -> Samples:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("4k", 4000), ("64ki", 65536), ("100M", 100 * MB), ("2GI", 2 << 30)]
-)
-def test_sizes_have_units(text: str, size: int) -> None:
-    assert comm_limits.parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "k", "3", "-4k", "1.5m", "4kk", "4t"])
-def test_what_is_no_size_is_a_wrong_call(text: str) -> None:
-    with pytest.raises(UsageError, match="allowed: 4 bytes or more"):
-        comm_limits.parse_size(text)
-
-
-@pytest.mark.parametrize(
     ("collective", "host", "uplink"),
     [
         ("allreduce", 1.5, 1.0),

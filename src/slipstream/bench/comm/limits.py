@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slipstream.bench.limits import GOODPUT, WIRE_BYTES
-from slipstream.errors import UsageError
 from slipstream.lab import LabSpec
 
 COLLECTIVES = ("allreduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
@@ -27,25 +26,6 @@ CODEC_SHARE: Mapping[str, float] = {
     "int8": WIRE_BYTES["int8"] / 4,
     "int8+feedback": WIRE_BYTES["int8"] / 4,
 }
-
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-
-
-def parse_size(text: str) -> int:
-    """Returns the bytes that a text such as 4k, 100m or 64ki means.
-
-    Raises:
-        UsageError: it is no size, or less than one float32.
-    """
-    lowered = text.strip().lower()
-    number = lowered.rstrip("kmgi")
-    unit = lowered[len(number) :]
-    if number.isdecimal() and unit in _SIZES and int(number) * _SIZES[unit] >= 4:
-        return int(number) * _SIZES[unit]
-    raise UsageError(
-        f"the size is {text!r}; allowed: 4 bytes or more, a whole number with k, m, g (powers of"
-        " 1000) or ki, mi, gi (of 1024)"
-    )
 
 
 def bus_factor(collective: str, ranks: int) -> float:

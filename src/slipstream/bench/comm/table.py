@@ -14,7 +14,7 @@ from slipstream.bench.comm.job import COPY_AND_ADD, PING_PONG
 from slipstream.bench.comm.measure import COUNTED_FROM, CommReport, CommSpec, Row
 from slipstream.bench.result import environment, environment_line
 from slipstream.lab import LabSpec
-from slipstream.lab.rates import format_rate
+from slipstream.units import format_bit_rate
 
 GLOO = "gloo"
 P99_ROUNDS = 100  # fewer have no 99th percentile to speak of
@@ -61,11 +61,11 @@ def title(spec: CommSpec) -> str:
 def describe_lab(lab: LabSpec) -> str:
     """Returns hosts and rates of a lab in one line."""
     text = f"{lab.hosts} lab hosts of {lab.ranks_per_host} at "
-    text += " or ".join(map(format_rate, sorted(set(lab.link_rates), reverse=True)))
+    text += " or ".join(map(format_bit_rate, sorted(set(lab.link_rates), reverse=True)))
     if caps := sorted(set(lab.flow_caps), reverse=True):
-        text += f", flows up to {' or '.join(map(format_rate, caps))}"
+        text += f", flows up to {' or '.join(map(format_bit_rate, caps))}"
     if lab.uplink_rate:
-        text += f", {lab.racks} racks at {format_rate(lab.uplink_rate)}"
+        text += f", {lab.racks} racks at {format_bit_rate(lab.uplink_rate)}"
     return text
 
 

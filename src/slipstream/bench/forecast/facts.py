@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 
 from slipstream.bench.result import environment_line
-
-_MIB, _GIB = 1 << 20, 1 << 30
+from slipstream.units import GIB, MIB
 
 
 def title(*, is_gpu: bool) -> str:
@@ -34,14 +33,14 @@ def memory_gib(*, is_gpu: bool) -> float:
         is_gpu: a GPU; else the processors.
     """
     if is_gpu:
-        return torch.cuda.get_device_properties(0).total_memory / _GIB
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+        return torch.cuda.get_device_properties(0).total_memory / GIB
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
 
 
 def context_mib() -> float:
     """Returns what this process has of a GPU's memory beside tensors."""
     free, total = torch.cuda.mem_get_info()
-    return (total - free - torch.cuda.memory_reserved()) / _MIB
+    return (total - free - torch.cuda.memory_reserved()) / MIB
 
 
 def processors(*, is_gpu: bool) -> int:
@@ -62,7 +61,7 @@ def cache_mib(*, is_gpu: bool) -> float:
         is_gpu: a GPU; else the processors.
     """
     if is_gpu:
-        return torch.cuda.get_device_properties(0).L2_cache_size / _MIB
+        return torch.cuda.get_device_properties(0).L2_cache_size / MIB
     found = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     sizes = [path.read_text().strip() for path in found]
     return max((float(size[:-1]) / 1024 for size in sizes if size.endswith("K")), default=1.0)

@@ -8,7 +8,7 @@ import typer
 
 from slipstream.bench.comm import bars as comm_bars
 from slipstream.bench.comm import table as comm_table
-from slipstream.bench.comm.limits import CODEC_SHARE, COLLECTIVES, parse_size
+from slipstream.bench.comm.limits import CODEC_SHARE, COLLECTIVES
 from slipstream.bench.comm.measure import PEERS, CommSpec, measure
 from slipstream.bench.train import table as train_table
 from slipstream.bench.train.measure import MODELS, TrainSpec, train
@@ -23,6 +23,7 @@ from slipstream.cli.files import writable
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.lab import LabSpec
 from slipstream.lab.display import make_console, stderr_console
+from slipstream.units import parse_bytes
 
 HELP = """Measure Slipstream, its peers and what the links allow, by turns.
 
@@ -111,7 +112,7 @@ def comm(
     lab = None if local is not None else _lab(hosts, ranks_per_host, rate, flow_rate, racks, uplink)
     spec = CommSpec(
         collectives=_names(collective),
-        sizes=tuple(parse_size(each) for each in _names(sizes)),
+        sizes=tuple(parse_bytes(each, least=4) for each in _names(sizes)),
         lab=lab,
         local=local or 0,
         codecs=_names(codec),

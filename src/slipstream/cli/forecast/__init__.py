@@ -24,10 +24,10 @@ from slipstream.cli.forecast.asked import (
     parse_count,
     parse_dollars,
     parse_shape,
-    parse_time,
 )
 from slipstream.cli.forecast.progress import searching
 from slipstream.lab.display import make_console
+from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
     from slipstream.forecast import ForecastOptions, Result
@@ -188,7 +188,7 @@ def plan(
         samples=samples,
         epochs=epochs,
         total_tokens=None if total_tokens is None else parse_count(total_tokens),
-        deadline=None if deadline is None else parse_time(deadline),
+        deadline=None if deadline is None else parse_duration(deadline, "deadline"),
         budget=None if budget is None else parse_dollars(budget),
         precision=None if precision is None else precision.value,
         optimizer=optimizer.value,
@@ -197,7 +197,7 @@ def plan(
         local_steps=local_steps,
         alone=None if alone is None else parse_alone(alone),
         input_rate=input_rate,
-        search_seconds=parse_time(search_time, "search time"),
+        search_seconds=parse_duration(search_time, "search time"),
     )
     with searching() as watching:
         result = run_forecast(model, options, progress=watching.tell, better=watching.better)

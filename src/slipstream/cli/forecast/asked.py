@@ -7,7 +7,6 @@ from enum import Enum
 
 from slipstream.errors import UsageError
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
@@ -62,14 +61,6 @@ def parse_count(text: str) -> float:
     if found is None:
         raise UsageError(f"the number of tokens is {text!r}; allowed: numbers such as 1.5T, 15e12")
     return float(found[1].replace(",", "")) * COUNTS[found[2].lower()]
-
-
-def parse_time(text: str, what: str = "deadline") -> float:
-    """Return the seconds of `90s`, `90m`, `36h` or `5d`; raise UsageError for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
-    if found is None:
-        raise UsageError(f"the {what} is {text!r}; allowed: 90s, 90m, 36h, 5d")
-    return float(found[1]) * UNITS[found[2]]
 
 
 def parse_dollars(text: str) -> float:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from slipstream.forecast.report.terminal import duration, strategy_words
 from slipstream.forecast.search.plan import Interval, MemoryFit
-
-_GIB = 2**30
+from slipstream.units import GIB
 
 
 def advice(fit: MemoryFit) -> list[str]:
@@ -40,7 +39,7 @@ def question(fit: MemoryFit) -> str:
 
 def memory(num_bytes: float) -> str:
     """Returns bytes in GiB."""
-    return f"{num_bytes / _GIB:.1f} GiB"
+    return f"{num_bytes / GIB:.1f} GiB"
 
 
 def remedies(fit: MemoryFit) -> list[tuple[str, str]]:

@@ -10,8 +10,7 @@ from slipstream.forecast.report.terminal import launch_command, strategy_words
 from slipstream.forecast.search.plan import Interval, MemoryFit, Plan
 from slipstream.forecast.search.search import Result
 from slipstream.forecast.work.strategy import Strategy
-
-_GIB = 2**30
+from slipstream.units import GIB
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -59,7 +58,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
         },
         "memory": asdict(plan.memory),
         "memory_bytes": asdict(plan.peak),
-        "device_bytes": int(cluster.device.memory_gib * _GIB),
+        "device_bytes": int(cluster.device.memory_gib * GIB),
         "efficiency": asdict(plan.efficiency),
         "mfu": asdict(plan.mfu),
         "precision": machine.precision,
@@ -76,7 +75,7 @@ def _fit(fit: MemoryFit) -> dict[str, Any]:
         "fits": fit.does,
         "memory_bytes": fit.num_bytes,
         "is_least": fit.is_least,
-        "device_bytes": int(fit.machine.cluster.device.memory_gib * _GIB),
+        "device_bytes": int(fit.machine.cluster.device.memory_gib * GIB),
         "changes": [
             {
                 "words": each.words,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.forecast.search.plan import Interval, Plan
+from slipstream.units import GIB
 
 Row = dict[str, Any]
 
-GIB = 2**30
 HOUR = 3600.0
 STEPS = 1000
 # What a step's seconds are made of, in the order in which bars are stacked.

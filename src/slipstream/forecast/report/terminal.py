@@ -16,8 +16,8 @@ from rich.text import Text
 from slipstream.forecast.search.plan import Interval, Loss, Plan
 from slipstream.forecast.search.search import Result
 from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
+from slipstream.units import GIB
 
-_GIB = 2**30
 _HOUR = 3600.0
 # Units of seconds, the longest first, and from how many of them on they are used.
 _UNITS = (("days", 86400.0, 3.0), ("h", 3600.0, 2.0), ("min", 60.0, 2.0), ("s", 1.0, 1.0))
@@ -171,7 +171,7 @@ def gib(interval: Interval) -> tuple[str, str]:
     Args:
         interval: of bytes.
     """
-    shown = scaled(interval, 1 / _GIB)
+    shown = scaled(interval, 1 / GIB)
     digits = 1 if shown.high < 10 else 0
     return f"{shown.value:.1f} GiB", f"{shown.low:.{digits}f}-{shown.high:.{digits}f}"
 

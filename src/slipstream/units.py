@@ -1,0 +1,89 @@
+"""Durations, byte sizes and bit rates: how people write them, and the numbers that they mean.
+
+All commands and options read these quantities here, so that each has the same spellings everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from slipstream.errors import UsageError
+
+MIB = 2**20
+GIB = 2**30
+
+_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_BINARY = {"ki": 2**10, "mi": MIB, "gi": GIB}
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_DURATION = re.compile(_NUMBER + r"\s*(ms|s|min|m|h|d)?")
+_BYTES = re.compile(r"(\d+)\s*(?:([kmg]i?)b?|b?)", re.IGNORECASE)
+_BIT_RATE = re.compile(_NUMBER + r"\s*(?:([kmg])|([kmg]?)(?:bit(?:/s|ps)?|bps))", re.IGNORECASE)
+
+ALLOWED_BIT_RATES = "a number with kbit, mbit or gbit, such as 1gbit or 12.5mbit"
+
+
+def parse_duration(text: str, name: str, bare_seconds: bool = False) -> float:
+    """Return a duration in seconds.
+
+    Args:
+        text: Number with the unit ms, s, m (or min), h or d, such as "90s" or "36h".
+        name: Name of the quantity, for the error message.
+        bare_seconds: True if a number without a unit means seconds (default False).
+
+    Raises UsageError for any other text.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    unit = None if match is None else match[2] or ("s" if bare_seconds else None)
+    if match is None or unit is None:
+        raise UsageError(f"the {name} is {text!r}; allowed: 90s, 90m, 36h, 5d")
+    return float(match[1]) * _SECONDS[unit]
+
+
+def parse_bytes(text: str, name: str = "size", least: int = 0) -> int:
+    """Return a size in bytes.
+
+    Args:
+        text: Whole number, with k, m or g (powers of 1000), or with ki, mi or gi (powers of 1024);
+            a B may follow: "100m", "64KiB", "4096".
+        name: Name of the quantity, for the error message (default "size").
+        least: Smallest size in bytes that is allowed (default 0).
+
+    Raises UsageError for any other text, and for a smaller size.
+    """
+    match = _BYTES.fullmatch(text.strip())
+    if match is not None:
+        size = int(match[1]) * (_DECIMAL | _BINARY)[(match[2] or "").lower()]
+        if size >= least:
+            return size
+    raise UsageError(
+        f"the {name} is {text!r}; allowed: {least} bytes or more, a whole number with k, m, g"
+        " (powers of 1000) or ki, mi, gi (of 1024), such as 100m or 64KiB"
+    )
+
+
+def parse_bit_rate(text: str, name: str) -> int:
+    """Return a rate in bits per second.
+
+    Args:
+        text: Number with k, m or g (powers of 1000), with or without "bit", "bit/s" or "bps":
+            "1gbit", "200Mbit/s", "200m".
+        name: Name of the quantity, for the error message.
+
+    Raises UsageError for any other text. "1gb" is not allowed, because it could mean bytes.
+    """
+    match = _BIT_RATE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{name} is {text!r}; allowed: {ALLOWED_BIT_RATES}")
+    return int(Decimal(match[1]) * _DECIMAL[(match[2] or match[3] or "").lower()])
+
+
+def format_bit_rate(bits_per_second: float) -> str:
+    """Return the shortest spelling of a rate, with at most three digits behind the point."""
+    for unit in ("g", "m", "k"):
+        if bits_per_second >= _DECIMAL[unit]:
+            number = f"{bits_per_second / _DECIMAL[unit]:.3f}".rstrip("0").rstrip(".")
+            return f"{number}{unit}bit"
+    return f"{bits_per_second:.0f}bit"
