@@ -1,14 +1,16 @@
 """What traces look like to a replay, and what strategies change of a peak."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from slipstream.forecast.memory import FullError, Peak, checkpointed, replay, units
+from slipstream.forecast.memory import FullError, Peak, ReplayOptions, checkpointed, replay, units
 from slipstream.forecast.memory.sharing import gradient_owners
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.names import find
@@ -21,8 +23,22 @@ GPT = TransformerSize(
 )  # fmt: skip
 # More weights than activations.
 HEAVY = replace(GPT, hidden=512, heads=8)
-ADAM = partial(replay, optimizer=Optimizer.ADAM)
-SGD = partial(replay, optimizer=Optimizer.SGD)
+
+
+def _peak(
+    optimizer: Optimizer,
+    workload: Workload,
+    strategy: Strategy,
+    *,
+    most_bytes: float = math.inf,
+    **settings: Any,
+) -> Peak:
+    options = ReplayOptions(**settings)
+    return replay(workload, strategy, optimizer=optimizer, options=options, most_bytes=most_bytes)
+
+
+ADAM = partial(_peak, Optimizer.ADAM)
+SGD = partial(_peak, Optimizer.SGD)
 
 
 def _tokens(batch: int) -> tuple[torch.Tensor, ...]:

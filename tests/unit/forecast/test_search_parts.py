@@ -14,7 +14,7 @@ pytest.importorskip("pydantic")
 
 from slipstream.errors import UsageError
 from slipstream.forecast.hardware import load
-from slipstream.forecast.memory import replay
+from slipstream.forecast.memory import ReplayOptions, replay
 from slipstream.forecast.search import machines
 from slipstream.forecast.search.candidates import Allowed, ModelShape, micro_batches, strategies
 from slipstream.forecast.search.memory_bound import in_flight
@@ -196,8 +196,10 @@ def test_the_fullest_rank_of_a_pipeline_is_found(checkpoint: bool):
     whole = model.at(strategy.micro_batch)
     peaks = [
         replay(
-            stage(whole, simulation.rank_of.tolist(), rank), strategy, optimizer=Optimizer.ADAM,
-            in_flight=in_flight(strategy, rank), fused=True,
+            stage(whole, simulation.rank_of.tolist(), rank),
+            strategy,
+            optimizer=Optimizer.ADAM,
+            options=ReplayOptions(in_flight=in_flight(strategy, rank), fused=True),
         ).allocated
         for rank in range(simulation.ranks)
     ]  # fmt: skip

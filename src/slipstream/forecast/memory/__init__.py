@@ -13,6 +13,7 @@ from slipstream.forecast.memory.ledger import FullError as FullError
 from slipstream.forecast.memory.remedy import Change as Change
 from slipstream.forecast.memory.remedy import fits as fits
 from slipstream.forecast.memory.replay import Peak as Peak
+from slipstream.forecast.memory.replay import ReplayOptions as ReplayOptions
 from slipstream.forecast.memory.replay import replay as replay
 from slipstream.forecast.memory.units import Unit as Unit
 from slipstream.forecast.memory.units import units as units
@@ -22,6 +23,7 @@ __all__ = [
     "Change",
     "FullError",
     "Peak",
+    "ReplayOptions",
     "Unit",
     "checkpointed",
     "fits",

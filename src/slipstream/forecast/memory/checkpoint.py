@@ -1,4 +1,4 @@
-"""Activations that are computed again: a workload as it runs with checkpoints at its blocks."""
+"""Activation checkpoints: a workload whose blocks run again in the backward pass."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from slipstream.forecast.work.workload import (
 
 
 def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = False) -> Workload:
-    """Returns a workload in which each repeated module keeps nothing but what it reads.
+    """Return a workload in which each repeated module keeps only its inputs.
 
-    Its operators run again, as part of the backward pass, before the first of the module's backward
-    pass. What other modules read of it stays as it was. A model without such modules is returned
-    as it is.
+    The operators of a module run again in the backward pass, before the first backward operator of
+    the module. Its values that other modules read do not change. A model without repeated modules
+    is returned unchanged.
 
     Source: Chen, Xu, Zhang, Guestrin 2016, "Training deep nets with sublinear memory cost", arXiv
     1604.06174; `torch.utils.checkpoint`; Liang et al. 2024, "TorchTitan", arXiv 2410.06511, for
-    what is kept.
+    selective checkpoints.
 
     Args:
-        workload: of a model that has no checkpoints yet.
-        selective: results of attention are kept, and those of every second product. Products here
-            may be several of a framework, so it is half of each result.
-        lazy: of these only what the backward pass reads is kept.
+        workload: Workload of a model that has no checkpoints yet.
+        selective: Whether to keep the results of attention and of every second product. A product
+            here may stand for several of a framework, so half of each result is kept.
+        lazy: Whether to keep only those of these results that the backward pass reads.
     """
     again = sorted((u for u in units(workload) if u.backward), key=lambda u: u.backward.start)
     if not again:
@@ -45,7 +45,7 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
 def _halved(
     workload: Workload, chosen: Sequence[Unit], *, lazy: bool
 ) -> tuple[Workload, frozenset[int]]:
-    """Cuts results of products in units in two values; returns those that are kept as well."""
+    """Cut each product's result into two values; return the workload and the values to keep."""
     values = list(workload.values)
     rest: dict[int, int] = {}
     kept: set[int] = set()
@@ -74,12 +74,12 @@ def _halved(
 
 
 class _Again:
-    """Puts the operators of units in front of their backward passes.
+    """A copy of a workload in which the operators of units precede their backward passes.
 
     Args:
-        workload: without checkpoints.
-        chosen: units in the order of their backward passes.
-        kept: values of theirs that are not computed again.
+        workload: Workload without checkpoints.
+        chosen: Units in the order of their backward passes.
+        kept: Values of the units that are not computed again.
     """
 
     def __init__(self, workload: Workload, chosen: Sequence[Unit], kept: frozenset[int]) -> None:
@@ -87,7 +87,7 @@ class _Again:
         self._kept = kept
         self._chosen = chosen
         self._starts = [unit.backward.start for unit in chosen]
-        # Operators that were put in before the first, the second, ... of the backward passes.
+        # Numbers of operators inserted before the first, the second, ... of the backward passes.
         self._added = [0]
         for unit in chosen:
             self._added.append(self._added[-1] + len(unit.forward))
@@ -96,12 +96,12 @@ class _Again:
             for value in workload.values
         ]
         self._readers = readers_of(workload)
-        # Where a value is that is computed again, from which old operator on.
+        # The copy of each value that is computed again, and the old operator that first uses it.
         self._copies: dict[int, tuple[int, int]] = {}
         self._needed: dict[int, int] = {}
 
     def workload(self) -> Workload:
-        """Returns the workload with what runs again."""
+        """Return the workload with the repeated operators."""
         copies = [self._run_again(place) for place in range(len(self._chosen))]
         operators: list[Operator] = []
         for index, operator in enumerate(self._old.operators):
@@ -119,21 +119,21 @@ class _Again:
         )
 
     def _moved(self, index: int) -> int:
-        """Where an operator is now."""
+        """Return the new index of an operator."""
         return index + self._added[bisect_right(self._starts, index)]
 
     def _death(self, index: int) -> int:
-        """Where a value dies now that died before an operator: before what was put in there."""
+        """Return the new death of a value: before the operators that were inserted there."""
         return index + self._added[bisect_left(self._starts, index)]
 
     def _run_again(self, place: int) -> list[Operator]:
-        """Returns a unit's operators once more, on values of their own."""
+        """Return copies of a unit's operators that work on new values."""
         unit = self._chosen[place]
         shift = unit.backward.start + self._added[place] - unit.forward.start
         own: dict[int, int] = {}
         for value in made(self._old, unit.forward):
             if value in self._kept:
-                # Nobody knows whether it is needed before all of the unit has run again.
+                # The value may be needed until the whole unit has run again.
                 self._keep_until(value, unit.forward.stop + shift)
                 continue
             own[value] = len(self._values)
@@ -154,7 +154,7 @@ class _Again:
         ]
 
     def _copy(self, index: int, unit: Unit, shift: int) -> TensorValue:
-        """Returns a value as it lives when it is computed again, and ends the first of it."""
+        """Return the value that is computed again, and end the life of the first one."""
         value = self._old.values[index]
         if 0 <= value.dies <= unit.forward.stop:
             return replace(value, born=value.born + shift, dies=value.dies + shift)
@@ -162,7 +162,7 @@ class _Again:
         if value.dies <= unit.backward.start:
             last = readers[bisect_left(readers, unit.forward.stop) - 1]
             return replace(value, born=value.born + shift, dies=last + shift + 1)
-        # The first is still read by what follows in the forward pass, and what that kept.
+        # Later forward operators, and backward operators before the unit's, still read the first.
         after = bisect_left(readers, unit.forward.stop)
         before = bisect_left(readers, unit.backward.start)
         end = self._moved(readers[before - 1]) + 1 if before > after else unit.forward.stop
@@ -171,7 +171,7 @@ class _Again:
         return replace(value, born=value.born + shift, dies=self._death(value.dies))
 
     def _keep_until(self, index: int, dies: int) -> None:
-        """Lets an activation live until the operator before an index has read it again."""
+        """Keep an activation until the operator before an index has read it again."""
         value = self._values[index]
         self._needed[index] = max(dies, self._needed.get(index, 0))
         if 0 <= value.dies < dies:

@@ -1,8 +1,8 @@
-"""Bytes that a device needs for steps of training: each allocation again, by the allocator's rules.
+"""The memory that training needs on a device, by a replay of every allocation.
 
-Two steps are replayed, since the first has no optimizer states yet. What is not of the operators is
-assumed to be as PyTorch does it: `zero_grad` frees gradients before the forward pass, an optimizer
-with `foreach` has its temporaries for all parameters at once.
+Two steps are replayed, because the first has no optimizer states yet. Outside of the operators the
+replay follows PyTorch: `zero_grad` frees gradients before the forward pass, and an optimizer with
+`foreach` has its temporaries for all parameters at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from slipstream.forecast.work.strategy import Exchange, Optimizer, Strategy
 from slipstream.forecast.work.workload import Workload
 
 _STEPS = 2
-# A piece of the first step may be cut a little smaller in the second one, where others lay.
+# A piece may have a slightly different size in the second step, because other pieces were free.
 _SLACK = 1.01
 
 
@@ -33,16 +33,16 @@ class Peak:
     """Bytes on the fullest device.
 
     Args:
-        reserved: what the device's other users cannot have: the allocator's segments and the
-            context, at their most.
-        allocated: held pieces at their most; the following add up to it.
-        parameters: of these, with buffers.
-        gradients: and the buckets that they are views of.
-        states: of the optimizer, with copies of parameters in fp32.
-        activations: and inputs.
-        workspace: of libraries, and temporaries of the optimizer.
-        communication: buckets and gathered parameters.
-        at: module and operator at which most is allocated.
+        reserved: Peak of the allocator's segments and the context, which other users of the device
+            cannot have.
+        allocated: Peak of the pieces in use; it is the sum of the following six fields.
+        parameters: Parameters and buffers.
+        gradients: Gradients, and the buckets of which they are views.
+        states: Optimizer states, and copies of parameters in fp32.
+        activations: Activations and inputs.
+        workspace: Workspaces of libraries, and temporaries of the optimizer.
+        communication: Buckets and gathered parameters.
+        at: Module and operator that run at the peak of `allocated`.
     """
 
     reserved: int
@@ -56,68 +56,77 @@ class Peak:
     at: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """The runtime settings of a rank whose memory is replayed.
+
+    Args:
+        master: Whether the optimizer works on fp32 copies of 16-bit parameters.
+        context_bytes: Memory of the device's context and libraries outside of the allocator.
+        workspace_bytes: Memory that libraries such as cuBLAS allocate once and keep.
+        in_flight: Micro-batches whose activations are alive at once, at least 1; stage `i` of 1F1B
+            has `min(micro_batches, pipeline - i)`.
+        fused: Whether one kernel updates a parameter, without temporaries.
+        views: Whether gradients are views of DDP's buckets (`gradient_as_bucket_view`).
+        device_bytes: Memory of the device, at which cached segments go back to it (default None:
+            no limit). A higher peak is the memory that would be needed.
+        selective: Whether checkpoints keep the results of attention and half of those of products.
+        compiled: Whether repeated modules are compiled, which drops values that no backward pass
+            reads.
+        compiled_loss: Whether the loss is compiled too.
+        expandable: Whether the allocator's segments grow (`expandable_segments:True`).
+    """
+
+    master: bool = False
+    context_bytes: int = 0
+    workspace_bytes: int = 0
+    in_flight: int = 1
+    fused: bool = False
+    views: bool = False
+    device_bytes: int | None = None
+    selective: bool = False
+    compiled: bool = False
+    compiled_loss: bool = False
+    expandable: bool = False
+
+
 def replay(
     workload: Workload,
     strategy: Strategy,
     *,
     optimizer: Optimizer,
-    master: bool = False,
-    context_bytes: int = 0,
-    workspace_bytes: int = 0,
-    in_flight: int = 1,
-    fused: bool = False,
-    views: bool = False,
-    device_bytes: int | None = None,
-    selective: bool = False,
-    compiled: bool = False,
-    compiled_loss: bool = False,
-    expandable: bool = False,
+    options: ReplayOptions = ReplayOptions(),
     most_bytes: float = math.inf,
 ) -> Peak:
-    """Returns the memory that a rank needs. Blocks for some microseconds per operator.
+    """Return the memory that a rank needs. The call takes some microseconds per operator.
 
     Args:
-        workload: a micro-batch of what the rank runs: as one tensor rank has it, of one stage of a
-            pipeline, and without checkpoints. Values that are there before the step and die in it
-            arrive with each micro-batch.
-        strategy: `data`, `zero`, `checkpoint`, `micro_batches`, `exchange` and `bucket_bytes` are
-            applied here; the rest is in the workload and in `in_flight`.
-        optimizer: whose states are in the dtype of the parameters, or in fp32 with `master`.
-        master: the optimizer works on fp32 copies of parameters of 16 bits.
-        context_bytes: of the device's context and libraries, outside of the allocator.
-        workspace_bytes: that libraries ask the allocator for and keep, as cuBLAS does.
-        in_flight: micro-batches whose activations are alive at once, at least 1; stage `i` of 1F1B
-            has `min(micro_batches, pipeline - i)`.
-        fused: one kernel updates a parameter, without temporaries.
-        views: gradients are views of DDP's buckets (`gradient_as_bucket_view`).
-        device_bytes: at which cached segments go back to the device; None: no limit. A peak of
-            more than that says what would be needed.
-        selective: checkpoints keep results of attention and half of those of products.
-        compiled: modules that repeat are compiled; what no backward pass reads is not kept.
-        compiled_loss: the loss is compiled too.
-        expandable: the allocator's segments grow (`expandable_segments:True`).
-        most_bytes: the largest peak of interest.
+        workload: Workload of one micro-batch on one tensor rank and one pipeline stage, without
+            checkpoints. Values that exist before the step and die in it arrive with each
+            micro-batch.
+        strategy: Strategy whose `data`, `zero`, `checkpoint`, `micro_batches`, `exchange` and
+            `bucket_bytes` are applied here; the workload and `in_flight` contain the rest.
+        optimizer: Optimizer, whose states have the dtype of the parameters, or fp32 with `master`.
+        options: Runtime settings of the rank.
+        most_bytes: Largest peak of interest, in bytes (default: no limit).
 
     Raises:
-        FullError: more than `most_bytes` are needed, which is known long before the peak is.
+        FullError: If more than `most_bytes` are needed; this is known long before the peak is.
     """
-    if compiled_loss:
-        workload = with_compiled_loss(workload)
-    if strategy.checkpoint or selective:
-        workload = checkpointed(workload, selective=selective, lazy=compiled)
-    limit = None if device_bytes is None else device_bytes - context_bytes
-    if strategy.tensor > 1:
-        workload = with_shared_loss(workload)
-    ledger = Ledger(Allocator(limit, expandable=expandable))
-    rank = _Rank(workload, strategy, ledger, master=master, views=views)
-    ledger.take(Use.WORKSPACE, workspace_bytes)
+    workload = _as_run(workload, strategy, options)
+    context_bytes, limit = options.context_bytes, options.device_bytes
+    if limit is not None:
+        limit -= context_bytes
+    ledger = Ledger(Allocator(limit, expandable=options.expandable))
+    rank = _Rank(workload, strategy, ledger, master=options.master, views=options.views)
+    ledger.take(Use.WORKSPACE, options.workspace_bytes)
     for step in range(_STEPS):
-        # Whatever the first step holds, the second one holds beside the states.
+        # All memory of the first step stays in the second one, beside the optimizer states.
         ahead = rank.states(optimizer) if step == 0 else 0
         ledger.room = (most_bytes - context_bytes - ahead) * _SLACK
-        rank.run(in_flight)
+        rank.run(options.in_flight)
         ledger.room = math.inf
-        rank.update(optimizer, fused=fused)
+        rank.update(optimizer, fused=options.fused)
     if ledger.allocator.peak_reserved + context_bytes > most_bytes:
         raise FullError
     used = {use.name.lower(): num_bytes for use, num_bytes in ledger.peak.items()}
@@ -129,8 +138,17 @@ def replay(
     )
 
 
+def _as_run(workload: Workload, strategy: Strategy, options: ReplayOptions) -> Workload:
+    """Return a workload with its checkpoints, compiled loss and sharded loss applied."""
+    if options.compiled_loss:
+        workload = with_compiled_loss(workload)
+    if strategy.checkpoint or options.selective:
+        workload = checkpointed(workload, selective=options.selective, lazy=options.compiled)
+    return with_shared_loss(workload) if strategy.tensor > 1 else workload
+
+
 class _Rank:
-    """A device, from the making of the model on."""
+    """The memory of a device from the creation of the model on."""
 
     def __init__(
         self,
@@ -159,16 +177,16 @@ class _Rank:
             stays = strategy.pipeline > 1
             self._gathers = Gathers(found, whole, ends, ledger, stays=stays)
         self._names = [f"{each.module} {each.name}".strip() for each in workload.operators]
-        # Values by the operator that makes them, and by the one before which they are freed.
+        # Values by the operator that creates them, and by the one before which they are freed.
         self._births: list[list[int]] = [[] for _ in workload.operators]
         self._deaths: list[list[int]] = [[] for _ in range(len(workload.operators) + 1)]
         self._schedule_values()
 
     def run(self, in_flight: int) -> None:
-        """Runs the micro-batches of a step in the order of 1F1B."""
+        """Run the micro-batches of a step in the order of 1F1B."""
         self._gradients.clear()
         alive: deque[dict[int, Holding]] = deque()
-        # All after the first whose activations meet gradients of another are alike.
+        # After the first micro-batch that overlaps the gradients of another, all are alike.
         count = min(self._strategy.micro_batches, in_flight + 2)
         for started in range(count + in_flight):
             if started >= in_flight and alive:
@@ -178,11 +196,11 @@ class _Rank:
                 alive.append(self._begin())
 
     def states(self, optimizer: Optimizer) -> int:
-        """Returns the bytes of the states that the first update makes."""
+        """Return the bytes of the optimizer states that the first update creates."""
         return optimizer.value * sum(self._sizes[index].state for index in self._trained)
 
     def update(self, optimizer: Optimizer, *, fused: bool) -> None:
-        """Runs the optimizer, which makes its states when it first does."""
+        """Run the optimizer, which creates its states in the first step."""
         take = self._ledger.take
         self._ledger.at = "optimizer step"
         own = [self._sizes[index] for index in self._trained]
@@ -199,7 +217,7 @@ class _Rank:
             self._ledger.give(take(Use.COMMUNICATION, whole))
 
     def _make_model(self) -> None:
-        """Takes what is there before the first step."""
+        """Allocate the memory that exists before the first step."""
         take = self._ledger.take
         self._ledger.at = "making the model"
         for each in self._sizes:
@@ -235,7 +253,7 @@ class _Rank:
         return held
 
     def _run(self, held: dict[int, Holding], start: int, stop: int) -> None:
-        """Runs operators of a micro-batch of which some values are held."""
+        """Run a range of operators of a micro-batch; `held` has its live values."""
         take, gradients, values = self._ledger.take, self._gradients, self._workload.values
         for index in range(start, stop):
             self._ledger.at = self._names[index]
@@ -249,11 +267,11 @@ class _Rank:
         self._end(held, stop)
         if stop == len(self._names):
             self._before(held, stop)
-            # What a module keeps for later, the next micro-batch replaces.
+            # The next micro-batch replaces the values that a module keeps.
             self._ledger.give(*held.values())
 
     def _end(self, held: dict[int, Holding], index: int) -> None:
-        """Frees what dies before an operator."""
+        """Free the values that die before an operator."""
         for value in self._deaths[index]:
             if value in held:
                 self._ledger.give(held.pop(value))
@@ -265,8 +283,10 @@ class _Rank:
 
 
 def _temporaries(own: Sequence[Sizes], optimizer: Optimizer) -> list[int]:
-    """Bytes that an update takes beside states: roots of Adam's second moments, and gradients in
-    fp32 where the optimizer works on copies."""
+    """Return the bytes of the temporaries of an update.
+
+    They are the roots of Adam's second moments, and fp32 gradients if there are fp32 copies.
+    """
     copies = [each.state for each in own if each.master]
     roots = [each.state for each in own if optimizer is Optimizer.ADAM]
     return copies + roots

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.errors import UsageError
-from slipstream.forecast.memory import FullError, Peak, replay
+from slipstream.forecast.memory import FullError, Peak, ReplayOptions, replay
 from slipstream.forecast.search.candidates import ModelShape
 from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.search.memory_bound import (
@@ -255,10 +255,10 @@ class Trials:
             workload,
             replace(strategy, data=alike, context=1, expert=1, layers=()),
             optimizer=self._optimizer,
-            master=self._master,
-            in_flight=in_flight(strategy, rank),
-            fused=True,
             most_bytes=most_bytes,
+            options=ReplayOptions(
+                master=self._master, in_flight=in_flight(strategy, rank), fused=True
+            ),
         )
 
     def step(self, strategy: Strategy, machine: HostType, *, whole: bool = False) -> SimulatedStep:

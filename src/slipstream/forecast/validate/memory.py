@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from slipstream.forecast.memory import replay
+from slipstream.forecast.memory import ReplayOptions, replay
 from slipstream.forecast.memory.sharing import gradient_owners
 from slipstream.forecast.validate.case import Case
 from slipstream.forecast.validate.predict import Predictor, optimizer_of
@@ -102,13 +102,15 @@ def footprint(case: Case, predictor: Predictor) -> Footprint:
             part,
             strategy,
             optimizer=optimizer_of(case),
-            master=habits.master,
-            in_flight=in_flight,
-            fused=True,
-            selective=strategy.selective,
-            compiled=case.runtime == "fsdp-compile",
-            compiled_loss=case.runtime == "fsdp-compile" and _compiles_loss(case),
-            expandable=habits.expandable,
+            options=ReplayOptions(
+                master=habits.master,
+                in_flight=in_flight,
+                fused=True,
+                selective=strategy.selective,
+                compiled=case.runtime == "fsdp-compile",
+                compiled_loss=case.runtime == "fsdp-compile" and _compiles_loss(case),
+                expandable=habits.expandable,
+            ),
         )
         for part, in_flight in _ends(workload, strategy)
     ]
@@ -138,7 +140,7 @@ def _planned(workload: Workload, case: Case, habits: Habits) -> float:
     own = sum(workload.values[index].num_bytes for index in gradients)
     alone = replace(case.strategy, data=1)
     rest = _only(workload, lambda index: index not in gradients)
-    peak = replay(rest, alone, optimizer=optimizer_of(case), fused=True)
+    peak = replay(rest, alone, optimizer=optimizer_of(case), options=ReplayOptions(fused=True))
     return peak.allocated + own + _context(habits, case) * MIB
 
 
