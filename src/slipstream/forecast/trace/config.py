@@ -1,4 +1,4 @@
-"""What a config.json of Hugging Face says, checked where it is read."""
+"""The fields of a Hugging Face config.json, checked when they are read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from slipstream.errors import ConfigError
 
 
 class Config:
-    """What a config.json says.
+    """The fields of a config.json.
 
     Args:
-        origin: of it, for people.
-        fields: of the file.
+        origin: Path of the file, for people.
+        fields: Fields by name.
     """
 
     def __init__(self, origin: str, fields: Mapping[str, Any]) -> None:
@@ -23,10 +23,10 @@ class Config:
         self.model_type = str(fields.get("model_type", ""))
 
     def number(self, key: str, default: int | None = None) -> int:
-        """Returns a positive integer; no default: it must be there.
+        """Return a positive integer, which must exist if there is no default.
 
         Raises:
-            ConfigError: there is none, or it is something else.
+            ConfigError: If the field is missing or is not a positive integer.
         """
         found = self._fields.get(key)
         value = default if found is None else found
@@ -37,10 +37,10 @@ class Config:
         return value
 
     def share(self, key: str, default: float) -> float:
-        """Returns a number from 0 to 1.
+        """Return a number from 0 to 1.
 
         Raises:
-            ConfigError: it is something else.
+            ConfigError: If the field is not a number from 0 to 1.
         """
         found = self._fields.get(key)
         value = default if found is None else found
@@ -49,16 +49,16 @@ class Config:
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Returns whether something is so."""
+        """Return the value of a boolean field."""
         found = self._fields.get(key)
         return default if found is None else bool(found)
 
     def text(self, key: str, default: str) -> str:
-        """Returns a word."""
+        """Return the value of a text field."""
         return str(self._fields.get(key) or default)
 
     def inside(self, key: str) -> Config:
-        """Returns the object under a key, empty where there is none."""
+        """Return the object under a key; it is empty if there is none."""
         found = self._fields.get(key)
         fields: Mapping[str, Any] = {}
         if isinstance(found, Mapping):
@@ -66,19 +66,19 @@ class Config:
         return Config(f"{self.origin}: {key}", {"model_type": self.model_type, **fields})
 
     def count(self, key: str) -> int | None:
-        """Returns how many entries a list or an object has; None where there is none."""
+        """Return the number of entries of a list or an object; None if there is neither."""
         found = self._fields.get(key)
         return len(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping | list) else None
 
 
 def read(path: Path) -> Config:
-    """Returns the config of a file, or of a folder with a config.json.
+    """Return the config of a file, or of a folder with a config.json.
 
     Args:
-        path: of either.
+        path: Path of the file or the folder.
 
     Raises:
-        ConfigError: it cannot be read, or is no JSON object.
+        ConfigError: If the file cannot be read or is no JSON object.
     """
     file = path / "config.json" if path.is_dir() else path
     try:

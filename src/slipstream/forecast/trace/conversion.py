@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 @contextlib.contextmanager
 def conversions() -> Generator[None]:
-    """Lets factories convert the module that they make, as by `.half()` or `.to(memory_format=)`.
+    """Allow factories to convert the module that they make, by `.half()` for example.
 
-    PyTorch swaps a fake parameter with the converted one, and refuses to where its fake mode has
-    a weak reference to either, as it has when it first meets an operator. Here a new parameter
-    takes the place of the old one; modules that shared the old one share the new one.
+    PyTorch swaps a fake parameter with the converted one, and refuses if its fake mode has a weak
+    reference to either, which it has after it first meets an operator. Here a new parameter
+    replaces the old one; modules that shared the old one share the new one.
     """
     before = nn.Module._apply
     kept: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}

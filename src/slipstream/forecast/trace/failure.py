@@ -1,4 +1,4 @@
-"""Why a model cannot be traced: the line of its code that failed, and what to do."""
+"""Messages for models that cannot be traced: the line that failed, and the remedy."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _OURS = Path(__file__).parents[1]
 
 
 def failure(error: Exception, name: str, samples: int) -> str:
-    """Returns what to say of a model that failed while it ran on tensors without memory.
+    """Return the message for a model that failed while it ran on tensors without memory.
 
     Args:
-        error: the error that the model's code raised.
-        name: the model, for people.
-        samples: number of samples of the batch that it ran on.
+        error: Error that the model's code raised.
+        name: Name of the model, for people.
+        samples: Number of samples in the batch that it ran on.
     """
     where = _line(error)
     if isinstance(error, _NEEDS_NUMBERS):
@@ -39,7 +39,7 @@ def failure(error: Exception, name: str, samples: int) -> str:
 
 
 def _line(error: Exception) -> str:
-    """The last line outside of libraries that led to an error, with its place."""
+    """Return the last line outside of libraries that led to an error, with its place."""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         path = Path(frame.filename)

@@ -24,18 +24,18 @@ def traced(
     precision: str = "fp32",
     whole: bool = False,
 ) -> Workload:
-    """Returns the workload of a named architecture.
+    """Return the workload of a named architecture.
 
     Args:
-        name: that `names.find` knows.
-        samples: of the micro-batch, at least 1.
-        sizes: keywords of how it is made.
-        inputs: keywords of its batch.
-        precision: "fp32", "tf32", "fp16" or "bf16"; 16 bits by casts where they help.
-        whole: all of the module is in 16 bits.
+        name: Name that `names.find` knows.
+        samples: Number of samples in the micro-batch, at least 1.
+        sizes: Keyword arguments of the function that makes the architecture.
+        inputs: Keyword arguments of the function that makes its batch.
+        precision: "fp32" (default), "tf32", "fp16" or "bf16"; the 16-bit ones use autocast.
+        whole: Whether the whole module is in 16 bits, without autocast.
 
     Raises:
-        UsageError: no architecture has that name.
+        UsageError: If no architecture has that name.
     """
     architecture = find(name)
     dtype = DTYPES[precision]

@@ -16,13 +16,14 @@ _FLOATS = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What a value of a graph is.
+    """The shape and type of a value of a graph.
 
     Args:
-        shape: with numbers for all dimensions.
-        dtype: as "float32".
-        times: samples by the batch that the graph is made for, of what depends on inputs.
-        fixed: no input of the model changes it.
+        shape: Sizes of all dimensions, as numbers.
+        dtype: Name of the element type, such as "float32".
+        times: Samples divided by the batch of the graph, for values that depend on inputs
+            (default 1).
+        fixed: Whether no input of the model changes the value.
     """
 
     shape: tuple[int, ...]
@@ -32,7 +33,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Numbers in it."""
+        """Number of elements."""
         return math.ceil(math.prod(self.shape) * self.times)
 
     @property
@@ -47,7 +48,7 @@ class Tensor:
 
 
 class Back(enum.Enum):
-    """What the backward pass of an operator is."""
+    """The work in the backward pass of an operator."""
 
     COMPUTES = "computes"  # an operator that makes the gradients of its inputs
     PASSES = "passes"  # nothing where sizes agree, a sum or a copy elsewhere
@@ -56,7 +57,7 @@ class Back(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A product and the values that it multiplies; "": one that the operator itself makes."""
+    """A product and the names of its factors; "" is a factor that the operator itself makes."""
 
     product: Product
     left: str
@@ -68,16 +69,16 @@ class Step:
     """An operator of a forward pass.
 
     Args:
-        name: as PyTorch calls such a one.
-        module: path of the module that runs it.
-        kind: for its share of the device's peaks.
-        terms: its products.
-        inputs: values by name; those that are multiplied come last.
-        outputs: values by name.
-        kept: inputs and outputs that its backward pass reads.
-        back: what that is.
-        view: it makes nothing, only another view of its first input.
-        moved: bytes, of what it touches; None: all inputs and outputs.
+        name: Name of the operator in PyTorch.
+        module: Path of the module that runs it.
+        kind: Kind, which decides the share of the device's peak rates that it reaches.
+        terms: Products that it computes.
+        inputs: Names of its inputs; the factors of its products come last.
+        outputs: Names of its outputs.
+        kept: Inputs and outputs that its backward pass reads.
+        back: Work of its backward pass.
+        view: Whether it only makes another view of its first input.
+        moved: Bytes that it reads and writes (default None: all inputs and outputs).
     """
 
     name: str
@@ -93,5 +94,5 @@ class Step:
 
     @property
     def of(self) -> str:
-        """The value whose dtype is that in which it computes."""
+        """Name of the value whose dtype is the one of the computation."""
         return self.terms[0].left if self.terms else self.outputs[0]
