@@ -1,8 +1,11 @@
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <string>
+#include <vector>
 
 #include "module.h"
+#include "slipstream/codec.h"
 #include "slipstream/collective.h"
 #include "slipstream/dtype.h"
 #include "slipstream/runtime.h"
@@ -43,6 +46,14 @@ void bind_dtypes(nb::module_& m) {
       .value("BINOMIAL", Algorithm::kBinomial)
       .value("DIRECT", Algorithm::kDirect)
       .value("ENCODED", Algorithm::kEncoded);
+  nb::class_<CodecTraits>(m, "CodecTraits", "The layout of a codec on the wire.")
+      .def_prop_ro("name", [](const CodecTraits& traits) { return std::string(traits.name); })
+      .def_ro("block", &CodecTraits::block, "Elements that are encoded together.")
+      .def_ro("header_bytes", &CodecTraits::header_bytes, "Bytes of each block's scale.")
+      .def_ro("element_bytes", &CodecTraits::element_bytes, "Bytes of each element.");
+  m.def(
+      "codecs", [] { return std::vector(kCodecTraits.begin(), kCodecTraits.end()); },
+      "The codecs of float32 on the wire, the exact one first.");
   m.def("simd_target", &simd_target_name, "The SIMD target chosen for this CPU, such as 'AVX3'.");
   m.def("algorithm_table", &algorithm_table,
         "The table by which algorithms are chosen: a line a rule, columns separated by tabs.");

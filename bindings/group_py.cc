@@ -84,7 +84,7 @@ Handle submit(const PyGroup& group, Request&& request) {
 
 Codec codec_named(const std::string& name) {
   if (const auto codec = parse_codec(name)) return *codec;
-  fail(ErrorKind::kUsage, "codec is '", name, "'; allowed: none, fp16, bf16, int8");
+  fail(ErrorKind::kUsage, "codec is '", name, "'; allowed: ", codec_names());
 }
 
 using GroupClass = nb::class_<PyGroup>;

@@ -71,6 +71,27 @@ class Algorithm(enum.Enum):
 
     ENCODED = 6
 
+class CodecTraits:
+    """The layout of a codec on the wire."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def block(self) -> int:
+        """Elements that are encoded together."""
+
+    @property
+    def header_bytes(self) -> int:
+        """Bytes of each block's scale."""
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of each element."""
+
+def codecs() -> list[CodecTraits]:
+    """The codecs of float32 on the wire, the exact one first."""
+
 def simd_target() -> str:
     """The SIMD target chosen for this CPU, such as 'AVX3'."""
 

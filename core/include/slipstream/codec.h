@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace slipstream {
@@ -17,12 +18,14 @@ enum class Codec : std::uint8_t {
 };
 inline constexpr std::size_t kNumCodecs = 4;
 
-/// What encoded_bytes() needs to know of a codec. Each block is a header and its elements.
+/// The layout of a codec on the wire: blocks of a header and elements. The ratio is fixed: plans,
+/// segments and credits are computed from counts alone, before any value is known, so a codec whose
+/// size depends on the data does not fit in here.
 struct CodecTraits {
   std::string_view name;
-  std::size_t block;
-  std::size_t header_bytes;
-  std::size_t element_bytes;
+  std::size_t block;          ///< elements encoded together
+  std::size_t header_bytes;   ///< of each block: its scale
+  std::size_t element_bytes;  ///< of each element
 };
 
 inline constexpr std::array<CodecTraits, kNumCodecs> kCodecTraits{{
@@ -39,6 +42,15 @@ constexpr const CodecTraits& traits_of(Codec codec) {
 
 /// The name that the Python API and the settings use: "none", "fp16", "bf16" or "int8".
 constexpr std::string_view name_of(Codec codec) { return traits_of(codec).name; }
+
+/// The names of all codecs, for messages.
+inline std::string codec_names() {
+  std::string names;
+  for (const CodecTraits& traits : kCodecTraits) {
+    names.append(names.empty() ? "" : ", ").append(traits.name);
+  }
+  return names;
+}
 
 /// The codec of that name, or nothing.
 constexpr std::optional<Codec> parse_codec(std::string_view name) {

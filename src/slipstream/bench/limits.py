@@ -21,14 +21,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slipstream.bench.models import Model, Parameter
+from slipstream.codecs import EXACT, wire_bytes
 
 Wire = Literal["fp32", "fp16", "int8"]
 
 # Payload of 1448 of the 1514 bytes that a full TCP segment takes on Ethernet.
 GOODPUT = 0.956
 
-# With one scale of 4 bytes for each block of 2048 (fp16) and 128 (int8) elements.
-WIRE_BYTES: Mapping[Wire, float] = {"fp32": 4.0, "fp16": 2 + 4 / 2048, "int8": 1 + 4 / 128}
+# Bytes of an element between hosts.
+WIRE_BYTES: Mapping[Wire, float] = {
+    "fp32": wire_bytes(EXACT),
+    "fp16": wire_bytes("fp16"),
+    "int8": wire_bytes("int8"),
+}
 
 INDEX_BYTES = 4
 

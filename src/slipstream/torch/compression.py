@@ -15,10 +15,9 @@ from torch.distributed import GradBucket  # pyright: ignore[reportPrivateImportU
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
+from slipstream.codecs import LOSSY
 from slipstream.errors import UsageError
 from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
-
-CODECS = ("fp16", "bf16", "int8")
 
 
 def compress(
@@ -38,7 +37,7 @@ def compress(
     Raises:
         UsageError: the codec is unknown, or the process group is another's.
     """
-    check_codec(codec, CODECS)
+    check_codec(codec, LOSSY)
     group = own_group(cast(Any, model).process_group)
     state = GradientCodec(model, group, codec, keeps_what_is_lost(codec, error_feedback))
     model.register_comm_hook(state, _average)  # pyright: ignore[reportUnknownMemberType]

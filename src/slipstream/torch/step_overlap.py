@@ -28,11 +28,12 @@ import torch.distributed as dist
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
+from slipstream.codecs import CODECS
 from slipstream.comm.tuner import Knob
 from slipstream.comm.tuning import Tuning
 from slipstream.errors import UsageError
 from slipstream.torch.buckets import Bucket, Phase, cut, gradients_of
-from slipstream.torch.compression import CODECS, check_codec, keeps_what_is_lost
+from slipstream.torch.compression import check_codec, keeps_what_is_lost
 from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 from slipstream.torch.waiting import no_longer_wait, wait_when_read
 
@@ -76,7 +77,7 @@ def overlap(
         UsageError: the group is another backend's, or there is nothing to train.
     """
     group = own_group(dist.group.WORLD if group is None else group)
-    check_codec(codec, ("none", *CODECS))
+    check_codec(codec, tuple(CODECS))
     keeps_losses = keeps_what_is_lost(codec, error_feedback)
     trained = [each for each in model.parameters() if each.requires_grad]
     if not trained:

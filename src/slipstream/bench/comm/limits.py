@@ -13,18 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slipstream.bench.limits import GOODPUT, WIRE_BYTES
+from slipstream.bench.limits import GOODPUT
+from slipstream.codecs import CODECS, wire_share
 from slipstream.lab import LabSpec
 
 COLLECTIVES = ("allreduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 
 # Share of float32's bytes that each codec sends between hosts.
 CODEC_SHARE: Mapping[str, float] = {
-    "none": 1.0,
-    "fp16": WIRE_BYTES["fp16"] / 4,
-    "bf16": 0.5,
-    "int8": WIRE_BYTES["int8"] / 4,
-    "int8+feedback": WIRE_BYTES["int8"] / 4,
+    **{codec: wire_share(codec) for codec in CODECS},
+    "int8+feedback": wire_share("int8"),
 }
 
 

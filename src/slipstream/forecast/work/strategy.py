@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from slipstream.codecs import CODECS, wire_share
 from slipstream.errors import UsageError
 
 
@@ -126,5 +127,5 @@ _DEGREES = (
     "data", "tensor", "context", "expert", "pipeline", "virtual", "micro_batch", "micro_batches",
     "period",
 )  # fmt: skip
-# Bytes on the wire over bytes of fp32; int8 has a scale, four bytes, for each 128 numbers.
-WIRE_SHARE = {"none": 1.0, "fp16": 0.5, "bf16": 0.5, "int8": 0.25 + 1 / 128}
+# Bytes on the wire over bytes of fp32, by codec.
+WIRE_SHARE = {codec: wire_share(codec) for codec in CODECS}
