@@ -23,7 +23,7 @@ class SSD300(nn.Module):
     after the backbone have batch norms.
 
     Args:
-        num_classes: that it tells apart, background among them; COCO has 81.
+        num_classes: Number of classes with the background (default 81, as in COCO).
     """
 
     def __init__(self, num_classes: int = 81) -> None:
@@ -43,10 +43,10 @@ class SSD300(nn.Module):
         self.scores = _heads(num_classes)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns places (batch, 4, boxes) and scores (batch, classes, boxes) of all boxes.
+        """Return places (batch, 4, boxes) and scores (batch, classes, boxes) of all boxes.
 
         Args:
-            images: (batch, 3, 300, 300).
+            images: Images (batch, 3, 300, 300).
         """
         maps = [self.backbone(images)]
         for further in self.further:

@@ -1,4 +1,4 @@
-"""Sparse mixtures of experts: each token goes through the few parts that a router chooses.
+"""Sparse mixtures of experts: a router chooses the few experts of each token.
 
 Shapes: e experts, a of them active for a token, n tokens of a batch, c hidden.
 """
@@ -11,16 +11,16 @@ from torch.nn import functional
 
 
 class Experts(nn.Module):
-    """Gated feed-forward parts (Jiang et al., 2024, arXiv 2401.04088), as one grouped product each.
+    """Gated feed-forward experts (Jiang et al., 2024, arXiv 2401.04088), as grouped products.
 
-    Which tokens go where depends on data. Here all experts get equally many, as a router in balance
-    gives them; n * a is rounded up to a multiple of e.
+    The expert of a token depends on the data. Here all experts get equally many tokens, as from a
+    balanced router; n * a is rounded up to a multiple of e.
 
     Args:
-        hidden: width of a token, c.
-        inner: width inside of an expert.
-        experts: that there are, e.
-        active: that a token takes, a.
+        hidden: Width of a token, c.
+        inner: Width inside of an expert.
+        experts: Number of experts, e.
+        active: Number of experts per token, a.
     """
 
     def __init__(self, hidden: int, inner: int, experts: int, active: int) -> None:
@@ -32,12 +32,12 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(experts, inner, hidden))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns what each token becomes; x: (batch, tokens, c)."""
+        """Return the transformed tokens; x: (batch, tokens, c)."""
         tokens = x.flatten(0, 1)
         chances = self.router(tokens).float().softmax(-1)
         shares, chosen = chances.topk(self.active, dim=-1)
         shares = (shares / shares.sum(-1, keepdim=True)).to(x.dtype)
-        # Places of (token, choice) in the order of experts.
+        # Indices of the (token, choice) pairs, sorted by expert.
         order = chosen.flatten().argsort()
         padded = functional.pad(order, (0, -len(order) % self.experts))
         rows = tokens[padded // self.active].view(self.experts, -1, x.shape[-1])

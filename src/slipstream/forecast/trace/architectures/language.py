@@ -1,4 +1,4 @@
-"""Sizes of language models that are published: GPT, Llama, MPT."""
+"""Published sizes of language models: GPT, Llama, MPT."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ SIZES = GPT2 | GPT3 | LLAMA2 | LLAMA3 | MPT
 
 
 def language_model(name: str, **changes: Any) -> Decoder:
-    """Returns a language model of published dimensions.
+    """Return a language model of published dimensions.
 
     Args:
-        name: of `SIZES`.
-        changes: to its `TransformerSize`, as positions=8192.
+        name: Key of `SIZES`.
+        changes: Fields of its `TransformerSize` to replace, such as positions=8192.
     """
     return Decoder(replace(SIZES[name], **changes))

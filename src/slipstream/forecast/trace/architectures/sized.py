@@ -1,4 +1,4 @@
-"""Encoders of any dimensions, which have no name: of text with one head, and of pictures."""
+"""Encoders of any dimensions: one of text with a head for masked tokens, and one of images."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from slipstream.forecast.trace.architectures.transformer import Block, Transform
 
 
 class MaskedTokens(nn.Module):
-    """RoBERTa (arXiv 1907.11692) and DistilBERT (arXiv 1910.01108): guesses masked tokens only.
+    """RoBERTa (arXiv 1907.11692) and DistilBERT (arXiv 1910.01108): predicts masked tokens only.
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: TransformerSize) -> None:
@@ -27,11 +27,11 @@ class MaskedTokens(nn.Module):
         self.decode.weight = self.encoder.tokens.weight
 
     def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
-        """Returns the mean loss over all tokens, masked or not, as `transformers` computes it.
+        """Return the mean loss over all tokens, masked or not, as `transformers` computes it.
 
         Args:
-            tokens: int64 (batch, length).
-            segments: int64 (batch, length), 0 or 1.
+            tokens: Token ids, int64 (batch, length).
+            segments: Segment ids, int64 (batch, length), 0 or 1.
         """
         words = self.decode(self.transform(self.encoder(tokens, segments)))
         return functional.cross_entropy(words.flatten(0, 1).float(), tokens.flatten())
@@ -41,11 +41,11 @@ class Pictures(nn.Module):
     """A vision transformer (arXiv 2010.11929).
 
     Args:
-        size: of its blocks.
-        patch: pixels of a token's side.
-        side: pixels of an image's.
-        channels: of an image.
-        num_classes: that it tells apart.
+        size: Dimensions of its blocks.
+        patch: Side of a patch, in pixels.
+        side: Side of an image, in pixels.
+        channels: Number of channels of an image.
+        num_classes: Number of classes.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Pictures(nn.Module):
         self.classifier = nn.Linear(size.hidden, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns scores (batch, classes); images: (batch, channels, side, side)."""
+        """Return scores (batch, classes); images: (batch, channels, side, side)."""
         patches = self.patches(images).flatten(2).transpose(1, 2)
         x = torch.cat([self.first.expand(images.shape[0], -1, -1), patches], dim=1) + self.places
         return self.classifier(self.norm(self.blocks(x))[:, 0])
