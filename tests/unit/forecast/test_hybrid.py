@@ -163,7 +163,7 @@ def test_gradients_of_tables_are_their_own_rows_where_all_are_one_array(tables: 
 @pytest.mark.parametrize(("ranks", "longer"), [(4, 2.0), (16, 6.0)])
 def test_a_late_product_has_longer_sums(ranks: int, longer: float):
     workload = _two_layers()
-    passing = ActivationExchange(workload, (), {})
+    passing = ActivationExchange.of(workload, (), {})
     cluster = own(load(), "H100", 1, None, None).cluster
     job = TrainingJob(
         workload=workload, rates=Rates(half_sum=8.0), cluster=cluster,

@@ -1,4 +1,4 @@
-"""`slipstream forecast calibrate`: numbers of this machine in the place of published ones."""
+"""`slipstream forecast calibrate`: measured rates of this machine instead of published ones."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ EXAMPLES = """\b
   slipstream forecast resnet50 --batch 64 --own 1xnode --hardware node.toml
 
 \b
-It measures a GPU where there is one, else the processors: products of matrices by dtype,
-convolutions, memory, what the host takes per operator, and all-reduces between two ranks (or all
-GPUs) of this host. --comm takes what slipstream bench comm --json wrote, of hosts with one rank
-each. Nothing else should run meanwhile. The file is like Slipstream's own data files.
+The command measures a GPU if there is one, else the CPU: matrix products by data type,
+convolutions, memory, host time per operator, and all-reduces between two ranks (or all GPUs) of
+this host. --comm reads the output of slipstream bench comm --json between hosts with one rank
+each. Nothing else should run meanwhile. The file has the format of Slipstream's own data files.
 """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
+    """Add the command to `app`."""
     app.command("calibrate", epilog=EXAMPLES)(calibrate)
 
 
 def calibrate(
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("here.toml"),
-    name: Annotated[str, typer.Option(help="Of the device, for --own.")] = "here",
+    name: Annotated[str, typer.Option(help="Name of the device, for --own.")] = "here",
     comm: Annotated[
-        Path | None, typer.Option(help="JSON of bench comm, with links between hosts.")
+        Path | None, typer.Option(help="JSON file of bench comm with the network between hosts.")
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Of a rank on processors; default all: a host is one device."),
+        typer.Option(min=1, help="CPU threads of a rank. [dim]all: a host is one device[/dim]"),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Some seconds, to try it out; numbers are off.")
+        bool, typer.Option("--quick", help="Measure for seconds only; the rates are inaccurate.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON too, for programs.")] = False,
 ) -> None:

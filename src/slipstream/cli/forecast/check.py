@@ -1,4 +1,4 @@
-"""`slipstream forecast check`: a step on the device at hand, forecast and run."""
+"""`slipstream forecast check`: compare a forecast step with a real one on this machine."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ EXAMPLES = """\b
   slipstream forecast check bert-base --batch 32 --precision bf16 --device H100
 
 \b
-One device trains MODEL for some seconds: a GPU where there is one, else the processors. What it
-reads is made up. Its rate is what --alone takes for forecasts of several such devices.
+One device, a GPU if there is one, else the CPU, trains MODEL on synthetic data for some seconds.
+Pass the measured rate to --alone for forecasts of several such devices.
 """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
+    """Add the command to `app`."""
     app.command("check", epilog=EXAMPLES)(check)
 
 
@@ -40,25 +40,29 @@ def check(
     ],
     batch: Annotated[int, typer.Option(min=1, help="Samples per step.")],
     device: Annotated[
-        str | None, typer.Option(help="What this one is, as H100. [dim]here, of --hardware[/dim]")
+        str | None,
+        typer.Option(help="Name of this device, such as H100. [dim]here, in --hardware[/dim]"),
     ] = None,
     hardware: Annotated[
-        Path | None, typer.Option(help="Data file with it, as calibrate writes one.")
+        Path | None, typer.Option(help="Data file with the device, from calibrate.")
     ] = None,
     shape: Annotated[
-        str | None, typer.Option(help="Of a sample, 3,224,224, where the model does not say it.")
+        str | None,
+        typer.Option(help="Shape of a sample, such as 3,224,224, if the model does not define it."),
     ] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Of a sequence.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Sequence length.")] = None,
     precision: Annotated[
-        PrecisionChoice, typer.Option(help="Numbers of products.")
+        PrecisionChoice, typer.Option(help="Data type of matrix products.")
     ] = PrecisionChoice.FP32,
-    optimizer: Annotated[OptimizerChoice, typer.Option(help="Of parameters.")] = (
+    optimizer: Annotated[OptimizerChoice, typer.Option(help="Optimizer of the parameters.")] = (
         OptimizerChoice.ADAM
     ),
-    seconds: Annotated[float, typer.Option(min=0.1, help="For steps that are timed.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="Duration of the measurement in seconds.")
+    ] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Forecast a step of MODEL on one device, then run some on the one at hand."""
+    """Forecast a step of MODEL on one device, then run steps on this machine."""
     from slipstream.bench.forecast import check as forecast_check
 
     with searching() as watching:

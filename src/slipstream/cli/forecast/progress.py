@@ -1,4 +1,4 @@
-"""Where a search is and what it has found so far, on a terminal and without one."""
+"""Progress of a search and its best plan, on a terminal or as log lines."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from slipstream.lab.display import stderr_console
 if TYPE_CHECKING:
     from slipstream.forecast import Plan
 
-# Seconds between two lines where there is no terminal; what takes less says nothing.
+# Seconds between two log lines without a terminal; a shorter search writes none.
 EVERY_SECONDS = 5.0
 
 
 class Watching(Protocol):
-    """Who is told what a search does."""
+    """Receiver of the progress of a search."""
 
     def tell(self, what: str, done: int, of: int) -> None:
-        """Show what is done, how many steps were and how many there are; 0 of 0: not known."""
+        """Show the current action, completed steps and total steps; 0 of 0 is unknown."""
         ...
 
     def better(self, plan: Plan) -> None:
-        """Show the best plan so far from now on."""
+        """Show the best plan so far."""
         ...
 
 
 class Lines:
-    """Writes a line every few seconds, for logs.
+    """Display that writes a log line every few seconds.
 
     Args:
-        write: called with each line.
-        clock: the time in seconds.
+        write: Function that receives each line.
+        clock: Function that returns the time in seconds (default time.monotonic).
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Lines:
         self._best = ""
 
     def tell(self, what: str, done: int, of: int) -> None:
-        """Write what is done, unless a line was written a moment ago."""
+        """Write the current action, unless the last line is recent."""
         now = self._clock()
         if now - self._last < EVERY_SECONDS:
             return
@@ -56,15 +56,15 @@ class Lines:
         self._write(f"{now - self._begin:.0f} s: {tried}{self._best}")
 
     def better(self, plan: Plan) -> None:
-        """Write the best plan so far with the lines that follow."""
+        """Add the best plan so far to the next lines."""
         self._best = f"; best so far: {brief(plan)}"
 
 
 class Bar:
-    """Shows a bar that goes away when the search ends.
+    """Progress bar that disappears when the search ends.
 
     Args:
-        bar: started.
+        bar: Progress bar that has been started.
     """
 
     def __init__(self, bar: Progress) -> None:
@@ -73,21 +73,21 @@ class Bar:
         self._what = self._best = ""
 
     def tell(self, what: str, done: int, of: int) -> None:
-        """Show what is done."""
+        """Show the current action."""
         self._what = what
         self._bar.update(
             self._task, description=what + self._best, completed=done, total=of or None
         )
 
     def better(self, plan: Plan) -> None:
-        """Show the best plan so far below what is done."""
+        """Show the best plan so far below the current action."""
         self._best = f"\nbest so far: {brief(plan)}"
         self._bar.update(self._task, description=self._what + self._best)
 
 
 @contextmanager
 def searching() -> Generator[Watching]:
-    """Yield what shows a search on the standard error stream."""
+    """Yield a display of the search on the standard error stream."""
     console = stderr_console()
     if not console.is_terminal:
         yield Lines(lambda line: console.print(line, markup=False, soft_wrap=True))
@@ -103,7 +103,7 @@ def searching() -> Generator[Watching]:
 
 
 def brief(plan: Plan) -> str:
-    """Return a plan in half a line: its hosts, the time of a step, and what it costs."""
+    """Return a short description of a plan: hosts, time per step, and cost."""
     from slipstream.forecast.report.terminal import dollars, duration
     from slipstream.forecast.search.machines import several
 

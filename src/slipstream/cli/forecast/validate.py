@@ -1,4 +1,4 @@
-"""`slipstream forecast validate`: how far forecasts are from what others measured."""
+"""`slipstream forecast validate`: errors of forecasts against published measurements."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ images_per_sec_or_speedup, unit and address. Each row is forecast by parameters 
 without its source; what cannot be read is listed with the reason. Rows that state a peak of memory
 ("mem_GiB=71.9" in the model) are judged by it too. Models are traced first, which
 takes some seconds for each.
-[bold]Exit code[/bold]: 2 where the table cannot be read.
+[bold]Exit code[/bold]: 2 if the table cannot be read.
 """
 
 
 class LeaveChoice(str, Enum):
-    """What parameters had not seen where a row is judged."""
+    """Rows that are excluded from the calibration when a row is forecast."""
 
     SOURCE = "source"
     MODEL = "model"
@@ -44,7 +44,7 @@ class LeaveChoice(str, Enum):
 
 
 class KeyChoice(str, Enum):
-    """What rows are put together by."""
+    """Columns by which rows are grouped."""
 
     SOURCE = "source"
     MODEL = "model"
@@ -54,24 +54,25 @@ class KeyChoice(str, Enum):
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
+    """Add the command to `app`."""
     app.command("validate", epilog=EXAMPLES)(validate_table)
 
 
 def validate_table(
     table: Annotated[Path, typer.Argument(help="CSV file of published measurements.")],
     by: Annotated[
-        KeyChoice, typer.Option(help="What rows are put together by.")
+        KeyChoice, typer.Option(help="Column by which rows are grouped.")
     ] = KeyChoice.SOURCE,
     leave: Annotated[
-        LeaveChoice, typer.Option(help="What parameters had not seen where a row is judged.")
+        LeaveChoice,
+        typer.Option(help="Rows with the same value are excluded from the calibration."),
     ] = LeaveChoice.SOURCE,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     html_file: Annotated[
         Path | None, typer.Option("--html", callback=writable, help="File for a page with charts.")
     ] = None,
 ) -> None:
-    """Forecast measurements that were published, and say how far off the forecasts are."""
+    """Forecast published measurements and report the errors."""
     from slipstream.forecast.search import intervals
     from slipstream.forecast.validate import display, folds
     from slipstream.forecast.validate.score import validate

@@ -316,7 +316,7 @@ class Trials:
         share = (strategy.data - 1) / strategy.data
         rate = share * _PROBE / reduce_scatter(_PROBE, group, job.wire)
         flops, _ = peak_flops(machine.cluster.device, DTYPES[self._precision], job.rates)
-        layers = list(self.simulation(strategy).passing.layers.values())
+        layers = list(self.simulation(strategy).activation_exchange.layers.values())
         options = [
             hybrid.options(
                 layer, strategy.data, rate, sum(each.latency for each in group),

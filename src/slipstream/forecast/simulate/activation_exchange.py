@@ -10,8 +10,8 @@ circulate while attention reads them.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,33 +33,54 @@ from slipstream.forecast.work.workload import OperatorKind, TrainingPhase, Workl
 _SIZES = {"float16": 2, "bfloat16": 2}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationExchange:
-    """Bytes that ranks exchange after each operator.
+    """Bytes that ranks exchange after each operator; the arrays have one entry per operator.
 
     Args:
         workload: Workload of one rank.
-        joints: Sums over tensor ranks.
-        moves: Bytes that are sent to experts or returned from them, by index of the operator.
+        sums: Bytes that tensor ranks sum.
+        moves: Bytes that are sent to experts or returned from them.
+        rings: Bytes of keys and values that circulate between context ranks.
+        layers: Layers for which a separate choice is possible, by the name of their parameter.
     """
 
-    def __init__(
-        self, workload: Workload, joints: Iterable[Joint], moves: Mapping[int, float]
-    ) -> None:
-        self._workload = workload
-        self._layers: dict[str, HybridLayer] | None = None
+    workload: Workload
+    sums: Seconds
+    moves: Seconds
+    rings: Seconds
+    layers: Mapping[str, HybridLayer]
+
+    @classmethod
+    def of(
+        cls, workload: Workload, joints: Iterable[Joint], expert_bytes: Mapping[int, float]
+    ) -> ActivationExchange:
+        """Return the exchange of a workload.
+
+        Args:
+            workload: Workload of one rank.
+            joints: Sums over tensor ranks.
+            expert_bytes: Bytes sent to experts or returned from them, by index of the operator.
+        """
         count = len(workload.operators)
-        self.sums, self.moves, self.rings = np.zeros(count), np.zeros(count), np.zeros(count)
+        sums, moves, rings = np.zeros(count), np.zeros(count), np.zeros(count)
         for joint in joints:
-            self.sums[joint.after] += joint.num_bytes
-        for index, num_bytes in moves.items():
-            self.moves[index] += num_bytes
+            sums[joint.after] += joint.num_bytes
+        for index, num_bytes in expert_bytes.items():
+            moves[index] += num_bytes
         for index, operator in enumerate(workload.operators):
             if operator.kind is OperatorKind.ATTENTION:
-                keys = [workload.values[v].num_bytes for v in operator.reads[1:3]]
-                # Their gradients go round too.
-                self.rings[index] = sum(keys) * (
-                    1 if operator.phase is TrainingPhase.FORWARD else 2
-                )
+                keys = [workload.values[value].num_bytes for value in operator.reads[1:3]]
+                # The gradients of keys and values circulate too.
+                passes = 1 if operator.phase is TrainingPhase.FORWARD else 2
+                rings[index] = sum(keys) * passes
+        return cls(
+            workload=workload,
+            sums=sums,
+            moves=moves,
+            rings=rings,
+            layers={layer.name: layer for layer in layers(workload)},
+        )
 
     def between(self, other: ActivationExchange, share: float) -> ActivationExchange:
         """Return the exchange of another micro-batch, by linear interpolation.
@@ -68,20 +89,16 @@ class ActivationExchange:
             other: Exchange of a larger micro-batch.
             share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
         """
-        found = copy.copy(self)
-        for name in ("sums", "moves", "rings"):
-            setattr(found, name, blend(getattr(self, name), getattr(other, name), share))
-        found._layers = {
-            name: layer.between(other.layers[name], share) for name, layer in self.layers.items()
-        }
-        return found
-
-    @property
-    def layers(self) -> Mapping[str, HybridLayer]:
-        """Layers for which a separate choice is possible, by the name of their parameter."""
-        if self._layers is None:
-            self._layers = {layer.name: layer for layer in layers(self._workload)}
-        return self._layers
+        return replace(
+            self,
+            sums=blend(self.sums, other.sums, share),
+            moves=blend(self.moves, other.moves, share),
+            rings=blend(self.rings, other.rings, share),
+            layers={
+                name: layer.between(other.layers[name], share)
+                for name, layer in self.layers.items()
+            },
+        )
 
     def seconds(self, job: TrainingJob, device: Seconds) -> Seconds:
         """Return the seconds that each operator waits for other ranks after it has run.
@@ -114,7 +131,7 @@ class ActivationExchange:
             layer = self.layers.get(name)
             if layer is None:
                 continue
-            size = _SIZES.get(self._workload.operators[layer.forward].dtype, 4)
+            size = _SIZES.get(self.workload.operators[layer.forward].dtype, 4)
             whole, back = layer.traffic(choice, job.strategy.data)
             seconds = reduce_scatter(whole * size, group, job.wire) if whole else 0.0
             if choice is Agreement.FACTORS:

@@ -112,7 +112,9 @@ class Simulation:
         self.work = Work.of(self.workload.operators)
         self.blocks, places = blocks(self.workload.operators)
         self.block_of = np.array(places)
-        self.passing = ActivationExchange(self.workload, self.division.joints, experts.moves)
+        self.activation_exchange = ActivationExchange.of(
+            self.workload, self.division.joints, experts.moves
+        )
         self.numbers = sum(each.elements for each in self.workload.parameters)
         self.activations = self._activations()
         self._place(pipeline, virtual, even=even)
@@ -138,7 +140,9 @@ class Simulation:
         """
         found = copy.copy(self)
         found.work = self.work.between(other.work, share)
-        found.passing = self.passing.between(other.passing, share)
+        found.activation_exchange = self.activation_exchange.between(
+            other.activation_exchange, share
+        )
         found.activations = blend(self.activations, other.activations, share)
         found.crossing = blend(self.crossing, other.crossing, share)
         return found
@@ -205,12 +209,12 @@ class Simulation:
         device = device * job.pace
         moved = float(device[limited].sum()) / self.ranks * strategy.micro_batches
         slowest = job.runtime.slowest(strategy.ranks, strategy.apart)
-        device = self.passing.repeated(job, device) * slowest
+        device = self.activation_exchange.repeated(job, device) * slowest
         if strategy.checkpoint or strategy.selective:
             # The forward pass of a block is repeated before its backward pass.
             device, again = device.copy(), self._again(device, selective=strategy.selective)
             np.add.at(device, again[0], again[1])
-        passed = self.passing.seconds(job, device)
+        passed = self.activation_exchange.seconds(job, device)
         queues = Resources()
         if strategy.zero == 3 and self.ranks == 1:
             end, exchange, passes = self._sharded(job, device + passed, queues)
@@ -311,7 +315,9 @@ class Simulation:
             return np.zeros(len(self.work.backward))
         micros = np.where(self.work.backward, runtime.backward_us, runtime.forward_us)
         return (
-            (micros + np.where(self.passing.sums > 0, runtime.collective_us, 0.0)) * 1e-6 * job.pace
+            (micros + np.where(self.activation_exchange.sums > 0, runtime.collective_us, 0.0))
+            * 1e-6
+            * job.pace
         )
 
     def _script(self, job: TrainingJob) -> float:
