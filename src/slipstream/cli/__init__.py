@@ -5,6 +5,8 @@ Exit codes: 0 success; 1 it failed; 2 wrong usage or setting; `run` adds those o
 
 import os
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -15,12 +17,36 @@ from slipstream.errors import ConfigError, SlipstreamError, UsageError
 
 app = typer.Typer(
     name="slipstream",
-    help="Distributed deep learning at close to the speed of the wire.",
+    help="Forecast, launch, train, compile and serve: deep learning at the speed of the wire.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"slipstream {version('slipstream')}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Take the options that stand before a sub-command."""
+    del show_version
+
+
 run.add_to(app)
 doctor.add_to(app)
 lab.add_to(app)
@@ -36,7 +62,7 @@ def main() -> None:
     """Run the command line; an error of ours is one line, not a traceback."""
     try:
         _check_folder()
-        app()
+        app(prog_name="slipstream")
     except SlipstreamError as error:
         print(f"slipstream: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, (ConfigError, UsageError)) else 1)
