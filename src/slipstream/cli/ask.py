@@ -38,12 +38,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def ask(
-    target: Annotated[str, typer.Argument(help="file.slip, or http://host:port of a server.")],
-    files: Annotated[list[Path], typer.Argument(help="Pictures, .npy or .npz files.")],
+    target: Annotated[str, typer.Argument(help="Package, file.slip, or server, http://host:port.")],
+    files: Annotated[list[Path], typer.Argument(help="Images, .npy or .npz files.")],
     token_file: Annotated[
-        Path | None, typer.Option(help="File whose first token lets the requests in.")
+        Path | None, typer.Option(help="File whose first token is sent to the server.")
     ] = None,
-    is_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each file.")] = False,
+    is_json: Annotated[bool, typer.Option("--json", help="Print a JSON line per file.")] = False,
 ) -> None:
     """Ask a compiled model about FILES, and show its answers."""
     _ = infer.load  # first: it says what is not installed
@@ -76,7 +76,7 @@ def _told(answer: Prediction) -> dict[str, Any]:
 
 
 def _shown(answer: Prediction) -> list[Table | str]:
-    """The best classes or boxes as a table, and of other outputs the first numbers."""
+    """Return tables of the best classes or boxes, and the first numbers of other outputs."""
     outputs = dict(answer.outputs)
     shown: list[Table | str] = []
     if {"labels", "scores"} <= outputs.keys() and outputs["labels"].ndim == 2:

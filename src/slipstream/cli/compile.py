@@ -45,15 +45,13 @@ BOXES = "iou=0.45,score=0.25,most=100,layout=yolov8, or fewer of them"
 NORMALISED = "One number, or one per channel; default ImageNet's."
 
 
-Budget = Annotated[
-    str, typer.Option(help="Points of top-1 that may be lost where the data has labels.")
-]
+Budget = Annotated[str, typer.Option(help="Top-1 points that may be lost, if the data has labels.")]
 Snr = Annotated[
     float | None,
-    typer.Option(help="Least signal to noise in dB; default 20 where labels cannot tell."),
+    typer.Option(help="Least signal to noise in dB; default 20 without labels."),
 ]
 Agreement = Annotated[
-    str, typer.Option(help="Share of answers that stay the model's where there are no labels.")
+    str, typer.Option(help="Least share of answers that stay the same, without labels.")
 ]
 
 
@@ -100,45 +98,51 @@ def compile_model(
     budget: Budget = "0.3%",
     snr: Snr = None,
     agreement: Agreement = "95%",
-    target: Annotated[TargetChoice, typer.Option(help="What is to be least, or most.")] = (
-        TargetChoice.LATENCY
-    ),
-    time: Annotated[str, typer.Option(help="To search for: 90s, 5m, 1h.")] = "5m",
+    target: Annotated[
+        TargetChoice, typer.Option(help="Measure by which the fastest is chosen.")
+    ] = (TargetChoice.LATENCY),
+    time: Annotated[str, typer.Option(help="Time of the search: 90s, 5m, 1h.")] = "5m",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Default: every core that there is.")
+        int | None, typer.Option(min=1, help="Threads of a call; default: all cores.")
     ] = None,
     engine: Annotated[
-        list[str] | None, typer.Option(help="Only this one; may be given more than once.")
+        list[str] | None, typer.Option(help="Engine to try; repeat it for several. Default: all.")
     ] = None,
     without: Annotated[
-        list[str] | None, typer.Option(help="Rewrite to leave out; more than once.")
+        list[str] | None, typer.Option(help="Rewrite to skip; repeat it for several.")
     ] = None,
     shape: Annotated[
-        list[str] | None, typer.Option(help="NAME=1,3,224,224 of an input whose shape is open.")
+        list[str] | None, typer.Option(help="Shape of an input that is open: NAME=1,3,224,224.")
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="File of the weights; default the one beside MODEL.")
+        Path | None, typer.Option(help="File of the weights; default: the one beside MODEL.")
     ] = None,
     pixels: Annotated[
-        bool, typer.Option("--pixels", help="Takes bytes (n, h, w, c), and JPEG and PNG files.")
+        bool,
+        typer.Option("--pixels", help="Let the package take JPEG, PNG and bytes (n, h, w, c)."),
     ] = False,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Gives so many labels and scores, highest first.")
+        int | None, typer.Option(min=1, help="Labels and scores in an answer, highest first.")
     ] = None,
     boxes: Annotated[
-        str | None, typer.Option(help=f"Gives boxes that do not overlap: {BOXES}.")
+        str | None, typer.Option(help=f"Let the package answer with distinct boxes: {BOXES}.")
     ] = None,
     size: Annotated[
-        int | None, typer.Option(min=1, help="Pictures: pixels of the shorter side before the cut.")
+        int | None, typer.Option(min=1, help="Images: pixels of the shorter side before the crop.")
     ] = None,
-    mean: Annotated[str | None, typer.Option(help=f"Pictures: {NORMALISED}")] = None,
-    std: Annotated[str | None, typer.Option(help=f"Pictures: {NORMALISED}")] = None,
+    mean: Annotated[str | None, typer.Option(help=f"Images: {NORMALISED}")] = None,
+    std: Annotated[str | None, typer.Option(help=f"Images: {NORMALISED}")] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", callback=writable, help="File for the report.")
     ] = None,
     list_: Annotated[
         bool,
-        typer.Option("--list", is_eager=True, callback=show_list, help="Engines and rewrites."),
+        typer.Option(
+            "--list",
+            is_eager=True,
+            callback=show_list,
+            help="Print the engines and rewrites, and exit.",
+        ),
     ] = False,
 ) -> None:
     """Compile a model: every engine and precision is tried, the fastest that is right wins."""
@@ -198,7 +202,7 @@ def _show(report: infer.Report, output: Path, json_file: Path | None) -> None:
 
 
 def parse_points(text: str, what: str = "the budget") -> float:
-    """`0.3%` or `0.3` as percentage points; UsageError for anything else."""
+    """Return the percentage points of `0.3%` or `0.3`; UsageError for other texts."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
     if found is None:
         raise UsageError(f"{what} is {text!r}; allowed: percentage points such as 0.3%")

@@ -22,12 +22,13 @@ def add_to(app: typer.Typer) -> None:
 
 def doctor(
     peer: Annotated[
-        str | None, typer.Option(help="Host to look up the route to; default: the default route.")
+        str | None,
+        typer.Option(help="Host to which the route is looked up; default: the default route."),
     ] = None,
     algorithms: Annotated[
-        bool, typer.Option(help="Show instead by which rules algorithms are chosen.")
+        bool, typer.Option(help="Show the rules by which algorithms are chosen instead.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Show what this host has and what it lacks. Exit code 1 if Slipstream cannot work here."""
     if algorithms:

@@ -37,11 +37,11 @@ class Finding:
     """One line of the doctor's screen.
 
     Args:
-        topic: heading that it stands under.
-        name: what was looked at.
-        state: `absent` can be done without, `wrong` cannot.
-        text: what was found.
-        remedy: what to do about it, where there is something to do.
+        topic: Heading under which the finding stands.
+        name: Subject of the finding, such as a library.
+        state: `absent` is harmless, `wrong` is not.
+        text: Result of the check.
+        remedy: Advice that mends it; empty if there is nothing to do.
     """
 
     topic: str
@@ -173,7 +173,7 @@ def _framework(name: str) -> Finding:
 
 
 def _version_of(module: str) -> str:
-    """The version of what installed a module: tensorflow-cpu installs tensorflow."""
+    """Return the version of a module's distribution: tensorflow-cpu installs tensorflow."""
     try:
         return version(module)
     except PackageNotFoundError:

@@ -72,17 +72,19 @@ RanksPerHost = Annotated[
 ]
 Rate = Annotated[
     str | None,
-    typer.Option(help="Of every host's link, or one for each: 1gbit,250mbit. [dim]1gbit[/dim]"),
+    typer.Option(help="Rate of the hosts' links, one or one per host. [dim]1gbit[/dim]"),
 ]
 FlowRate = Annotated[
     str | None,
-    typer.Option(help="Most that one connection carries; several: the paths that they take."),
+    typer.Option(help="Highest rate of one connection; several rates: one per path."),
 ]
-Racks = Annotated[int | None, typer.Option(min=1, help="The hosts are divided evenly among them.")]
+Racks = Annotated[
+    int | None, typer.Option(min=1, help="Racks, among which the hosts are divided evenly.")
+]
 Uplink = Annotated[str | None, typer.Option(help="Rate between a rack and the spine.")]
-Name = Annotated[str, typer.Option(help="Of the lab, where there are several.")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
-Command = Annotated[list[str], typer.Argument(help="After --: the program and its arguments.")]
+Name = Annotated[str, typer.Option(help="Name of the lab, if there are several.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Command = Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -148,7 +150,10 @@ def compare_script(
     racks: Racks = None,
     uplink: Uplink = None,
     together: Annotated[
-        bool, typer.Option("--together", help="Both at once: livelier, but they share the cores.")
+        bool,
+        typer.Option(
+            "--together", help="Run both at once, on shared cores; the numbers are inaccurate."
+        ),
     ] = False,
     as_json: AsJson = False,
     name: Name = DEFAULT_NAME,
@@ -223,7 +228,7 @@ def status(as_json: AsJson = False) -> None:
 def down(
     name: Name = DEFAULT_NAME,
     everything: Annotated[
-        bool, typer.Option("--all", help="All labs but those of programs that still run.")
+        bool, typer.Option("--all", help="Remove all labs but those whose program still runs.")
     ] = False,
 ) -> None:
     """Take a lab down, with all that runs in it."""

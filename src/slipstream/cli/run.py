@@ -70,34 +70,36 @@ def run(
     ] = None,
     num_processes: Annotated[
         int | None,
-        typer.Option("-np", "--num-proc", min=1, help="Ranks in all: fills the hosts in turn."),
+        typer.Option(
+            "-np", "--num-proc", min=1, help="Ranks in total; the hosts are filled in turn."
+        ),
     ] = None,
     hostfile: Annotated[
-        Path | None, typer.Option(help="File of hosts, in place of -H: lines such as a slots=2.")
+        Path | None, typer.Option(help="File of hosts in place of -H; a line is: name slots=2.")
     ] = None,
     module: Annotated[
-        bool, typer.Option("-m", "--module", help="The program is a Python module.")
+        bool, typer.Option("-m", "--module", help="Run the program as a Python module.")
     ] = False,
     output: Annotated[
-        OutputChoice, typer.Option(help="Whose output is shown as it comes.")
+        OutputChoice, typer.Option(help="Ranks whose output is shown while they run.")
     ] = OutputChoice.ALL,
     output_filename: OutputFolder = None,
     tty: Annotated[
         bool,
-        typer.Option("--tty", help="Rank 0 writes on this terminal itself; others stay silent."),
+        typer.Option("--tty", help="Let rank 0 use this terminal; the others stay silent."),
     ] = False,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds from SIGTERM to SIGKILL when ranks are ended.")
+        float, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL when ranks are ended.")
     ] = 3.0,
     env: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=VALUE for every rank, or NAME to take it from here."),
+        typer.Option(help="Variable of every rank: NAME=VALUE, or NAME with its value here."),
     ] = None,
     python: Annotated[
-        str | None, typer.Option(help="Python on the other hosts; default: the same path as here.")
+        str | None, typer.Option(help="Python on the other hosts; default: the path of this one.")
     ] = None,
     cwd: Annotated[
-        Path | None, typer.Option(help="Directory on every host; default: the same as here.")
+        Path | None, typer.Option(help="Working directory on every host; default: the one here.")
     ] = None,
     ssh_option: Annotated[
         list[str] | None, typer.Option(help="Option for ssh's -o, such as Port=2222.")
@@ -105,11 +107,9 @@ def run(
     ssh_port: SshPort = None,
     ssh_identity_file: SshIdentity = None,
     no_color: Annotated[
-        bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")
+        bool, typer.Option("--no-color", help="Print no colours, as with NO_COLOR.")
     ] = False,
-    events: Annotated[
-        bool, typer.Option("--json", help="One JSON event per line on standard output.")
-    ] = False,
+    events: Annotated[bool, typer.Option("--json", help="Print one JSON event per line.")] = False,
 ) -> None:
     """Start the ranks of a program on this host or on others, and end them together."""
     chosen_hosts = _choose_hosts(hosts, hostfile, num_ranks, num_processes)

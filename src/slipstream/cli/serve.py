@@ -31,7 +31,7 @@ on --grpc-port.
 
 
 AccessLog = Annotated[
-    str | None, typer.Option(help="File for a line of JSON for each request; - for stderr.")
+    str | None, typer.Option(help="File for the log, a JSON line per request; - for stderr.")
 ]
 Notice = Annotated[
     float | None,
@@ -50,36 +50,41 @@ def add_to(app: typer.Typer) -> None:
 
 def serve(
     models: Annotated[
-        list[str], typer.Argument(help="file.slip, name=file.slip, or name=file.slip@10%.")
+        list[str], typer.Argument(help="Packages: file.slip, name=file.slip or name=file.slip@10%.")
     ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of REST; 0: a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port for REST; 0: a free one.")
+    ] = 8000,
     grpc_port: Annotated[
-        int, typer.Option(min=-1, max=65535, help="Of gRPC; 0: a free one, -1: none.")
+        int, typer.Option(min=-1, max=65535, help="Port for gRPC; 0: a free one, -1: no gRPC.")
     ] = 8001,
     replicas: Annotated[
-        int, typer.Option(min=1, help="Processes that run the models; one that dies is replaced.")
+        int, typer.Option(min=1, help="Processes that run the models; a dead one is replaced.")
     ] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of a run; default as the model was compiled.")
+        int | None,
+        typer.Option(min=1, help="Threads of a batch; default: as the model was compiled."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds of a request that does not say less.")
+        float,
+        typer.Option(min=0.001, help="Seconds for a request that asks for no shorter deadline."),
     ] = 10.0,
     delay: Annotated[
-        float, typer.Option(min=0.0, help="Milliseconds that a request waits to share a run.")
+        float,
+        typer.Option(min=0.0, help="Milliseconds that a request waits for others to batch with."),
     ] = 2.0,
     keep_alive: Annotated[
-        int, typer.Option(min=1, help="Seconds that a connection without a request stays open.")
+        int, typer.Option(min=1, help="Seconds that an idle connection stays open.")
     ] = 75,
     token_file: Annotated[
-        Path | None, typer.Option(help="File of tokens, one a line, that let requests in.")
+        Path | None, typer.Option(help="File of accepted tokens, one per line.")
     ] = None,
     everybody: Annotated[
-        bool, typer.Option("--everybody", help="No token is needed, though others reach --host.")
+        bool, typer.Option("--everybody", help="Accept requests without a token from other hosts.")
     ] = False,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate, in PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, in PEM.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate in PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate in PEM.")] = None,
     access_log: AccessLog = None,
     notice: Notice = None,
 ) -> None:

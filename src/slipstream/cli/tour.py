@@ -31,21 +31,24 @@ def add_to(app: typer.Typer) -> None:
 
 
 def tour(
-    output: Annotated[Path, typer.Option(help="Folder for all that it writes.")] = Path(
-        "tour-output"
-    ),
+    output: Annotated[
+        Path, typer.Option(help="Folder for the checkpoint, the package and the charts.")
+    ] = Path("tour-output"),
     ranks: Annotated[
-        int, typer.Option("--ranks", "-n", min=1, help="Of the training, each on a core.")
+        int,
+        typer.Option("--ranks", "-n", min=1, help="Ranks of the training, each on its own core."),
     ] = 2,
     epochs: Annotated[
         int | None,
-        typer.Option(min=1, help="Default: the demo's ten, or as many as take two minutes."),
+        typer.Option(
+            min=1, help="Epochs; default: 10 as in the demo, or as many as fit in 2 minutes."
+        ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Half a minute, to try it out; numbers are off.")
+        bool, typer.Option("--quick", help="Take half a minute; the numbers are inaccurate.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, for programs; all else goes to stderr.")
+        bool, typer.Option("--json", help="Print JSON to stdout, everything else to stderr.")
     ] = False,
 ) -> None:
     """Forecast, train, compile, serve and ask one model, in less than five minutes."""

@@ -54,7 +54,8 @@ Models: {", ".join(MODELS)}
 """
 
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", callback=writable, help="File for all that was measured.")
+    Path | None,
+    typer.Option("--json", callback=writable, help="File for all measurements as JSON."),
 ]
 
 
@@ -74,32 +75,36 @@ def add_to(app: typer.Typer) -> None:
 
 def comm(
     collective: Annotated[
-        str, typer.Option(help="One or more, with commas between.")
+        str, typer.Option(help="Collectives, separated by commas.")
     ] = "allreduce",
     sizes: Annotated[
-        str, typer.Option(help="Bytes of a rank's larger buffer: 4k, 100m, 64ki.")
+        str, typer.Option(help="Sizes of a rank's larger buffer: 4k,100m,64ki.")
     ] = "4k,64k,1m,16m,100m",
     hosts: Annotated[int, typer.Option(help="Hosts of the lab.")] = 4,
-    ranks_per_host: Annotated[int, typer.Option(help="Processes on each.")] = 1,
-    rate: Annotated[str, typer.Option(help="Of every host's link, or one for each.")] = "1gbit",
+    ranks_per_host: Annotated[int, typer.Option(help="Ranks on each host.")] = 1,
+    rate: Annotated[
+        str, typer.Option(help="Rate of the hosts' links, one or one per host.")
+    ] = "1gbit",
     flow_rate: Annotated[
-        str | None, typer.Option(help="Most that one connection carries; several: the paths.")
+        str | None, typer.Option(help="Highest rate of one connection; several: one per path.")
     ] = None,
-    racks: Annotated[int, typer.Option(help="The hosts are divided evenly among them.")] = 1,
+    racks: Annotated[
+        int, typer.Option(help="Racks, among which the hosts are divided evenly.")
+    ] = 1,
     uplink: Annotated[str | None, typer.Option(help="Rate between a rack and the spine.")] = None,
     local: Annotated[
-        int | None, typer.Option(help="Ranks on this machine, in place of a lab.")
+        int | None, typer.Option(help="Ranks on this machine instead of a lab.")
     ] = None,
-    codec: Annotated[str, typer.Option(help="Of our allreduce, between hosts.")] = "none",
+    codec: Annotated[str, typer.Option(help="Codecs of our allreduce between hosts.")] = "none",
     peers: Annotated[
-        str, typer.Option(help="Those that are not installed are left out.")
+        str, typer.Option(help="Peers; those that are not installed are left out.")
     ] = "gloo,mpi,nccl",
-    rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Rounds; in each, every contender has one turn.")] = 5,
     cross_traffic: Annotated[
-        str, typer.Option(help="Rate that each host sends to the next meanwhile: 500mbit.")
+        str, typer.Option(help="Rate of cross traffic from each host to the next: 500mbit.")
     ] = "",
     preset: Annotated[
-        str | None, typer.Option(help="bars: all that is promised, and whether it holds.")
+        str | None, typer.Option(help="Suite in place of single options; bars: all promises.")
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -130,21 +135,21 @@ def comm(
 
 
 def train_models(
-    model: Annotated[str, typer.Option(help="One or more, with commas between.")] = "resnet,large",
+    model: Annotated[str, typer.Option(help="Models, separated by commas.")] = "resnet,large",
     hosts: Annotated[int, typer.Option(help="Hosts of the lab.")] = 4,
-    ranks_per_host: Annotated[int, typer.Option(help="Processes on each.")] = 1,
-    rate: Annotated[str, typer.Option(help="Of every host's link, or one for each.")] = "1gbit",
+    ranks_per_host: Annotated[int, typer.Option(help="Ranks on each host.")] = 1,
+    rate: Annotated[
+        str, typer.Option(help="Rate of the hosts' links, one or one per host.")
+    ] = "1gbit",
     flow_rate: Annotated[
-        str | None, typer.Option(help="Most that one connection carries; several: the paths.")
+        str | None, typer.Option(help="Highest rate of one connection; several: one per path.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Of each contender's turn. [dim]some seconds of them[/dim]")
+        int | None, typer.Option(help="Steps of each turn. [dim]a few seconds of them[/dim]")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 5,
-    peers: Annotated[str, typer.Option(help="gloo, or empty for none.")] = "gloo",
-    codec: Annotated[
-        str, typer.Option(help="Of gradients between hosts, across the step boundary.")
-    ] = "none",
+    rounds: Annotated[int, typer.Option(help="Rounds; in each, every contender has one turn.")] = 5,
+    peers: Annotated[str, typer.Option(help="Peer: gloo, or empty for none.")] = "gloo",
+    codec: Annotated[str, typer.Option(help="Codecs of gradients between hosts.")] = "none",
     json_file: JsonFile = None,
 ) -> None:
     """Train models: samples per second under DDP and across the step boundary, and the losses."""

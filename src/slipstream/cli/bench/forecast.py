@@ -37,21 +37,27 @@ def forecast_steps(
         list[str] | None, typer.Argument(help="Models. [dim]resnet50 vgg16 bert-base[/dim]")
     ] = None,
     rates: Annotated[
-        str, typer.Option(help="Of each host's link, with commas between.")
+        str, typer.Option(help="Rates of the hosts' links, separated by commas.")
     ] = "500mbit,1gbit,4gbit",
-    hosts: Annotated[str, typer.Option(help="Of the lab.")] = "2,4",
-    ranks: Annotated[int, typer.Option(help="Of each host; several with slipstream alone.")] = 1,
-    slower: Annotated[float, typer.Option(help="Times that compute is slower than published.")] = (
-        30.0
+    hosts: Annotated[
+        str, typer.Option(help="Numbers of hosts in the lab, separated by commas.")
+    ] = "2,4",
+    ranks: Annotated[
+        int, typer.Option(help="Ranks on each host; more than 1 with slipstream only.")
+    ] = 1,
+    slower: Annotated[
+        float, typer.Option(help="Factor by which compute is slower than published.")
+    ] = (30.0),
+    backends: Annotated[str, typer.Option(help="Backends of DDP, separated by commas.")] = ",".join(
+        BACKENDS
     ),
-    backends: Annotated[str, typer.Option(help="Of DDP.")] = ",".join(BACKENDS),
     steps: Annotated[int, typer.Option(help="Measured steps of each round.")] = 3,
-    rounds: Annotated[int, typer.Option(help="In each, every backend has its turn.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Rounds; in each, every backend has one turn.")] = 1,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Measure the lab in seconds, to try this out.")
+        bool, typer.Option("--quick", help="Measure the lab for seconds only; inaccurate.")
     ] = False,
     published: Annotated[
-        bool, typer.Option("--published", help="Forecast published speed-ups; runs nothing.")
+        bool, typer.Option("--published", help="Forecast published speed-ups and run nothing.")
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", callback=writable, help="File for the results as JSON.")

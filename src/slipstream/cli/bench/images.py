@@ -33,20 +33,22 @@ def add_to(app: typer.Typer) -> None:
 def bench_pictures(
     models: Annotated[list[str] | None, typer.Argument(help="Models; default: two.")] = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="latency or stream; default: both.")
+        list[str] | None, typer.Option(help="Measure: latency or stream; default: both.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 10,
-    seconds: Annotated[float, typer.Option(help="Of a turn.")] = 1.0,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds; in each, every contender has one turn.")
+    ] = 10,
+    seconds: Annotated[float, typer.Option(help="Seconds of a turn.")] = 1.0,
     search: Annotated[
         float, typer.Option(help="Seconds that our compilation of a model may take.")
     ] = 60.0,
     cache: Annotated[
         Path | None,
-        typer.Option(help="Folder where the peers' files stay, for the next time."),
+        typer.Option(help="Folder that keeps the peers' files for the next time."),
     ] = None,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", callback=writable, help="File for all that was measured."),
+        typer.Option("--json", callback=writable, help="File for all measurements as JSON."),
     ] = None,
 ) -> None:
     """Measure the way from JPEG files to labels, decoding and resizing included.

@@ -43,46 +43,46 @@ def infer_models(
     context: typer.Context,
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="Models; default: all. With --pictures, files of slipstream compile."),
+        typer.Argument(help="Models; default: all. With --pictures: compiled packages."),
     ] = None,
     peer: Annotated[
-        list[str] | None, typer.Option(help="Peer; more than once. Default: all that are quick.")
+        list[str] | None, typer.Option(help="Peer; repeat it for several. Default: all fast ones.")
     ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Of each contender, and as many cores; default 1, with --pictures as compiled.",
+            help="Threads and cores of each contender; default: 1, with --pictures as compiled.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 20,
-    seconds: Annotated[float, typer.Option(help="Of a turn.")] = 0.2,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds; in each, every contender has one turn.")
+    ] = 20,
+    seconds: Annotated[float, typer.Option(help="Seconds of a turn.")] = 0.2,
     search: Annotated[
         float, typer.Option(help="Seconds that each of our two compilations of a model may take.")
     ] = 60.0,
     unseen: Annotated[
         int,
-        typer.Option(
-            min=0, help="Number of other inputs, on which ours has to keep what was asked of it."
-        ),
+        typer.Option(min=0, help="Unseen inputs on which our accuracy is checked."),
     ] = 0,
     cache: Annotated[
         Path | None,
-        typer.Option(help="Folder where the peers' files stay, for the next time."),
+        typer.Option(help="Folder that keeps the peers' files for the next time."),
     ] = None,
     pictures: Annotated[
         Path | None,
-        typer.Option(help="JPEG files in folders of their labels: time and cost of an image."),
+        typer.Option(help="Folder of JPEG files by label; measures time and cost per image."),
     ] = None,
     accuracy: Annotated[
-        str, typer.Option(help="With --pictures: least top-1, or top-1 and top-5, in percent.")
+        str, typer.Option(help="Least top-1 [top-5] in percent, with --pictures.")
     ] = "0,0",
-    price: Annotated[float, typer.Option(help="With --pictures: of an hour of this machine.")] = (
-        0.0
-    ),
+    price: Annotated[
+        float, typer.Option(help="Price of an hour of this machine in $, with --pictures.")
+    ] = (0.0),
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", callback=writable, help="File for all that was measured."),
+        typer.Option("--json", callback=writable, help="File for all measurements as JSON."),
     ] = None,
 ) -> None:
     """Measure models by every engine and precision: latency, accuracy, memory, share of the peak.
@@ -118,10 +118,10 @@ def infer_models(
 
 
 def parse_accuracy(text: str) -> tuple[float, float]:
-    """Returns shares of top-1 and top-5 of percentages such as "92" or "92%,99%".
+    """Return the shares of top-1 and top-5 that percentages such as "92" or "92%,99%" mean.
 
     Raises:
-        UsageError: for anything else.
+        UsageError: The text is anything else.
     """
     parts = [part.strip().removesuffix("%") for part in text.split(",")]
     try:

@@ -28,20 +28,22 @@ def add_to(app: typer.Typer) -> None:
 
 def negotiate(
     ranks: Annotated[
-        str, typer.Option(help="Processes of this machine; several: with commas between.")
+        str, typer.Option(help="Numbers of processes, separated by commas.")
     ] = "4,8,16",
-    tensors: Annotated[int, typer.Option(help="Of 1 KB, in another order on each rank.")] = 1000,
-    rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 5,
+    tensors: Annotated[
+        int, typer.Option(help="Tensors of 1 KB, in a different order on each rank.")
+    ] = 1000,
+    rounds: Annotated[int, typer.Option(help="Rounds; in each, every contender has one turn.")] = 5,
     cycle: Annotated[
-        float, typer.Option(help="Milliseconds from one round of ours to the next, at least.")
+        float, typer.Option(help="Least milliseconds between two of our rounds.")
     ] = 0.0,
     scaling: Annotated[
         Path | None,
-        typer.Option(help="The program negotiate_bench: also up to 256 ranks, as threads."),
+        typer.Option(help="Program negotiate_bench, to measure up to 256 ranks as threads."),
     ] = None,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", callback=writable, help="File for all that was measured."),
+        typer.Option("--json", callback=writable, help="File for all measurements as JSON."),
     ] = None,
 ) -> None:
     """Measure negotiation: our ranks among themselves, beside a rank 0 that coordinates."""

@@ -35,18 +35,20 @@ def add_to(app: typer.Typer) -> None:
 def replay_models(
     models: Annotated[list[str], typer.Argument(help="Models, one or more.")],
     preset: Annotated[
-        str, typer.Option(help="Published setting, whose ratio of compute and network holds.")
+        str, typer.Option(help="Published setting whose ratio of compute to network is kept.")
     ] = "v100-4x8",
-    peer: Annotated[list[str] | None, typer.Option(help="Peer; default: all.")] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="Peer; repeat it for several. Default: all.")
+    ] = None,
     hosts: Annotated[int, typer.Option(help="Hosts of the lab, a rank on each.")] = 4,
-    rate: Annotated[str, typer.Option(help="Of each host's link.")] = "1gbit",
+    rate: Annotated[str, typer.Option(help="Rate of each host's link.")] = "1gbit",
     steps: Annotated[int, typer.Option(help="Measured steps of each round.")] = 4,
-    rounds: Annotated[int, typer.Option(help="In each, every peer has its turn.")] = 2,
+    rounds: Annotated[int, typer.Option(help="Rounds; in each, every peer has one turn.")] = 2,
     busy: Annotated[
-        bool, typer.Option("--busy", help="Multiply matrices in place of sleeping.")
+        bool, typer.Option("--busy", help="Multiply matrices instead of sleeping.")
     ] = False,
     sparse: Annotated[
-        bool, typer.Option("--sparse", help="Embeddings send touched rows only.")
+        bool, typer.Option("--sparse", help="Send only the touched rows of embeddings.")
     ] = False,
     only_limits: Annotated[
         bool, typer.Option("--limits", help="Compute the limits and run nothing.")

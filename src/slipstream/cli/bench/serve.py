@@ -36,31 +36,34 @@ def add_to(app: typer.Typer) -> None:
 
 
 def serve_model(
-    package: Annotated[Path, typer.Argument(help="File of slipstream compile.")],
+    package: Annotated[Path, typer.Argument(help="Package from slipstream compile.")],
     onnx: Annotated[
-        Path | None, typer.Option(help="The same model, for a peer by ONNX Runtime.")
+        Path | None, typer.Option(help="File of the same model for a peer with ONNX Runtime.")
     ] = None,
     clients: Annotated[
-        str, typer.Option(help="Of closed loops; one tells what serving adds, 8 the ratio.")
+        str, typer.Option(help="Numbers of clients in closed loops; bars need 1 and 8.")
     ] = "1,2,4,8,16",
-    seconds: Annotated[float, typer.Option(help="Of a turn of a closed loop.")] = 5.0,
-    rounds: Annotated[int, typer.Option(help="In each, every contender has its turn.")] = 5,
+    seconds: Annotated[float, typer.Option(help="Seconds of a turn of a closed loop.")] = 5.0,
+    rounds: Annotated[int, typer.Option(help="Rounds; in each, every contender has one turn.")] = 5,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of a run; default as the model was compiled.")
+        int | None,
+        typer.Option(min=1, help="Threads of a batch; default: as the model was compiled."),
     ] = None,
     open_loop: Annotated[
         str,
-        typer.Option("--open", help="Times of capacity, and seconds of it: 2:60; 0: none."),
+        typer.Option("--open", help="Open loop, FACTOR[:SECONDS] of capacity: 2:60; 0: none."),
     ] = "2.0",
-    deadline: Annotated[str, typer.Option(help="Of requests of the open loop.")] = "100ms",
+    deadline: Annotated[str, typer.Option(help="Deadline of requests in the open loop.")] = "100ms",
     peer: Annotated[
-        str, typer.Option(help="fastapi, with one and two runs at a time; or none.")
+        str, typer.Option(help="Peer: fastapi, with one and two batches at a time; or none.")
     ] = "fastapi",
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", callback=writable, help="File for all that was measured."),
+        typer.Option("--json", callback=writable, help="File for all measurements as JSON."),
     ] = None,
-    picture: Annotated[Path | None, typer.Option(help="File for latency over throughput.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="File for a chart of latency over throughput.")
+    ] = None,
 ) -> None:
     """Measure a server: throughput and latency by clients, what serving adds, and overload.
 
@@ -99,7 +102,7 @@ def serve_model(
 
 
 def parse_clients(text: str) -> tuple[int, ...]:
-    """`1,2,8` as numbers, each once and in order; UsageError for anything else."""
+    """Return the sorted numbers of a text such as `1,2,8`; UsageError for other texts."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(part.isdecimal() for part in parts):
         raise UsageError(f"the clients are {text!r}; allowed: whole numbers such as 1,2,8")
@@ -107,7 +110,7 @@ def parse_clients(text: str) -> tuple[int, ...]:
 
 
 def parse_open(text: str) -> tuple[float, float]:
-    """`2` or `2:60` as times of capacity and seconds; UsageError for anything else."""
+    """Return the factor of capacity and the seconds of `2` or `2:60`; UsageError for others."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(\d+(?:\.\d+)?))?", text.strip())
     if found is None:
         raise UsageError(f"the open loop is {text!r}; allowed: 2, 2:60 for 60 s, 0 for none")
@@ -115,7 +118,7 @@ def parse_open(text: str) -> tuple[float, float]:
 
 
 def parse_deadline(text: str) -> float:
-    """`100ms` or `1.5s` in seconds; UsageError for anything else."""
+    """Return the seconds of a text such as `100ms` or `1.5s`; UsageError for other texts."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)", text.strip())
     if found is None:
         raise UsageError(f"the deadline is {text!r}; allowed: 100ms, 1.5s")
