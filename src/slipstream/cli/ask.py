@@ -57,7 +57,7 @@ def ask(
     model = open_predictor(target, token)
     console = make_console(sys.stdout)
     for file in files:
-        answer = model.ask(file)
+        answer = model.predict(file)
         if is_json:
             print(json.dumps({"file": str(file), **_told(answer)}), flush=True)
             continue

@@ -1,4 +1,4 @@
-"""`slipstream serve`: compiled models behind an endpoint."""
+"""The command `slipstream serve`: compiled models behind an endpoint."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream serve model.slip
   slipstream serve resnet=resnet50.slip detector.slip --port 9000
-  slipstream serve resnet=old.slip resnet=new.slip@10%     a canary: version 2 gets a tenth
+  slipstream serve resnet=old.slip resnet=new.slip@10%     a canary: version 2 receives a tenth
 
 \b
-Clients of the Open Inference Protocol, version 2, as tritonclient, talk to it: REST on --port, gRPC
-on --grpc-port.
-[bold]Exit code[/bold]: 1 where a model cannot be served, 2 for wrong usage.
+Clients of the Open Inference Protocol, version 2, such as tritonclient, can connect: over REST at
+--port, and over gRPC at --grpc-port.
+[bold]Exit code[/bold]: 1 if a model cannot be served, 2 for wrong usage.
 """
 
 
@@ -37,8 +37,8 @@ Notice = Annotated[
     float | None,
     typer.Option(
         min=0.0,
-        help="Seconds after SIGTERM in which it takes requests and is not ready; default 5 where"
-        " others reach --host.",
+        help="Seconds after SIGTERM in which the server still answers but reports that it is not"
+        " ready; default 5 if other machines reach --host, else 0.",
     ),
 ]
 
@@ -88,7 +88,7 @@ def serve(
     access_log: AccessLog = None,
     notice: Notice = None,
 ) -> None:
-    """Serve MODELS until SIGTERM or Ctrl-C; requests that are there are answered first."""
+    """Serve MODELS until SIGTERM or Ctrl-C; open requests are answered first."""
     try:
         import uvloop
 
@@ -103,9 +103,9 @@ def serve(
         ) from error
     if not (is_loopback(host) or token_file or everybody):
         raise UsageError(
-            f"others reach {host}: say --token-file, whose tokens let them in, or --everybody"
+            f"other machines reach {host}: add --token-file FILE with their tokens, or --everybody"
         )
-    spec = ServeOptions(
+    options = ServeOptions(
         models=parse_model_specs(models),
         host=host,
         port=port,
@@ -122,13 +122,13 @@ def serve(
     )
     _log_to(sys.stderr)
     try:
-        uvloop.run(Server(spec, partial(_tell, spec)).run())
+        uvloop.run(Server(options, partial(_print_addresses, options)).run())
     except OSError as error:
         raise UsageError(error.strerror or str(error)) from error
 
 
 def _log_to(stream: TextIO) -> None:
-    """Say on a stream what a server says of files that changed."""
+    """Write the server's log, such as reloaded model files, to a stream."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("slipstream: %(message)s"))
     logger = logging.getLogger("slipstream")
@@ -136,14 +136,14 @@ def _log_to(stream: TextIO) -> None:
     logger.addHandler(handler)
 
 
-def _tell(spec: ServeOptions, bound: ListenAddresses) -> None:
+def _print_addresses(options: ServeOptions, addresses: ListenAddresses) -> None:
     console = make_console(sys.stdout)
-    scheme = "http" if spec.tls is None else "https"
-    console.print(f"REST   {scheme}://{bound.rest}/v2", highlight=False)
-    if bound.grpc is not None:
-        console.print(f"gRPC   {bound.grpc}", highlight=False)
-    for each in spec.models:
-        console.print(f"model  {each.name}, version {each.version}", highlight=False)
+    scheme = "http" if options.tls is None else "https"
+    console.print(f"REST   {scheme}://{addresses.rest}/v2", highlight=False)
+    if addresses.grpc is not None:
+        console.print(f"gRPC   {addresses.grpc}", highlight=False)
+    for model in options.models:
+        console.print(f"model  {model.name}, version {model.version}", highlight=False)
     console.file.flush()
 
 
@@ -151,7 +151,7 @@ def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
     from slipstream.serve.access import Tls
 
     if (certificate is None) != (key is None):
-        raise UsageError("one of --tls-cert and --tls-key is missing")
+        raise UsageError("one of --tls-cert and --tls-key is missing; TLS needs both")
     return None if certificate is None or key is None else Tls(certificate, key)
 
 

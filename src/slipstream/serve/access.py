@@ -1,4 +1,4 @@
-"""Who may ask: tokens of an API, and TLS."""
+"""Access to a server: API tokens and TLS."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from pathlib import Path
 from slipstream.errors import ConfigError
 from slipstream.serve.refusals import Reason, RequestRefusedError
 
-_LEAST = 16  # characters of a token
+_MIN_CHARACTERS = 16  # of a token; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Those that let a request in.
+    """The tokens that grant access.
 
     Args:
-        allowed: any of them; empty: everybody may ask.
+        allowed: Tokens of which a request must present one; empty (the default) if none is needed.
     """
 
     allowed: tuple[bytes, ...] = ()
 
     def check(self, authorization: str) -> None:
-        """Raises RequestRefusedError for a header field that has none of the tokens.
+        """Raise RequestRefusedError unless a header field presents one of the tokens.
 
         Args:
-            authorization: the field of that name; "": there is none.
+            authorization: Value of the field `authorization`; "" if there is none.
         """
         if not self.allowed:
             return
         kind, _, token = authorization.partition(" ")
-        given = token.strip().encode(errors="replace")
-        # All are compared, so that time tells nothing.
-        fits = [hmac.compare_digest(given, each) for each in self.allowed]
+        presented = token.strip().encode(errors="replace")
+        # All tokens are compared, so that the time reveals nothing.
+        fits = [hmac.compare_digest(presented, each) for each in self.allowed]
         if kind.lower() != "bearer" or not any(fits):
             raise RequestRefusedError(
                 Reason.UNAUTHENTICATED, "a token is needed: Authorization: Bearer TOKEN"
@@ -44,11 +44,11 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What a server shows that it is the one.
+    """The certificate and key of a server.
 
     Args:
-        certificate: file in PEM, with its chain.
-        key: file in PEM.
+        certificate: PEM file of the certificate and its chain.
+        key: PEM file of the private key.
     """
 
     certificate: Path
@@ -56,9 +56,10 @@ class Tls:
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Reads tokens, one a line; lines that begin with # are not.
+    """Read tokens from a file, one per line; lines that begin with # are comments.
 
-    Raises ConfigError for a file that cannot be read, has none, or one of less than 16 characters.
+    Raises ConfigError if the file cannot be read, has no token, or has one with fewer than 16
+    characters.
     """
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
@@ -66,14 +67,16 @@ def read_tokens(path: Path) -> Tokens:
         raise ConfigError(f"{path} cannot be read as tokens: {error}") from error
     found = [line for line in lines if line and not line.startswith("#")]
     if not found:
-        raise ConfigError(f"{path} has no token; one a line, of {_LEAST} characters or more")
-    if min(map(len, found)) < _LEAST:
-        raise ConfigError(f"{path} has a token of less than {_LEAST} characters")
+        raise ConfigError(
+            f"{path} has no token; write one per line, each of {_MIN_CHARACTERS} characters or more"
+        )
+    if min(map(len, found)) < _MIN_CHARACTERS:
+        raise ConfigError(f"{path} has a token of fewer than {_MIN_CHARACTERS} characters")
     return Tokens(tuple(each.encode() for each in found))
 
 
 def is_loopback(host: str) -> bool:
-    """Says whether an address is of this machine alone."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -83,5 +86,5 @@ def is_loopback(host: str) -> bool:
 
 
 def field_of(fields: Sequence[tuple[bytes, bytes]], name: bytes) -> str:
-    """Returns a field of an ASGI header; "": it is not there."""
+    """Return a field of an ASGI header, or "" if it is missing."""
     return next((value.decode("latin-1") for key, value in fields if key == name), "")

@@ -1,5 +1,8 @@
-"""Questions to a compiled model: files go in, arrays come out. The model is a package here, or one
-that a server of the Open Inference Protocol, version 2, has."""
+"""Predictions of a compiled model for files.
+
+The model is a package on this machine, or a model of a server that follows the Open Inference
+Protocol, version 2.
+"""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -29,16 +32,16 @@ from slipstream.serve.protocol.datatypes import BYTES, JSON_LENGTH, array_of, da
 from slipstream.serve.refusals import RequestRefusedError
 
 URL = re.compile(r"(?P<server>https?://[^/?#]+)/*(?:v2/models/(?P<model>[^?#]+?)/*)?")
-SECONDS = 60.0  # that a server may take to answer
+SECONDS = 60.0  # timeout for an answer of a server; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a model gave.
+    """The outputs of a model.
 
     Args:
-        outputs: by name.
-        classes: names of the classes by number; none where they are not known.
+        outputs: Outputs by name.
+        classes: Names of the classes by number; empty (the default) if they are not known.
     """
 
     outputs: Mapping[str, Array]
@@ -46,32 +49,36 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """A model that can be asked."""
+    """The interface of a model that makes predictions."""
 
-    def ask(self, file: Path) -> Prediction:
-        """Give it a file: a picture, a .npy or .npz file. Blocks."""
+    def predict(self, file: Path) -> Prediction:
+        """Return the prediction for an image, .npy or .npz file; blocks."""
         ...
 
 
 def open_predictor(target: str, token: str | None = None) -> Predictor:
-    """The model that `target` names: a package's path, or http://host:port of a server with one
-    model, or http://host:port/v2/models/NAME. Blocks while it is loaded.
+    """Open the model that a target names; blocks while it is loaded.
 
-    Raises UsageError and UnsupportedError where there is none.
+    Args:
+        target: Path of a package, http://host:port of a server with one model, or
+            http://host:port/v2/models/NAME.
+        token: Token for the server; None (the default) sends none.
+
+    Raises UsageError or UnsupportedError if the model cannot be opened.
     """
     if target.startswith(("http://", "https://")):
-        return Remote(target, token)
-    return Local(Path(target))
+        return RemotePredictor(target, token)
+    return LocalPredictor(Path(target))
 
 
-class Local:
-    """A package that is loaded here."""
+class LocalPredictor:
+    """A model of a package that is loaded in this process."""
 
     def __init__(self, path: Path) -> None:
         self._model: Model = load(path)
 
-    def ask(self, file: Path) -> Prediction:
-        """See `Predictor`."""
+    def predict(self, file: Path) -> Prediction:
+        """Return the prediction for a file; see `Predictor.predict`."""
         pictures = self._model.manifest.pictures
         content = _content(file, None if pictures is None else pictures.input)
         found: Any = self._model(_batched(content, self._model))
@@ -80,12 +87,12 @@ class Local:
         return Prediction(outputs, dict(enumerate(self._model.classes)))
 
 
-class Remote:
+class RemotePredictor:
     """A model of a server.
 
     Args:
-        url: address of the server, or of one of its models.
-        token: word that lets requests in; None where none is needed.
+        url: Address of the server, or of one of its models.
+        token: Token that grants access; None if none is needed.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -94,20 +101,20 @@ class Remote:
             raise UsageError(f"{url}: allowed: http://host:port or http://host:port/v2/models/NAME")
         self._server, self._token = found["server"], token
         self._path = f"{self._server}/v2/models/{found['model'] or self._only()}"
-        self._said = self._get(self._path)
+        self._metadata = self._get(self._path)
 
-    def ask(self, file: Path) -> Prediction:
-        """See `Predictor`."""
+    def predict(self, file: Path) -> Prediction:
+        """Return the prediction for a file; see `Predictor.predict`."""
         with _protocol(self._server):
-            inputs = [str(each["name"]) for each in self._said["inputs"]]
+            inputs = [str(each["name"]) for each in self._metadata["inputs"]]
         content = _content(file, inputs[0] if len(inputs) == 1 else None)
         if not isinstance(content, Mapping):
             content = {inputs[0]: np.array([content], object)}
         arrays = _named(content, inputs)
         raw = {name: _raw(array) for name, array in arrays.items()}
         given = [_tensor(name, array, len(raw[name])) for name, array in arrays.items()]
-        said = {"inputs": given, "parameters": {"binary_data_output": True}}
-        head = json.dumps(said).encode()
+        request = {"inputs": given, "parameters": {"binary_data_output": True}}
+        head = json.dumps(request).encode()
         body = b"".join([head, *raw.values()])
         content, fields = self._read(f"{self._path}/infer", body, {JSON_LENGTH: str(len(head))})
         with _protocol(self._server):
@@ -120,7 +127,7 @@ class Remote:
             names = [str(name) for name in found["models"]]
         if len(names) != 1:
             listed = ", ".join(f"{self._server}/v2/models/{name}" for name in names)
-            raise UsageError(f"{self._server} has {len(names)} models; say one of {listed}")
+            raise UsageError(f"{self._server} has {len(names)} models; name one of {listed}")
         return names[0]
 
     def _get(self, url: str) -> Any:
@@ -142,12 +149,12 @@ class Remote:
             raise UnsupportedError(f"{url}: {_reason(error)}") from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             words = str(getattr(error, "reason", None) or error) or type(error).__name__
-            raise UnsupportedError(f"{url} cannot be asked: {' '.join(words.split())}") from error
+            raise UnsupportedError(f"{url} cannot be reached: {' '.join(words.split())}") from error
 
 
 @contextmanager
 def _protocol(server: str) -> Generator[None]:
-    """What is no answer of the protocol is an error that says so."""
+    """Turn errors inside the context into one that says that the answer breaks the protocol."""
     try:
         yield
     except (ValueError, KeyError, TypeError, IndexError, RequestRefusedError) as error:
@@ -158,7 +165,7 @@ def _protocol(server: str) -> Generator[None]:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What a server says of a request that it refused."""
+    """Return the reason that a server gives for refusing a request."""
     text = error.read().decode(errors="replace")
     try:
         return str(json.loads(text)["error"])
@@ -167,7 +174,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 
 def _content(file: Path, picture: str | None) -> bytes | Mapping[str, Array]:
-    """The bytes of a picture, or arrays by name; "" is the only input's."""
+    """Return the bytes of an image, or arrays by name; the name "" means the only input."""
     if file.suffix in (".npy", ".npz"):
         try:
             with file.open("rb") as opened:
@@ -178,9 +185,11 @@ def _content(file: Path, picture: str | None) -> bytes | Mapping[str, Array]:
             raise UsageError(f"{file}: NumPy cannot read it: {error}") from error
     if file.suffix.lower() not in ENDINGS:
         kinds = ", ".join([".npy", ".npz", *sorted(ENDINGS)])
-        raise UsageError(f"{file}: this kind of file is not known; allowed: {kinds}")
+        raise UsageError(f"{file}: unknown kind of file; allowed: {kinds}")
     if picture is None:
-        raise UsageError(f"{file} is a picture, and the model takes none; give .npy or .npz")
+        raise UsageError(
+            f"{file} is an image, but the model accepts none; pass a .npy or .npz file"
+        )
     try:
         return file.read_bytes()
     except OSError as error:
@@ -188,7 +197,7 @@ def _content(file: Path, picture: str | None) -> bytes | Mapping[str, Array]:
 
 
 def _batched(content: bytes | Mapping[str, Array], model: Model) -> Any:
-    """What the model is called with: as many pictures as it takes at a time."""
+    """Return the arguments of the model; an image is repeated to fill its batch."""
     manifest = model.manifest
     if isinstance(content, Mapping):
         return _named(content, [each.name for each in manifest.inputs])
@@ -207,7 +216,7 @@ def _named(arrays: Mapping[str, Array], inputs: Sequence[str]) -> Mapping[str, A
 
 
 def _raw(array: Array) -> bytes:
-    """A tensor as the protocol has it; files have their lengths before them."""
+    """Return the bytes of a tensor in the protocol; each file follows its length."""
     if array.dtype == object:
         return b"".join(len(file).to_bytes(4, "little") + file for file in array.tolist())
     return array.tobytes()

@@ -1,4 +1,4 @@
-"""What a server and its replicas' processes say to each other: JSON, and tensors behind it."""
+"""The frames between a server and its worker processes: JSON with tensors behind it."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,30 +15,30 @@ import orjson
 
 from slipstream.infer.graph.graph import Array
 
-# Bytes of the JSON, and of all tensors.
+# The header of a frame: the bytes of the JSON, and the bytes of all tensors.
 SIZES = struct.Struct("<IQ")
 
 
 def pieces_of(content: Mapping[str, Any], tensors: Mapping[str, Array]) -> list[Any]:
-    """Returns the pieces of a frame, tensors where they are.
+    """Return the pieces of a frame; tensors are not copied.
 
     Args:
-        content: to be JSON; "tensors" is not among it.
-        tensors: by name.
+        content: Values that become JSON; the key "tensors" is reserved.
+        tensors: Tensors by name.
     """
-    whole = {name: np.asarray(each, order="C") for name, each in tensors.items()}
-    said = [[name, str(each.dtype), list(each.shape)] for name, each in whole.items()]
-    head = orjson.dumps({**content, "tensors": said})
-    sizes = SIZES.pack(len(head), sum(each.nbytes for each in whole.values()))
-    return [sizes, head, *(each.reshape(-1).view(np.uint8).data for each in whole.values())]
+    arrays = {name: np.asarray(each, order="C") for name, each in tensors.items()}
+    described = [[name, str(each.dtype), list(each.shape)] for name, each in arrays.items()]
+    head = orjson.dumps({**content, "tensors": described})
+    sizes = SIZES.pack(len(head), sum(each.nbytes for each in arrays.values()))
+    return [sizes, head, *(each.reshape(-1).view(np.uint8).data for each in arrays.values())]
 
 
 def parts_of(head: bytes, payload: bytearray | bytes) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Returns the content of a frame and its tensors, which stay on its bytes.
+    """Return the content of a frame and its tensors, which share the memory of the payload.
 
     Args:
-        head: its JSON.
-        payload: bytes of all tensors.
+        head: JSON of the frame.
+        payload: Bytes of all tensors.
     """
     content: dict[str, Any] = orjson.loads(head)
     tensors: dict[str, Array] = {}

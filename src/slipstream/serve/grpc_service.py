@@ -1,6 +1,6 @@
-"""gRPC: the Open Inference Protocol, version 2."""
+"""The gRPC service of the Open Inference Protocol, version 2."""
 
-# The classes of messages are made while the program runs, and grpcio has few types.
+# The classes of messages are built at run time, and grpcio has few type annotations.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
@@ -20,11 +20,11 @@ from slipstream.serve.access import Tokens
 from slipstream.serve.handler import RequestHandler
 from slipstream.serve.protocol.datatypes import BYTES, array_of_numbers, datatype_of, number_of
 from slipstream.serve.protocol.grpc_messages import SERVICE, message
-from slipstream.serve.protocol.messages import InferenceCall, names_of, of_raw, wanted_of
+from slipstream.serve.protocol.messages import InferenceCall, names_of, of_raw, requested_outputs
 from slipstream.serve.refusals import RequestRefusedError, invalid
 from slipstream.serve.signature import InputValue
 
-# Where contents of a datatype are, if they are not raw.
+# Field of InferTensorContents for each datatype, if the contents are not raw.
 _CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
     "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
@@ -38,20 +38,20 @@ _Method = Callable[[Any, Any], Awaitable[Any]]
 
 
 class GrpcService:
-    """Answers calls.
+    """The methods of the service.
 
     Args:
-        handler: where requests come in.
-        tokens: that let requests in; health is told to everybody.
-        version: of the server.
+        handler: Handler of the requests.
+        tokens: Tokens that grant access; the health methods need none.
+        version: Version of the server.
     """
 
     def __init__(self, handler: RequestHandler, tokens: Tokens, version: str) -> None:
-        self._desk, self._tokens, self._version = handler, tokens, version
+        self._handler, self._tokens, self._version = handler, tokens, version
         self._repository = handler.repository
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Returns what a server of gRPC needs."""
+        """Return the handler that a gRPC server registers."""
         methods = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
@@ -62,7 +62,7 @@ class GrpcService:
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                _told(name, answer, Tokens() if name in _OPEN else self._tokens),
+                _guarded(name, answer, Tokens() if name in _OPEN else self._tokens),
                 response_serializer=message(f"{name}Response").SerializeToString,
             )
             for name, answer in methods.items()
@@ -100,7 +100,7 @@ class GrpcService:
     async def _infer(self, asked: Any, context: Any) -> Any:
         fields = {name: str(value) for name, value in context.invocation_metadata() or ()}
         name, version = asked.model_name, asked.model_version
-        with self._desk.request("grpc", name, version, fields) as request:
+        with self._handler.request("grpc", name, version, fields) as request:
             record = request.record
             record.num_bytes = asked.ByteSize()
             if record.trace:
@@ -113,11 +113,11 @@ class GrpcService:
             return response
 
 
-def _told(name: str, answer: _Method, tokens: Tokens) -> _Method:
-    """Says refusals as gRPC does, of calls without token and of damaged messages too."""
+def _guarded(name: str, answer: _Method, tokens: Tokens) -> _Method:
+    """Return a method that checks the token and the message, and aborts a refused call."""
     read = message(f"{name}Request").FromString
 
-    async def told(raw: Any, context: Any) -> Any:
+    async def guarded(raw: Any, context: Any) -> Any:
         try:
             if tokens.allowed:
                 fields = dict(context.invocation_metadata() or ())
@@ -129,7 +129,7 @@ def _told(name: str, answer: _Method, tokens: Tokens) -> _Method:
                 context.set_trailing_metadata((("retry-after", seconds),))
             await context.abort(grpc.StatusCode[error.reason.grpc], str(error))
 
-    return told
+    return guarded
 
 
 def _read(read: Callable[[bytes], Any], raw: bytes) -> Any:
@@ -142,7 +142,7 @@ def _read(read: Callable[[bytes], Any], raw: bytes) -> Any:
 def _call_of(asked: Any, remaining: float | None) -> InferenceCall:
     raw = asked.raw_input_contents
     if raw and len(raw) != len(asked.inputs):
-        raise invalid(f"there are {len(raw)} raw contents, and {len(asked.inputs)} inputs")
+        raise invalid(f"there are {len(raw)} raw contents for {len(asked.inputs)} inputs")
     given: dict[str, InputValue] = {}
     for number, each in enumerate(asked.inputs):
         if each.name in given:
@@ -183,7 +183,7 @@ def _of_contents(given: Any) -> InputValue:
     if given.datatype not in _CONTENTS:
         raise invalid(
             f"input {name!r} is {given.datatype[:32]!r}; in contents are {', '.join(_CONTENTS)};"
-            " others are raw"
+            " other datatypes must be raw"
         )
     return array_of_numbers(
         np.array(getattr(given.contents, _CONTENTS[given.datatype])), given.datatype, shape, name
@@ -193,14 +193,14 @@ def _of_contents(given: Any) -> InputValue:
 def _response_of(
     asked: Any, call: InferenceCall, outputs: Mapping[str, Array], classes: Sequence[str]
 ) -> Any:
-    """The response to a call; names of labels are lines of the parameter `classes`."""
+    """Build the response to a call; the parameter `classes` has one line per label."""
     response = message("ModelInferResponse")(id=asked.id)
-    for each in wanted_of(call, outputs):
-        array = np.asarray(outputs[each], order="C")
-        said = response.outputs.add(
-            name=each, datatype=datatype_of(array.dtype), shape=list(array.shape)
+    for name in requested_outputs(call, outputs):
+        array = np.asarray(outputs[name], order="C")
+        tensor = response.outputs.add(
+            name=name, datatype=datatype_of(array.dtype), shape=list(array.shape)
         )
-        if classes and each == LABELS:
-            said.parameters["classes"].string_param = "\n".join(names_of(array, classes))
+        if classes and name == LABELS:
+            tensor.parameters["classes"].string_param = "\n".join(names_of(array, classes))
         response.raw_output_contents.append(array.tobytes())
     return response

@@ -1,4 +1,4 @@
-"""What REST and gRPC do alike with a request: it is checked, run, counted and logged."""
+"""The steps that REST and gRPC share: a request is checked, executed, counted and logged."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ActiveRequest:
     """A request that is being answered.
 
     Args:
-        served: the model that it is for.
-        record: of it.
-        begin: as `time.monotonic` counts.
-        seconds: that it may take, if it does not say less.
+        served: Model that the request is for.
+        record: Record of the request, which is filled in.
+        begin: Time of `time.monotonic` at which the request arrived.
+        seconds: Timeout in seconds; the request may set a shorter one.
     """
 
     served: ServedModel
@@ -36,33 +36,34 @@ class ActiveRequest:
     seconds: float
 
     async def answer(self, call: InferenceCall) -> InferenceResult:
-        """Returns what the model makes of it.
+        """Return the result of the model.
 
         Args:
-            call: what is asked.
+            call: Inputs and options of the request.
 
-        Raises RequestRefusedError if it is not as the model needs it, or cannot be done in time.
+        Raises RequestRefusedError if the inputs do not fit the model, or the result cannot be ready
+        in time.
         """
         self.record.id = call.id[:128]
-        until = self.begin + min(call.seconds or math.inf, self.seconds)
-        take = self.served.signature.check
-        if any(isinstance(each, list) for each in call.given.values()):
-            # Files are decoded, which takes as long as a small model.
-            taken = await asyncio.get_running_loop().run_in_executor(None, take, call.given)
+        deadline = self.begin + min(call.seconds or math.inf, self.seconds)
+        check = self.served.signature.check
+        if any(isinstance(value, list) for value in call.given.values()):
+            # Image files are decoded, which takes as long as a run of a small model.
+            inputs = await asyncio.get_running_loop().run_in_executor(None, check, call.given)
         else:
-            taken = take(call.given)
-        self.record.rows = taken.rows
-        self.record.done = await self.served.submit(taken, until)
+            inputs = check(call.given)
+        self.record.rows = inputs.rows
+        self.record.done = await self.served.submit(inputs, deadline)
         return self.record.done
 
 
 class RequestHandler:
-    """Where requests come in.
+    """The entrance for the requests of both protocols.
 
     Args:
-        repository: with the models.
-        seconds: that a request may take, if it does not say less.
-        logs: told of each request once it is answered.
+        repository: Repository of the models.
+        seconds: Timeout of a request in seconds; a request may set a shorter one.
+        logs: Functions that receive the record of each answered request.
     """
 
     def __init__(self, repository: Repository, seconds: float, logs: Sequence[Log]) -> None:
@@ -72,13 +73,15 @@ class RequestHandler:
     def request(
         self, protocol: str, model: str, version: str, fields: Mapping[str, str]
     ) -> Generator[ActiveRequest]:
-        """Begins a request, and ends it; what fails meanwhile is refused, with a reason.
+        """Open a request, and record its outcome when the context ends.
 
         Args:
-            protocol: "rest" or "grpc".
-            model: that is asked.
-            version: of it; "": any.
-            fields: of the header.
+            protocol: Protocol of the request, "rest" or "grpc".
+            model: Name of the model.
+            version: Version of the model; "" means any.
+            fields: Fields of the request's header.
+
+        Raises RequestRefusedError, with a reason, for every error inside the context.
         """
         begin = time.monotonic()
         trace = {name: fields[name][:512] for name in TRACE if _is_plain(fields.get(name, ""))}
@@ -94,7 +97,7 @@ class RequestHandler:
             record.outcome = Reason.GONE.name.lower()
             raise
         except Exception as error:
-            # Whatever an engine raises: the client learns that it was not its fault.
+            # The error is an engine's, so the client learns that the request was not at fault.
             _LOG.exception("%s, version %s, failed", record.model, record.version)
             record.outcome, record.error = Reason.FAILED.name.lower(), repr(error)
             raise RequestRefusedError(
@@ -107,5 +110,5 @@ class RequestHandler:
 
 
 def _is_plain(text: str) -> bool:
-    """It can be given back in a header as it is."""
+    """Return whether a text can be returned in a header unchanged."""
     return bool(text) and text.isascii() and text.isprintable()

@@ -1,4 +1,4 @@
-"""Numbers of a server in the form of Prometheus."""
+"""The metrics of a server in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slipstream.serve.record import RequestRecord
 from slipstream.serve.repository import Repository
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# From a tenth of a millisecond, of what is least, to ten seconds.
+# Bounds of the histograms of time: 0.1 ms, the shortest requests, to 10 s, the default timeout.
 _SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
@@ -22,33 +22,41 @@ _MODEL = ("model", "version")
 
 
 class Metrics:
-    """Numbers of a server.
+    """The metrics of a server.
 
     Args:
-        repository: with the models, whose queues are looked at when the numbers are asked for.
+        repository: Repository of the models, whose queues are read whenever metrics are collected.
     """
 
     def __init__(self, repository: Repository) -> None:
         self._registry = CollectorRegistry()
         self._requests = self._counter(
-            "slipstream_requests", "Requests that were answered.", (*_MODEL, "protocol", "outcome")
+            "slipstream_requests", "Number of answered requests.", (*_MODEL, "protocol", "outcome")
         )
         self._seconds = self._histogram(
-            "slipstream_request_seconds", "From the first byte to the result.", _SECONDS
+            "slipstream_request_seconds",
+            "Time from the first byte of a request to its result.",
+            _SECONDS,
         )
         self._queued = self._histogram(
-            "slipstream_queue_seconds", "That a request waited for its run.", _SECONDS
+            "slipstream_queue_seconds",
+            "Time that a request waited before its batch started.",
+            _SECONDS,
         )
-        self._ran = self._histogram("slipstream_run_seconds", "Of the run.", _SECONDS)
-        self._rows = self._histogram("slipstream_run_rows", "That shared a run.", _ROWS)
+        self._ran = self._histogram(
+            "slipstream_run_seconds", "Duration of the runs of a batch.", _SECONDS
+        )
+        self._rows = self._histogram(
+            "slipstream_run_rows", "Rows of all requests in a batch.", _ROWS
+        )
         self._found: dict[tuple[str, str], tuple[Histogram, ...]] = {}
         self._registry.register(_Queues(repository))
 
     def add(self, record: RequestRecord) -> None:
-        """Counts a request.
+        """Count an answered request.
 
         Args:
-            record: of it.
+            record: Record of the request.
         """
         labels = (record.model, record.version)
         self._requests.labels(*labels, record.protocol, record.outcome).inc()
@@ -61,34 +69,38 @@ class Metrics:
         rows.observe(record.done.batch_rows)
 
     def text(self) -> bytes:
-        """Returns all of them."""
+        """Return all metrics as text."""
         return generate_latest(self._registry)
 
     def _of_model(self, labels: tuple[str, str]) -> tuple[Histogram, ...]:
-        """Its histograms; to look each up takes longer than to count."""
+        """Return the histograms of a model from a cache; a look-up takes longer than a count."""
         found = self._found.get(labels)
         if found is None:
             kinds = (self._seconds, self._queued, self._ran, self._rows)
             found = self._found[labels] = tuple(each.labels(*labels) for each in kinds)
         return found
 
-    def _counter(self, name: str, what: str, labels: tuple[str, ...]) -> Counter:
-        return Counter(name, what, labels, registry=self._registry)
+    def _counter(self, name: str, description: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(name, description, labels, registry=self._registry)
 
-    def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, what, _MODEL, buckets=buckets, registry=self._registry)
+    def _histogram(self, name: str, description: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, description, _MODEL, buckets=buckets, registry=self._registry)
 
 
 class _Queues(Collector):
-    """Requests that wait and runs that are under way, now."""
+    """The current numbers of waiting requests and executing runs."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yields both, by model and version."""
-        waiting = GaugeMetricFamily("slipstream_waiting", "Requests that wait.", labels=_MODEL)
-        running = GaugeMetricFamily("slipstream_running", "Runs under way.", labels=_MODEL)
+        """Yield both gauges, labelled with model and version."""
+        waiting = GaugeMetricFamily(
+            "slipstream_waiting", "Number of waiting requests.", labels=_MODEL
+        )
+        running = GaugeMetricFamily(
+            "slipstream_running", "Number of executing runs.", labels=_MODEL
+        )
         for spec in self._repository.specs:
             served = self._repository.get(spec.name, spec.version)
             if served is not None:

@@ -1,4 +1,4 @@
-"""The page of a server: its models, what they measure, one to try, and the load of late."""
+"""The web page of a server: its models, their measurements, a form to try one, and recent load."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from slipstream.serve.record import OK, RequestRecord
 from slipstream.serve.refusals import Reason
 from slipstream.serve.repository import ModelSpec, Repository
 
-SECONDS = 300  # that are looked back on
+SECONDS = 300  # length of the history
 _GONE = Reason.GONE.name.lower()
-# Times are counted in classes, each wider by as much as this, from 10 microseconds to a minute.
+# Times are counted in classes from 10 us to 60 s, each 5 % wider than the one before.
 _WIDER, _LEAST, _MOST = 1.05, 1e-5, 60.0
 
 _POLICY = (
@@ -40,13 +40,13 @@ _FILES = {
     "/page/page.js": ("page.js", "text/javascript"),
     "/page/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-# Paths that need no token: they are the same of every server.
+# Paths that need no token, because their content is the same on every server.
 OPEN_PATHS = frozenset(_FILES)
 
 
 @dataclass(slots=True)
 class _Count:
-    """Requests that were answered, those of them that were refused, and times of the others."""
+    """The numbers of answered and of refused requests, and the times of the successful ones."""
 
     requests: int = 0
     refused: int = 0
@@ -74,7 +74,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Second:
-    """A second: of all requests, and by model and version; `told` once it is over."""
+    """The requests of one second, in total and by model; `told` is filled once it is over."""
 
     at: int
     whole: _Count = field(default_factory=_Count)
@@ -83,14 +83,14 @@ class _Second:
 
 
 class History:
-    """Requests of the last five minutes, by the second. For one event loop.
+    """The requests of the last five minutes by the second. Its methods belong to one event loop.
 
-    It holds counts only: at most 300 seconds of some 300 classes of time for each version of a
-    model, however many requests there are. Times are right to 2.5 % from
-    10 microseconds to a minute.
+    The history stores counts only: at most 300 seconds with about 300 classes of time for each
+    version of a model, however many requests arrive. Times are exact to 2.5 % between 10 us and
+    60 s.
 
     Args:
-        clock: seconds that only grow.
+        clock: Function that returns monotonic seconds (default `time.monotonic`).
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -99,10 +99,10 @@ class History:
         self._parts: dict[tuple[str, str], _Count] = {}  # sums of all seconds
 
     def add(self, record: RequestRecord) -> None:
-        """Counts a request.
+        """Count an answered request.
 
         Args:
-            record: of it, once it is answered.
+            record: Record of the request.
         """
         now = self._now()
         if not self._seconds or self._seconds[-1].at != now:
@@ -114,10 +114,10 @@ class History:
             each.add(refused, kind)
 
     def series(self) -> dict[str, list[Any]]:
-        """Returns columns of the last 300 whole seconds, oldest first.
+        """Return the columns of the last 300 complete seconds, oldest first.
 
-        `requests` and `refused` are counts, `p50_ms` and `p99_ms` milliseconds of the requests that
-        were answered; None: there were none.
+        `requests` and `refused` are counts. `p50_ms` and `p99_ms` are times of the successful
+        requests in milliseconds, or None if there were none.
         """
         now, none = self._now(), _Count().told()
         known = {each.at: _told(each) for each in self._seconds if each.at < now}
@@ -125,13 +125,12 @@ class History:
         return {name: [each[name] for each in told] for name in none}
 
     def load(self, model: str, version: str) -> dict[str, Any]:
-        """Returns the same of one version of a model as one number each, for all these seconds and
-        the one under way."""
+        """Return the same quantities of one version as single numbers over the whole history."""
         self._now()
         return self._parts.get((model, version), _Count()).told()
 
     def _now(self) -> int:
-        """The second under way; what is too old is forgotten."""
+        """Return the current second, and drop the seconds that are too old."""
         now = int(self._clock())
         while self._seconds and self._seconds[0].at < now - SECONDS:
             for key, each in self._seconds.popleft().parts.items():
@@ -140,11 +139,11 @@ class History:
 
 
 def page_routes(repository: Repository, history: History) -> list[Route]:
-    """Returns the page `/`, its files, and `/page/state`, what it shows, as JSON.
+    """Return the routes of the page `/`, its files, and its data `/page/state` as JSON.
 
     Args:
-        repository: with the models.
-        history: of their requests.
+        repository: Repository of the models.
+        history: History of their requests.
     """
     folder = resources.files("slipstream.serve") / "page"
     files = [
@@ -201,7 +200,7 @@ def _class_of(seconds: float) -> int:
 
 
 def _quantile_ms(times: Counter[int], part: float) -> float | None:
-    """The middle of the class that the quantile is in; None: nothing was counted."""
+    """Return the middle of the class that contains a quantile, or None if nothing was counted."""
     left = math.ceil(part * times.total())
     for each in sorted(times):
         left -= times[each]

@@ -1,4 +1,4 @@
-"""What is known of a request once it is answered, and the access log's line of it."""
+"""The record of an answered request, and its line in the access log."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Log = Callable[["RequestRecord"], None]
 
 @dataclass(slots=True, kw_only=True)
 class RequestRecord:
-    """A request, filled in while it is answered.
+    """The record of a request, filled in while it is answered.
 
     Args:
-        protocol: "rest" or "grpc".
-        model: that was asked; "": there is none of that name.
-        version: that answered.
-        id: of the request, as the client calls it.
-        trace: header fields of the trace context that it came with.
-        outcome: "ok"; "gone": the client is; else the kind of refusal.
-        error: what was answered in place of a result.
-        num_bytes: of the request's body.
-        rows: of the request.
-        seconds: from its first byte to the answer.
-        done: its run.
+        protocol: Protocol of the request, "rest" or "grpc".
+        model: Name of the model; "" (the default) if no such model exists.
+        version: Version that answered.
+        id: Identifier that the client gave to the request.
+        trace: Header fields of the trace context that came with the request.
+        outcome: "ok" (the default), "gone" if the client hung up, else the reason of the refusal.
+        error: Error message that was sent in place of a result.
+        num_bytes: Size of the request's body in bytes.
+        rows: Rows of the request.
+        seconds: Time from the first byte of the request to the answer.
+        done: Result of the request; None if there is none.
     """
 
     protocol: str
@@ -51,7 +51,7 @@ class RequestRecord:
     done: InferenceResult | None = None
 
     def line(self) -> str:
-        """Returns it as a line of JSON; times are in milliseconds."""
+        """Return the record as a line of JSON, with times in milliseconds."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
         content: dict[str, object] = {
             "time": now, "protocol": self.protocol, "model": self.model, "version": self.version,
@@ -69,7 +69,7 @@ class RequestRecord:
 
 
 def log_to(file: TextIO) -> Log:
-    """Returns what writes a line for each request."""
+    """Return a function that writes a line to a file for each request."""
 
     def write(record: RequestRecord) -> None:
         file.write(record.line() + "\n")

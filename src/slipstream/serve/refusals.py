@@ -1,4 +1,4 @@
-"""Why a request gets no result, as REST and gRPC say it."""
+"""The reasons why a request receives no result, and their codes in REST and gRPC."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slipstream.errors import SlipstreamError
 
 
 class Reason(enum.Enum):
-    """Kinds of refusals: the status of HTTP, and the name of gRPC's."""
+    """A reason for a refusal, with its status of HTTP and its status name of gRPC."""
 
     INVALID = 400, "INVALID_ARGUMENT"
     UNAUTHENTICATED = 401, "UNAUTHENTICATED"
@@ -26,12 +26,13 @@ class Reason(enum.Enum):
 
 
 class RequestRefusedError(SlipstreamError):
-    """A request that gets no result.
+    """A request receives no result.
 
     Args:
-        reason: its kind.
-        message: what was received, what is allowed and what to do.
-        retry_after: seconds after which it may do; None: not by waiting.
+        reason: Reason of the refusal.
+        message: Text that names the received value, the allowed values and a remedy.
+        retry_after: Seconds after which the same request may succeed; None (the default) if waiting
+            does not help.
     """
 
     def __init__(self, reason: Reason, message: str, retry_after: float | None = None) -> None:
@@ -40,5 +41,5 @@ class RequestRefusedError(SlipstreamError):
 
 
 def invalid(message: str) -> RequestRefusedError:
-    """A request that is wrong as it is."""
+    """Return the error for a request that is wrong in itself."""
     return RequestRefusedError(Reason.INVALID, message)

@@ -1,4 +1,4 @@
-"""Where models run: in this process, by threads of its own; or see `pool`."""
+"""Replicas that execute models with threads of this process; `worker_pool` has other processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipstream.infer.run.sharing import Sharing, fastest_sharing
 from slipstream.serve.batcher import RunResult
 from slipstream.serve.signature import Arrays
 
-# Seconds of a run that others are not to notice.
+# Longest run in seconds that may block the event loop. Chosen by hand, not measured.
 _SHORT = 0.003
 
 
@@ -27,9 +27,9 @@ class LoadedModel:
     """A model that was loaded.
 
     Args:
-        manifest: of its package.
-        runs: that may be under way at a time.
-        seconds: of a run, as measured.
+        manifest: Manifest of its package.
+        runs: Runs that may execute at the same time.
+        seconds: Measured duration of a run.
     """
 
     manifest: Manifest
@@ -38,39 +38,46 @@ class LoadedModel:
 
 
 class Replicas(Protocol):
-    """Something that runs models."""
+    """The interface of everything that executes models."""
 
     async def load(self, key: str, path: Path) -> LoadedModel:
-        """Loads a model under a key that is new: MODEL/NUMBER.
+        """Load a model.
 
-        Raises UsageError or UnsupportedError for a file that cannot be served.
+        Args:
+            key: New key of the model, such as "MODEL/VERSION/NUMBER".
+            path: Package of the model.
+
+        Raises UsageError or UnsupportedError if the file cannot be served.
         """
         ...
 
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> Awaitable[RunResult]:
-        """Returns the outputs of one run, which has all cores if it is alone, and its seconds."""
+        """Return the outputs of one run and its duration; a run that is alone has all cores."""
         ...
 
     async def unload(self, key: str) -> None:
-        """Lets go of a model, of which no run is under way."""
+        """Release a model that no run uses."""
         ...
 
     async def close(self) -> None:
-        """Lets go of everything."""
+        """Release all models."""
         ...
 
 
 class ModelRunner:
     """A model in this process, with threads for its runs.
 
-    A run that is alone has all the threads that the model was compiled for, which takes least time;
-    runs side by side have an executable whose runs share the cores, where more of them are done so.
+    A run that is alone uses all threads that the model was compiled for, which gives the lowest
+    latency. Concurrent runs use a second executable whose runs share the cores, if that gives a
+    higher throughput.
 
     Args:
-        path: of its package.
-        threads: of a run that is alone; None: those that it was compiled for.
-        cores: that all runs share.
-        runs: at a time, as was found before; None: it is measured, which takes seconds.
+        path: Package of the model.
+        threads: Threads of a run that is alone; None keeps the number that the model was compiled
+            for.
+        cores: Cores that all runs share.
+        runs: Runs that execute at the same time, if known from an earlier load; None (the default)
+            measures the best number, which takes seconds.
     """
 
     def __init__(
@@ -93,14 +100,13 @@ class ModelRunner:
         self.pool = ThreadPoolExecutor(together.runs, thread_name_prefix="slipstream-serve")
 
     def run(self, inputs: Arrays, is_alone: bool) -> RunResult:
-        """Returns the outputs of one run, which has all cores if it is alone, and its seconds.
-        Blocks."""
+        """Return the outputs of one run and its duration in seconds; blocks."""
         begin = time.monotonic()
         outputs = (self._alone if is_alone else self._together).run(inputs)
         return outputs, time.monotonic() - begin
 
     def close(self) -> None:
-        """Waits for runs that are under way, and lets go of the model."""
+        """Wait for the runs that are executing, and release the model."""
         self.pool.shutdown()
         self._alone.close()
         if self._together is not self._alone:
@@ -108,11 +114,12 @@ class ModelRunner:
 
 
 class ModelRunners:
-    """The models of a process; a file that takes over shares the cores as the one before did.
+    """The models of a process. A reloaded model shares the cores as its predecessor did.
 
     Args:
-        threads: of a run that is alone; None: those that each was compiled for.
-        cores: that runs share.
+        threads: Threads of a run that is alone; None keeps the number that each model was compiled
+            for.
+        cores: Cores that the runs share.
     """
 
     def __init__(self, threads: int | None, cores: int) -> None:
@@ -121,7 +128,7 @@ class ModelRunners:
         self._runs: dict[str, int] = {}
 
     def load(self, key: str, path: Path) -> LoadedModel:
-        """As of `Replicas`; blocks."""
+        """Load a model; see `Replicas.load`. Blocks."""
         model = key.rpartition("/")[0]
         runner = ModelRunner(path, self._threads, self._cores, self._runs.get(model))
         self._runs[model] = runner.ready.runs
@@ -129,71 +136,75 @@ class ModelRunners:
         return runner.ready
 
     def get(self, key: str) -> ModelRunner:
-        """Returns a model that was loaded."""
+        """Return a loaded model."""
         return self._runners[key]
 
     def unload(self, key: str) -> None:
-        """As of `Replicas`; blocks."""
+        """Release a model; see `Replicas.unload`. Blocks."""
         self._runners.pop(key).close()
 
     def close(self) -> None:
-        """Lets go of all; blocks."""
+        """Release all models; blocks."""
         for key in list(self._runners):
             self.unload(key)
 
 
 class InProcess:
-    """Runs models in this process.
+    """A replica in this process.
 
     Args:
-        threads: of a run that is alone; None: those that each was compiled for.
+        threads: Threads of a run that is alone; None (the default) keeps the number that each model
+            was compiled for.
     """
 
     def __init__(self, threads: int | None = None) -> None:
         self._runners = ModelRunners(threads, usable_cores())
 
     async def load(self, key: str, path: Path) -> LoadedModel:
-        """As of `Replicas`."""
+        """Load a model; see `Replicas.load`."""
         return await asyncio.get_running_loop().run_in_executor(None, self._runners.load, key, path)
 
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> asyncio.Future[RunResult]:
-        """As of `Replicas`. A short run that is alone is done here and now: to wake another thread
-        takes a part of its time, and nobody else waits."""
+        """Execute a run; see `Replicas.run`.
+
+        A short run that is alone is executed on the event loop's own thread. No other request
+        waits, and waking another thread would take a noticeable part of the run's time.
+        """
         runner = self._runners.get(key)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[RunResult] = loop.create_future()
         if is_alone and runner.ready.seconds < _SHORT:
-            _settle(result, _found(runner, inputs, is_alone))
+            _settle(result, _outcome(runner, inputs, is_alone))
             return result
 
         def run() -> None:
             if result.cancelled():
                 return
-            loop.call_soon_threadsafe(_settle, result, _found(runner, inputs, is_alone))
+            loop.call_soon_threadsafe(_settle, result, _outcome(runner, inputs, is_alone))
 
         runner.pool.submit(run)
         return result
 
     async def unload(self, key: str) -> None:
-        """As of `Replicas`."""
+        """Release a model; see `Replicas.unload`."""
         await asyncio.get_running_loop().run_in_executor(None, self._runners.unload, key)
 
     async def close(self) -> None:
-        """As of `Replicas`."""
+        """Release all models; see `Replicas.close`."""
         await asyncio.get_running_loop().run_in_executor(None, self._runners.close)
 
 
-def _found(runner: ModelRunner, inputs: Arrays, is_alone: bool) -> RunResult | Exception:
+def _outcome(runner: ModelRunner, inputs: Arrays, is_alone: bool) -> RunResult | Exception:
     try:
         return runner.run(inputs, is_alone)
-    except Exception as error:  # noqa: BLE001  # of engines: who asked is told
+    except Exception as error:  # noqa: BLE001  # an engine's error answers the request
         return error
 
 
-def _settle(result: asyncio.Future[RunResult], found: RunResult | Exception) -> None:
+def _settle(result: asyncio.Future[RunResult], outcome: RunResult | Exception) -> None:
     if result.done():
         return
-    if isinstance(found, Exception):
-        result.set_exception(found)
+    if isinstance(outcome, Exception):
+        result.set_exception(outcome)
     else:
-        result.set_result(found)
+        result.set_result(outcome)

@@ -1,4 +1,4 @@
-"""The models that are served: their versions, what runs them, and files that take their place."""
+"""The models of a server by name and version; files that change are loaded again."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ _SPEC = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A version of a model, as it is named on the command line.
+    """A version of a model, as the command line names it.
 
     Args:
-        name: of the model.
-        version: "1", "2", in the order in which they are named.
-        path: of its package.
-        share: of the requests that name no version, 0 to 1; None: what others leave.
+        name: Name of the model.
+        version: Number of the version, "1", "2" and so on in the order of the command line.
+        path: Package of the model.
+        share: Share (0 to 1) of the requests that name no version; None (the default) divides the
+            remainder among the versions without a share.
     """
 
     name: str
@@ -42,14 +43,14 @@ class ModelSpec:
 
 
 class ServedModel:
-    """A version of a model that is ready.
+    """A version of a model that is loaded and can be used.
 
     Args:
-        spec: that it was loaded from.
-        manifest: of its package.
-        signature: of the model.
-        batcher: of its requests.
-        unload: lets go of it.
+        spec: Specification that it was loaded from.
+        manifest: Manifest of its package.
+        signature: Inputs and outputs of the model.
+        batcher: Dynamic batcher of its requests.
+        unload: Function that releases the model.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class ServedModel:
 
     @contextmanager
     def used(self) -> Generator[ServedModel]:
-        """Keeps it from being closed meanwhile."""
+        """Keep the model loaded as long as the context is open."""
         self._users += 1
         self._free.clear()
         try:
@@ -79,25 +80,25 @@ class ServedModel:
             if not self._users:
                 self._free.set()
 
-    async def submit(self, taken: RequestInputs, until: float) -> InferenceResult:
-        """As of `Batcher`, for one of those that use it."""
-        return await self.batcher.submit(taken, until, self._users == 1)
+    async def submit(self, inputs: RequestInputs, deadline: float) -> InferenceResult:
+        """Queue a request and return its result; see `Batcher.submit`."""
+        return await self.batcher.submit(inputs, deadline, self._users == 1)
 
     async def close(self) -> None:
-        """Lets go of the model, once nobody uses it."""
+        """Release the model once no request uses it."""
         await self._free.wait()
         await self.batcher.drained()
         await self._unload()
 
 
 class Repository:
-    """Models by name and version. Its methods are for one event loop.
+    """The models by name and version. Its methods belong to one event loop.
 
     Args:
-        specs: of all versions.
-        replicas: that run them.
-        limits: of each batcher; its runs are those of the replicas.
-        most_rows: of a request.
+        specs: Specifications of all versions.
+        replicas: Replicas that execute the models.
+        limits: Limits of each batcher; the replicas determine the number of concurrent runs.
+        most_rows: Rows that one request may have.
     """
 
     def __init__(
@@ -109,38 +110,38 @@ class Repository:
         self._limits, self._most_rows = limits, most_rows
         self._served: dict[tuple[str, str], ServedModel] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self.is_ending = False  # whoever balances the load is to go elsewhere
+        self.is_ending = False  # True once load balancers should send requests elsewhere
 
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
-        """All versions, whether they are ready or not."""
+        """Specifications of all versions, including those that are not ready."""
         return tuple(self._specs.values())
 
     @property
     def names(self) -> list[str]:
-        """Of the models, each once."""
+        """Names of the models, without duplicates."""
         return list(dict.fromkeys(each.name for each in self.specs))
 
     @property
     def is_ready(self) -> bool:
-        """All versions are ready, and it is not about to end."""
+        """True if all versions are loaded and the server is not about to end."""
         return not self.is_ending and all(
             (each.name, each.version) in self._served for each in self.specs
         )
 
     def versions(self, name: str) -> list[str]:
-        """Returns the versions of a model."""
+        """Return the versions of a model."""
         return [each.version for each in self.specs if each.name == name]
 
     def get(self, name: str, version: str = "") -> ServedModel | None:
-        """Returns a version that is ready; "": one of them, by their shares."""
+        """Return a loaded version, or None; without `version`, choose one by the shares."""
         if version:
             return self._served.get((name, version))
         ready = [each for each in self._served.values() if each.spec.name == name]
         return ready[0] if len(ready) == 1 else _by_share(ready)
 
     def find(self, name: str, version: str = "") -> ServedModel:
-        """Returns as `get`; raises RequestRefusedError if it is not known or not ready."""
+        """Return a loaded version like `get`; raise RequestRefusedError if there is none."""
         found = self.get(name, version)
         if found is not None:
             return found
@@ -158,29 +159,29 @@ class Repository:
         raise RequestRefusedError(Reason.UNAVAILABLE, f"the model {name!r} is not ready yet", 1.0)
 
     async def load(self, name: str, version: str) -> ServedModel:
-        """Loads a version from its file; requests go to it once it is ready, and never to none.
+        """Load a version from its file. The version that it replaces serves until it is ready.
 
-        Raises UsageError or UnsupportedError for a file that cannot be served; what was there
-        before goes on.
+        Raises UsageError or UnsupportedError if the file cannot be served; the version that was
+        loaded before then stays.
         """
         spec = self._specs[name, version]
         key = f"{name}/{version}/{next(self._numbers)}"
-        made = self._made(spec, key, await self._replicas.load(key, spec.path))
+        loaded = self._build(spec, key, await self._replicas.load(key, spec.path))
         before = self._served.get((name, version))
-        self._served[name, version] = made
+        self._served[name, version] = loaded
         if before is not None:
             task = asyncio.get_running_loop().create_task(before.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-        return made
+        return loaded
 
     async def close(self) -> None:
-        """Lets go of all models, when the requests that they have are answered."""
+        """Release all models after their requests are answered."""
         await asyncio.gather(*self._closing, *(each.close() for each in self._served.values()))
         self._served.clear()
         await self._replicas.close()
 
-    def _made(self, spec: ModelSpec, key: str, ready: LoadedModel) -> ServedModel:
+    def _build(self, spec: ModelSpec, key: str, ready: LoadedModel) -> ServedModel:
         manifest = ready.manifest
         signature = Signature(manifest.inputs, manifest.outputs, self._most_rows, manifest.pictures)
         limits = replace(self._limits, runs=ready.runs)
@@ -189,9 +190,9 @@ class Repository:
 
 
 def parse_model_specs(texts: Sequence[str]) -> list[ModelSpec]:
-    """Returns what a command line names: PATH, NAME=PATH, and NAME=PATH@10% for a share.
+    """Parse the models of a command line: PATH, NAME=PATH, or NAME=PATH@10% with a share.
 
-    Raises UsageError for what cannot be read, and shares of more than all.
+    Raises UsageError for any other text, and if the shares of a model exceed 100 %.
     """
     found: list[ModelSpec] = []
     for text in texts:
@@ -207,7 +208,7 @@ def parse_model_specs(texts: Sequence[str]) -> list[ModelSpec]:
         total = sum(each.share or 0.0 for each in found if each.name == name)
         if total > 1:
             raise UsageError(
-                f"versions of {name!r} have {total:.0%} of its requests; at most 100 %"
+                f"versions of {name!r} have shares of {total:.0%} together; at most 100 %"
             )
     return found
 
@@ -215,11 +216,12 @@ def parse_model_specs(texts: Sequence[str]) -> list[ModelSpec]:
 def _by_share(ready: Sequence[ServedModel]) -> ServedModel | None:
     if not ready:
         return None
-    given = sum(each.spec.share or 0.0 for each in ready)
-    rest = [each for each in ready if each.spec.share is None]
+    assigned = sum(model.spec.share or 0.0 for model in ready)
+    without_share = [model for model in ready if model.spec.share is None]
     weights = [
-        (1 - given) / len(rest) if each.spec.share is None else each.spec.share for each in ready
+        (1 - assigned) / len(without_share) if each.spec.share is None else each.spec.share
+        for each in ready
     ]
     if not sum(weights):
         return ready[-1]
-    return random.choices(ready, weights)[0]  # no secret
+    return random.choices(ready, weights)[0]  # need not be secure

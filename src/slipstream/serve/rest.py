@@ -32,14 +32,14 @@ _EXTENSIONS = ["binary_tensor_data"]
 
 
 class RestApi:
-    """Answers requests, as an ASGI application.
+    """The ASGI application of REST.
 
     Args:
-        handler: where requests come in.
-        bodies: that reads theirs.
-        metrics: that it shows.
-        tokens: that let requests in; health is told to everybody.
-        version: of the server.
+        handler: Handler of the requests.
+        bodies: Counter of the memory that bodies take.
+        metrics: Metrics of the server, shown at `/metrics`.
+        tokens: Tokens that grant access; the health paths need none.
+        version: Version of the server.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RestApi:
         tokens: Tokens,
         version: str,
     ) -> None:
-        self._desk, self._bodies, self._metrics = handler, bodies, metrics
+        self._handler, self._bodies, self._metrics = handler, bodies, metrics
         self._tokens, self._version = tokens, version
         self._repository = handler.repository
         model = "/v2/models/{model}"
@@ -69,18 +69,20 @@ class RestApi:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Lets a request in before its body is read, and answers it. One for a result goes past
-        what Starlette has for others, which takes as long as a small model."""
+        """Check the token of a request before its body is read, and answer the request.
+
+        A request for a result bypasses Starlette, which takes as long as a run of a small model.
+        """
         if self._repository.is_ending:
             scope["extensions"][LINK].close_after()
         try:
             self._check_token(scope)
-            asked = _INFER.fullmatch(scope["path"])
-            if asked is None:
+            match = _INFER.fullmatch(scope["path"])
+            if match is None:
                 await self.others(scope, receive, send)
                 return
             if scope["method"] == "POST":
-                await self._infer(asked["model"], asked["version"] or "", scope, receive)
+                await self._infer(match["model"], match["version"] or "", scope, receive)
                 return
             response = Response(status_code=405, headers={"allow": "POST"})
         except RequestRefusedError as error:
@@ -97,21 +99,22 @@ class RestApi:
         encoding = fields.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise RequestRefusedError(
-                Reason.ENCODED, f"the body is encoded as {encoding[:64]!r}; allowed: as it is"
+                Reason.ENCODED,
+                f"the body is encoded as {encoding[:64]!r}; allowed: identity",
             )
-        with self._desk.request("rest", model, version, fields) as asked:
-            with self._bodies.held() as held:
-                body = await read(fields, link, receive, held, asked.seconds)
-                asked.record.num_bytes = len(body)
+        with self._handler.request("rest", model, version, fields) as active:
+            with self._bodies.reserve() as reservation:
+                body = await read(fields, link, receive, reservation, active.seconds)
+                active.record.num_bytes = len(body)
                 call = parse_call(body, fields.get(JSON_LENGTH))
                 with _unless_gone(link):
-                    done = await asked.answer(call)
-            record = asked.record
-            classes = asked.served.manifest.classes
+                    done = await active.answer(call)
+            record = active.record
+            classes = active.served.manifest.classes
             pieces, length = build_response(
                 call, record.model, record.version, done.outputs, classes
             )
-            # What is counted and logged is so once the client has its answer.
+            # The request is counted and logged after the client has received its answer.
             await link.answer(_fields(record, length), pieces)
 
     async def _model(self, request: Request) -> Response:
@@ -152,7 +155,7 @@ class RestApi:
 
 
 def _fields(record: RequestRecord, json_length: int | None) -> Generator[tuple[bytes, bytes]]:
-    """Fields of the header of a result."""
+    """Yield the header fields of a result."""
     if json_length is None:
         yield b"content-type", b"application/json"
     else:
@@ -164,7 +167,7 @@ def _fields(record: RequestRecord, json_length: int | None) -> Generator[tuple[b
 
 @contextmanager
 def _unless_gone(link: RequestConnection) -> Generator[None]:
-    """What is done meanwhile is given up where the client hangs up."""
+    """Cancel the work inside the context if the client hangs up."""
     task = asyncio.current_task()
     assert task is not None
     gone = False
@@ -186,7 +189,7 @@ def _unless_gone(link: RequestConnection) -> Generator[None]:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """What Starlette refuses, in the protocol's words."""
+    """Return an error of Starlette in the form of the protocol."""
     assert isinstance(error, HTTPException)
     path = request.url.path[:128]
     words = f"there is no {path!r}" if error.status_code == 404 else f"{path!r}: {error.detail}"

@@ -1,4 +1,4 @@
-"""Serves models over REST and gRPC until it is told to end, and then answers what it has."""
+"""The server of compiled models: REST and gRPC until a signal ends it."""
 
 # grpcio has few types.
 # pyright: reportUnknownMemberType=false, reportMissingTypeStubs=false
@@ -35,41 +35,44 @@ from slipstream.serve.rest import RestApi
 from slipstream.serve.watcher import ModelWatcher
 from slipstream.serve.worker_pool import WorkerPool
 
-_HTTP = "slipstream.serve.protocol.http:Protocol"  # uvicorn's own, with bodies in place
-_BACKLOG = 2048  # connections that wait to be accepted
+_HTTP = "slipstream.serve.protocol.http:Protocol"  # uvicorn's class with bodies read in place
+_BACKLOG = 2048  # connections that may wait to be accepted; uvicorn's default
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_NOTICE = 5.0  # seconds: Kubernetes tells its proxies within two or three
+_NOTICE = 5.0  # seconds; Kubernetes informs its proxies within two or three seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What is served, and how.
+    """The options of a server.
 
     Args:
-        models: and their versions.
-        host: address to listen on; others than this machine reach all but the default.
-        port: of REST; 0: any that is free.
-        grpc_port: of gRPC; 0: any that is free; None: none.
-        replicas: processes that run the models; 1: this one does.
-        threads: of a run that is alone; None: those that each model was compiled for.
-        seconds: that a request may take, if it does not say less.
-        delay: seconds that a request may wait for others to share its run.
-        waiting: requests of a model that may wait.
-        most_rows: of a request.
-        body: bytes of a request.
-        bodies: bytes of all requests that are held at a time.
-        watch: seconds between looks at the files of models, which are loaded again if they have
-            changed; None: never.
-        tokens: that let requests in.
-        tls: None: what is said is not hidden.
-        access_log: where a line of JSON is written for each request; None: nowhere.
-        notice: seconds after SIGTERM in which `/v2/health/ready` says 503 and requests are still
-            taken, the last of each connection: whoever balances the load goes elsewhere meanwhile.
-            A second signal ends them, and SIGINT waits for none. None: 5 where others than this
-            machine reach the host, else 0.
-        drain: seconds that requests have after that to be answered.
-        keep_alive: seconds that a connection without a request stays open, 1 or more. Proxies keep
-            theirs for up to 60 s, and must not find one closed.
+        models: Versions of the models to serve.
+        host: Address to listen on (default 127.0.0.1, which only this machine reaches).
+        port: TCP port of REST (default 8000); 0 chooses a free one.
+        grpc_port: TCP port of gRPC (default 8001); 0 chooses a free one, None turns gRPC off.
+        replicas: Processes that execute the models (default 1, which is the server itself).
+        threads: Threads of a run when no other request is there; None (the default) keeps the
+            number that each model was compiled for.
+        seconds: Timeout of a request in seconds (default 10); a request may set a shorter one.
+        delay: Longest time in seconds that a request waits for others to join its batch (default
+            0.002).
+        waiting: Requests that may wait for one model (default 1024).
+        most_rows: Rows that one request may have (default 64).
+        body: Largest body of a request in bytes (default 64 MiB).
+        bodies: Largest sum of all bodies in memory, in bytes (default 512 MiB).
+        watch: Period in seconds at which the model files are checked (default 1); a changed file is
+            loaded again. None turns the check off.
+        tokens: Tokens of which a request must present one (default none: every request is served).
+        tls: Certificate and key of the server; None (the default) turns encryption off.
+        access_log: File that receives a line of JSON for each request; None (the default) writes
+            nothing.
+        notice: Time in seconds after SIGTERM in which `/v2/health/ready` answers 503 and requests
+            are still served, so that load balancers can send new ones elsewhere. Each connection is
+            closed after its next answer. A second signal or SIGINT ends the time at once. None (the
+            default) means 5 s if other machines reach the host, else 0.
+        drain: Time in seconds that open requests then have to be answered (default 30).
+        keep_alive: Time in seconds that a connection without a request stays open, 1 or more
+            (default 75). Proxies reuse a connection for up to 60 s and must not find it closed.
     """
 
     models: Sequence[ModelSpec]
@@ -95,11 +98,11 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ListenAddresses:
-    """Where a server listens.
+    """The addresses at which a server listens.
 
     Args:
-        rest: "host:port".
-        grpc: "host:port"; None: there is none.
+        rest: Address of REST, "host:port".
+        grpc: Address of gRPC, "host:port"; None if gRPC is off.
     """
 
     rest: str
@@ -111,37 +114,39 @@ class Server:
     """Models behind an endpoint.
 
     Args:
-        spec: what is served.
-        told: told where it listens, once all models are ready.
+        options: Models and settings of the server.
+        on_ready: Function that is called with the addresses once all models are ready.
     """
 
-    spec: ServeOptions
-    told: Callable[[ListenAddresses], None] = lambda _: None
+    options: ServeOptions
+    on_ready: Callable[[ListenAddresses], None] = lambda _: None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _hurried: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Serves until SIGTERM or SIGINT, or `end`. Requests that it has are answered first.
+        """Serve until SIGTERM, SIGINT or `end`, and answer the open requests before it returns.
 
-        Raises UsageError or UnsupportedError for a model that cannot be served, and OSError for an
-        address that cannot be listened on.
+        Raises UsageError or UnsupportedError if a model cannot be served, and OSError if the server
+        cannot listen on an address.
         """
-        spec = self.spec
-        limits = BatcherLimits(runs=1, waiting=spec.waiting, delay=spec.delay)
-        several = spec.replicas > 1
-        replicas = WorkerPool(spec.replicas, spec.threads) if several else InProcess(spec.threads)
-        repository = Repository(spec.models, replicas, limits, spec.most_rows)
+        options = self.options
+        limits = BatcherLimits(runs=1, waiting=options.waiting, delay=options.delay)
+        several = options.replicas > 1
+        replicas = (
+            WorkerPool(options.replicas, options.threads) if several else InProcess(options.threads)
+        )
+        repository = Repository(options.models, replicas, limits, options.most_rows)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.end)
         loop.add_signal_handler(signal.SIGINT, self.end, 0.0)
         try:
             await asyncio.gather(
-                *(repository.load(each.name, each.version) for each in spec.models)
+                *(repository.load(model.name, model.version) for model in options.models)
             )
             await self._serve(repository)
         finally:
-            for each in _SIGNALS:
-                loop.remove_signal_handler(each)
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
             await repository.close()
 
     def end(self, notice: float | None = None) -> None:
@@ -154,42 +159,49 @@ class Server:
         self._ended.set()
 
     async def _serve(self, repository: Repository) -> None:
-        if self.spec.watch is None:
+        if self.options.watch is None:
             await self._listen(repository)
             return
-        watch = asyncio.create_task(ModelWatcher(repository, self.spec.watch).run())
+        watch = asyncio.create_task(ModelWatcher(repository, self.options.watch).run())
         try:
             await self._listen(repository)
         finally:
             watch.cancel()
 
     async def _listen(self, repository: Repository) -> None:
-        spec, own = self.spec, version("slipstream")
+        options, own_version = self.options, version("slipstream")
         metrics, history = Metrics(repository), History()
-        logs = [metrics.add, history.add, *([log_to(spec.access_log)] if spec.access_log else [])]
-        handler = RequestHandler(repository, spec.seconds, logs)
-        rest = RestApi(handler, BodyMemory(spec.body, spec.bodies), metrics, spec.tokens, own)
+        logs = [
+            metrics.add,
+            history.add,
+            *([log_to(options.access_log)] if options.access_log else []),
+        ]
+        handler = RequestHandler(repository, options.seconds, logs)
+        rest = RestApi(
+            handler, BodyMemory(options.body, options.bodies), metrics, options.tokens, own_version
+        )
         rest.others.routes.extend(page_routes(repository, history))
         config = uvicorn.Config(
             rest, http=_HTTP, ws="none", lifespan="off", proxy_headers=False,
-            ssl_certfile=None if spec.tls is None else spec.tls.certificate,
-            ssl_keyfile=None if spec.tls is None else spec.tls.key,
-            log_config=None, access_log=False, timeout_graceful_shutdown=int(spec.drain),
-            server_header=False, timeout_keep_alive=spec.keep_alive,
+            ssl_certfile=None if options.tls is None else options.tls.certificate,
+            ssl_keyfile=None if options.tls is None else options.tls.key,
+            log_config=None, access_log=False, timeout_graceful_shutdown=int(options.drain),
+            server_header=False, timeout_keep_alive=options.keep_alive,
         )  # fmt: skip
         web = _Uvicorn(config)
-        sockets = [_listening(spec.host, spec.port)]
+        sockets = [_listening(options.host, options.port)]
         try:
-            remote = await self._grpc(GrpcService(handler, spec.tokens, own))
+            remote = await self._grpc(GrpcService(handler, options.tokens, own_version))
         except OSError:
             sockets[0].close()
             raise
         serving = asyncio.create_task(web.serve(sockets))
         try:
-            # What is there now stays: no request is to wait while all of it is looked through.
+            # The objects of this moment stay for good, so the collector need not visit them while a
+            # request waits.
             gc.freeze()
             host, port = sockets[0].getsockname()[:2]
-            self.told(
+            self.on_ready(
                 ListenAddresses(f"{host}:{port}", None if remote is None else f"{host}:{remote[1]}")
             )
             await self._ended.wait()
@@ -197,64 +209,71 @@ class Server:
         finally:
             web.should_exit = True
             if remote is not None:
-                await remote[0].stop(spec.drain)
+                await remote[0].stop(options.drain)
             await serving
 
     async def _give_notice(self, repository: Repository) -> None:
-        """Returns once who balances the load may know that this server is going away."""
-        notice = self.spec.notice
+        """Report that the server is not ready, and wait for the notice to pass."""
+        notice = self.options.notice
         if notice is None:
-            notice = 0.0 if is_loopback(self.spec.host) else _NOTICE
+            notice = 0.0 if is_loopback(self.options.host) else _NOTICE
         repository.is_ending = True
         with suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(self._hurried.wait(), notice)
 
     async def _grpc(self, service: GrpcService) -> tuple[grpc.aio.Server, int] | None:
-        spec = self.spec
-        if spec.grpc_port is None:
+        options = self.options
+        if options.grpc_port is None:
             return None
-        options = [("grpc.max_receive_message_length", spec.body), ("grpc.so_reuseport", 0)]
-        server = grpc.aio.server(options=options)
+        channel = [("grpc.max_receive_message_length", options.body), ("grpc.so_reuseport", 0)]
+        server = grpc.aio.server(options=channel)
         server.add_generic_rpc_handlers((service.handler(),))
-        _listening(spec.host, spec.grpc_port).close()  # gRPC does not say why it cannot
-        address = f"{spec.host}:{spec.grpc_port}"
-        if spec.tls is None:
+        _listening(
+            options.host, options.grpc_port
+        ).close()  # raises the reason, which gRPC does not tell
+        address = f"{options.host}:{options.grpc_port}"
+        if options.tls is None:
             port = server.add_insecure_port(address)
         else:
-            pair = spec.tls.key.read_bytes(), spec.tls.certificate.read_bytes()
+            pair = options.tls.key.read_bytes(), options.tls.certificate.read_bytes()
             port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
         await server.start()
         return server, port
 
 
 def run(
-    *models: str | Path, told: Callable[[ListenAddresses], None] = lambda _: None, **options: Any
+    *models: str | Path,
+    on_ready: Callable[[ListenAddresses], None] = lambda _: None,
+    **options: Any,
 ) -> None:
-    """Serves compiled models until SIGTERM or Ctrl-C; blocks. Call it from the main thread.
+    """Serve compiled models until SIGTERM or Ctrl-C; blocks. Call it from the main thread.
 
     serve.run("model.slip", "resnet=other.slip@10%", port=9000)
 
     Args:
-        models: packages: "file.slip", "name=file.slip", or "name=file.slip@10%" for a version that
-            gets a share of the requests that name none.
-        told: told where it listens, once all models are ready.
-        options: of `ServeOptions`, as `port`, `replicas`, `seconds`.
+        models: Packages: "file.slip", "name=file.slip", or "name=file.slip@10%" for a version that
+            receives a share of the requests that name no version.
+        on_ready: Function that is called with the addresses once all models are ready.
+        options: Fields of `ServeOptions`, such as `port`, `replicas` or `seconds`.
 
-    Raises UsageError or UnsupportedError for a model or option that cannot be served, and OSError
-    for an address that cannot be listened on.
+    Raises UsageError or UnsupportedError if a model or an option is not allowed, and OSError if the
+    server cannot listen on an address.
     """
     allowed = [each.name for each in fields(ServeOptions) if each.name != "models"]
-    strange = sorted(options.keys() - set(allowed))
-    if strange or not models:
-        what = f"there is no option {strange[0]!r}" if strange else "no model is named"
-        raise UsageError(f"{what}; options are {', '.join(allowed)}")
-    spec = ServeOptions(models=parse_model_specs([str(each) for each in models]), **options)
-    uvloop.run(Server(spec, told).run())
+    unknown = sorted(options.keys() - set(allowed))
+    if unknown or not models:
+        problem = f"there is no option {unknown[0]!r}" if unknown else "no model is named"
+        raise UsageError(f"{problem}; options are {', '.join(allowed)}")
+    specs = parse_model_specs([str(model) for model in models])
+    uvloop.run(Server(ServeOptions(models=specs, **options), on_ready).run())
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that is known to be TCP: else asyncio leaves Nagle's algorithm on, and a response
-    of two pieces waits 40 ms for the client to acknowledge the first."""
+    """Return a socket that listens, and that asyncio knows to be TCP.
+
+    Otherwise asyncio leaves Nagle's algorithm on, and a response of two pieces waits 40 ms for the
+    client to acknowledge the first.
+    """
     with ExitStack() as unless_listening:
         try:
             family, kind, _, _, address = socket.getaddrinfo(
@@ -263,7 +282,7 @@ def _listening(host: str, port: int) -> socket.socket:
             found = unless_listening.enter_context(socket.socket(family, kind, socket.IPPROTO_TCP))
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind(address)
-            # Who is told where it listens may connect at once.
+            # A client that learns the address may connect at once.
             found.listen(_BACKLOG)
         except OSError as error:
             words = f"{host}:{port} cannot be listened on: {error.strerror}"
@@ -273,9 +292,9 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn, without signal handlers of its own."""
+    """uvicorn's server without its signal handlers."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Does nothing: the server above has them."""
+        """Leave the signals to `Server`."""
         yield

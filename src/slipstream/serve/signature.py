@@ -1,7 +1,8 @@
-"""What a model takes and gives, as requests have to have it; rows of requests put together.
+"""The signature of a model: checks of a request's inputs, and batches made of several requests.
 
-A row is one sample. Where all inputs and outputs of a package begin with the same number, that is
-the rows of a run: requests may have any number of rows, and short ones share a run.
+A row is one sample. If the first size of all inputs and outputs of a package is the same number,
+it is the number of rows of a run. Requests may then have any number of rows, and small requests
+share a run.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -29,11 +30,12 @@ InputValue: TypeAlias = "Array | list[memoryview]"
 
 @dataclass(frozen=True, slots=True)
 class RequestInputs:
-    """The inputs of a request, checked.
+    """The checked inputs of a request.
 
     Args:
-        inputs: of the model's dtypes; all have `rows` rows, where the model has rows.
-        rows: samples; 1 where the model has no rows.
+        inputs: Inputs by name, with the dtypes of the model; each has `rows` rows if the model has
+            rows.
+        rows: Number of samples; 1 if the model has no rows.
     """
 
     inputs: Arrays
@@ -41,18 +43,19 @@ class RequestInputs:
 
     @property
     def num_bytes(self) -> int:
-        """In memory."""
+        """Size of the inputs in bytes."""
         return sum(each.nbytes for each in self.inputs.values())
 
 
 class Signature:
-    """What a model takes and gives.
+    """The inputs and outputs of a model.
 
     Args:
-        inputs: of the package.
-        outputs: of it.
-        most_rows: of a request.
-        pictures: how an input takes files; None: none does.
+        inputs: Inputs of the package.
+        outputs: Outputs of the package.
+        most_rows: Rows that one request may have.
+        pictures: Options for reading image files into an input; None (the default) if no input
+            accepts files.
     """
 
     def __init__(
@@ -73,69 +76,69 @@ class Signature:
             self._reader = pictures.input, reader
 
     def shape_of(self, tensor: Tensor) -> list[int]:
-        """Returns the shape of an input or output; -1 for rows."""
+        """Return the shape of an input or output, with -1 for the rows."""
         return list(tensor.shape) if self.rows is None else [-1, *tensor.shape[1:]]
 
     def described(self, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
-        """Returns name, datatype and shape of inputs or outputs, as metadata have them."""
+        """Return the name, datatype and shape of inputs or outputs in the form of the metadata."""
         return [
             {"name": each.name, "datatype": datatype_of(each.dtype), "shape": self.shape_of(each)}
             for each in tensors
         ]
 
     def check(self, given: Mapping[str, InputValue]) -> RequestInputs:
-        """Returns the inputs of a request.
+        """Check the inputs of a request and return them as arrays.
 
         Args:
-            given: by name, as tensors or the bytes of picture files.
+            given: Inputs by name, as tensors or as the bytes of image files.
 
         Raises RequestRefusedError if an input is missing, unknown, or of the wrong datatype or
         shape.
         """
         missing = [name for name in self._tensors if name not in given]
-        strange = [name for name in given if name not in self._tensors]
-        if missing or strange:
+        unknown = [name for name in given if name not in self._tensors]
+        if missing or unknown:
             words = [f"input {name!r} is missing" for name in missing]
-            words += [f"there is no input {name[:64]!r}" for name in strange]
+            words += [f"there is no input {name[:64]!r}" for name in unknown]
             raise invalid(f"{', '.join(words)}; the model has {', '.join(self._tensors)}")
-        found = {name: self._one(self._tensors[name], each) for name, each in given.items()}
-        counts = {name: len(each) for name, each in found.items()} if self.rows else {"": 1}
+        inputs = {name: self._one(self._tensors[name], value) for name, value in given.items()}
+        counts = {name: len(array) for name, array in inputs.items()} if self.rows else {"": 1}
         if len(set(counts.values())) > 1:
             raise invalid(f"inputs have different numbers of rows: {_counts(counts)}")
-        return RequestInputs(found, next(iter(counts.values())))
+        return RequestInputs(inputs, next(iter(counts.values())))
 
-    def runs(self, taken: Sequence[RequestInputs]) -> Iterator[Arrays]:
-        """Yields the inputs of each run of requests that share runs; the last is filled up.
+    def runs(self, requests: Sequence[RequestInputs]) -> Iterator[Arrays]:
+        """Yield the inputs of each run of a batch; the last run is filled up with zeros.
 
         Args:
-            taken: of this model.
+            requests: Inputs of the requests in the batch.
         """
-        if self.rows is None or (len(taken) == 1 and taken[0].rows == self.rows):
-            yield taken[0].inputs
+        if self.rows is None or (len(requests) == 1 and requests[0].rows == self.rows):
+            yield requests[0].inputs
             return
-        whole = {name: _joined([each.inputs[name] for each in taken]) for name in self._tensors}
-        count = sum(each.rows for each in taken)
+        joined = {name: _joined([each.inputs[name] for each in requests]) for name in self._tensors}
+        count = sum(each.rows for each in requests)
         for begin in range(0, count, self.rows):
             yield {name: _filled(each[begin : begin + self.rows], self.rows)
-                   for name, each in whole.items()}  # fmt: skip
+                   for name, each in joined.items()}  # fmt: skip
 
-    def split(self, runs: Sequence[Arrays], taken: Sequence[RequestInputs]) -> list[Arrays]:
-        """Returns what each request gets of the outputs of runs that it shared.
+    def split(self, runs: Sequence[Arrays], requests: Sequence[RequestInputs]) -> list[Arrays]:
+        """Divide the outputs of a batch among its requests.
 
         Args:
-            runs: outputs of what `runs` yielded.
-            taken: the requests.
+            runs: Outputs of each run that the method `runs` yielded.
+            requests: Inputs of the requests in the batch.
         """
-        if self.rows is None or (len(taken) == 1 and taken[0].rows == self.rows):
+        if self.rows is None or (len(requests) == 1 and requests[0].rows == self.rows):
             return [runs[0]]
-        whole = {each.name: _joined([run[each.name] for run in runs]) for each in self.outputs}
-        found: list[Arrays] = []
+        joined = {each.name: _joined([run[each.name] for run in runs]) for each in self.outputs}
+        parts: list[Arrays] = []
         begin = 0
-        for each in taken:
-            end = begin + each.rows
-            found.append({name: array[begin:end] for name, array in whole.items()})
+        for request in requests:
+            end = begin + request.rows
+            parts.append({name: array[begin:end] for name, array in joined.items()})
             begin = end
-        return found
+        return parts
 
     def _one(self, tensor: Tensor, given: InputValue) -> Array:
         array = self._read(tensor, given) if isinstance(given, list) else given
@@ -159,7 +162,7 @@ class Signature:
         if self.rows is not None:
             words += f", with 1 to {self._most_rows} rows for -1"
         if self._reader is not None and self._reader[0] == tensor.name:
-            words += f"; or {BYTES} [rows], picture files"
+            words += f"; or {BYTES} [rows], image files"
         return words
 
     def _read(self, tensor: Tensor, files: list[memoryview]) -> Array:
@@ -180,7 +183,7 @@ class Signature:
 
 
 def _rows(tensors: Sequence[Tensor]) -> int | None:
-    """Rows of a run; None: tensors do not begin with the same number, or one has open sizes."""
+    """Return the rows of a run, or None if first sizes differ or a size is not fixed."""
     if any(size < 0 for each in tensors for size in each.shape):
         return None
     firsts = {each.shape[0] if each.shape else 0 for each in tensors}

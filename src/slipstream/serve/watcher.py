@@ -1,4 +1,4 @@
-"""New files take the place of old ones while requests go on."""
+"""Changed model files are loaded again while the server answers requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Stamp:
-    """What is another once a file is another; of a file that is not there, nothing."""
+    """The identity of a file's content; all values are 0 if the file does not exist."""
 
     inode: int = 0
     size: int = 0
@@ -31,15 +31,15 @@ class _Stamp:
 
 
 class ModelWatcher:
-    """Loads versions again whose files have changed.
+    """A task that loads a version again if its file has changed.
 
-    A file is loaded once it stays the same for as long as `period`, so that one that is still
-    written to is left alone; best is a rename. What cannot be served is told to the log, and what
-    was served before goes on.
+    A changed file is loaded once it has stayed the same for one period, so that a file still
+    being written is left alone; a rename is the best way to replace a file. A file that cannot be
+    served is reported in the log, and the version that was loaded before stays.
 
     Args:
-        repository: that loads.
-        period: seconds between looks.
+        repository: Repository that loads the versions.
+        period: Time between two checks in seconds.
     """
 
     def __init__(self, repository: Repository, period: float) -> None:
@@ -48,34 +48,34 @@ class ModelWatcher:
         self._seen = dict(self._loaded)
 
     async def run(self) -> None:
-        """Looks until it is cancelled."""
+        """Check all files again and again until the task is cancelled."""
         while True:
             await asyncio.sleep(self._period)
             for spec in self._repository.specs:
-                await self.look(spec)
+                await self.check(spec)
 
-    async def look(self, spec: ModelSpec) -> None:
-        """Looks at one file, and loads it if it has settled on something new."""
+    async def check(self, spec: ModelSpec) -> None:
+        """Check one file, and load it if it has changed and is no longer being written."""
         stamp, before = _Stamp.of(spec.path), self._seen[spec]
         self._seen[spec] = stamp
         if stamp in (self._loaded[spec], _Stamp()) or stamp != before:
             return
         self._loaded[spec] = stamp
         served = self._repository.get(spec.name, spec.version)
-        before = None if served is None else said_of(served)
+        before = None if served is None else describe(served)
         try:
-            now = said_of(await self._repository.load(spec.name, spec.version))
+            now = describe(await self._repository.load(spec.name, spec.version))
         except SlipstreamError as error:
-            _LOG.error("%s, version %s, stays as it was: %s", spec.name, spec.version, error)
+            _LOG.error("%s, version %s, is not replaced: %s", spec.name, spec.version, error)
             return
         _LOG.info("%s, version %s, was loaded from %s", spec.name, spec.version, spec.path)
         if before not in (None, now):
-            words = "%s, version %s, TAKES OR GIVES SOMETHING ELSE NOW: %s; before: %s"
+            words = "%s, version %s, HAS OTHER INPUTS OR OUTPUTS NOW: %s; before: %s"
             _LOG.warning(words, spec.name, spec.version, now, before)
 
 
-def said_of(served: ServedModel) -> str:
-    """Returns what a model takes and gives, in words."""
+def describe(served: ServedModel) -> str:
+    """Return the inputs and outputs of a model as text."""
     inputs, outputs = (
         ", ".join(f"{each['name']} {each['datatype']} {each['shape']}" for each in described)
         for described in map(

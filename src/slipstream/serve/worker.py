@@ -1,6 +1,6 @@
-"""A replica's process: python -m slipstream.serve.worker FD THREADS CORES.
+"""The program of a worker process: python -m slipstream.serve.worker FD THREADS CORES.
 
-It does what the server says over the socket FD, and ends with it.
+It executes the calls that the server sends over the socket FD, and ends with the server.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from slipstream.infer.graph.graph import Array
 from slipstream.serve.frames import SIZES, parts_of, pieces_of
 from slipstream.serve.replicas import ModelRunner, ModelRunners
 
-# Models that are loaded or let go of at a time.
+# Models that are loaded or released at the same time. Chosen by hand, not measured.
 _LOADERS = 2
 
 
 class WorkerServer:
-    """Runs models for a server.
+    """The calls of a server, executed in this process.
 
     Args:
-        link: to the server.
-        runners: its models.
+        link: Socket to the server.
+        runners: Models of this process.
     """
 
     def __init__(self, link: socket.socket, runners: ModelRunners) -> None:
@@ -37,7 +37,7 @@ class WorkerServer:
         self._loaders = ThreadPoolExecutor(_LOADERS)
 
     def serve(self) -> None:
-        """Does what the server says, until it closes the link."""
+        """Execute the calls of the server until it closes the connection."""
         with self._link.makefile("rb") as stream:
             while sizes := stream.read(SIZES.size):
                 length, num_bytes = SIZES.unpack(sizes)
@@ -47,13 +47,13 @@ class WorkerServer:
                     return
                 self._begin(*parts_of(head, payload))
 
-    def _begin(self, said: dict[str, Any], tensors: dict[str, Array]) -> None:
-        number, key = said["number"], said["key"]
-        if said["do"] == "run":
+    def _begin(self, call: dict[str, Any], tensors: dict[str, Array]) -> None:
+        number, key = call["number"], call["key"]
+        if call["action"] == "run":
             runner = self._runners.get(key)
-            runner.pool.submit(self._run, number, runner, tensors, said["is_alone"])
-        elif said["do"] == "load":
-            self._loaders.submit(self._load, number, key, Path(said["path"]))
+            runner.pool.submit(self._run, number, runner, tensors, call["is_alone"])
+        elif call["action"] == "load":
+            self._loaders.submit(self._load, number, key, Path(call["path"]))
         else:
             self._loaders.submit(self._unload, number, key)
 
@@ -62,7 +62,7 @@ class WorkerServer:
     ) -> None:
         try:
             outputs, seconds = runner.run(tensors, is_alone)
-        except Exception as error:  # noqa: BLE001  # of engines: the server is told
+        except Exception as error:  # noqa: BLE001  # an engine's error is sent to the server
             self._send({"number": number, "error": repr(error)}, {})
         else:
             self._send({"number": number, "seconds": seconds}, outputs)
@@ -74,7 +74,7 @@ class WorkerServer:
             kind = "unsupported" if isinstance(error, UnsupportedError) else "usage"
             self._send({"number": number, "error": str(error), "kind": kind}, {})
             return
-        except Exception as error:  # noqa: BLE001  # of engines: the server is told
+        except Exception as error:  # noqa: BLE001  # an engine's error is sent to the server
             self._send({"number": number, "error": repr(error), "kind": "unsupported"}, {})
             return
         self._send({"number": number, "runs": ready.runs, "seconds": ready.seconds}, {})
@@ -90,8 +90,8 @@ class WorkerServer:
 
 
 def main(fd: int, threads: int, cores: int) -> None:
-    """Serves on a socket; 0 threads: those that each model was compiled for."""
-    # The server is told to end by the same key, and lets its replicas finish.
+    """Serve on a socket; 0 threads means the number that each model was compiled for."""
+    # Ctrl-C reaches this process too, but only the server acts on it, and lets its replicas finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=fd) as link:
         try:

@@ -1,7 +1,7 @@
-"""Replicas in processes of their own: what one cannot finish, another does.
+"""A pool of worker processes that execute the models; each process is a replica.
 
-Runs have no effects but their results, so a run whose process died is begun again elsewhere, and
-nobody notices. A process that died is started again, with all models.
+A run has no effect but its result, so a run whose process died is repeated in another process, and
+the client notices nothing. A process that died is started again with all models.
 """
 
 from __future__ import annotations
@@ -26,45 +26,48 @@ from slipstream.serve.replicas import LoadedModel
 from slipstream.serve.signature import Arrays
 
 _LOG = logging.getLogger(__name__)
-# Seconds in which a run finds a replica that works, while all are being started again.
+# Seconds that a run waits for a replica while all of them are being started again. Chosen by hand,
+# not measured.
 _PATIENCE = 30.0
-# Seconds between two starts of a replica that ends at once.
+# Seconds between two starts of a replica that ends at once. Chosen by hand, not measured.
 _PAUSE = 0.5
-_TIMES = 8  # that a run is begun again; a model that kills each process gets no more
+# Attempts at a run, so that a model that kills every process is given up. Chosen by hand.
+_ATTEMPTS = 8
 
 
 class WorkerLostError(SlipstreamError):
-    """A replica's process ended before it answered."""
+    """A worker process ended before it answered."""
 
 
 class Replica:
-    """A process that runs models.
+    """A worker process, as the server sees it.
 
     Args:
-        threads: of a run that is alone; None: those that each model was compiled for.
-        cores: that its runs share.
+        threads: Threads of a run when no other request is there; None keeps the number that each
+            model was compiled for.
+        cores: Cores that the runs of the process share.
     """
 
     def __init__(self, threads: int | None, cores: int) -> None:
         self._threads, self._cores = threads, cores
         self._numbers = itertools.count()
-        self._asked: dict[int, asyncio.Future[tuple[dict[str, Any], Arrays]]] = {}
+        self._pending: dict[int, asyncio.Future[tuple[dict[str, Any], Arrays]]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self.keys: set[str] = set()  # that it can run
+        self.keys: set[str] = set()  # keys of the models that are loaded in the process
 
     @property
     def busy(self) -> int:
-        """What it was asked and has not answered."""
-        return len(self._asked)
+        """Number of calls that the process has not answered yet."""
+        return len(self._pending)
 
     @property
     def pid(self) -> int | None:
-        """Of its process; None: it has not begun."""
+        """Process identifier; None before the process has started."""
         return None if self._process is None else self._process.pid
 
     async def serve(self) -> None:
-        """Starts the process, and hears what it answers until it ends."""
+        """Start the process, and receive its answers until it ends."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
@@ -78,7 +81,7 @@ class Replica:
                 head = await reader.readexactly(length)
                 payload = await reader.readexactly(num_bytes)
                 content, tensors = parts_of(head, payload)
-                answer = self._asked.pop(content["number"], None)
+                answer = self._pending.pop(content["number"], None)
                 if answer is not None and not answer.done():
                     answer.set_result((content, tensors))
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -86,30 +89,39 @@ class Replica:
         finally:
             await self._end()
 
-    async def ask(
-        self, do: str, key: str, tensors: Mapping[str, Array], **more: Any
+    async def call(
+        self, action: str, key: str, tensors: Mapping[str, Array], **arguments: Any
     ) -> tuple[dict[str, Any], Arrays]:
-        """Returns what the process answers. Raises WorkerLostError if it ends before."""
+        """Return the answer of the process.
+
+        Args:
+            action: One of "load", "run" and "unload".
+            key: Key of the model.
+            tensors: Inputs of a run by name.
+            arguments: Further values that the action needs.
+
+        Raises WorkerLostError if the process ends before it answers.
+        """
         if self._writer is None or self._writer.is_closing():
-            raise WorkerLostError("the replica is not there")
+            raise WorkerLostError("the replica has not started or has ended")
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
+        self._pending[number] = answer
         try:
-            content = {"number": number, "do": do, "key": key, **more}
+            content = {"number": number, "action": action, "key": key, **arguments}
             self._writer.writelines(pieces_of(content, tensors))
             await self._writer.drain()
             return await answer
         except ConnectionError as error:
-            raise WorkerLostError("the replica is gone") from error
+            raise WorkerLostError("the connection to the replica is lost") from error
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
 
     async def _end(self) -> None:
         self.keys.clear()
         if self._writer is not None:
             self._writer.close()
-        for answer in self._asked.values():
+        for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(WorkerLostError("the replica ended"))
         if self._process is not None:
@@ -118,17 +130,17 @@ class Replica:
             await self._process.wait()
 
     def close(self) -> None:
-        """Closes the link, with which the process ends."""
+        """Close the connection, which ends the process."""
         if self._writer is not None:
             self._writer.close()
 
 
 class WorkerPool:
-    """Several processes that all have all models.
+    """Several worker processes, each with all models.
 
     Args:
-        count: of processes.
-        threads: of a run that is alone; None: those that each model was compiled for.
+        count: Number of processes.
+        threads: Threads of a run when no other request is there; None divides the cores evenly.
     """
 
     def __init__(self, count: int, threads: int | None) -> None:
@@ -137,54 +149,54 @@ class WorkerPool:
         self._paths: dict[str, Path] = {}
         self._changed = asyncio.Condition()
         self._is_closing = False
-        self._tasks = [asyncio.create_task(self._keep(each)) for each in self.replicas]
+        self._tasks = [asyncio.create_task(self._keep(replica)) for replica in self.replicas]
 
     async def load(self, key: str, path: Path) -> LoadedModel:
-        """As of `replicas.Replicas`: when every process has loaded it."""
+        """Load a model in every process; see `Replicas.load`."""
         manifest = (await asyncio.get_running_loop().run_in_executor(None, read, path)).manifest
         self._paths[key] = path
         try:
-            found = await asyncio.gather(*(self._loaded(each, key) for each in self.replicas))
+            answers = await asyncio.gather(*(self._loaded(each, key) for each in self.replicas))
         except SlipstreamError:
             del self._paths[key]
             raise
-        runs = sum(each["runs"] for each in found)
-        return LoadedModel(manifest, runs, max(each["seconds"] for each in found))
+        runs = sum(answer["runs"] for answer in answers)
+        return LoadedModel(manifest, runs, max(answer["seconds"] for answer in answers))
 
     async def run(self, key: str, inputs: Arrays, is_alone: bool) -> RunResult:
-        """As of `replicas.Replicas`."""
-        for _ in range(_TIMES):
+        """Execute a run in the process with the least to do; see `Replicas.run`."""
+        for _ in range(_ATTEMPTS):
             replica = await self._free(key)
             try:
-                content, outputs = await replica.ask("run", key, inputs, is_alone=is_alone)
+                content, outputs = await replica.call("run", key, inputs, is_alone=is_alone)
             except WorkerLostError:
-                # It is asked no more before it is started again, though its end is not heard yet.
+                # It receives no more runs, although the end of the process is not noticed yet.
                 replica.keys.clear()
                 continue
             if "error" in content:
                 raise RuntimeError(content["error"])
             return outputs, content["seconds"]
         raise RequestRefusedError(
-            Reason.FAILED, f"{_TIMES} replicas ended while they ran the model"
+            Reason.FAILED, f"{_ATTEMPTS} replicas ended while they executed the model"
         )
 
     async def unload(self, key: str) -> None:
-        """As of `replicas.Replicas`."""
+        """Release a model in every process; see `Replicas.unload`."""
         del self._paths[key]
         for replica in self.replicas:
             if key in replica.keys:
                 replica.keys.discard(key)
-                await asyncio.gather(replica.ask("unload", key, {}), return_exceptions=True)
+                await asyncio.gather(replica.call("unload", key, {}), return_exceptions=True)
 
     async def close(self) -> None:
-        """As of `replicas.Replicas`."""
+        """End all processes; see `Replicas.close`."""
         self._is_closing = True
         for replica in self.replicas:
             replica.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _keep(self, replica: Replica) -> None:
-        """Starts a process again whenever it ends."""
+        """Start a process, and start it again whenever it ends."""
         while not self._is_closing:
             serving = asyncio.create_task(replica.serve())
             filling = asyncio.create_task(self._fill(replica))
@@ -195,16 +207,16 @@ class WorkerPool:
                 await asyncio.sleep(_PAUSE)
 
     async def _fill(self, replica: Replica) -> None:
-        """Loads what the others have."""
+        """Load all models in a process that has just started."""
         for key in list(self._paths):
             await self._loaded(replica, key)
 
     async def _loaded(self, replica: Replica, key: str) -> dict[str, Any]:
-        """Loads a model in a process, if it is not there already; waits for one that begins."""
+        """Load a model in a process, and wait for the process if it is still starting."""
         while True:
             try:
                 path = str(self._paths[key])
-                content, _ = await replica.ask("load", key, {}, path=path)
+                content, _ = await replica.call("load", key, {}, path=path)
             except WorkerLostError:
                 if self._is_closing:
                     raise
@@ -219,10 +231,10 @@ class WorkerPool:
             return content
 
     async def _free(self, key: str) -> Replica:
-        """The replica that has least to do, of those that have a model."""
+        """Return the replica with the fewest open calls among those that have a model."""
 
         def ready() -> list[Replica]:
-            return [each for each in self.replicas if key in each.keys]
+            return [replica for replica in self.replicas if key in replica.keys]
 
         if not ready():
             async with self._changed:
@@ -230,6 +242,8 @@ class WorkerPool:
                     await asyncio.wait_for(self._changed.wait_for(ready), _PATIENCE)
                 except asyncio.TimeoutError:
                     raise RequestRefusedError(
-                        Reason.UNAVAILABLE, "no replica works; they are started again", 1.0
+                        Reason.UNAVAILABLE,
+                        "no replica is running; they are being started again",
+                        1.0,
                     ) from None
-        return min(ready(), key=lambda each: each.busy)
+        return min(ready(), key=lambda replica: replica.busy)

@@ -73,7 +73,7 @@ def test_a_server_and_a_package_say_the_same_of_pictures(
     shown = in_process("ask", str(colours / "colours.slip"), str(files[1])).stdout
     assert [line.split() for line in shown.splitlines()[1:3]][1][1:] == ["1", "grass"]
     named = usage_error("ask", f"http://{server.rest}", str(files[0]))
-    assert "has 2 models; say one of http://" in named
+    assert "has 2 models; name one of http://" in named
 
 
 def test_arrays_are_asked_about_as_well(
@@ -139,8 +139,8 @@ def test_pictures_go_into_json_as_base64(colours: Path, serve: Callable[..., Any
     ("arguments", "words"),
     [
         (["double", "none.png"], "none.png: there is no such file"),
-        (["double", "picture.png"], "is a picture, and the model takes none"),
-        (["double", "text.txt"], "this kind of file is not known; allowed: .npy, .npz, .bmp"),
+        (["double", "picture.png"], "is an image, but the model accepts none"),
+        (["double", "text.txt"], "unknown kind of file; allowed: .npy, .npz, .bmp"),
         (["double", "broken.npy"], "broken.npy: NumPy cannot read it"),
         (["http://127.0.0.1:1?x", "x.npy"], "allowed: http://host:port"),
         (["none.slip", "x.npy"], "none.slip does not exist"),
@@ -164,14 +164,14 @@ def test_wrong_usage_is_said_in_a_line(
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((1, 4), np.float32))
     done = in_process("ask", "http://127.0.0.1:1", str(tmp_path / "x.npy"))
-    assert (done.code, "cannot be asked: [Errno 111]" in done.stderr) == (1, True)
+    assert (done.code, "cannot be reached: [Errno 111]" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "cannot be asked: "),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "cannot be asked: "),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "cannot be reached: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "cannot be reached: "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "does not answer as the Open Inf"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "does not answer as the Open Inf"),
     ],

@@ -27,7 +27,7 @@ SERVE = """
 import sys
 from slipstream import serve
 serve.run(
-    sys.argv[1], told=lambda bound: print(f"REST http://{bound.rest}", flush=True),
+    sys.argv[1], on_ready=lambda bound: print(f"REST http://{bound.rest}", flush=True),
     port=0, grpc_port=None, watch=0.05,
 )
 """
@@ -82,7 +82,7 @@ def test_a_new_file_takes_over_and_a_wrong_one_does_not(
         replace(path, packages["triple"])
         wait_until(lambda: load.has_reached(3))
         path.write_bytes(b"no package")
-        running.wait_for("model, version 1, stays as it was: .+")
+        running.wait_for("model, version 1, is not replaced: .+")
         ask(running.http(), "model", ONE)
     assert load.seen == [[2, 3]] * CLIENTS
     assert running.process.poll() is None

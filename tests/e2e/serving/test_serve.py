@@ -165,7 +165,7 @@ def test_whom_nobody_else_reaches_ends_at_once(
 def test_it_serves_from_python(start: Serve, packages: dict[str, Path], ask: Ask) -> None:
     code = (
         "import sys; from slipstream import serve;"
-        "serve.run(sys.argv[1], told=lambda bound: print(f'REST http://{bound.rest}',"
+        "serve.run(sys.argv[1], on_ready=lambda bound: print(f'REST http://{bound.rest}',"
         " flush=True), port=0, grpc_port=None)"
     )
     running = start(sys.executable, "-c", code, str(packages["double"]))

@@ -20,14 +20,14 @@ from slipstream.errors import UsageError
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--host", "0.0.0.0"], "others reach 0.0.0.0: say --token-file"),
+        (["--host", "0.0.0.0"], "other machines reach 0.0.0.0: add --token-file"),
         (["--tls-cert", "cert.pem"], "one of --tls-cert and --tls-key is missing"),
         (["--token-file", "none"], "none cannot be read as tokens"),
-        (["--token-file", "short"], "has a token of less than 16 characters"),
+        (["--token-file", "short"], "has a token of fewer than 16 characters"),
         (["--token-file", "empty"], "has no token"),
         (["--access-log", "no/where"], "the access log no/where cannot be written"),
         (["--host", "192.0.2.1", "--everybody"], "cannot be listened on"),
-        (["a=other.slip@120%"], "have 120% of its requests"),
+        (["a=other.slip@120%"], "have shares of 120% together"),
         (["@"], "the model is '@'; allowed: file.slip"),
     ],
 )

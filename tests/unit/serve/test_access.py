@@ -28,9 +28,9 @@ def test_a_file_has_a_token_a_line_of_16_characters_or_more(tokens):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (f"{'a' * 15}\n{SECOND}", "has a token of less than 16 characters$"),
-        (f"{SECOND}\n{'a' * 15}", "has a token of less than 16 characters$"),
-        ("\n# nothing\n", "has no token; one a line, of 16 characters or more$"),
+        (f"{'a' * 15}\n{SECOND}", "has a token of fewer than 16 characters$"),
+        (f"{SECOND}\n{'a' * 15}", "has a token of fewer than 16 characters$"),
+        ("\n# nothing\n", "has no token; write one per line, each of 16 characters or more$"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, words):

@@ -174,13 +174,13 @@ BYTES_CONTENTS.inputs[0].contents.bytes_contents.extend([b"a"] * 3)
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (infer(names=("x", "x")), "there are 1 raw contents, and 2 inputs"),
+        (infer(names=("x", "x")), "there are 1 raw contents for 2 inputs"),
         (infer(names=("x", "x"), raw=None, shape=[0]), "the input 'x' is given twice"),
         (infer(shape=[-1, 2]), r"input 'x' has the shape \[-1, 2\]"),
         (infer(shape=[2, 3]), r"input 'x' has 16 bytes; FP32 of the shape \[2, 3\] has 24"),
         (infer(raw=None), r"input 'x' has 0 numbers; the shape \[2, 2\] needs 4"),
         (infer("FP16", raw=None),
-         "input 'x' is 'FP16'; in contents are BOOL, INT8, .*, FP32, FP64; others are raw"),
+         "input .x. is .FP16.; in contents are BOOL, INT8, .*, FP64; other datatypes must be raw"),
         (BYTES_CONTENTS, r"input 'x' has 3 elements; its shape is \[2, 2\]"),
         (infer(names=("z",)), "input 'x' is missing, there is no input 'z'"),
     ],

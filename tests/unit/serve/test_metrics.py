@@ -90,4 +90,4 @@ def test_queues_are_those_of_versions_that_are_ready(repository, signature):
 
 def test_the_text_says_what_it_is(metrics):
     assert CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
-    assert b"# HELP slipstream_waiting Requests that wait." in metrics.text()
+    assert b"# HELP slipstream_waiting Number of waiting requests." in metrics.text()

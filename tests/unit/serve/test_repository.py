@@ -38,7 +38,7 @@ def test_what_cannot_be_read_is_said(text):
 
 def test_shares_of_a_name_are_all_of_its_requests_at_most():
     assert len(parse_model_specs(["a=x@50%", "a=y@50%", "b=x@100%"])) == 3
-    words = "versions of 'a' have 101% of its requests; at most 100 %"
+    words = "versions of 'a' have shares of 101% together; at most 100 %"
     with pytest.raises(UsageError, match=words):
         parse_model_specs(["a=x@50%", "a=y@51%", "b=x@100%"])
 

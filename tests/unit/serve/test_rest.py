@@ -189,7 +189,7 @@ def test_a_body_that_is_encoded_is_refused(connected, encoding, status):
         found, _, body = await client.infer(ASKED, content_encoding=encoding)
         assert found == status
         if status == 415:
-            words = f"the body is encoded as {encoding!r}; allowed: as it is"
+            words = f"the body is encoded as {encoding!r}; allowed: identity"
             assert json.loads(body) == {"error": words}
         assert (await client.infer(ASKED))[0] == 200
 
@@ -234,7 +234,7 @@ def test_bodies_are_as_large_as_is_allowed(connected):
         assert status == 200
         status, fields, body = await client.ask("POST", INFER, content.ljust(BODY + 1))
         assert (status, "retry-after" in fields) == (413, False)
-        assert json.loads(body) == {"error": "the body has 20001 bytes; 20000 may be"}
+        assert json.loads(body) == {"error": "the body has 20001 bytes; at most 20000 are allowed"}
         assert [each.outcome for each in client.records] == ["ok", "too_large"]
 
     connected(main)
@@ -257,13 +257,13 @@ def test_bodies_in_pieces_are_counted_too(connected, size):
 
 def test_no_more_bytes_are_held_than_all_may_have(connected):
     async def main(client):
-        with client.bodies.held() as held:
+        with client.bodies.reserve() as held:
             held.add(TOGETHER - BODY)
             assert (await client.ask("POST", INFER, b" " * BODY))[0] == 400
             held.add(1)
             status, fields, body = await client.ask("POST", INFER, b" " * BODY)
             assert (status, fields["retry-after"]) == (429, "1")
-            words = "10001 bytes of requests are held already"
+            words = "requests already take 10001 bytes of memory; send it again later"
             assert json.loads(body) == {"error": words}
         assert client.bodies.num_bytes == 0
 
@@ -275,7 +275,7 @@ def test_a_body_that_does_not_come_is_late_and_the_connection_ends(connected):
         client.send("POST", INFER, content_length=BODY)
         status, fields, body = await client.read()
         assert (status, fields["connection"]) == (504, "close")
-        words = "the body was not there after 0.05 s; it may take no longer"
+        words = "the body had not arrived after 0.05 s, the longest time allowed"
         assert json.loads(body) == {"error": words}
         assert await client.reader.read() == b""
         assert client.bodies.num_bytes == 0

@@ -142,7 +142,7 @@ class TestPictures:
             model.check(given)
         assert str(caught.value) == (
             f"input 'x' has {count} files; it has to be UINT8 [-1, 8, 6, 3], with 1 to 2 rows for"
-            " -1; or BYTES [rows], picture files"
+            " -1; or BYTES [rows], image files"
         )
 
     def test_a_file_that_is_none_is_named_by_its_number(self, model):

@@ -30,7 +30,7 @@ def look(repository, path, sums, caplog):
     watch = ModelWatcher(models, 1.0)
 
     def look():
-        asyncio.run(watch.look(models.specs[0]))
+        asyncio.run(watch.check(models.specs[0]))
         return len(sums.loaded)
 
     return look
@@ -55,8 +55,8 @@ def test_a_model_that_takes_something_else_is_warned_of(repository, path, sums, 
 
     async def reload(content):
         path.write_bytes(content)
-        await watch.look(models.specs[0])
-        await watch.look(models.specs[0])
+        await watch.check(models.specs[0])
+        await watch.check(models.specs[0])
 
     asyncio.run(reload(b"first"))
     asyncio.run(reload(b"second"))
@@ -66,7 +66,7 @@ def test_a_model_that_takes_something_else_is_warned_of(repository, path, sums, 
     asyncio.run(reload(b"the third"))
     assert [each.levelname for each in caplog.records[2:]] == ["INFO", "WARNING"]
     said = caplog.records[-1].getMessage()
-    assert said.startswith("m, version 1, TAKES OR GIVES SOMETHING ELSE NOW: x FP32 [-1, 2] to y")
+    assert said.startswith("m, version 1, HAS OTHER INPUTS OR OUTPUTS NOW: x FP32 [-1, 2] to y")
     assert said.endswith("z FP32 [-1]; before: x FP32 [-1, 2] to y FP32 [-1]")
 
 
@@ -94,10 +94,10 @@ def test_what_cannot_be_served_is_told_once(repository, tmp_path, caplog, sums):
     watch = ModelWatcher(models, 1.0)
     path.write_bytes(b"bad")
     for _ in range(4):
-        asyncio.run(watch.look(models.specs[0]))
+        asyncio.run(watch.check(models.specs[0]))
     (record,) = caplog.records
     assert record.levelname == "ERROR"
-    assert record.getMessage() == f"m, version 1, stays as it was: {path} is no package"
+    assert record.getMessage() == f"m, version 1, is not replaced: {path} is no package"
     assert sums.loaded == []
 
 

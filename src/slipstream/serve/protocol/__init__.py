@@ -1,1 +1,1 @@
-"""The Open Inference Protocol as bytes: what requests and responses are."""
+"""The Open Inference Protocol: the bytes of requests and responses."""

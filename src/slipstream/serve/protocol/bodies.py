@@ -1,4 +1,4 @@
-"""BodyMemory of requests: counted before there is memory for them, and laid out for tensors."""
+"""The bodies of requests: counted before memory is allocated, and aligned for tensors."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _ALIGNMENT = 64  # bytes of a cache line
 
 @dataclass(slots=True)
 class BodyReservation:
-    """A body's bytes, of which others are not to have too many.
+    """The memory that one body takes.
 
     Args:
-        bodies: that count them.
-        num_bytes: so far.
+        bodies: Counter of the memory of all bodies.
+        num_bytes: Bytes reserved so far (default 0).
     """
 
     bodies: BodyMemory
     num_bytes: int = 0
 
     def add(self, more: int) -> None:
-        """Counts bytes before they are there; raises RequestRefusedError if they are too many."""
+        """Reserve bytes before they arrive; raise RequestRefusedError if they are too many."""
         self.bodies.check(self.num_bytes + more, more)
         self.num_bytes += more
         self.bodies.num_bytes += more
 
 
 class BodyMemory:
-    """Reads bodies.
+    """The memory that all bodies take.
 
     Args:
-        each: bytes that one may have.
-        together: bytes that all may have that are held at a time.
+        each: Largest size of one body in bytes.
+        together: Largest sum of all bodies in memory, in bytes.
     """
 
     def __init__(self, each: int, together: int) -> None:
@@ -50,28 +50,30 @@ class BodyMemory:
         self.num_bytes = 0
 
     @contextmanager
-    def held(self) -> Generator[BodyReservation]:
-        """Counts the bytes of a body as long as it is held."""
-        held = BodyReservation(self)
+    def reserve(self) -> Generator[BodyReservation]:
+        """Count the bytes of a body as long as the context is open."""
+        reservation = BodyReservation(self)
         try:
-            yield held
+            yield reservation
         finally:
-            self.num_bytes -= held.num_bytes
+            self.num_bytes -= reservation.num_bytes
 
     def check(self, size: int, more: int) -> None:
-        """Raises RequestRefusedError where a body gets too large, or all do.
+        """Raise RequestRefusedError if a body, or the sum of all bodies, becomes too large.
 
         Args:
-            size: of the body, in bytes.
-            more: bytes of it that are new.
+            size: Size of the body in bytes, including the new bytes.
+            more: Number of new bytes.
         """
         if size > self._each:
             raise RequestRefusedError(
-                Reason.TOO_LARGE, f"the body has {size} bytes; {self._each} may be"
+                Reason.TOO_LARGE, f"the body has {size} bytes; at most {self._each} are allowed"
             )
         if self.num_bytes + more > self._together:
             raise RequestRefusedError(
-                Reason.BUSY, f"{self.num_bytes} bytes of requests are held already", 1.0
+                Reason.BUSY,
+                f"requests already take {self.num_bytes} bytes of memory; send it again later",
+                1.0,
             )
 
 
@@ -79,40 +81,40 @@ async def read(
     fields: Mapping[str, str],
     link: RequestConnection,
     receive: Receive,
-    held: BodyReservation,
+    reservation: BodyReservation,
     seconds: float,
 ) -> memoryview:
-    """Returns the body of a request; binary tensors in it begin on a cache line.
+    """Return the body of a request; its first binary tensor begins at a cache line.
 
     Args:
-        fields: of its header.
-        link: to its connection.
-        receive: as ASGI has it, for a body that does not say how long it is.
-        held: that counts its bytes.
-        seconds: that it may take.
+        fields: Header fields of the request.
+        link: Connection of the request.
+        receive: ASGI's function that receives a body whose length is not in the header.
+        reservation: Counter of the memory that the body takes.
+        seconds: Longest time in seconds that the body may take to arrive.
 
-    Raises RequestRefusedError if it is too large or slow, and where the client hangs up.
+    Raises RequestRefusedError if the body is too large or too slow, or if the client hangs up.
     """
-    said = fields.get("content-length", "")
+    length = fields.get("content-length", "")
     try:
-        if "transfer-encoding" in fields or not (said.isascii() and said.isdecimal()):
-            return await asyncio.wait_for(_pieces(receive, held), seconds)
-        held.add(int(said))
-        memory = aligned(int(said), fields.get(JSON_LENGTH, ""))
+        if "transfer-encoding" in fields or not (length.isascii() and length.isdecimal()):
+            return await asyncio.wait_for(_pieces(receive, reservation), seconds)
+        reservation.add(int(length))
+        memory = aligned(int(length), fields.get(JSON_LENGTH, ""))
         await link.fill(memory, seconds)
     except ClientDisconnect as error:
         raise RequestRefusedError(Reason.GONE, "the client hung up") from error
     except (TimeoutError, asyncio.TimeoutError) as error:
         raise RequestRefusedError(
-            Reason.LATE, f"the body was not there after {seconds:g} s; it may take no longer"
+            Reason.LATE, f"the body had not arrived after {seconds:g} s, the longest time allowed"
         ) from error
     return memory
 
 
-async def _pieces(receive: Receive, held: BodyReservation) -> memoryview:
+async def _pieces(receive: Receive, reservation: BodyReservation) -> memoryview:
     pieces: list[bytes] = []
     async for piece in Request({"type": "http"}, receive).stream():
-        held.add(len(piece))
+        reservation.add(len(piece))
         pieces.append(piece)
     return memoryview(b"".join(pieces))
 
@@ -121,8 +123,8 @@ def aligned(size: int, json_length: str) -> memoryview:
     """Return memory for a body whose first tensor, behind the JSON, begins at a cache line.
 
     Args:
-        size: of the body in bytes.
-        json_length: as the header says it; anything but a number is 0.
+        size: Size of the body in bytes.
+        json_length: Length of the JSON from the header; any text but a number means 0.
     """
     is_number = json_length.isascii() and json_length.isdecimal() and len(json_length) < 20
     before = int(json_length) if is_number else 0

@@ -1,4 +1,4 @@
-"""Datatypes of the Open Inference Protocol, and their bytes.
+"""The datatypes of the Open Inference Protocol, and their bytes.
 
 Source: "Open Inference Protocol", version 2 (github.com/kserve/open-inference-protocol); Triton's
 extensions for binary tensors, "Binary tensor data extension".
@@ -26,26 +26,26 @@ _OF_NUMPY = {
 _TO_NUMPY = {name: np.dtype(dtype) for dtype, name in _OF_NUMPY.items()}
 _OF_DTYPE = {dtype: name for name, dtype in _TO_NUMPY.items()}
 BYTES = "BYTES"
-# Header field that says where JSON ends and binary tensors begin.
+# Header field with the length of the JSON, behind which the binary tensors begin.
 JSON_LENGTH = "inference-header-content-length"
 _LENGTH = struct.Struct("<I")
 
 
 def datatype_of(dtype: str | np.dtype[Any]) -> str:
-    """Returns the protocol's name of one of NumPy's dtypes."""
+    """Return the protocol's name of a dtype of NumPy."""
     return _OF_DTYPE[np.dtype(dtype)]
 
 
 def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> Array:
-    """Returns a tensor on the bytes that were received; nothing is copied.
+    """Return a tensor that shares the memory of the received bytes.
 
     Args:
-        raw: in the order of C, little-endian.
-        datatype: of the protocol, BYTES not among them.
-        shape: without negative sizes.
-        name: of the input, for errors.
+        raw: Elements in C order, little-endian.
+        datatype: Datatype of the protocol, except BYTES.
+        shape: Shape of the tensor, without negative sizes.
+        name: Name of the input, for error messages.
 
-    Raises RequestRefusedError if there are more or fewer bytes than the shape needs.
+    Raises RequestRefusedError if the number of bytes does not fit the shape.
     """
     dtype = _numpy_of(datatype, name)
     wanted = number_of(shape) * dtype.itemsize
@@ -58,8 +58,7 @@ def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) ->
 
 
 def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) -> Array:
-    """Returns a tensor of numbers that were written in JSON, flat or nested; null is NaN, as it is
-    in answers.
+    """Return a tensor from the numbers of JSON, flat or nested. As in responses, null means NaN.
 
     Raises RequestRefusedError if an element does not fit the datatype, or if their number does not
     fit the shape.
@@ -87,14 +86,14 @@ def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) 
 
 
 def _without_null(found: Array) -> Array:
-    """Returns the numbers as float64, NaN for null; what has others than these as it is."""
+    """Return numbers and nulls as float64 with NaN; return other elements unchanged."""
     if not all(each is None or type(each) in (int, float) for each in found.ravel().tolist()):
         return found
     return np.where(found == None, np.nan, found).astype(np.float64)  # noqa: E711  by element
 
 
 def byte_strings(raw: memoryview, shape: Sequence[int], name: str) -> list[memoryview]:
-    """Returns the elements of a tensor of BYTES: each has its length before it, 4 bytes."""
+    """Return the elements of a tensor of BYTES, each of which follows its length in 4 bytes."""
     found: list[memoryview] = []
     at = 0
     while at < len(raw):
@@ -115,7 +114,7 @@ def byte_strings(raw: memoryview, shape: Sequence[int], name: str) -> list[memor
 
 
 def number_of(shape: Sequence[int]) -> int:
-    """Returns the elements of a shape."""
+    """Return the number of elements of a shape."""
     found = 1
     for size in shape:
         found *= size

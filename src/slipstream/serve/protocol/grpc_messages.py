@@ -1,12 +1,12 @@
-"""Messages of the Open Inference Protocol over gRPC, made from a table of their fields.
+"""The gRPC messages of the Open Inference Protocol, built from a table of their fields.
 
-They are in a pool of their own: a program that has the protocol's usual client has messages of the
-same names.
+The messages are in a descriptor pool of their own, because a program that also imports the
+protocol's usual client has messages of the same names.
 
-Source: "Open Inference Protocol", version 2, gRPC, for names and numbers of fields.
+Source of the names and numbers of the fields: "Open Inference Protocol", version 2, gRPC.
 """
 
-# The classes are made while the program runs, so nobody knows their fields before.
+# The classes are built at run time, so a type checker does not know their fields.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
@@ -26,7 +26,7 @@ _TYPES = {
     "double": _Field.TYPE_DOUBLE, "string": _Field.TYPE_STRING, "bytes": _Field.TYPE_BYTES,
 }  # fmt: skip
 _PARAMETERS = "map InferParameter parameters"
-# Fields by message: their type, name and number; "*" before a type: repeated.
+# The fields of each message with type, name and number; "*" before a type means repeated.
 _NAME_VERSION = "string name = 1; string version = 2"
 _TENSOR = (
     f"string name = 1; string datatype = 2; *int64 shape = 3; {_PARAMETERS} = 4;"
@@ -62,7 +62,7 @@ _MESSAGES = {
     f" {_PARAMETERS} = 4; *ModelInferResponse.InferOutputTensor outputs = 5;"
     " *bytes raw_output_contents = 6",
 }
-# Of these fields only one is set.
+# The oneof: only one field of this message is set.
 _CHOICE = "InferParameter", "parameter_choice"
 
 
@@ -85,7 +85,7 @@ def _made() -> descriptor_pool.DescriptorPool:
 
 
 def _add_field(message: Any, path: str, text: str) -> None:
-    """Adds "TYPE name = NUMBER", or "map TYPE name = NUMBER" of strings to those."""
+    """Add a field, "TYPE name = NUMBER", or a map from strings, "map TYPE name = NUMBER"."""
     declared, _, number = text.partition(" = ")
     *kinds, name = declared.split(" ")
     kind, is_map = kinds[-1], kinds[0] == "map"
@@ -112,9 +112,9 @@ NAMES = tuple(_MESSAGES)
 
 
 def message(name: str) -> Any:
-    """Returns the class of a message.
+    """Return the class of a message.
 
     Args:
-        name: as the protocol has it, such as "ModelInferRequest".
+        name: Name of the message in the protocol, such as "ModelInferRequest".
     """
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))

@@ -1,8 +1,7 @@
-"""uvicorn's HTTP, with a body put where the application wants it.
+"""uvicorn's HTTP protocol, extended so that the application chooses the memory of a body.
 
-ASGI hands a body over in pieces that were copied three times on their way. Tensors are large, so
-here the application gives memory, as soon as it knows that the request may come in, and the kernel
-writes to it.
+ASGI delivers a body in pieces that have been copied three times. Tensors are large, so here the
+application provides the memory once it has admitted the request, and the kernel writes to it.
 """
 
 # uvicorn leaves some types open.
@@ -24,16 +23,16 @@ Buffer: TypeAlias = "bytes | memoryview"
 
 _OK = b"HTTP/1.1 200 OK\r\n"
 _LENGTH = b"content-length"
-# What is read at a time where no memory is given; what it is for is done before more is read.
+# Buffer for headers and other data without memory of their own; it is parsed before the next read.
 _SCRATCH = memoryview(bytearray(1 << 16))
 
 
 class RequestConnection:
-    """A request's way to its connection.
+    """The connection of a request, as the application sees it.
 
     Args:
-        protocol: of the connection.
-        cycle: of the request.
+        protocol: Connection that received the request.
+        cycle: uvicorn's object for the request.
     """
 
     __slots__ = ("_cycle", "_protocol")
@@ -42,50 +41,50 @@ class RequestConnection:
         self._protocol, self._cycle = protocol, cycle
 
     async def fill(self, memory: memoryview, seconds: float) -> None:
-        """Returns once the body is in memory.
+        """Fill memory with the body of the request.
 
         Args:
-            memory: as long as the header says that the body is.
-            seconds: that it may take.
+            memory: Memory of the length that the header gives for the body.
+            seconds: Longest time in seconds that the body may take to arrive.
 
-        Raises ClientDisconnect if the client hangs up before, and TimeoutError.
+        Raises ClientDisconnect if the client hangs up, and TimeoutError if the time is over.
         """
         await self._protocol.fill(self._cycle, memory, seconds)
 
     async def answer(self, fields: Iterable[tuple[bytes, bytes]], pieces: Sequence[Buffer]) -> None:
-        """Answers with status 200, in one write and without a copy.
+        """Answer with status 200, in one write and without a copy.
 
         Args:
-            fields: of the header, without the length.
-            pieces: of the body.
+            fields: Header fields without the content length.
+            pieces: Pieces of the body.
         """
         await self._protocol.answer(self._cycle, fields, pieces)
 
     def close_after(self) -> None:
-        """Sees to it that the answer says `Connection: close`, and is the last one."""
+        """Close the connection after this answer, which then has the field `Connection: close`."""
         self._cycle.keep_alive = False
 
     def when_gone(self, act: Callable[[], object] | None) -> None:
-        """Sees to it that something is done if the client hangs up meanwhile; None: no more."""
+        """Call `act` if the client hangs up from now on; None cancels that."""
         self._protocol.when_gone(self._cycle, act)
 
 
 class HttpConnection(HttpToolsProtocol):
     """A connection of uvicorn that gives each request a `RequestConnection` as an extension."""
 
-    _memory: memoryview | None = None  # that what comes next is written to
+    _memory: memoryview | None = None  # memory of the body that is being received
     _have = 0  # bytes in it
     _filled: asyncio.Future[None] | None = None
     _gone: Callable[[], object] | None = None
 
-    def buffer(self, sizehint: int) -> memoryview:  # asyncio names it so
-        """Returns where what comes next is to be written."""
+    def buffer(self, sizehint: int) -> memoryview:  # asyncio chose this name
+        """Return the memory for the next bytes from the socket."""
         return _SCRATCH if self._memory is None else self._memory[self._have :]
 
     def written(self, nbytes: int) -> None:
-        """Takes note of bytes that came."""
+        """Handle bytes that have been written to the memory from `buffer`."""
         if self._memory is None:
-            # The parser copies what it gives on.
+            # The parser copies the data, so the buffer can be used again.
             self.data_received(cast("bytes", _SCRATCH[:nbytes]))
             return
         self._have += nbytes
@@ -93,7 +92,7 @@ class HttpConnection(HttpToolsProtocol):
             self._end_body()
 
     def on_headers_complete(self) -> None:
-        """As of httptools: a body that is not in hand yet waits for what the application says."""
+        """Handle a complete header; stop reading until the application provides memory."""
         super().on_headers_complete()
         scope = cast("dict[str, Any]", self.scope)
         scope["extensions"] = {LINK: RequestConnection(self, self.cycle)}
@@ -101,7 +100,7 @@ class HttpConnection(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As of `asyncio`."""
+        """Handle the end of the connection."""
         super().connection_lost(exc)
         self._end_fill(ClientDisconnect())
         if self._gone is not None:
@@ -128,7 +127,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             await self._filled
         except TimeoutError:
-            cycle.keep_alive = False  # what is still to come is not a next request
+            cycle.keep_alive = False  # the remaining bytes are not a next request
             raise
         finally:
             timer.cancel()
@@ -139,7 +138,7 @@ class HttpConnection(HttpToolsProtocol):
         fields: Iterable[tuple[bytes, bytes]],
         pieces: Sequence[Buffer],
     ) -> None:
-        """See `RequestConnection`. It is what uvicorn does with the messages of ASGI, at once."""
+        """Send an answer as uvicorn does, but at once; see `RequestConnection.answer`."""
         if self.flow.write_paused:
             await self.flow.drain()
         if cycle.disconnected:
@@ -155,7 +154,7 @@ class HttpConnection(HttpToolsProtocol):
         cycle.on_response()
 
     def when_gone(self, cycle: RequestResponseCycle, act: Callable[[], object] | None) -> None:
-        """See `RequestConnection`."""
+        """Call `act` if the client hangs up; see `RequestConnection.when_gone`."""
         if cycle.disconnected and act is not None:
             act()
         else:
@@ -163,7 +162,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _end_body(self) -> None:
         self._memory = None
-        # The old one still waits for the body.
+        # The old parser still waits for the body.
         self.parser = httptools.HttpRequestParser(self)
         self.on_message_complete()
         self._end_fill(None)
@@ -178,15 +177,16 @@ class HttpConnection(HttpToolsProtocol):
 
 
 class Protocol(asyncio.BufferedProtocol):
-    """What the event loop knows of a connection. uvicorn's own class has another base, by which an
-    event loop tells that it is to be given copies.
+    """The protocol that the event loop sees.
+
+    uvicorn's own class has another base, which makes an event loop pass copies of the data.
 
     Args:
-        given: what uvicorn gives to its protocols.
+        arguments: Arguments that uvicorn passes to its protocols.
     """
 
-    def __init__(self, **given: Any) -> None:
-        self._connection = connection = HttpConnection(**given)
+    def __init__(self, **arguments: Any) -> None:
+        self._connection = connection = HttpConnection(**arguments)
         self.get_buffer = connection.buffer
         self.buffer_updated = connection.written
         self.connection_lost = connection.connection_lost
@@ -195,5 +195,5 @@ class Protocol(asyncio.BufferedProtocol):
         self.resume_writing = connection.resume_writing
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As of `asyncio`."""
+        """Handle a new connection."""
         self._connection.connection_made(cast("asyncio.Transport", transport))

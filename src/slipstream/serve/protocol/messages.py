@@ -1,4 +1,4 @@
-"""Requests and responses of REST: JSON, with binary tensors behind it where they are wanted.
+"""The requests and responses of REST: JSON, with binary tensors behind it if requested.
 
 Source: "Open Inference Protocol", version 2, and Triton's extensions "Binary tensor data" and
 "Classification" (github.com/triton-inference-server/server, docs/protocol).
@@ -63,14 +63,14 @@ class _Body(_Message):
 
 @dataclass(frozen=True, slots=True)
 class InferenceCall:
-    """A request for a result.
+    """A request for a result, independent of the protocol.
 
     Args:
-        given: inputs by name.
-        id: of the request, given back; "": none.
-        outputs: that are wanted, and whether each is binary; empty: all.
-        binary: outputs are, where nothing else is said.
-        seconds: that it may take; None: as long as the server allows.
+        given: Inputs by name.
+        id: Identifier of the request, which the response repeats; "" (the default) if none.
+        outputs: Requested outputs, and whether each is binary; empty (the default) requests all.
+        binary: True if outputs are binary unless stated otherwise (default False).
+        seconds: Timeout in seconds; None (the default) is the timeout of the server.
     """
 
     given: Mapping[str, InputValue]
@@ -81,13 +81,13 @@ class InferenceCall:
 
 
 def parse_call(body: memoryview, json_length: str | None) -> InferenceCall:
-    """Returns what a body asks for.
+    """Parse the body of a request.
 
     Args:
-        body: of the request; tensors stay on its memory.
-        json_length: the header field of that name; None: all of it is JSON.
+        body: Body of the request; the tensors share its memory.
+        json_length: Value of the header field with the length of the JSON; None if all is JSON.
 
-    Raises RequestRefusedError for a body that is not as the protocol says.
+    Raises RequestRefusedError if the body does not follow the protocol.
     """
     end = _json_end(len(body), json_length)
     message = _parsed(body[:end])
@@ -107,21 +107,21 @@ def parse_call(body: memoryview, json_length: str | None) -> InferenceCall:
 def build_response(
     call: InferenceCall, model: str, version: str, outputs: Arrays, classes: Sequence[str] = ()
 ) -> tuple[list[bytes | memoryview], int | None]:
-    """Returns the pieces of a response's body, and the length of its JSON; None: all is JSON.
+    """Return the pieces of a response's body, and the length of its JSON (None if all is JSON).
 
     Args:
-        call: that it answers.
-        model: its name.
-        version: of it.
-        outputs: of the model, in its order.
-        classes: names of the classes by number; the output `labels` has those of its labels among
-            its parameters.
+        call: Request that is answered.
+        model: Name of the model.
+        version: Version of the model.
+        outputs: Outputs of the model, in its order.
+        classes: Names of the classes by number (default none); the output `labels` carries the
+            names of its labels as a parameter.
 
-    Raises RequestRefusedError for outputs that the model does not have.
+    Raises RequestRefusedError if the request names an output that the model does not have.
     """
-    said: list[dict[str, Any]] = []
+    tensors: list[dict[str, Any]] = []
     raw: list[bytes | memoryview] = []
-    for name, binary in wanted_of(call, outputs).items():
+    for name, binary in requested_outputs(call, outputs).items():
         array = np.asarray(outputs[name], order="C")
         tensor: dict[str, Any] = {
             "name": name, "datatype": datatype_of(array.dtype), "shape": list(array.shape),
@@ -133,8 +133,8 @@ def build_response(
             tensor["data"] = _numbers(array)
         if classes and name == LABELS:
             tensor.setdefault("parameters", {})["classes"] = names_of(array, classes)
-        said.append(tensor)
-    content = {"model_name": model, "model_version": version, "outputs": said}
+        tensors.append(tensor)
+    content = {"model_name": model, "model_version": version, "outputs": tensors}
     if call.id:
         content["id"] = call.id
     head = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -142,15 +142,17 @@ def build_response(
 
 
 def names_of(labels: Array, classes: Sequence[str]) -> list[str]:
-    """Returns the names of labels, in the order of the array; "" for those that are no class."""
+    """Return the names of labels in the order of the array, "" for numbers without a class."""
     numbers: list[int] = labels.ravel().tolist()
     return [classes[at] if 0 <= at < len(classes) else "" for at in numbers]
 
 
-def wanted_of(call: InferenceCall, outputs: Mapping[str, Array]) -> Mapping[str, bool | None]:
-    """Returns the outputs that a call wants, all if it names none, and whether each is binary.
+def requested_outputs(
+    call: InferenceCall, outputs: Mapping[str, Array]
+) -> Mapping[str, bool | None]:
+    """Return the requested outputs (all if the request names none) and whether each is binary.
 
-    Raises RequestRefusedError for outputs that the model does not have.
+    Raises RequestRefusedError if the model does not have one of them.
     """
     wanted = call.outputs or dict.fromkeys(outputs)
     strange = [name for name in wanted if name not in outputs]
@@ -161,7 +163,7 @@ def wanted_of(call: InferenceCall, outputs: Mapping[str, Array]) -> Mapping[str,
 
 def _numbers(array: Array) -> Array | list[Any]:
     flat = array.reshape(-1)
-    # JSON has no numbers of 16 bits; what is finite there is in 32.
+    # orjson cannot write float16; every finite float16 is exact in float32.
     return flat.astype(np.float32) if flat.dtype == np.float16 else flat
 
 
@@ -212,14 +214,14 @@ def _inputs(inputs: Sequence[_Input], raw: memoryview) -> dict[str, InputValue]:
 
 
 def of_raw(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> InputValue:
-    """Returns a tensor, or the files that a tensor of BYTES has; nothing is copied."""
+    """Return a tensor, or the files in a tensor of BYTES, without a copy."""
     if datatype == BYTES:
         return byte_strings(raw, shape, name)
     return array_of(raw, datatype, shape, name)
 
 
 def _of_base64(data: Any, shape: Sequence[int], name: str) -> list[memoryview]:
-    """Returns the files of a tensor of BYTES, each of which is {"b64": text} in JSON."""
+    """Return the files of a tensor of BYTES, each written {"b64": text} in JSON."""
     if not isinstance(data, list):
         data = [data]
     elements: list[Any] = data
