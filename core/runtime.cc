@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "base/hmac.h"
-#include "codec/reduce.h"
 #include "collective/choose.h"
 #include "engine/engine.h"
+#include "reduce/reduce.h"
 #include "topology/layout.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"

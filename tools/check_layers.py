@@ -1,6 +1,6 @@
 """Holds the #include lines of core/, kernels/ and bindings/ against the arrows between the layers.
 
-    base <- {topology, transport, codec} <- collective <- engine <- negotiation <- runtime
+    base <- {topology, transport, reduce <- codec} <- collective <- engine <- negotiation <- runtime
     runtime -> {tcp, shm, fake}
     bindings -> public headers and runtime
     kernels, which know nothing of core/ <- bindings/kernels
@@ -16,14 +16,15 @@ from pathlib import Path
 
 FOUNDATION = {"public", "base"}
 CONCRETE = {"transport/tcp", "transport/shm", "transport/rdma", "transport/fake"}
-INTERFACES = FOUNDATION | {"topology", "transport", "codec"}
+INTERFACES = FOUNDATION | {"topology", "transport", "reduce", "codec"}
 
 ALLOWED: dict[str, set[str]] = {
     "public": {"public"},
     "base": FOUNDATION,
     "topology": FOUNDATION | {"topology"},
     "transport": FOUNDATION | {"transport"},
-    "codec": FOUNDATION | {"codec", "hwy"},
+    "reduce": FOUNDATION | {"reduce", "hwy"},
+    "codec": FOUNDATION | {"reduce", "codec", "hwy"},
     "collective": INTERFACES | {"collective"},
     "engine": INTERFACES | {"collective", "engine"},
     "negotiation": INTERFACES | {"collective", "engine", "negotiation"},

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "codec/reduce.h"
+#include "reduce/reduce.h"
 
 namespace slipstream {
 namespace {

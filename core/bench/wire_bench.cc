@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "codec/reduce.h"
 #include "codec/wire.h"
+#include "reduce/reduce.h"
 
 namespace slipstream {
 namespace {

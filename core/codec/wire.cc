@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "codec/targets.h"
+#include "reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/wire.cc"

@@ -11,10 +11,10 @@
 #include <cstring>
 #include <limits>
 
-#include "codec/float16-inl.h"
-#include "codec/nan-inl.h"
 #include "codec/wire_lanes-inl.h"
 #include "hwy/highway.h"
+#include "reduce/float16-inl.h"
+#include "reduce/nan-inl.h"
 #include "slipstream/codec.h"
 
 // A format says how a tile of at most kTile values becomes bytes: its encode_tile() writes the

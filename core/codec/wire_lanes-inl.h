@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codec/float16-inl.h"
-#include "codec/nan-inl.h"
 #include "hwy/highway.h"
+#include "reduce/float16-inl.h"
+#include "reduce/nan-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream {

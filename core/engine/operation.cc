@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include "codec/reduce.h"
 #include "codec/wire.h"
 #include "engine/group.h"
+#include "reduce/reduce.h"
 
 namespace slipstream {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <tuple>
 
-#include "codec/reduce.h"
 #include "engine_world.h"
+#include "reduce/reduce.h"
 #include "shm_world.h"
 #include "tcp_world.h"
 

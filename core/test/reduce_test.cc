@@ -1,4 +1,4 @@
-#include "codec/reduce.h"
+#include "reduce/reduce.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "codec/reduce_kernels.h"
 #include "hwy/targets.h"
+#include "reduce/reduce_kernels.h"
 #include "slipstream/error.h"
 #include "test/reduce_reference.h"
 

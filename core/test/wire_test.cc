@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "codec/reduce.h"
-#include "codec/targets.h"
 #include "hwy/targets.h"
+#include "reduce/reduce.h"
+#include "reduce/targets.h"
 #include "test/wire_reference.h"
 
 namespace slipstream {

@@ -1,13 +1,13 @@
-#include "codec/reduce_kernels.h"
+#include "reduce/reduce_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "codec/reduce_floats.cc"
+#define HWY_TARGET_INCLUDE "reduce/reduce_floats.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per target.
-#include "codec/float16-inl.h"
-#include "codec/nan-inl.h"
-#include "codec/reduce_loop-inl.h"
 #include "hwy/highway.h"
+#include "reduce/float16-inl.h"
+#include "reduce/nan-inl.h"
+#include "reduce/reduce_loop-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream {

@@ -1,9 +1,9 @@
-#include "codec/reduce.h"
+#include "reduce/reduce.h"
 
 #include <cstring>
 #include <type_traits>
 
-#include "codec/reduce_kernels.h"
+#include "reduce/reduce_kernels.h"
 #include "slipstream/error.h"
 
 namespace slipstream {

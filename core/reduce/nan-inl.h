@@ -6,8 +6,8 @@
 #define SLIPSTREAM_CODEC_NAN_INL_H_
 #endif
 
-#include "codec/targets.h"
 #include "hwy/highway.h"
+#include "reduce/targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "codec/targets.h"
+#include "reduce/targets.h"
 #include "slipstream/dtype.h"
 
 namespace slipstream {

@@ -6,8 +6,8 @@
 #define SLIPSTREAM_CODEC_FLOAT16_INL_H_
 #endif
 
-#include "codec/reduce_loop-inl.h"
 #include "hwy/highway.h"
+#include "reduce/reduce_loop-inl.h"
 
 // Targets whose Highway conversion is one instruction, which rounds to nearest even. In the others
 // it is emulated without the rounding of subnormals and the special values that we promise.

@@ -1,11 +1,11 @@
-#include "codec/reduce_kernels.h"
+#include "reduce/reduce_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "codec/reduce_integers.cc"
+#define HWY_TARGET_INCLUDE "reduce/reduce_integers.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which includes this file once per target.
-#include "codec/reduce_loop-inl.h"
 #include "hwy/highway.h"
+#include "reduce/reduce_loop-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream {

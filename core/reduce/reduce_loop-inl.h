@@ -8,8 +8,8 @@
 
 #include <cstring>
 
-#include "codec/reduce_kernels.h"
 #include "hwy/highway.h"
+#include "reduce/reduce_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream {
