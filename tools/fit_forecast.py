@@ -1,12 +1,12 @@
-"""Fits the forecast's parameters on a table of measurements and writes what ships with Slipstream.
+"""Fit the forecast's parameters on a table of measurements and write the files of Slipstream.
 
     python tools/fit_forecast.py TABLE.csv [--traces FILE] [--intervals | --checked]
 
-Writes `parameters.toml` (fitted on all rows), `fit.json` (points without each source, and without
-each model) and `intervals.toml` (quantiles of errors on rows that were left out) to
-src/slipstream/forecast/data. Takes about fifteen minutes, a quarter of it tracing, which a file of
-traces saves the next time. With --intervals the fit stays, and its errors are met anew; with
---checked, PyTorch 2 alone is fitted anew, on the steps of benchmarks/forecast/h100.csv.
+This writes `parameters.toml` (fitted on all rows), `fit.json` (points without each source, and
+without each model) and `intervals.toml` (quantiles of errors on rows that were left out) to
+src/slipstream/forecast/data. It takes about fifteen minutes, a quarter of it to trace models; a
+file of traces saves that time in later runs. With --intervals, the fit stays and only its errors
+are computed again; with --checked, only PyTorch 2 is fitted again, on benchmarks/forecast/h100.csv.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from slipstream.forecast.validate.table import read
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "src" / "slipstream" / "forecast" / "data"
 STEPS, STEPS_DEVICE = ROOT / "benchmarks" / "forecast" / "h100.csv", "H100"
-# The host of that H100, as `slipstream forecast calibrate` measured it.
+# Host times of that H100's machine, measured by `slipstream forecast calibrate`.
 _MEASURED = {"forward_us": 19.3, "backward_us": 30.5, "step_ms": 0.0, "update_us": 7.9}
-# Of sources with more rows, as many are taken at random: the rest adds little.
+# Most rows of a source; larger sources are sampled at random, because more rows add little.
 MOST_ROWS = 200
 # Sources whose models are left out one at a time.
 MODELS_APART = ("vTrain ground truth single-node", "llm-foundry MPT benchmarks")
-# Recommenders are limited by their tables; they are forecast, and fitted by nothing yet.
+# Recommenders are limited by their tables; they are forecast, but not fitted yet.
 NOT_FITTED = ("wide-deep", "ncf", "dlrm")
-# PyTorch's tests allow its trackers of memory so much beside what CUDA says.
+# Error that PyTorch's own tests allow its memory trackers, compared with CUDA's numbers.
 TRACKED = 0.1
 
 _HOST = {"forward_us": 40.0, "backward_us": 30.0, "collective_us": 40.0}
@@ -60,7 +60,7 @@ _EAGER = (
 
 
 def guess() -> Parameters:
-    """What is known of runtimes before any measurement."""
+    """Return the first guess of all runtimes."""
     usual = replace(Runtime(name=USUAL, flash=False), **_HOST)
     runtimes = {name: replace(usual, name=name) for name in (USUAL, *_EAGER)}
     for name in ("tensorflow1", "ngc-tensorflow1", "tensorflow2", "ngc-tensorflow2"):
@@ -70,7 +70,7 @@ def guess() -> Parameters:
     # Devices of a host reduce, and each copies its share (Jiang et al. 2020, "BytePS").
     runtimes["byteps"] = replace(runtimes["byteps"], sums=True)
     runtimes["xla"] = replace(usual, name="xla", memory=0.7)
-    # Megatron-DeepSpeed as vTrain ran it sums gradients after the backward pass.
+    # Megatron-DeepSpeed, as vTrain ran it, sums gradients after the backward pass.
     runtimes["megatron"] = replace(usual, name="megatron", overlap=0.05)
     runtimes["fsdp"] = replace(usual, name="fsdp", flash=True)
     runtimes["fsdp-compile"] = replace(usual, name="fsdp-compile", flash=True, memory=0.7)
@@ -78,7 +78,7 @@ def guess() -> Parameters:
 
 
 def chosen(cases: Sequence[Case]) -> list[Case]:
-    """Cases that are fitted: seconds of steps, of models that are not limited by tables."""
+    """Return the cases to fit: seconds of steps, of models that tables do not limit."""
     by_source: defaultdict[str, list[Case]] = defaultdict(list)
     for case in cases:
         is_step = case.measures == "step" and not case.real_data
@@ -93,7 +93,7 @@ def chosen(cases: Sequence[Case]) -> list[Case]:
 
 
 def folds_of(cases: Sequence[Case], fit: Fit, point: np.ndarray) -> dict[str, list[float]]:
-    """Points without each source, and without each model of some."""
+    """Return points without each source, and without each model of some sources."""
     found: dict[str, list[float]] = {}
     for leave in ("source", "model"):
         names = [fold_of(case, leave) for case in cases]
@@ -106,7 +106,7 @@ def folds_of(cases: Sequence[Case], fit: Fit, point: np.ndarray) -> dict[str, li
 
 
 def intervals_of(cases: Sequence[Case], folds: Folds, predictor: Predictor) -> Intervals:
-    """Quantiles of measured over forecast where a source was left out; sources count alike."""
+    """Return quantiles of measured over forecast without the source; sources weigh the same."""
     parameters = folds.parameters()
     by_group: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
         lambda: defaultdict(list)
@@ -144,18 +144,18 @@ def _efficiency(
 
 
 def _memory(cases: Sequence[Case], predictor: Predictor) -> Bounds:
-    """Those of rows that state a peak, and no less than PyTorch's own trackers are off."""
+    """Return the bounds of rows with a peak, at least as wide as the error of trackers."""
     low, high = quantiles([each for found in ratios(cases, predictor).values() for each in found])
     return Bounds(min(low, 1 - TRACKED), max(high, 1 + TRACKED))
 
 
 def main() -> None:
-    """Fit, and write."""
+    """Fit the parameters and write the files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", type=Path)
-    parser.add_argument("--traces", type=Path, help="file that keeps traced models")
-    parser.add_argument("--intervals", action="store_true", help="fit nothing")
-    parser.add_argument("--checked", action="store_true", help="fit PyTorch 2 alone")
+    parser.add_argument("--traces", type=Path, help="File that keeps traced models.")
+    parser.add_argument("--intervals", action="store_true", help="Compute only the intervals.")
+    parser.add_argument("--checked", action="store_true", help="Fit only PyTorch 2.")
     arguments = parser.parse_args()
     if arguments.checked:
         _write(fitted.load(), len(chosen(read(arguments.table)[0])))
@@ -175,7 +175,7 @@ def main() -> None:
 
 
 def _fitted(cases: Sequence[Case], predictor: Predictor, start: Parameters) -> Folds:
-    """Fits, and writes parameters and folds."""
+    """Fit the parameters, and write them and the folds."""
     taken = chosen(cases)
     fit = Fit(
         taken, predictor, Singles(cases), start, lambda done, of: print("round", done, "of", of)
@@ -193,9 +193,9 @@ def _fitted(cases: Sequence[Case], predictor: Predictor, start: Parameters) -> F
 
 
 def _write(found: Parameters, rows: int) -> None:
-    """Fits PyTorch 2 and writes parameters; "pytorch" is of 2020, without fused attention."""
+    """Fit PyTorch 2 and write all parameters; "pytorch" is of 2020, without fused attention."""
     steps = checked.read(STEPS)
-    # How it exchanges gradients is known from FSDP's rows.
+    # FSDP's rows determine how it exchanges gradients.
     start = replace(found.runtimes["fsdp"], name="pytorch2", memory=1.0, compute=1.0, **_MEASURED)
     off = [abs(each) for each in checked.errors(steps, STEPS_DEVICE, found, start)]
     print(f"PyTorch 2, model left out: {np.mean(off):.1%}, nine in ten {np.quantile(off, 0.9):.1%}")

@@ -163,7 +163,7 @@ def test_a_model_that_does_not_fit_says_the_cheapest_change(forecast: Forecast) 
     )
     assert ran.code == 0, ran.stderr
     said = " ".join(ran.stdout.split())
-    assert "it does not fit; the cheapest change: ZeRO" in said
+    assert "it does not fit. The cheapest change that makes it fit: ZeRO" in said
 
 
 @pytest.mark.parametrize(

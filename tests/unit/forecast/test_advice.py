@@ -49,13 +49,13 @@ def test_a_change_is_said_in_words_json_and_html(tight: forecast.Result):
     assert tight.fit is not None
     words = tight.fit.remedies[0].words
     first = advice(tight.fit)[0]
-    assert "it does not fit; the cheapest change: " + words in first
+    assert "it does not fit. The cheapest change that makes it fit: " + words in first
     written = as_json(tight)["fit"]
     assert written["fits"] is False
     assert written["changes"][0]["words"] == words
     assert written["changes"][0]["memory_bytes"] <= written["device_bytes"]
     page = forecast_page(tight, {"model": "wide"})
-    assert "Does the whole model fit on each device" in page
+    assert "Memory without sharding or other changes" in page
     assert words in page
 
 

@@ -157,7 +157,8 @@ def test_without_a_target_dollars_are_of_what_is_known() -> None:
 def test_only_the_best_plans_are_in_the_table() -> None:
     result = Result(tuple(_plan(_own(), 0.1 * place) for place in range(1, 6)), ())
     assert _shown(table(result, 2)).count("A100-80GB") == 2
-    assert _shown(losers(result, 2)).strip() == "3 more plans that fit: all slower than the first"
+    shown = _shown(losers(result, 2)).strip()
+    assert shown == "3 more plans that fit: all are slower than the first"
 
 
 def test_dearer_plans_that_are_faster_are_counted() -> None:
@@ -166,7 +167,7 @@ def test_dearer_plans_that_are_faster_are_counted() -> None:
     result = Result(tuple(_plan(machine, each) for each in seconds), ())
     assert "1 of them faster than the first" in _shown(losers(result, 1))
     slower = Result(result.plans[1:], ())
-    assert "1 more plan that fits: dearer" in _shown(losers(slower, 1))
+    assert "1 more plan that fits: more expensive" in _shown(losers(slower, 1))
 
 
 def test_losers_are_grouped_with_the_nearest_first() -> None:
@@ -208,8 +209,8 @@ def test_json_has_everything() -> None:
     ("changes", "words"),
     [
         ({"context": 2}, ["context 2"]),
-        ({"pipeline": 2, "virtual": 2}, ["pipeline 2", "2 stages by turns"]),
-        ({"tensor": 2, "sequence": True}, ["tensor 2", "sequence"]),
+        ({"pipeline": 2, "virtual": 2}, ["pipeline 2", "2 interleaved stages"]),
+        ({"tensor": 2, "sequence": True}, ["tensor 2", "sequence parallel"]),
         ({"data": 2, "expert": 2}, ["data 2", "experts over 2"]),
         (
             {"data": 2, "exchange": Exchange.PARAMETER_SERVER, "servers": 3},

@@ -127,7 +127,7 @@ def test_without_a_price_hours_of_devices_are_the_cost() -> None:
     target = Interval(36000.0, 30000.0, 50000.0)
     plan = replace(_plan(own, 1, 0.4, 1.0), seconds=target)
     of = rows.scale([plan])
-    assert (of.time, of.cost) == ("hours to the target", "hours of devices to the target")
+    assert (of.time, of.cost) == ("hours to the target", "device hours to the target")
     (row,) = rows.costs([plan], of)
     assert (row["time_value"], row["cost_value"]) == (10.0, 80.0)
 
@@ -226,7 +226,7 @@ def test_a_forecast_page_is_whole_and_loads_nothing(plans: list[Plan]) -> None:
 
 def test_a_page_without_plans_says_why() -> None:
     text = forecast_page(Result((), (Loss("1 x T4", "does not fit"),)), {"model": "gpt2"})
-    assert "Nothing that is allowed does it" in text
+    assert "No plan meets all the conditions" in text
     assert "does not fit" in text
     assert _specs(text) == {}
 

@@ -149,7 +149,7 @@ def test_the_command_puts_rows_together(thin: Thin, key: str) -> None:
     result = CliRunner().invoke(app, ["forecast", "validate", table, "--by", key])
     assert result.exit_code == 0, result.output
     assert "MAPE" in result.stdout
-    assert "The worst rows" in result.stdout
+    assert "Rows with the largest errors" in result.stdout
 
 
 def test_a_table_without_its_columns_is_refused(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_peaks_of_memory_have_a_table_of_their_own(thin: Thin) -> None:
     assert memory["rows"] == memory["read"] == 2
     assert 0 < memory["mape"] <= memory["p90"] < 0.1
     result = CliRunner().invoke(app, ["forecast", "validate", table])
-    assert "Peaks of memory" in result.stdout
+    assert "Peak memory" in result.stdout
 
 
 def test_a_fit_finds_the_parameters_that_made_the_measurements(thin: Thin) -> None:

@@ -47,5 +47,5 @@ def test_a_fit_finds_the_runtime_that_made_the_steps() -> None:
 def test_a_table_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "steps.csv"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="cannot be read as steps"):
+    with pytest.raises(ConfigError, match="cannot be read as measured steps"):
         checked.read(path)

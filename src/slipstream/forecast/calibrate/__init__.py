@@ -1,5 +1,6 @@
-"""Numbers of the machine at hand in the place of published ones: arithmetic and files, no clock.
+"""Calibration: measured numbers of the machine at hand replace published ones.
 
-What was timed (`slipstream.bench.forecast.device`, `slipstream bench comm`) is made one data file
-of devices, links and software's numbers, which `slipstream forecast --hardware` reads.
+This package computes and writes files; it times nothing. It turns the measurements of
+`slipstream.bench.forecast.device` and `slipstream bench comm` into one data file of devices, links
+and software parameters, which `slipstream forecast --hardware` reads.
 """

@@ -45,9 +45,9 @@ class Timed:
     """All-reduces of one contender.
 
     Args:
-        contender: who did them.
-        is_network: between hosts; else between ranks of one.
-        samples: at least one.
+        contender: Name of the library that ran them.
+        is_network: Whether they ran between hosts; if not, between ranks of one host.
+        samples: Timed all-reduces, at least one.
     """
 
     contender: str
@@ -56,41 +56,41 @@ class Timed:
 
 
 def read(path: Path) -> Timed:
-    """Reads all-reduces of the first of `CONTENDERS` that is in a file.
+    """Read the all-reduces of the first of `CONTENDERS` that a file contains.
 
     Args:
-        path: of the file.
+        path: Location of the file.
 
     Raises:
-        ConfigError: it cannot be read.
-        UsageError: it has no all-reduce, or several ranks on each of several hosts, whose links
-            cannot be told apart.
+        ConfigError: The file cannot be read.
+        UsageError: The file has no all-reduce, or it has several ranks on each of several hosts, so
+            that the links within and between hosts cannot be told apart.
     """
     try:
         return timed(json.loads(path.read_bytes()), str(path))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path} cannot be read as what slipstream bench comm --json writes: {error}"
+            f"{path} cannot be read as output of slipstream bench comm --json: {error}"
         ) from error
 
 
 def timed(content: Mapping[str, Any], name: str) -> Timed:
-    """Returns all-reduces of the first of `CONTENDERS` that is there.
+    """Return the all-reduces of the first of `CONTENDERS` that was measured.
 
     Args:
-        content: as `slipstream bench comm --json` has it.
-        name: of where it is from, for errors.
+        content: Parsed JSON that `slipstream bench comm --json` wrote.
+        name: Origin of the content, for error messages.
 
     Raises:
-        UsageError: as `read`.
-        ValueError: it is something else.
+        UsageError: The content is unusable for the reasons that `read` gives.
+        ValueError: The content has another schema.
     """
     file = _File.model_validate(content)
     lab = file.spec.lab
     if lab is not None and lab.hosts > 1 and lab.ranks_per_host > 1:
         raise UsageError(
-            f"{name} has {lab.ranks_per_host} ranks on each of {lab.hosts} hosts; to measure the"
-            " network, one rank on each host is needed"
+            f"{name} has {lab.ranks_per_host} ranks on each of {lab.hosts} hosts; measure the"
+            " network with one rank on each host"
         )
     ranks = file.spec.local if lab is None else lab.hosts * lab.ranks_per_host
     rows = [row for row in file.rows if row.collective == "allreduce"]
@@ -99,4 +99,6 @@ def timed(content: Mapping[str, Any], name: str) -> Timed:
         if own:
             samples = tuple(Sample(ranks, row.size, row.median_seconds) for row in own)
             return Timed(contender, lab is not None and lab.hosts > 1, samples)
-    raise UsageError(f"{name} has no allreduce of {', '.join(CONTENDERS)}: measure one of them")
+    raise UsageError(
+        f"{name} has no allreduce of {', '.join(CONTENDERS)}; measure one of these contenders"
+    )

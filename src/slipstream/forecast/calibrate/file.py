@@ -1,4 +1,4 @@
-"""The data file of a machine that was measured, in the schema of `slipstream.forecast.hardware`."""
+"""The data file of a calibrated machine, in the schema of `slipstream.forecast.hardware`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from slipstream.forecast.hardware import load
 from slipstream.forecast.simulate import parameters
 
 _HEAD = """\
-# Measured by `slipstream forecast calibrate`. Units: GiB, 1e9 bytes/s, 1e12 FLOP/s. Rates are what
-# kernels and collectives reach, so their shares in [rates] and [wire] are 1.
+# Measured by `slipstream forecast calibrate`. Units: GiB, 1e9 bytes/s, 1e12 FLOP/s. These are rates
+# that kernels and collectives reach, not peaks, so their shares in [rates] and [wire] are 1.
 # slipstream forecast MODEL --batch 64 --own 1x{name} --hardware {file}
 """
 
 
 def write(calibration: Calibration, path: Path) -> None:
-    """Writes a data file and reads it again, as a forecast would.
+    """Write a data file, then load it as a forecast would, to check it.
 
     Args:
-        calibration: of a machine.
-        path: of the file, a .toml; its folder is made.
+        calibration: Measurements of a machine.
+        path: Location of the .toml file; missing folders are created.
 
     Raises:
-        ConfigError: what was measured makes no data file.
+        ConfigError: The measurements do not make a valid data file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     head = _HEAD.format(name=calibration.name, file=path.name)
@@ -36,10 +36,10 @@ def write(calibration: Calibration, path: Path) -> None:
 
 
 def text(content: Mapping[str, Any]) -> str:
-    """Returns tables as TOML, numbers to four digits.
+    """Return tables as TOML, with numbers of four digits.
 
     Args:
-        content: by name a table, a list of tables, or tables by a name of their own.
+        content: Values by name; each is a table, a list of tables, or a mapping of tables.
     """
     lines: list[str] = []
     for name, value in content.items():
@@ -49,7 +49,7 @@ def text(content: Mapping[str, Any]) -> str:
 
 
 def _tables(name: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    """Headers and what comes below each."""
+    """Return each header with the table below it."""
     if isinstance(value, list):
         rows = cast("list[Mapping[str, Any]]", value)
         return [(f"[[{name}]]", row) for row in rows]

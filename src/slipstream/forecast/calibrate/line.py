@@ -1,7 +1,8 @@
 """Latency and rate of a link from timed all-reduces.
 
-Source: Hockney 1994, "The communication challenge for MPP", doi 10.1016/S0167-8191(06)80021-9, for
-the line; the coefficients are those of `slipstream.forecast.simulate.network`.
+The fit assumes that time is latency plus size over rate (Hockney 1994, "The communication challenge
+for MPP", doi 10.1016/S0167-8191(06)80021-9), with the coefficients that
+`slipstream.forecast.simulate.network` uses.
 """
 
 # NumPy's arrays lose their types in sums and copies.
@@ -17,7 +18,8 @@ import numpy as np
 
 from slipstream.errors import UsageError
 
-# Samples change between rings and recursive doubling so often at most.
+# Limit of iterations, in case samples alternate between ring and recursive doubling. Chosen by
+# hand, not measured.
 _MOST_PASSES = 20
 
 
@@ -26,9 +28,9 @@ class Sample:
     """A timed all-reduce.
 
     Args:
-        ranks: that took part, at least 2.
-        num_bytes: on each rank, above 0.
-        seconds: that it took, above 0.
+        ranks: Ranks that took part, at least 2.
+        num_bytes: Bytes on each rank, above 0.
+        seconds: Duration in seconds, above 0.
     """
 
     ranks: int
@@ -38,11 +40,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a link of each rank does.
+    """Latency and rate of the link of each rank.
 
     Args:
-        latency: seconds of one step of a collective.
-        rate: bytes per second.
+        latency: Duration of one step of a collective in seconds.
+        rate: Throughput in bytes per second.
     """
 
     latency: float
@@ -50,22 +52,22 @@ class Line:
 
 
 def fit(samples: Sequence[Sample]) -> Line:
-    """Returns the latency and the rate with the least squares of relative errors.
+    """Return the latency and rate that minimise the squares of relative errors.
 
-    A sample counts as a ring or as recursive doubling, whichever is sooner by the line that was
-    found before, as the forecast chooses; this is repeated until none changes, or until no line
-    that rises with size goes through them.
+    Each sample counts as a ring or as recursive doubling, whichever is faster with the previous
+    line, because the forecast chooses in the same way. The fit is repeated until no sample changes,
+    or until no line that rises with size fits them.
 
     Args:
-        samples: of at least two sizes.
+        samples: Timed all-reduces of at least two sizes.
 
     Raises:
-        UsageError: all samples have one size, or larger ones take no longer.
+        UsageError: All samples have one size, or larger ones did not take longer.
     """
     if len({sample.num_bytes for sample in samples}) < 2:
         sizes = sorted({f"{sample.num_bytes:,.0f}" for sample in samples}) or ["none"]
         raise UsageError(
-            f"all-reduces of {', '.join(sizes)} bytes were timed; two sizes or more are needed"
+            f"all-reduces of {', '.join(sizes)} bytes were timed; time at least two sizes"
         )
     ways = [_ring(sample) for sample in samples]
     line = _least_squares(ways, samples)
@@ -83,7 +85,7 @@ def fit(samples: Sequence[Sample]) -> Line:
 
 
 def _ring(sample: Sample) -> tuple[float, float]:
-    """Steps and bytes of a rank in a reduce-scatter and an all-gather."""
+    """Return the steps and bytes of a rank in a reduce-scatter and an all-gather."""
     steps = 2 * (sample.ranks - 1)
     return steps, steps / sample.ranks * sample.num_bytes
 
@@ -97,7 +99,7 @@ def _sooner(sample: Sample, line: Line) -> tuple[float, float]:
 def _least_squares(ways: Sequence[tuple[float, float]], samples: Sequence[Sample]) -> Line | None:
     """Return the line through steps and bytes, or None if it does not rise with the bytes.
 
-    Latency is 0 where it would be below.
+    A negative latency becomes 0.
     """
     seconds = np.array([sample.seconds for sample in samples])
     table = np.array(ways) / seconds[:, None]

@@ -1,4 +1,4 @@
-"""What was measured of a machine, as the forecast's devices, links and shares."""
+"""Measurements of a machine, as devices, links and shares of rates for the forecast."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from typing import Any, Literal
 from slipstream.forecast.calibrate.line import Line
 from slipstream.forecast.simulate.compute import loading_tflops
 
-RUNTIME = "pytorch2"  # what `slipstream forecast` takes where no framework is named
+RUNTIME = "pytorch2"  # The runtime that `slipstream forecast` assumes if none is named.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredDevice:
-    """A device, with what its kernels reach in the place of peaks.
+    """A device, with the rates that its kernels reach in place of peaks.
 
     Args:
-        kind: "gpu", or "cpu": all processors of a host.
-        title: what it calls itself.
-        memory_gib: of it.
-        context_mib: of that, what a process has without any tensor; None: it is not known.
-        processors: of it.
-        cache_mib: the last level's.
-        tflops: 1e12 FLOP/s of products of matrices with long sums by dtype, "float32" among them.
-        half_sum: length of a sum at which a product of the fastest dtype reaches half of that.
-        vector_half_sum: that of a product in float32.
-        windows: share of that which convolutions reach, by dtype.
-        winograd: rate of convolutions of 3x3 over that of 1x1, in float32.
-        depthwise: share of float32's rate that convolutions of one channel reach, in the fastest
-            dtype.
-        memory_gb_per_s: 1e9 bytes per second, read and written.
-        gather: share of that which rows of embeddings reach.
-        batch_norms: share of that which batch norms reach, by dtype.
-        forward_us: of the host, per operator of the forward pass.
-        backward_us: of the host, per operator of the backward pass.
-        update_us: of the host, per parameter that the optimizer changes.
-        gap_us: from one small kernel to the next where the host is ahead; None: the host is the
-            device, and what issues operators delays those that follow.
-        host_gb_per_s: from the host's memory to the device's; None: it is the same.
+        kind: "gpu", or "cpu" for all processors of a host.
+        title: Name that the device reports.
+        memory_gib: Memory of the device in GiB.
+        context_mib: Memory in MiB that a process uses before its first tensor; None: unknown.
+        processors: Number of multiprocessors or cores.
+        cache_mib: Size of the last-level cache in MiB.
+        tflops: Rates in 1e12 FLOP/s of matrix products with long sums, by dtype; "float32" is
+            required.
+        half_sum: Sum length at which a product of the fastest dtype reaches half of its rate.
+        vector_half_sum: Sum length at which a product in float32 reaches half of its rate.
+        windows: Share of the rate that convolutions reach, by dtype.
+        winograd: Rate of 3x3 convolutions over the rate of 1x1 convolutions, in float32.
+        depthwise: Share of the float32 rate that depthwise convolutions reach in the fastest dtype.
+        memory_gb_per_s: Memory bandwidth in 1e9 bytes per second, reads and writes together.
+        gather: Share of the memory bandwidth that lookups of embedding rows reach.
+        batch_norms: Share of the memory bandwidth that batch norms reach, by dtype.
+        forward_us: Host time in microseconds per operator of the forward pass.
+        backward_us: Host time in microseconds per operator of the backward pass.
+        update_us: Host time in microseconds per parameter that the optimizer changes.
+        gap_us: Microseconds between two small kernels if the host is ahead; None: the host is the
+            device, so the time to issue an operator delays those that follow.
+        host_gb_per_s: Rate in 1e9 bytes per second from the host's memory to the device's; None:
+            both are the same memory.
     """
 
     kind: Literal["gpu", "cpu"]
@@ -65,14 +66,14 @@ class MeasuredDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """A machine, complete.
+    """The complete measurements of a machine.
 
     Args:
-        name: by which forecasts find the device.
-        day: on which it was measured, as 2026-11-24.
-        device: of which there are some.
-        ranks: a link of each rank to others of its host; None: not measured.
-        hosts: a link of each host; None: not measured.
+        name: Name by which forecasts refer to the device.
+        day: Date of the measurement, such as 2026-11-24.
+        device: Measurements of one of its devices.
+        ranks: Link between ranks of one host; None: not measured.
+        hosts: Link between hosts; None: not measured.
     """
 
     name: str
@@ -83,10 +84,10 @@ class Calibration:
 
 
 def tables(calibration: Calibration) -> dict[str, Any]:
-    """Returns what the data file has: devices and links, shares of rates, and the runtime.
+    """Return the content of the data file: devices, links, shares of rates, and the runtime.
 
     Args:
-        calibration: of which it is made.
+        calibration: Measurements of a machine.
     """
     found: dict[str, Any] = {
         "device": [_device(calibration)],
@@ -119,7 +120,7 @@ def _device(calibration: Calibration) -> dict[str, Any]:
 
 
 def _links(calibration: Calibration) -> list[dict[str, Any]]:
-    """Links of ranks and of hosts as measured, and that of a device to its host's memory."""
+    """Return the measured links, and the link of a device to its host's memory."""
     device = calibration.device
     rate = device.host_gb_per_s or device.memory_gb_per_s
     found = [("host", "host", Line(1e-6, rate * 1e9))]
@@ -140,12 +141,12 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
 
 
 def _rates(device: MeasuredDevice) -> dict[str, float]:
-    """Shares of what was measured, which is what kernels reach: all of it."""
+    """Return shares of rates, which are 1: kernels reach the rates that were measured."""
     found: dict[str, float] = dict.fromkeys(("matrix", "tf32", "vector", "memory"), 1.0)
     for name in ("half_sum", "vector_half_sum", "winograd", "gather"):
         found[name] = getattr(device, name)
     vector = device.tflops["float32"]
-    # What was timed on a GPU has 16 bits, which take half of the time of 32.
+    # GPUs are timed in 16 bits, which take half as long as 32 bits.
     widths = 2 if device.kind == "gpu" else 1
     found["depthwise"] = (
         device.depthwise * vector / loading_tflops(vector, device.processors) / widths
@@ -159,7 +160,7 @@ def _rates(device: MeasuredDevice) -> dict[str, float]:
 
 
 def _wire(calibration: Calibration) -> dict[str, float]:
-    """Shares of links that were measured, which is all of them."""
+    """Return shares of links, which are 1 for links that were measured."""
     found: dict[str, float] = {}
     if calibration.ranks:
         found["inside"] = 1.0
@@ -169,7 +170,7 @@ def _wire(calibration: Calibration) -> dict[str, float]:
 
 
 def _runtime(device: MeasuredDevice) -> dict[str, float]:
-    """What the host takes to issue operators; kernels are as they were measured."""
+    """Return the host's cost of issuing operators; kernels keep their measured rates."""
     return {
         "forward_us": device.forward_us,
         "backward_us": device.backward_us,
@@ -184,5 +185,5 @@ def _runtime(device: MeasuredDevice) -> dict[str, float]:
 
 
 def _half(device: MeasuredDevice) -> str:
-    """The dtype of 16 bits that it multiplies, if it does."""
+    """Return the 16-bit dtype that the device multiplies."""
     return "bfloat16" if "bfloat16" in device.tflops else "float16"

@@ -1,6 +1,6 @@
-"""Peak of products of matrices, from timed ones: the forecast's formula, turned round.
+"""Peak rate of matrix products, computed from timed ones by inverting the forecast's formula.
 
-A product takes its FLOPs at the peak, and as long as if its sum were somewhat longer than it is.
+By that formula, a product takes as long as one with a somewhat longer sum takes at the peak rate.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ class TimedProduct:
     """A product of (m, k) by (k, n), with many tiles for each processor.
 
     Args:
-        m: rows.
-        n: columns.
-        k: what is summed over.
-        seconds: that it took.
+        m: Number of rows.
+        n: Number of columns.
+        k: Length of the sums.
+        seconds: Duration in seconds.
     """
 
     m: int
@@ -28,17 +28,17 @@ class TimedProduct:
 
     @property
     def flops(self) -> float:
-        """A multiplication and an addition are two."""
+        """Number of operations; a multiplication and an addition count as two."""
         return 2.0 * self.m * self.n * self.k
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """What products reach.
+    """The rate that matrix products reach.
 
     Args:
-        flops_per_second: where sums are long.
-        half_sum: length of a sum at which half of that is reached.
+        flops_per_second: Rate of products with long sums.
+        half_sum: Sum length at which a product reaches half of that rate.
     """
 
     flops_per_second: float
@@ -46,19 +46,19 @@ class Peak:
 
 
 def peak(short: TimedProduct, long: TimedProduct) -> Peak:
-    """Returns what makes two products take as long as they did.
+    """Return the peak that explains the times of two products.
 
     Args:
-        short: with a short sum.
-        long: with as many rows and columns and a longer sum.
+        short: Product with a short sum.
+        long: Product with the same rows and columns and a longer sum.
 
     Raises:
-        UsageError: the longer sum took no longer.
+        UsageError: The longer sum did not take longer.
     """
     if not long.seconds > short.seconds:
         raise UsageError(
-            f"a product of sums of {long.k} took no longer than one of {short.k}: others use the"
-            " device; calibrate again when nothing else runs"
+            f"a product with sums of length {long.k} took no longer than one of {short.k}, so other"
+            " programs use the device; calibrate again when nothing else runs"
         )
     rate = (long.flops - short.flops) / (long.seconds - short.seconds)
     half_sum = short.k * (short.seconds * rate / short.flops - 1)
@@ -68,11 +68,11 @@ def peak(short: TimedProduct, long: TimedProduct) -> Peak:
 
 
 def share(timed: TimedProduct, reached: Peak) -> float:
-    """Returns what share a product reaches of what a plain one of its sum does; at most 1.
+    """Return the rate of a product over the rate of a plain one with equal sums, at most 1.
 
     Args:
-        timed: any, as what a convolution computes.
-        reached: by plain products.
+        timed: Any product, such as one that a convolution computes.
+        reached: Peak of plain products.
     """
     plain = timed.flops / reached.flops_per_second * (1 + reached.half_sum / timed.k)
     return min(1.0, plain / timed.seconds)

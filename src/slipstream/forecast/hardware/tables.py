@@ -1,4 +1,4 @@
-"""What the data files say, checked when they are read."""
+"""The data files of hardware, validated when they are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = ("device", "link", "flow_cap", "offer")
 
 
 def _day(text: str) -> str:
-    """A year, a month or a day, as 2026-11 or 2026-11-24."""
+    """Check that a text is a year, a month or a day, such as 2026-11 or 2026-11-24."""
     datetime.date.fromisoformat(text + "-01" * (2 - text.count("-")))
     return text
 
@@ -30,12 +30,12 @@ class _Row(BaseModel):
 
 
 class Device(_Row):
-    """A GPU, or the processors of a host.
+    """A GPU, or all processors of a host.
 
-    `tflops` are dense peaks in 1e12 FLOP/s by dtype ("float32", "tf32", "float16", "bfloat16",
-    "float8", "int8"), of matrix units where they take it. Rates are in 1e9 bytes per second.
-    `context_mib` is what a process takes of its memory before it has a tensor: the context, kernels
-    and workspaces of libraries.
+    `tflops` has dense peaks in 1e12 FLOP/s by dtype ("float32", "tf32", "float16", "bfloat16",
+    "float8", "int8"), on matrix units if they support the dtype. Rates are in 1e9 bytes per second.
+    `context_mib` is the device memory that a process uses before its first tensor: the context,
+    kernels and workspaces of libraries.
     """
 
     name: str
@@ -54,10 +54,11 @@ class Device(_Row):
 
 
 class Link(_Row):
-    """What joins devices of a host, a device and its host, or hosts: payload in one direction.
+    """A link between devices of a host, a device and its host, or hosts; one direction of payload.
 
-    `among` has, where each device is wired to some others, the share of its rate that goes to those
-    of the first few of a host, by their number; the largest is of hosts without a switch.
+    If each device is wired to only some others, `among` maps a number of devices to the share of
+    the rate that the first so many devices of a host have among them. Its largest number is the
+    size of a host without a switch.
     """
 
     name: str
@@ -68,11 +69,11 @@ class Link(_Row):
     source: str
 
     def share(self, devices: int, per_host: int) -> float:
-        """Returns the share of the rate that the first devices of a host have among them.
+        """Return the share of the rate that the first devices of a host have among them.
 
         Args:
-            devices: that talk to each other, 2 at least.
-            per_host: devices of the host.
+            devices: Number of devices that exchange data, at least 2.
+            per_host: Number of devices in the host.
         """
         if per_host > max(self.among, default=0):
             return 1.0
@@ -80,7 +81,7 @@ class Link(_Row):
 
 
 class FlowCap(_Row):
-    """The most that one connection gets in a cloud."""
+    """The highest rate that one connection reaches in a cloud."""
 
     cloud: str
     gbit_per_s: Rate
@@ -89,7 +90,7 @@ class FlowCap(_Row):
 
 
 class Offer(_Row):
-    """An instance that can be rented, as its price was on a day; `count` devices are in it."""
+    """An instance type for rent with `count` devices, and its price on a given day."""
 
     cloud: str
     instance: str
@@ -109,7 +110,7 @@ class _File(BaseModel):
     link: list[Link] = []
     flow_cap: list[FlowCap] = []
     offer: list[Offer] = []
-    # What software reaches of them is read by `slipstream.forecast.simulate.parameters`.
+    # `slipstream.forecast.simulate.parameters` reads these: rates that software reaches.
     rates: dict[str, Any] = {}
     wire: dict[str, Any] = {}
     runtimes: dict[str, Any] = {}
@@ -124,7 +125,7 @@ _T = TypeVar("_T", bound=_Named)
 
 
 class Hardware(_Row):
-    """Everything that is known, by name."""
+    """All known hardware, by name."""
 
     devices: Mapping[str, Device]
     links: Mapping[str, Link]
@@ -132,13 +133,13 @@ class Hardware(_Row):
     offers: tuple[Offer, ...]
 
     def device(self, text: str) -> Device:
-        """Returns a device by its name or an alias, whatever the case.
+        """Return a device by its name or an alias, ignoring case.
 
         Args:
-            text: as people write it, "A100-80GB" or "a100".
+            text: Name as people write it, such as "A100-80GB" or "a100".
 
         Raises:
-            UsageError: there is none; names those that are near.
+            UsageError: No device has this name; the message suggests similar names.
         """
         known = {alias.lower(): each for each in self.devices.values() for alias in each.aliases}
         known |= {name.lower(): each for name, each in self.devices.items()}
@@ -148,10 +149,10 @@ class Hardware(_Row):
         return found
 
     def link(self, text: str) -> Link:
-        """Returns a link by its name.
+        """Return a link by its name.
 
         Raises:
-            UsageError: there is none; names those that are near.
+            UsageError: No link has this name; the message suggests similar names.
         """
         if text not in self.links:
             raise UsageError(f"no link is called {text!r}; {_near(text, self.links)}")
@@ -159,15 +160,15 @@ class Hardware(_Row):
 
 
 def load(*places: Path | str) -> Hardware:
-    """Reads the tables that come with Slipstream, and a user's. Blocks for some milliseconds.
+    """Read the tables of Slipstream and of a user. Blocks for some milliseconds.
 
     Args:
-        places: .toml files or folders of them, with tables `device`, `link`, `flow_cap` or `offer`;
-            what has a name that is there already takes its place.
+        places: Files (.toml) or folders of them, with tables `device`, `link`, `flow_cap` or
+            `offer`. An entry replaces an earlier one of the same name.
 
     Raises:
-        ConfigError: a file cannot be read, a value is not allowed, or a link or device is named
-            that is nowhere.
+        ConfigError: A file cannot be read, a value is not allowed, or a file refers to a link or
+            device that no file defines.
     """
     own = Path(str(resources.files("slipstream.forecast.hardware") / "data"))
     files = [path for place in (own, *map(Path, places)) for path in files_of(place)]
@@ -183,13 +184,13 @@ def load(*places: Path | str) -> Hardware:
 
 
 def files_of(place: Path) -> list[Path]:
-    """Returns a data file, or those of a folder.
+    """Return the data files at a location.
 
     Args:
-        place: a .toml file, or a folder of them.
+        place: Location of a .toml file, or of a folder of them.
 
     Raises:
-        ConfigError: it is a folder without any.
+        ConfigError: The folder has no .toml file.
     """
     files = [place] if place.suffix == ".toml" else sorted(place.glob("*.toml"))
     if not files:
@@ -208,7 +209,7 @@ def _read(path: Path) -> _File:
 
 
 def _said(error: ValidationError) -> str:
-    """The first thing that is wrong, where it is, what it is and what is allowed."""
+    """Return the first error: the name of the value, the value, and what is allowed."""
     first: Any = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where} is {first['input']!r}: {first['msg']}"
@@ -233,7 +234,7 @@ def _check_names(hardware: Hardware) -> None:
 
 
 def _near(text: str, known: Iterable[str], said: Iterable[str] | None = None) -> str:
-    """Those near a text; where none is, all that are known, or those that are to be said."""
+    """Suggest similar names; if there are none, list `said`, or all known names."""
     names = {name.lower(): name for name in sorted(known)}
     near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.5)
     if near:

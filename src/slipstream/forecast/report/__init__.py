@@ -1,11 +1,11 @@
-"""What a forecast found, and how far forecasts were off, as pages for a browser.
+"""HTML pages that show a forecast, or compare forecasts with measurements.
 
     from slipstream.forecast.report import forecast_page
 
     Path("report.html").write_text(forecast_page(result, {"model": "resnet50", "batch": 256}))
 
-A page is one file that loads nothing: no network is needed to read it. It has about a megabyte, of
-which most is Vega, which draws the charts.
+A page is one file that loads nothing, so it can be read without a network. It has about a megabyte;
+most of that is Vega, which draws the charts.
 """
 
 from __future__ import annotations

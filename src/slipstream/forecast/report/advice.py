@@ -1,4 +1,4 @@
-"""Does it fit, and if not what is the cheapest change, in words."""
+"""Memory advice in words: whether training fits, and if not, the cheapest change."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from slipstream.units import GIB
 
 
 def advice(fit: MemoryFit) -> list[str]:
-    """Returns whether plain replicas fit, and below it each change with which they do.
+    """Return whether plain replicas fit, followed by the changes that would make them fit.
 
     Args:
-        fit: of the first plan's hosts.
+        fit: Memory fit on the first plan's hosts.
     """
     first = question(fit)
     if fit.does:
         return [f"{first}: it fits"]
     if not fit.remedies:
-        return [f"{first}: it does not fit, and needs what the first plan does"]
+        return [f"{first}: it does not fit, and no single change is enough; see the first plan"]
     cheapest, *rest = (
         f"{each.words} ({needed}, {seconds} a step)"
         for each, (needed, seconds) in zip(fit.remedies, remedies(fit), strict=True)
     )
-    lines = [f"{first}: it does not fit; the cheapest change: {cheapest}"]
-    return lines + ([f"else {', or '.join(rest)}"] if rest else [])
+    lines = [f"{first}: it does not fit. The cheapest change that makes it fit: {cheapest}"]
+    return lines + ([f"Other changes that make it fit: {', or '.join(rest)}"] if rest else [])
 
 
 def question(fit: MemoryFit) -> str:
-    """Returns what replicas need of what there is."""
+    """Return a sentence that compares the memory that replicas need with the device's."""
     has = fit.machine.cluster.device.memory_gib
     words = strategy_words(fit.strategy)[0]
     least = "at least " if fit.is_least else ""
     return (
         f"{words}, micro-batch {fit.strategy.micro_batch}, on {fit.hosts} x {fit.machine.name}"
-        f" needs {least}{memory(fit.num_bytes)} of {has:.0f} on each device"
+        f" needs {least}{memory(fit.num_bytes)}; each device has {has:.0f} GiB"
     )
 
 
 def memory(num_bytes: float) -> str:
-    """Returns bytes in GiB."""
+    """Return bytes in GiB."""
     return f"{num_bytes / GIB:.1f} GiB"
 
 
 def remedies(fit: MemoryFit) -> list[tuple[str, str]]:
-    """Returns the memory and the seconds of a step with each change."""
+    """Return the memory and the seconds of a step with each change."""
     return [
         (
             memory(each.num_bytes),

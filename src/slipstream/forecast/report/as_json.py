@@ -1,4 +1,4 @@
-"""A forecast for programs: all of it but what the queues of its steps did."""
+"""A forecast as JSON, without the time spans of the resources of its steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from slipstream.units import GIB
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """Returns all of a result but what the queues of its steps did, for JSON.
+    """Return a result as JSON, without the time spans of its steps' resources.
 
     Args:
-        result: of a search.
+        result: Result of a search.
     """
     return {
         "steps": result.steps,

@@ -1,6 +1,6 @@
-"""The charts of a forecast, by Vega-Altair."""
+"""Charts of a forecast, made with Vega-Altair."""
 
-# What Altair's methods return has no full type.
+# Altair's methods return values without full types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -16,29 +16,29 @@ from slipstream.forecast.report.rows import PARTS, USES, Row, Scale
 
 Spec = Mapping[str, Any]
 
-# On a narrow screen a plan is called by its number, or words would leave no room for the chart.
+# Narrow screens show a plan's number instead of its name, to leave room for the chart.
 _SHORT = "windowSize()[0] < 640 ? split(datum.{0}, '.')[0] : datum.{0}"
 _COLUMNS = "max(1, floor(windowSize()[0] / {}))"
 _HEIGHT, _BAR = 340, 30
 
 
 def wide_legend(title: str | None, each: int = 300) -> alt.Legend:
-    """Returns a legend below a chart, in as many columns as there is room for.
+    """Return a legend below a chart, with as many columns as fit.
 
     Args:
-        title: of it.
-        each: pixels of an entry.
+        title: Title of the legend.
+        each: Width of an entry in pixels.
     """
     columns = alt.ExprRef(_COLUMNS.format(each))
     return alt.Legend(orient="bottom", title=title, columns=columns, symbolLimit=0)
 
 
 def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
-    """Returns efficiency over devices, a line for each kind of machine.
+    """Return a chart of efficiency over the number of devices, with a line for each machine.
 
     Args:
-        rows: as `rows.scaling` returns.
-        kinds: in the order of the legend.
+        rows: Rows from `rows.scaling`.
+        kinds: Names of the kinds of machines in the order of the legend.
     """
     counts = sorted({row["devices"] for row in rows})
     chart = (
@@ -47,7 +47,7 @@ def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
         .encode(
             x=alt.X("devices:Q", title="devices", axis=alt.Axis(values=counts, grid=False))
             .scale(type="log", base=2),
-            y=alt.Y("efficiency:Q", title="throughput per device, of one device's")
+            y=alt.Y("efficiency:Q", title="throughput per device / of one device")
             .axis(format="%").scale(zero=False, nice=True),
             color=alt.Color("kind:N", legend=wide_legend(None))
             .scale(domain=list(kinds), range=list(colours.ALL)),
@@ -55,8 +55,8 @@ def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
                 alt.Tooltip("kind:N", title="machine"),
                 alt.Tooltip("devices:Q"),
                 alt.Tooltip("efficiency:Q", format=".1%"),
-                alt.Tooltip("low:Q", title="at the least", format=".1%"),
-                alt.Tooltip("high:Q", title="at the most", format=".1%"),
+                alt.Tooltip("low:Q", title="at least", format=".1%"),
+                alt.Tooltip("high:Q", title="at most", format=".1%"),
                 alt.Tooltip("limit:N", title="limited by"),
                 alt.Tooltip("plan:N"),
             ],
@@ -66,11 +66,11 @@ def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
 
 
 def cost(rows: Sequence[Row], of: Scale) -> Spec:
-    """Returns cost over time of all plans, with the front and the intervals.
+    """Return a chart of cost over time of all plans, with intervals and the Pareto front.
 
     Args:
-        rows: as `rows.costs` returns.
-        of: how they are shown.
+        rows: Rows from `rows.costs`.
+        of: Units and titles of the axes.
     """
     money = "$,.4~r" if of.priced else ",.4~r"
     base = alt.Chart(alt.InlineData(values=list(rows)))
@@ -91,11 +91,11 @@ def cost(rows: Sequence[Row], of: Scale) -> Spec:
             alt.Tooltip("plan:N"),
             alt.Tooltip("kind:N", title="machine"),
             alt.Tooltip("time_value:Q", title=of.time, format=",.4~r"),
-            alt.Tooltip("time_low:Q", title="at the least", format=",.4~r"),
-            alt.Tooltip("time_high:Q", title="at the most", format=",.4~r"),
+            alt.Tooltip("time_low:Q", title="at least", format=",.4~r"),
+            alt.Tooltip("time_high:Q", title="at most", format=",.4~r"),
             alt.Tooltip("cost_value:Q", title=of.cost, format=money),
-            alt.Tooltip("cost_low:Q", title="at the least", format=money),
-            alt.Tooltip("cost_high:Q", title="at the most", format=money),
+            alt.Tooltip("cost_low:Q", title="at least", format=money),
+            alt.Tooltip("cost_high:Q", title="at most", format=money),
         ],
     )  # fmt: skip
     front = base.transform_filter("datum.front")
@@ -107,10 +107,10 @@ def cost(rows: Sequence[Row], of: Scale) -> Spec:
 
 
 def parts(rows: Sequence[Row]) -> Spec:
-    """Returns bars of where each step's time goes.
+    """Return a bar for each plan that divides the time of its step.
 
     Args:
-        rows: as `rows.parts` returns.
+        rows: Rows from `rows.parts`.
     """
     chart = _bars(rows, "share:Q", "share of the step", "part", PARTS, colours.PARTS)
     tooltip = [
@@ -126,17 +126,17 @@ def parts(rows: Sequence[Row]) -> Spec:
 
 
 def memory(rows: Sequence[Row]) -> Spec:
-    """Returns bars of what memory is used for, with a mark where the device's ends.
+    """Return a bar for each plan that divides its memory, with a mark at the device's capacity.
 
     Args:
-        rows: as `rows.memory` returns.
+        rows: Rows from `rows.memory`.
     """
     bars = _bars(rows, "gib:Q", "GiB on the fullest device", "use", USES, colours.USES).encode(
         tooltip=[
             alt.Tooltip("plan:N"),
-            alt.Tooltip("use:N", title="for"),
+            alt.Tooltip("use:N", title="used for"),
             alt.Tooltip("gib:Q", title="GiB", format=",.2f"),
-            alt.Tooltip("has:Q", title="of the device"),
+            alt.Tooltip("has:Q", title="GiB that the device has"),
         ]
     )
     first = alt.Chart(alt.InlineData(values=[row for row in rows if row["order"] == 0]))
@@ -144,14 +144,14 @@ def memory(rows: Sequence[Row]) -> Spec:
         first.mark_tick(thickness=3, size=26, color=colours.RED)
         .encode(
             x="has:Q", y=alt.Y("plan:N", sort=None),
-            tooltip=[alt.Tooltip("has:Q", title="GiB of the device")],
+            tooltip=[alt.Tooltip("has:Q", title="GiB that the device has")],
         )
     )  # fmt: skip
     may_be = first.mark_rule(strokeWidth=1.5, color=colours.GREY).encode(
         x="low:Q", x2="high:Q", y=alt.Y("plan:N", sort=None),
         tooltip=[
-            alt.Tooltip("low:Q", title="GiB at the least", format=",.1f"),
-            alt.Tooltip("high:Q", title="at the most", format=",.1f"),
+            alt.Tooltip("low:Q", title="GiB at least", format=",.1f"),
+            alt.Tooltip("high:Q", title="GiB at most", format=",.1f"),
         ],
     )  # fmt: skip
     layers = alt.layer(bars, may_be, ends)
@@ -159,11 +159,11 @@ def memory(rows: Sequence[Row]) -> Spec:
 
 
 def schedule(rows: Sequence[Row], plans: Mapping[str, str]) -> Spec:
-    """Returns what the queues of one step do, of a plan that the reader chooses.
+    """Return a timeline of the resources in one step, for a plan that the reader selects.
 
     Args:
-        rows: as `spans.schedule` returns, of all plans.
-        plans: words for the reader by name, in their order.
+        rows: Rows from `spans.schedule` of all plans.
+        plans: Labels for the reader by plan name, in the order of the menu.
     """
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     select = alt.binding_select(options=list(plans), labels=list(plans.values()), name="Plan ")
@@ -172,7 +172,7 @@ def schedule(rows: Sequence[Row], plans: Mapping[str, str]) -> Spec:
         alt.Chart(alt.InlineData(values=list(rows)))
         .mark_bar(height=alt.RelativeBandSize(0.8), strokeWidth=0)
         .encode(
-            x=alt.X("start:Q", title="ms from the begin of the step")
+            x=alt.X("start:Q", title="ms since the step began")
             .scale(nice=False).axis(tickCount=8),
             x2="end:Q",
             y=alt.Y("queue:N", title=None, sort=alt.EncodingSortField("order", op="min")),
@@ -181,9 +181,9 @@ def schedule(rows: Sequence[Row], plans: Mapping[str, str]) -> Spec:
             tooltip=[
                 alt.Tooltip("queue:N"),
                 alt.Tooltip("what:N"),
-                alt.Tooltip("start:Q", title="from ms", format=",.3f"),
-                alt.Tooltip("end:Q", title="to ms", format=",.3f"),
-                alt.Tooltip("ms:Q", title="takes ms", format=",.3f"),
+                alt.Tooltip("start:Q", title="start (ms)", format=",.3f"),
+                alt.Tooltip("end:Q", title="end (ms)", format=",.3f"),
+                alt.Tooltip("ms:Q", title="duration (ms)", format=",.3f"),
             ],
         )
         .transform_filter("datum.plan == chosen")
@@ -205,7 +205,7 @@ def _bars(
     names: Sequence[str],
     range_: Sequence[str],
 ) -> alt.Chart:
-    """Bars of plans, stacked of named parts."""
+    """Return a bar for each plan, stacked from its named parts."""
     labels = alt.Axis(labelExpr=_SHORT.format("label"), labelLimit=280)
     return (
         alt.Chart(alt.InlineData(values=list(rows)))

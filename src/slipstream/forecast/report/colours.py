@@ -1,4 +1,4 @@
-"""Colours that can be told apart on a light and on a dark page."""
+"""Colours that readers can tell apart on light and on dark pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ BLUE, ORANGE, GREEN, PINK, VIOLET = "#3b82d6", "#d9730d", "#2f9e63", "#c74b9b", 
 GOLD, TEAL, RED, GREY, OLIVE = "#b8860b", "#2a9da8", "#d64545", "#7a8794", "#6f8f2f"
 ALL = (BLUE, ORANGE, GREEN, PINK, VIOLET, GOLD, TEAL, RED, OLIVE, GREY)
 
-# Of what queues do; other names get the rest.
+# Colours of the usual kinds of spans; other kinds get the colours that are left.
 SPANS = {
     "forward": BLUE,
     "backward": TEAL,
@@ -22,10 +22,10 @@ USES = (BLUE, ORANGE, GREEN, TEAL, GOLD, VIOLET, GREY)
 
 
 def of_spans(kinds: list[str]) -> list[str]:
-    """Returns a colour for each kind of span.
+    """Return a colour for each kind of span.
 
     Args:
-        kinds: all that are drawn.
+        kinds: Names of all kinds that are drawn.
     """
     rest = [colour for colour in ALL if colour not in SPANS.values()]
     strange = [kind for kind in kinds if kind not in SPANS]

@@ -1,4 +1,4 @@
-"""The page of a forecast: what was asked, the ranked plans, and why others lost."""
+"""The HTML page of a forecast: the question, the ranked plans, and the rejected ones."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from slipstream.forecast.report.terminal import duration, launch_command
 from slipstream.forecast.search.plan import Interval, Plan
 from slipstream.forecast.search.search import Result
 
-# Lines of a chart, bars of a chart, and schedules to choose from.
+# Most lines of a chart, bars of a chart, and schedules that the reader can select.
 _LINES, _BARS, _SCHEDULES = 10, 8, 4
 
 
 def forecast_page(result: Result, asked: Mapping[str, object], most: int = 10) -> str:
-    """Returns a forecast as a page of HTML that loads nothing. Blocks for a second or two.
+    """Return a forecast as a self-contained page of HTML. Blocks for a second or two.
 
     Args:
-        result: of a search.
-        asked: names and values, as the arguments of `slipstream.forecast.forecast`.
-        most: plans to have in the table.
+        result: Result of a search.
+        asked: Names and values of the arguments of `slipstream.forecast.forecast`.
+        most: Most plans in the table (default 10).
     """
     sections = [_asked(asked)]
     if result.plans:
@@ -33,25 +33,25 @@ def forecast_page(result: Result, asked: Mapping[str, object], most: int = 10) -
             _parts(result.plans),
         ]
     if result.fit is not None:
-        title = "Does the whole model fit on each device"
+        title = "Memory without sharding or other changes"
         sections.append(Section(name="fit", title=title, tables=[tables.fit(result.fit)]))
     if result.losses or (result.plans and result.plans[0].others):
         sections.append(_losers(result))
-    return page(f"What training {asked.get('model', 'it')} takes", _summary(result), sections)
+    return page(f"How to train {asked.get('model', 'it')}", _summary(result), sections)
 
 
 def _summary(result: Result) -> str:
     if not result.plans:
-        return "Nothing that is allowed does it; below is why."
+        return "No plan meets all the conditions; the reasons are below."
     first = result.plans[0]
-    ranked = "costs" if first.machine.dollars_per_hour is not None else "takes"
-    count = f"Of {len(result.plans)} plans" if len(result.plans) > 1 else "The one plan"
+    verb = "costs" if first.machine.dollars_per_hour is not None else "takes"
     step, bounds = duration(first.seconds_per_step)
-    words = f", {rows.hardware(first)} {ranked} least" if len(result.plans) > 1 else (
-        f" is {rows.hardware(first)}"
-    )  # fmt: skip
-    start = f"It starts with: {launch_command(first)}"
-    return f"{count}{words}: {step} a step ({bounds}), limited by {first.limit}. {start}"
+    if len(result.plans) > 1:
+        words = f"Of {len(result.plans)} plans, {rows.hardware(first)} {verb} least"
+    else:
+        words = f"The only plan is {rows.hardware(first)}"
+    command = f"To start it, run: {launch_command(first)}"
+    return f"{words}: {step} per step ({bounds}), limited by {first.limit}. {command}"
 
 
 def _asked(asked: Mapping[str, object]) -> Section:
@@ -60,7 +60,7 @@ def _asked(asked: Mapping[str, object]) -> Section:
         for name, value in asked.items()
         if value is not None and value != () and value is not False
     ]
-    table = Table("What was asked", (Column("what"), Column("value")), lines)
+    table = Table("Arguments of this forecast", (Column("argument"), Column("value")), lines)
     return Section(name="asked", title="Question", tables=[table])
 
 
@@ -76,12 +76,12 @@ def _scaling(plans: Sequence[Plan]) -> Section:
     kinds = rows.kinds(plans)
     shown = kinds[:_LINES]
     caption = (
-        "Throughput per device over the number of devices, as a share of one device's: the best"
-        " plan of each machine at each size."
+        "Throughput per device, as a share of the throughput of one device alone. Each point is the"
+        " best plan of a machine with that number of devices."
     )
     if len(kinds) > len(shown):
         caption += (
-            f" {len(kinds)} kinds of machines have plans; these are the {_LINES} best ranked."
+            f" {len(kinds)} kinds of machines have plans; the chart shows the {_LINES} ranked best."
         )
     spec = charts.efficiency(rows.scaling(plans, shown), shown)
     return Section(
@@ -93,9 +93,9 @@ def _cost(plans: Sequence[Plan]) -> Section:
     of = rows.scale(plans)
     points = rows.costs(plans, of)
     caption = (
-        f"Cost over time of all plans: {of.cost}, and {of.time}. On the orange line are those than"
-        " which nothing is both faster and cheaper. A slanted bar is an interval: who takes longer"
-        " pays for it."
+        f"Cost and time of all plans: {of.cost}, and {of.time}. No plan is both faster and cheaper"
+        " than one on the orange line. A slanted bar is a plan's 80 % interval: a longer run also"
+        " costs more."
     )
     return Section(
         name="cost",
@@ -110,18 +110,19 @@ def _schedule(plans: Sequence[Plan]) -> Section:
     found = [row for number, plan in first for row in spans.schedule(number, plan)]
     words = {rows.label(number, plan): _words(number, plan) for number, plan in first}
     caption = (
-        "What devices and networks do in one step, a row for each queue: one device stands for all"
-        f" that do the same. Of more than {spans.MOST_QUEUES} queues the first and the last are"
-        " drawn, and passes too short to be seen are drawn together."
+        "Activity of devices and networks during one step, with a row for each resource. One device"
+        " represents all that do the same work. If there are more than"
+        f" {spans.MOST_QUEUES} rows, the first and the last are drawn. Spans too short to be"
+        " visible are drawn together."
     )
     figure = Figure("schedule-chart", caption, charts.schedule(found, words))
     return Section(name="schedule", title="Schedule of a step", figures=[figure])
 
 
 def _words(number: int, plan: Plan) -> str:
-    """A plan with its step, and how much of that is drawn where it is not nearly all."""
+    """Return a plan's name and step time, and the share that is drawn if below 90 %."""
     step, drawn = plan.step.seconds, spans.drawn(plan)
-    part = "" if drawn > 0.9 * step else f", the first {_exactly(drawn)} of it drawn"
+    part = "" if drawn > 0.9 * step else f"; the first {_exactly(drawn)} are drawn"
     return f"{rows.label(number, plan)}: a step of {_exactly(step)}{part}"
 
 
@@ -135,13 +136,14 @@ def _parts(plans: Sequence[Plan]) -> Section:
     figures = [
         Figure(
             "parts-chart",
-            f"Where the time of a step goes, of the first {len(first)} plans: what nothing hides.",
+            f"Time of a step in the first {len(first)} plans. Communication that overlaps with"
+            " arithmetic is not counted.",
             charts.parts(time),
         ),
         Figure(
             "memory-chart",
-            f"Memory of the fullest device, of the first {len(first)} plans; the red mark is what"
-            " the device has, the grey line the interval.",
+            f"Memory of the fullest device in the first {len(first)} plans. The red mark is the"
+            " device's capacity, the grey line the 80 % interval.",
             charts.memory(held),
         ),
     ]
@@ -151,7 +153,7 @@ def _parts(plans: Sequence[Plan]) -> Section:
 
 
 def _losers(result: Result) -> Section:
-    return Section(name="losers", title="Why others lost", tables=list(_lost(result)))
+    return Section(name="losers", title="Rejected plans", tables=list(_lost(result)))
 
 
 def _lost(result: Result) -> Iterator[Table]:

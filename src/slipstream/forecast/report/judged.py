@@ -1,4 +1,4 @@
-"""What the charts of judged measurements show, as rows."""
+"""Rows for the charts that compare forecasts with measurements."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ BANDS = (0.1, 0.2)
 
 
 def points(report: Report) -> list[Row]:
-    """Returns forecast and measured seconds of the rows that tell them.
+    """Return forecast and measured seconds per step, of rows that state a time.
 
     Args:
-        report: of a judged table.
+        report: Comparison of a table with its forecasts.
     """
     return [
         {**_named(each), "measured": each.case.measured, "forecast": each.forecast}
@@ -24,10 +24,10 @@ def points(report: Report) -> list[Row]:
 
 
 def efficiencies(report: Report) -> list[Row]:
-    """Returns forecast and measured scaling efficiency of the rows whose single device is known.
+    """Return forecast and measured efficiency, of rows whose single device was measured too.
 
     Args:
-        report: of a judged table.
+        report: Comparison of a table with its forecasts.
     """
     return [
         {**_named(each), "measured": measured, "forecast": forecast}
@@ -36,7 +36,7 @@ def efficiencies(report: Report) -> list[Row]:
 
 
 def sources(report: Report) -> list[str]:
-    """Returns the sources of the rows that were read, those with most rows first."""
+    """Return the sources of the rows that were read; sources with most rows come first."""
     counts: dict[str, int] = {}
     for each in report.judged:
         counts[each.case.source] = counts.get(each.case.source, 0) + 1
@@ -44,10 +44,10 @@ def sources(report: Report) -> list[str]:
 
 
 def bands(rows: Sequence[Row]) -> list[Row]:
-    """Returns the ends of the bands in which forecasts are off by at most as much as `BANDS` say.
+    """Return the corners of the bands in which the error is at most one of `BANDS`.
 
     Args:
-        rows: as `points` returns.
+        rows: Rows from `points`.
     """
     numbers = [row[name] for row in rows for name in ("measured", "forecast")]
     return [

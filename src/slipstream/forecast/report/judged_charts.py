@@ -1,6 +1,6 @@
-"""The charts of judged measurements, by Vega-Altair."""
+"""Charts that compare forecasts with measurements, made with Vega-Altair."""
 
-# What Altair's methods return has no full type.
+# Altair's methods return values without full types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -18,17 +18,17 @@ from slipstream.forecast.report.rows import Row
 
 _ALL = "all sources"
 _HEIGHT = 480
-# Sources that share a colour differ in shape.
+# Sources with the same colour have different shapes.
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 
 
 def scatter(rows: Sequence[Row], bands: Sequence[Row], sources: Sequence[str]) -> Spec:
-    """Returns forecast over measured seconds, with the diagonal and bands around it.
+    """Return a chart of forecast over measured seconds, with a diagonal and error bands.
 
     Args:
-        rows: as `judged.points` returns.
-        bands: as `judged.bands` returns.
-        sources: in the order of the legend.
+        rows: Rows from `judged.points`.
+        bands: Rows from `judged.bands`.
+        sources: Names of the sources in the order of the legend.
     """
     ends = alt.Chart(alt.InlineData(values=list(bands)))
     x = alt.X("measured:Q", title="measured seconds").scale(type="log", nice=False)
@@ -49,11 +49,11 @@ def scatter(rows: Sequence[Row], bands: Sequence[Row], sources: Sequence[str]) -
 
 
 def efficiency(rows: Sequence[Row], sources: Sequence[str]) -> Spec:
-    """Returns forecast over measured scaling efficiency, with the diagonal and ten points around.
+    """Return a chart of forecast over measured efficiency, with a band of ten points.
 
     Args:
-        rows: as `judged.efficiencies` returns.
-        sources: in the order of the legend.
+        rows: Rows from `judged.efficiencies`.
+        sources: Names of the sources in the order of the legend.
     """
     top = max(1.0, *(row[name] for row in rows for name in ("measured", "forecast")))
     ends = [{"at": end, "low": end - 0.1, "high": end + 0.1} for end in (0.0, top)]
@@ -93,7 +93,7 @@ def _dots(rows: Sequence[Row], title: str, sources: Sequence[str], form: str) ->
                 alt.Tooltip("devices:Q"),
                 alt.Tooltip("forecast:Q", title=title, format=form),
                 alt.Tooltip("measured:Q", format=form),
-                alt.Tooltip("ratio:Q", title="off by", format="+.1%"),
+                alt.Tooltip("ratio:Q", title="error", format="+.1%"),
                 alt.Tooltip("source:N"),
                 alt.Tooltip("line:Q", title="line of the table"),
             ],

@@ -1,4 +1,4 @@
-"""A page of sections with tables and charts: one file of HTML that loads nothing."""
+"""A page of sections with tables and charts, as one self-contained file of HTML."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-# As in the addresses of Altair's schemas: "v6.4.1".
+# Altair's schema addresses contain a version such as "v6.4.1".
 _VERSION = re.compile(r"v(\d+\.\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What stands in a table.
+    """A cell of a table.
 
     Args:
-        text: of its first line.
-        note: below it, such as an interval.
+        text: First line.
+        note: Second line, such as an interval (default none).
     """
 
     text: str
@@ -29,11 +29,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Of a table.
+    """A column of a table.
 
     Args:
-        name: at its head.
-        numeric: its cells are numbers, and stand at the right.
+        name: Heading.
+        numeric: Whether its cells are numbers, which are aligned right (default false).
     """
 
     name: str
@@ -42,13 +42,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows; the first cell of each says what the row is about.
+    """A table; the first cell of each row names its subject.
 
     Args:
-        caption: what it shows.
-        columns: from left to right.
-        rows: with a cell for each column.
-        folded: it is shown when the reader opens it.
+        caption: Text above the table.
+        columns: Columns from left to right.
+        rows: Rows with a cell for each column.
+        folded: Whether the table is closed until the reader opens it (default false).
     """
 
     caption: str
@@ -62,9 +62,9 @@ class Figure:
     """A chart.
 
     Args:
-        name: unique in the page, of letters and dashes.
-        caption: what it shows, for those who see it and those who do not.
-        spec: of Vega-Lite.
+        name: Identifier that is unique in the page, of letters and dashes.
+        caption: Description that serves readers with and without sight.
+        spec: Chart in Vega-Lite.
     """
 
     name: str
@@ -74,14 +74,14 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Part of a page.
+    """A section of a page.
 
     Args:
-        name: unique in the page, of letters and dashes.
-        title: of it.
-        notes: paragraphs.
-        figures: charts.
-        tables: below them.
+        name: Identifier that is unique in the page, of letters and dashes.
+        title: Heading.
+        notes: Paragraphs below the heading.
+        figures: Charts below the notes.
+        tables: Tables below the charts.
     """
 
     name: str
@@ -92,12 +92,12 @@ class Section:
 
 
 def page(title: str, summary: str, sections: Sequence[Section]) -> str:
-    """Returns a page as HTML. Blocks for a second where Vega is bundled.
+    """Return a page as HTML. Blocks for a second to bundle Vega if there are charts.
 
     Args:
-        title: of the page.
-        summary: what it says, in a sentence or two.
-        sections: in their order.
+        title: Title of the page.
+        summary: Main result in a sentence or two.
+        sections: Sections in the order of the page.
     """
     templates = Environment(
         loader=PackageLoader("slipstream.forecast.report"),
@@ -116,7 +116,7 @@ def page(title: str, summary: str, sections: Sequence[Section]) -> str:
 
 
 def _vega(schema: str) -> str:
-    """The scripts that draw charts of a schema."""
+    """Return the scripts that draw charts of a schema's version."""
     found = _VERSION.search(schema)
     assert found is not None, schema
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", found[1])

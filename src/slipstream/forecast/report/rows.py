@@ -1,4 +1,4 @@
-"""What the charts of a forecast show, as rows."""
+"""Rows for the charts of a forecast."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Row = dict[str, Any]
 
 HOUR = 3600.0
 STEPS = 1000
-# What a step's seconds are made of, in the order in which bars are stacked.
+# Parts of a step's time, in the order in which bars are stacked.
 PARTS = (
     "arithmetic", "memory bandwidth", "tensor exchange", "pipeline bubble", "gradient exchange",
     "optimizer", "host", "input",
 )  # fmt: skip
-# What a device's memory is used for, in the order in which bars are stacked.
+# Uses of a device's memory, in the order in which bars are stacked.
 USES = (
     "parameters", "gradients", "states", "activations", "workspace", "communication",
     "context and gaps",
@@ -27,14 +27,14 @@ USES = (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What time and cost are shown as.
+    """The units in which time and cost are shown.
 
     Args:
-        time: title of an axis.
-        cost: title of an axis.
-        per: seconds of a unit of time.
-        priced: cost is dollars; else it is hours of devices.
-        target: the time is that to the target; else of a thousand steps.
+        time: Title of the time axis.
+        cost: Title of the cost axis.
+        per: Seconds in one unit of time.
+        priced: Whether cost is in dollars; if not, it is in device hours.
+        target: Whether time runs to the target; if not, it is the time of 1,000 steps.
     """
 
     time: str
@@ -45,22 +45,22 @@ class Scale:
 
 
 def label(number: int, plan: Plan) -> str:
-    """Returns what a plan is called in charts.
+    """Return the label of a plan in charts.
 
     Args:
-        number: its rank, from 1.
-        plan: any.
+        number: Rank of the plan, from 1.
+        plan: Plan to label.
     """
     return f"{number}. {hardware(plan)}"
 
 
 def hardware(plan: Plan) -> str:
-    """Returns hosts and machine of a plan."""
+    """Return the number of hosts and the machine of a plan."""
     return f"{plan.hosts} x {plan.machine.name}"
 
 
 def kind(plan: Plan) -> str:
-    """Returns what a line of scaling is of: device, devices of a host and network."""
+    """Return a plan's kind of machine: devices of a host and network."""
     cluster = plan.machine.cluster
     many = f"{cluster.per_host} x " if cluster.per_host > 1 else ""
     network = "no network" if cluster.between is None else cluster.between.name
@@ -68,16 +68,16 @@ def kind(plan: Plan) -> str:
 
 
 def kinds(plans: Sequence[Plan]) -> list[str]:
-    """Returns all kinds of plans, the best ranked first."""
+    """Return the kinds of machines of all plans; the best ranked comes first."""
     return list(dict.fromkeys(map(kind, plans)))
 
 
 def scaling(plans: Sequence[Plan], shown: Sequence[str]) -> list[Row]:
-    """Returns the efficiency of the best plan of each kind at each number of devices.
+    """Return the efficiency of the best plan of each kind for each number of devices.
 
     Args:
-        plans: ranked.
-        shown: kinds that are wanted.
+        plans: Ranked plans.
+        shown: Kinds of machines to include.
     """
     best: dict[tuple[str, int], tuple[int, Plan]] = {}
     for number, plan in enumerate(plans, 1):
@@ -100,7 +100,7 @@ def scaling(plans: Sequence[Plan], shown: Sequence[str]) -> list[Row]:
 
 
 def scale(plans: Sequence[Plan]) -> Scale:
-    """Returns how time and cost of plans are shown."""
+    """Return the units that suit the time and cost of plans."""
     target = all(plan.seconds is not None for plan in plans)
     longest = max((_time(plan, target).value for plan in plans), default=0.0)
     word, per = ("hours", HOUR) if longest >= 2 * HOUR else ("minutes", 60.0)
@@ -108,16 +108,16 @@ def scale(plans: Sequence[Plan]) -> Scale:
         word, per = "seconds", 1.0
     what = "to the target" if target else f"for {STEPS:,} steps"
     priced = all(plan.machine.dollars_per_hour is not None for plan in plans)
-    cost = f"{'dollars' if priced else 'hours of devices'} {what}"
+    cost = f"{'dollars' if priced else 'device hours'} {what}"
     return Scale(f"{word} {what}", cost, per, priced, target)
 
 
 def costs(plans: Sequence[Plan], of: Scale) -> list[Row]:
-    """Returns time and cost of all plans, with their intervals and who is on the front.
+    """Return time and cost of all plans, their intervals, and whether each is on the front.
 
     Args:
-        plans: ranked.
-        of: how they are shown.
+        plans: Ranked plans.
+        of: Units of time and cost.
     """
     rows: list[Row] = []
     for number, plan in enumerate(plans, 1):
@@ -134,10 +134,10 @@ def costs(plans: Sequence[Plan], of: Scale) -> list[Row]:
 
 
 def parts(plans: Sequence[Plan]) -> list[Row]:
-    """Returns where the time of each plan's step goes.
+    """Return the parts of the time of each plan's step.
 
     Args:
-        plans: ranked.
+        plans: Ranked plans.
     """
     rows: list[Row] = []
     for number, plan in enumerate(plans, 1):
@@ -160,10 +160,10 @@ def parts(plans: Sequence[Plan]) -> list[Row]:
 
 
 def memory(plans: Sequence[Plan]) -> list[Row]:
-    """Returns what the fullest device's memory is used for, beside what the device has.
+    """Return how each plan uses the memory of its fullest device, and the device's capacity.
 
     Args:
-        plans: ranked.
+        plans: Ranked plans.
     """
     rows: list[Row] = []
     for number, plan in enumerate(plans, 1):
@@ -195,7 +195,7 @@ def _time(plan: Plan, target: bool) -> Interval:
 
 
 def _front(points: Sequence[tuple[float, float]]) -> set[int]:
-    """Points than which no other one is better in one way and no worse in the other."""
+    """Return the indices on the Pareto front: no other point is better in both values."""
     front: set[int] = set()
     least = float("inf")
     for index in sorted(range(len(points)), key=lambda each: points[each]):

@@ -1,4 +1,4 @@
-"""What the queues of a step did, as rows that can be drawn."""
+"""Rows for the timeline of the resources of a step."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from slipstream.forecast.report.rows import Row, label
 from slipstream.forecast.search.plan import Plan
 from slipstream.forecast.simulate.resources import ResourceSpan
 
-# Queues that are drawn; of more, the first and the last.
+# Most resources that are drawn; if there are more, the first and the last are drawn.
 MOST_QUEUES = 16
-# Of the drawn time: what is shorter is drawn together with its neighbours.
+# Share of the drawn time; spans that are shorter are drawn together with their neighbours.
 _FINEST = 1 / 200
 SEVERAL = "several"
 _NUMBER = re.compile(r"\d+")
 
 
 def drawn(plan: Plan) -> float:
-    """Returns the seconds of a plan's step that its spans show; the update and what is like earlier
-    micro-batches is not among them."""
+    """Return the seconds of a plan's step that its spans cover.
+
+    Spans do not cover the optimizer's update and micro-batches that repeat earlier ones.
+    """
     return max((span.end for span in plan.step.spans), default=0.0)
 
 
 def schedule(number: int, plan: Plan) -> list[Row]:
-    """Returns what the queues of a plan did.
+    """Return the time spans of a plan's resources.
 
     Args:
-        number: its rank, from 1.
-        plan: any.
+        number: Rank of the plan, from 1.
+        plan: Plan whose step is drawn.
     """
     queues = shown({span.queue for span in plan.step.spans})
     least = drawn(plan) * _FINEST
@@ -51,10 +53,10 @@ def schedule(number: int, plan: Plan) -> list[Row]:
 
 
 def shown(queues: Iterable[str]) -> list[str]:
-    """Returns the queues to draw: each device with its network, the first and the last of many.
+    """Return the names of the resources to draw; of many, the first and the last.
 
     Args:
-        queues: by name, as "device 0".
+        queues: Names of resources, such as "device 0".
     """
     ordered = sorted(queues, key=_place)
     if len(ordered) <= MOST_QUEUES:
@@ -64,7 +66,7 @@ def shown(queues: Iterable[str]) -> list[str]:
 
 
 def kind(name: str) -> str:
-    """Returns the name of a span without its number: "forward 3" is "forward"."""
+    """Return a span's name without its number, such as "forward" for "forward 3"."""
     return _NUMBER.sub("", name).strip()
 
 
@@ -74,7 +76,7 @@ def _place(queue: str) -> tuple[int, str]:
 
 
 def _together(spans: Sequence[ResourceSpan], least: float) -> list[ResourceSpan]:
-    """Joins spans that are too short to be seen with those after them."""
+    """Join spans that are too short to be visible with the spans after them."""
     found: list[ResourceSpan] = []
     for span in spans:
         last = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""The tables of a forecast: ranked plans, where their time goes, and why others lost."""
+"""Tables of a forecast: ranked plans, the time of their steps, and rejected plans."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NEAREST = 5
 
 
 def ranked(plans: Sequence[Plan], most: int) -> Table:
-    """Returns the first plans as a table; columns of which nothing is known are left out.
+    """Return a table of the first plans, without columns that are empty.
 
     Args:
-        plans: ranked.
-        most: plans to show.
+        plans: Ranked plans.
+        most: Most plans to show.
     """
     first = plans[:most]
     kept = [each for each in _COLUMNS if any(each[1](plan).text for plan in first)]
@@ -37,58 +37,58 @@ def ranked(plans: Sequence[Plan], most: int) -> Table:
     ]
     what = f"The first {len(first)} of {len(plans)} plans" if most < len(plans) else "All plans"
     return Table(
-        f"{what}; below a number is the interval that eight in ten measurements lie in",
+        f"{what}. The interval below a number contains eight in ten measurements.",
         (Column("#", numeric=True), *(column for column, _ in kept)),
         rows,
     )
 
 
 def parts(rows: Iterable[Row]) -> Table:
-    """Returns the milliseconds of the parts of each plan's step.
+    """Return a table of the parts of each plan's step in milliseconds.
 
     Args:
-        rows: as `rows.parts` returns.
+        rows: Rows from `rows.parts`.
     """
     found: dict[str, list[Cell]] = {}
     for row in rows:
         found.setdefault(row["plan"], []).append(Cell(f"{row['ms']:,.2f}", f"{row['share']:.1%}"))
     columns = (Column("plan"), *(Column(name, numeric=True) for name in PARTS))
     lines = [(Cell(plan), *cells) for plan, cells in found.items()]
-    return Table("Milliseconds of each part, as a table", columns, lines, folded=True)
+    return Table("Milliseconds and shares of each part of a step", columns, lines, folded=True)
 
 
 def front(rows: Iterable[Row], time: str, cost: str) -> Table:
-    """Returns the plans that no other one beats in both time and cost, the fastest first.
+    """Return a table of the plans on the Pareto front, with the fastest first.
 
     Args:
-        rows: as `rows.costs` returns.
-        time: title of a column.
-        cost: title of a column.
+        rows: Rows from `rows.costs`.
+        time: Heading of the column of times.
+        cost: Heading of the column of costs.
     """
     best = sorted((row for row in rows if row["front"]), key=lambda row: row["time_value"])
     lines = [(Cell(row["plan"]), _of(row, "time"), _of(row, "cost")) for row in best]
     columns = (Column("plan"), Column(time, numeric=True), Column(cost, numeric=True))
-    return Table("On the front: nothing else is both faster and cheaper", columns, lines)
+    return Table("Plans that no other plan beats in both time and cost", columns, lines)
 
 
 def others(plan: Plan) -> Table:
-    """Returns the other strategies on the hosts of a plan, and why they were not taken.
+    """Return a table of other strategies on a plan's hosts, with reasons against each.
 
     Args:
-        plan: any.
+        plan: Plan that was preferred.
     """
     lines = [
         (Cell(", ".join(strategy_words(each.strategy))), Cell(each.why)) for each in plan.others
     ]
     caption = f"Other strategies on {hardware(plan)}"
-    return Table(caption, (Column("strategy"), Column("why not")), lines)
+    return Table(caption, (Column("strategy"), Column("reason against it")), lines)
 
 
 def fit(found: MemoryFit) -> Table:
-    """Returns the changes with which replicas of the whole model fit.
+    """Return a table of changes that make replicas of the whole model fit.
 
     Args:
-        found: of the first plan's hosts.
+        found: Memory fit on the first plan's hosts.
     """
     verdict = "it fits" if found.does else "it does not fit"
     asked = (Cell("none"), Cell(memory(found.num_bytes)), Cell(""), Cell(verdict))
@@ -104,22 +104,22 @@ def fit(found: MemoryFit) -> Table:
 
 
 def losers(result: Result) -> list[Table]:
-    """Returns a table for each reason why something lost, the nearest first.
+    """Return a table for each reason of rejection; plans that nearly passed come first.
 
     Args:
-        result: of a search.
+        result: Result of a search.
     """
-    columns = (Column("hardware"), Column("why not"), Column("cheapest change"))
+    columns = (Column("hardware"), Column("reason against it"), Column("cheapest change"))
     tables: list[Table] = []
     for group in _groups(result.losses):
-        count = "1 way" if len(group) == 1 else f"{len(group)} ways"
+        count = "1 plan" if len(group) == 1 else f"{len(group)} plans"
         changed = any(loss.change for loss in group)
         lines = [
             (Cell(loss.what), Cell(loss.why), *([Cell(loss.change)] if changed else []))
             for loss in group
         ]
         example = group[0].why
-        caption = f"{count}, as {group[0].what}: {example}"
+        caption = f"{count}, for example {group[0].what}: {example}"
         shown = columns if changed else columns[:2]
         tables.append(Table(caption, shown, lines, folded=len(lines) > _NEAREST))
     return tables
@@ -133,7 +133,7 @@ def _of(row: Row, name: str) -> Cell:
 def _hardware(plan: Plan) -> Cell:
     cluster = plan.machine.cluster
     where, between = hardware(plan), cluster.between
-    # Hosts of one's own have their network in their name.
+    # Machines of the user have their network in their name.
     if plan.hosts > 1 and between is not None and not where.endswith(between.name):
         where = f"{where}, {between.name}"
     return Cell(f"{plan.devices} {cluster.device.name}", where)
@@ -155,7 +155,7 @@ def _time(interval: Interval | None) -> Cell:
 
 
 def _dollars(plan: Plan) -> Cell:
-    """To the target; without one, of an epoch, or of a thousand steps."""
+    """Return the cost to the target; without a target, of an epoch or of 1,000 steps."""
     price = plan.machine.dollars_per_hour
     if price is None:
         return Cell("")

@@ -1,4 +1,4 @@
-"""Plans on a terminal; numbers have as many digits as their intervals allow."""
+"""Tables and text of plans for a terminal; intervals decide the number of digits."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
 from slipstream.units import GIB
 
 _HOUR = 3600.0
-# Units of seconds, the longest first, and from how many of them on they are used.
+# Units of time from the longest, and the number of units from which each is used.
 _UNITS = (("days", 86400.0, 3.0), ("h", 3600.0, 2.0), ("min", 60.0, 2.0), ("s", 1.0, 1.0))
 _NEAREST = 3
-# Hosts up to which a command names each; more stand in a file.
+# Most hosts that a command names; more hosts are listed in a file.
 _NAMED = 4
 _NUMBER = re.compile(r"\$?\d[\d,]*(?:\.\d+)?")
 _STEPS = 1000
 
 
 def table(result: Result, most: int = 10) -> Table:
-    """Returns the best plans, for a console of 100 columns.
+    """Return a table of the best plans for a console of 100 columns.
 
-    The second line of a cell has the interval that eight in ten measurements lie in; below the
-    efficiency are model FLOPs utilisation (MFU) and what limits the plan.
+    The second line of a cell is an interval that contains eight in ten measurements. Model FLOPs
+    utilisation (MFU) and the plan's limit are below the efficiency.
 
     Args:
-        result: of a search.
-        most: plans to show.
+        result: Result of a search.
+        most: Most plans to show (default 10).
     """
     plans = result.plans[:most]
     shown = [column for column in _COLUMNS if any(column.of(plan)[0] for plan in plans)]
@@ -51,11 +51,11 @@ def table(result: Result, most: int = 10) -> Table:
 
 
 def losers(result: Result, most: int = 10) -> Group:
-    """Returns why other ways are not shown: by reason, those nearest to being among the plans.
+    """Return why other plans are not shown: grouped by reason, nearly accepted plans first.
 
     Args:
-        result: of a search.
-        most: plans that `table` shows.
+        result: Result of a search.
+        most: Most plans that `table` shows (default 10).
     """
     lines: list[Text | Padding] = []
     rest = result.plans[most:]
@@ -73,10 +73,10 @@ def losers(result: Result, most: int = 10) -> Group:
 
 
 def strategy_words(strategy: Strategy) -> list[str]:
-    """Returns a strategy for people: how devices share the work, and what is traded for memory.
+    """Return words for a strategy: how devices share the work, and how it saves memory.
 
     Args:
-        strategy: any.
+        strategy: Strategy to describe.
     """
     degrees = [
         f"{name} {count}"
@@ -92,11 +92,11 @@ def strategy_words(strategy: Strategy) -> list[str]:
 
 
 def _trades(strategy: Strategy) -> Iterator[str]:
-    """What stages, sequences, experts and states have of their own."""
+    """Yield words for virtual stages, sequences, experts, states and checkpoints."""
     if strategy.virtual > 1:
-        yield f"{strategy.virtual} stages by turns"
+        yield f"{strategy.virtual} interleaved stages"
     if strategy.sequence:
-        yield "sequence"
+        yield "sequence parallel"
     if strategy.expert > 1:
         yield f"experts over {strategy.expert}"
     if strategy.zero:
@@ -106,7 +106,7 @@ def _trades(strategy: Strategy) -> Iterator[str]:
 
 
 def _exchange(strategy: Strategy) -> Iterator[str]:
-    """How replicas agree, where it is not by a sum in each step."""
+    """Yield words for the exchange of gradients if it differs from an all-reduce per step."""
     if strategy.exchange is Exchange.PARAMETER_SERVER:
         yield f"parameter servers on {strategy.servers} hosts"
     if strategy.exchange is Exchange.LOCAL:
@@ -123,12 +123,12 @@ def _exchange(strategy: Strategy) -> Iterator[str]:
 
 
 def launch_command(plan: Plan) -> str:
-    """Returns the command that starts a training script on a plan's hosts.
+    """Return the command that starts a training script on a plan's hosts.
 
-    The names of hosts stand for the user's; more than four are in a file.
+    The command has placeholder names of hosts; more than four hosts are listed in a file.
 
     Args:
-        plan: any.
+        plan: Plan to start.
     """
     per_host = plan.devices // plan.hosts
     if plan.hosts == 1:
@@ -140,10 +140,10 @@ def launch_command(plan: Plan) -> str:
 
 
 def rounded(interval: Interval) -> tuple[str, str]:
-    """Returns a number and its interval, to a tenth of the interval's width at the finest.
+    """Return a number and its interval, rounded by the interval's width.
 
     Args:
-        interval: any, in the unit that is shown.
+        interval: Number and bounds in the unit that is shown.
     """
     width = interval.high - interval.low
     place = math.floor(math.log10(width / 5)) if width > 0 else -2
@@ -153,10 +153,10 @@ def rounded(interval: Interval) -> tuple[str, str]:
 
 
 def duration(interval: Interval) -> tuple[str, str]:
-    """Returns seconds and their interval in the unit that suits them.
+    """Return a duration and its interval in a suitable unit.
 
     Args:
-        interval: of seconds.
+        interval: Duration in seconds.
     """
     for unit, seconds, least in (*_UNITS, ("ms", 1e-3, 0.0)):
         if interval.value >= least * seconds:
@@ -166,10 +166,10 @@ def duration(interval: Interval) -> tuple[str, str]:
 
 
 def gib(interval: Interval) -> tuple[str, str]:
-    """Returns bytes and their interval in GiB.
+    """Return an amount of memory and its interval in GiB.
 
     Args:
-        interval: of bytes.
+        interval: Amount in bytes.
     """
     shown = scaled(interval, 1 / GIB)
     digits = 1 if shown.high < 10 else 0
@@ -177,10 +177,10 @@ def gib(interval: Interval) -> tuple[str, str]:
 
 
 def share(interval: Interval) -> tuple[str, str]:
-    """Returns a share and its interval in per cent; "" for an interval of nothing.
+    """Return a share and its interval in per cent; an empty interval becomes "".
 
     Args:
-        interval: of a share of 1.
+        interval: Share of 1.
     """
     low, high = interval.low, interval.high
     return f"{interval.value:.0%}", "" if low == high else f"{100 * low:.0f}-{100 * high:.0f}%"
@@ -188,7 +188,7 @@ def share(interval: Interval) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column and the lines of its cells."""
+    """A column, and a function that returns the lines of its cells."""
 
     name: str
     of: Callable[[Plan], Sequence[str]]
@@ -221,11 +221,12 @@ def _duration(interval: Interval | None) -> Sequence[str]:
 
 
 def dollars(plan: Plan) -> Sequence[str]:
-    """Returns dollars to the target, their interval, and what else they are of: without a target,
-    of an epoch, or of a thousand steps.
+    """Return a plan's cost in dollars, its interval, and its unit if there is no target.
+
+    Without a target the cost is that of an epoch, or of 1,000 steps.
 
     Args:
-        plan: any.
+        plan: Plan to price.
     """
     price = plan.machine.dollars_per_hour
     if price is None:
@@ -277,29 +278,29 @@ def _to(place: int, value: float) -> str:
 
 
 def scaled(interval: Interval, factor: float) -> Interval:
-    """Returns a number and its interval in another unit.
+    """Return a number and its interval in another unit.
 
     Args:
-        interval: of the number.
-        factor: by which all of it is multiplied.
+        interval: Number and bounds.
+        factor: Number of new units in an old one.
     """
     return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
 
 
 def _behind(first: Plan, rest: Sequence[Plan]) -> str:
-    """What plans that are not shown have in common, beside the first."""
+    """Return a line about plans that are not shown: their number, speed and price."""
     slower = sum(plan.seconds_per_step.value >= first.seconds_per_step.value for plan in rest)
     count = f"{len(rest)} more plans that fit" if len(rest) > 1 else "1 more plan that fits"
     if first.machine.dollars_per_hour is None:
-        return f"{count}: all slower than the first"
+        return f"{count}: all are slower than the first"
     faster = len(rest) - slower
     if not faster:
-        return f"{count}: dearer than these, and slower than the first"
-    return f"{count}: dearer than these; {faster} of them faster than the first"
+        return f"{count}: more expensive than these, and slower than the first"
+    return f"{count}: more expensive than these; {faster} of them faster than the first"
 
 
 def _groups(losses: Iterable[Loss]) -> list[list[Loss]]:
-    """Losses whose reasons differ in numbers only, in each group the nearest first."""
+    """Group rejected plans whose reasons differ only in numbers, each from the nearest on."""
     found: dict[str, list[Loss]] = {}
     for loss in losses:
         found.setdefault(_reason(loss), []).append(loss)
@@ -311,7 +312,7 @@ def _reason(loss: Loss) -> str:
 
 
 def _distance(loss: Loss) -> float:
-    """How far the first number of a reason is from the last."""
+    """Return the distance of the first and last number of a reason, as a logarithm."""
     numbers = [float(each.strip("$").replace(",", "")) for each in _NUMBER.findall(loss.why)]
     numbers = [number for number in numbers if number > 0]
     return abs(math.log(numbers[0] / numbers[-1])) if numbers else 0.0

@@ -1,4 +1,4 @@
-"""The page of a judged table: how far forecasts are from what others measured."""
+"""The HTML page that compares forecasts with published measurements."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from slipstream.forecast.validate.case import Unread
 from slipstream.forecast.validate.display import KEYS, notes, percent
 from slipstream.forecast.validate.score import Report, Score
 
-_UNSEEN = {"source": "its source", "model": "its model", "none": "nothing"}
+_UNSEEN = {
+    "source": "without its source", "model": "without its model in its source",
+    "none": "on all rows",
+}  # fmt: skip
 _LINES = 12
 
 
 def validation_page(report: Report, intervals: Intervals, name: str) -> str:
-    """Returns a judged table as a page of HTML that loads nothing. Blocks for a second or two.
+    """Return a comparison as a self-contained page of HTML. Blocks for a second or two.
 
     Args:
-        report: of a judged table.
-        intervals: whose coverage is counted.
-        name: of the table, for the title.
+        report: Comparison of a table with its forecasts.
+        intervals: Intervals whose coverage is counted.
+        name: Name of the table, for the title.
     """
     count, missed = len(report.judged), len(report.unread)
     summary = (
-        f"{count:,} of {count + missed:,} rows were read; each is forecast by parameters that had"
-        f" not seen {_UNSEEN[report.leave]}."
+        f"{count:,} of {count + missed:,} rows were read. Each row is forecast with parameters that"
+        f" were fitted {_UNSEEN[report.leave]}."
     )
     sections = [*_charts(report), _errors(report, intervals), _worst(report)]
     if report.unread:
         sections.append(_unread(report))
-    return page(f"Forecasts beside {name}", summary, sections)
+    return page(f"Forecasts compared with {name}", summary, sections)
 
 
 def _charts(report: Report) -> list[Section]:
@@ -40,16 +43,16 @@ def _charts(report: Report) -> list[Section]:
     sections: list[Section] = []
     if points := judged.points(report):
         caption = (
-            "Forecast over measured seconds of a step, both on logarithmic scales: on the line a"
-            " forecast is right, in the dark band it is off by up to 10 %, in the light one by 20."
+            "Forecast and measured seconds of a step on logarithmic scales. A forecast on the line"
+            " is exact; in the dark band its error is at most 10 %, in the light band at most 20 %."
         )
         spec = judged_charts.scatter(points, judged.bands(points), sources)
         figure = Figure("seconds-chart", caption, spec)
         sections.append(Section(name="seconds", title="Time of a step", figures=[figure]))
     if shares := judged.efficiencies(report):
         caption = (
-            "Forecast over measured scaling efficiency, of rows whose single device was measured"
-            " too; in the band a forecast is off by up to 10 points."
+            "Forecast and measured scaling efficiency, of rows whose single device was measured"
+            " too. In the band the error is at most 10 percentage points."
         )
         spec = judged_charts.efficiency(shares, sources)
         figure = Figure("efficiency-chart", caption, spec)
@@ -83,7 +86,7 @@ def _worst(report: Report) -> Section:
     columns = (
         Column("model"), Column("on"), Column("framework"),
         *(Column(name, numeric=True) for name in names),
-        Column("the row does not state"), Column("source"),
+        Column("assumed"), Column("source"),
     )  # fmt: skip
     lines = [
         (
@@ -95,7 +98,7 @@ def _worst(report: Report) -> Section:
         )
         for each in report.worst()
     ]  # fmt: skip
-    table = Table("The rows with the largest errors, with what had to be assumed", columns, lines)
+    table = Table("Rows with the largest errors, and the values that were assumed", columns, lines)
     return Section(name="worst", title="Worst rows", tables=[table])
 
 
@@ -108,7 +111,7 @@ def _unread(report: Report) -> Section:
         (Cell(reason), Cell(str(count)), Cell(_models(groups[reason])), Cell(_at(groups[reason])))
         for reason, count in counts.most_common()
     ]
-    columns = (Column("why"), Column("rows", numeric=True), Column("models"), Column("lines"))
+    columns = (Column("reason"), Column("rows", numeric=True), Column("models"), Column("lines"))
     table = Table(f"{len(report.unread):,} rows that could not be read", columns, lines)
     return Section(name="unread", title="Rows not read", tables=[table])
 

@@ -1,4 +1,4 @@
-"""A measurement that can be forecast, and a row that cannot."""
+"""A measurement that can be forecast, and a row that cannot be read."""
 
 from __future__ import annotations
 
@@ -13,42 +13,43 @@ from slipstream.forecast.work.strategy import Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A measurement, and all that a forecast of it needs.
+    """A measurement, with everything that its forecast needs.
 
     Args:
-        line: in the file; the header's is 1.
-        source: who published it, as in the table.
-        model: as in the table.
-        gpu: as in the table.
-        framework: as in the table.
-        unit: as in the table.
-        address: as in the table.
-        architecture: as `slipstream.forecast.trace.architectures.names.find` knows it.
-        sizes: keywords of its `make`; whole numbers, but for `sampled`.
-        inputs: keywords of its `inputs`.
-        precision: of products; 16 bits are mixed precision, "AMP" is "fp16".
-        fp8: linear layers multiply in 8 bits, all else as `precision` says.
-        real_data: the row says that data were read and decoded meanwhile.
-        device: as `slipstream.forecast.hardware.Hardware.device` knows it.
-        devices: in all.
-        per_host: devices of a host.
-        network_gbit: of a host, in gigabits per second; None: not stated, or one host.
-        strategy: over devices; replicas where nothing else is stated.
-        sharded: what ranks share out though all else is replicated: classes of the last layer of
-            a recognition of faces, or rows of embeddings; "factors": nothing, and linear layers
-            exchange the factors of their gradients.
-        runtime: of those in `slipstream.forecast.validate.software`.
-        step_samples: of a step on all devices, or tokens where tokens are measured.
-        measured: seconds per step; a speed-up where `measures` says so.
-        measures: "step"; "speedup": over one device; "to-target": seconds per step are those of a
-            whole training over its steps, with evaluation and all else between.
-        channels_first: images are laid out so.
-        gradient_bytes: Bytes of a number of a gradient that replicas exchange.
-        raced: a step is issued as one CUDA graph, and InfiniBand's switches add gradients.
-        input_rate: samples per second that a host reads; None: as many as are needed.
-        memory_mb: peak of a device in MiB; None: not stated.
-        group: equal for rows that differ in their strategy only.
-        assumed: fields, and other numbers by name, that the row does not state.
+        line: Line number in the file; the header is line 1.
+        source: Publisher of the measurement, from the table.
+        model: Text of this column in the table.
+        gpu: Text of this column in the table.
+        framework: Text of this column in the table.
+        unit: Text of this column in the table.
+        address: Text of this column in the table.
+        architecture: Name for `slipstream.forecast.trace.architectures.names.find`.
+        sizes: Keywords of the architecture's `make`; whole numbers except for `sampled`.
+        inputs: Keywords of the architecture's `inputs`.
+        precision: Precision of matrix products; 16 bits mean mixed precision, and "AMP" is "fp16".
+        fp8: Whether linear layers multiply in 8 bits; all else has `precision`.
+        real_data: Whether the row says that data were read and decoded during training.
+        device: Name for `slipstream.forecast.hardware.Hardware.device`.
+        devices: Total number of devices.
+        per_host: Number of devices in a host.
+        network_gbit: Network rate of a host in Gbit/s; None: not stated, or one host.
+        strategy: Strategy over the devices; plain replicas if the row states nothing else.
+        sharded: State that is divided among ranks while everything else is replicated: "head"
+            (classes of the last layer of a face recogniser), "embedding" (rows of embeddings), or
+            "none". With "factors" nothing is divided, and linear layers exchange the factors of
+            their gradients.
+        runtime: Name of a runtime in `slipstream.forecast.validate.software`.
+        step_samples: Samples of a step on all devices, or tokens if the unit counts tokens.
+        measured: Seconds per step, or a speed-up if `measures` is "speedup".
+        measures: "step"; "speedup" over one device; or "to-target", for which seconds per step are
+            the time of a whole training over its steps, including evaluation and pauses.
+        channels_first: Whether channels are the first dimension of images.
+        gradient_bytes: Bytes of each number of the gradients that replicas exchange.
+        raced: Whether a step is issued as one CUDA graph and InfiniBand switches add gradients.
+        input_rate: Samples per second that a host reads; None: input is never the limit.
+        memory_mb: Peak memory of a device in MiB; None: not stated.
+        group: Key that rows share if they differ only in their strategy.
+        assumed: Names of fields and other numbers that the row does not state.
     """
 
     line: int
@@ -85,13 +86,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """A row that is not a case.
+    """A row that cannot be forecast.
 
     Args:
-        line: in the file; the header's is 1.
-        source: as in the table.
-        model: as in the table.
-        reason: what was met, and what can be read.
+        line: Line number in the file; the header is line 1.
+        source: Text of this column in the table.
+        model: Text of this column in the table.
+        reason: Sentence that says which value was found and which values can be read.
     """
 
     line: int

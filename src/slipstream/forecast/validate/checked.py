@@ -1,6 +1,7 @@
-"""What PyTorch 2 adds to its kernels, from steps that `slipstream forecast check` ran.
+"""Fits the overhead of PyTorch 2 on steps that `slipstream forecast check` measured.
 
-Published tables do not say which host fed their GPUs, and those of PyTorch 2 are of FSDP alone.
+Published tables are not enough: they do not state the host of their GPUs, and all rows of PyTorch 2
+are of FSDP.
 """
 
 # SciPy has no types.
@@ -31,24 +32,25 @@ from slipstream.forecast.trace.sources import source
 from slipstream.forecast.work.resize import resizable
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 
-# What is fitted, and how far each may be from 1: the standard deviation of its logarithm.
+# Fitted factors, and the standard deviation of their logarithms around 0 (a factor of 1). Chosen by
+# hand, not measured.
 KNOBS = {
     "memory": 0.3, "compute": 0.15, "depthwise": 0.5, "batch_norm": 0.4, "half_batch_norm": 0.4,
 }  # fmt: skip
-# Of a measured step and its forecast.
+# Standard deviation of the logarithm of forecast over measured. Chosen by hand, not measured.
 _SPREAD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A step of one device that was run.
+    """A measured step of one device.
 
     Args:
-        model: name of its architecture.
-        batch: samples, all at once.
-        precision: of products.
-        optimizer: of the parameters.
-        seconds: that it took.
+        model: Name of the architecture.
+        batch: Samples that the device processes at once.
+        precision: Precision of matrix products.
+        optimizer: Optimizer of the parameters.
+        seconds: Duration of the step in seconds.
     """
 
     model: str
@@ -59,20 +61,20 @@ class Checked:
 
 
 def read(path: Path) -> list[Checked]:
-    """Reads steps.
+    """Read measured steps from a file.
 
     Args:
-        path: of a .csv file: model, batch, precision, optimizer, milliseconds; "#" begins remarks.
-
+        path: Location of a .csv file with the columns model, batch, precision, optimizer and
+            milliseconds; lines that begin with "#" are skipped.
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: The file cannot be read.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         rows = csv.DictReader(line for line in lines if not line.startswith("#"))
         return [_checked(row) for row in rows]
     except (OSError, KeyError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as steps that were checked: {error}") from error
+        raise ConfigError(f"{path} cannot be read as measured steps: {error}") from error
 
 
 def _checked(row: dict[str, str]) -> Checked:
@@ -85,13 +87,13 @@ def _checked(row: dict[str, str]) -> Checked:
 
 
 def forecast(row: Checked, device: str, parameters: Parameters, runtime: Runtime) -> float:
-    """Returns the seconds of a step. Blocks for seconds where its model was not traced before.
+    """Return the forecast seconds of a step. Blocks for seconds to trace a model that is new.
 
     Args:
-        row: that was run.
-        device: name of what it ran on.
-        parameters: whose rates and links count.
-        runtime: of the framework.
+        row: Measured step.
+        device: Name of the device that ran it.
+        parameters: Fitted rates of devices and links.
+        runtime: Overhead of the framework.
     """
     simulation = _simulation(row.model, row.batch, row.precision)
     job = TrainingJob(
@@ -120,13 +122,13 @@ def _simulation(model: str, batch: int, precision: Precision) -> Simulation:
 
 
 def fit(rows: Sequence[Checked], device: str, parameters: Parameters, guess: Runtime) -> Runtime:
-    """Returns a runtime with the least squares of logarithms of errors.
+    """Return the runtime that minimises the squares of logarithmic errors.
 
     Args:
-        rows: that were run.
-        device: name of what they ran on.
-        parameters: whose rates count.
-        guess: with the host's numbers, which stay.
+        rows: Measured steps.
+        device: Name of the device that ran them.
+        parameters: Fitted rates, which stay as they are.
+        guess: First guess; its host times stay as they are.
     """
 
     def residuals(point: npt.NDArray[np.float64]) -> list[float]:
@@ -147,13 +149,13 @@ def _at(guess: Runtime, point: npt.NDArray[np.float64]) -> Runtime:
 def errors(
     rows: Sequence[Checked], device: str, parameters: Parameters, guess: Runtime
 ) -> list[float]:
-    """Returns by how much each row is off as a share, forecast from the other models' rows.
+    """Return the relative error of each row, forecast with a fit on the rows of other models.
 
     Args:
-        rows: that were run.
-        device: name of what they ran on.
-        parameters: whose rates count.
-        guess: as of `fit`.
+        rows: Measured steps.
+        device: Name of the device that ran them.
+        parameters: Fitted rates, which stay as they are.
+        guess: First guess, from which `fit` starts.
     """
     models = {row.model for row in rows}
     without = {

@@ -1,6 +1,6 @@
-"""What sources do not print in their tables and say elsewhere, and what is usual where they do not.
+"""Values that a table does not print: documented elsewhere by its source, or else the usual ones.
 
-Whatever is taken from here is named in `Case.assumed`.
+`Case.assumed` names each value that is taken from here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from slipstream.forecast.validate.software import Software
 # Images of ImageNet-1k.
 IMAGENET = 1281167
 
-# DeepLearningExamples: batches per GPU of architecture, runtime and device (beginnings of their
-# names), in 16 bits and in 32. PyTorch: PyTorch/Classification/ConvNets/configs.yml; MXNet and
-# Paddle: commands in their READMEs.
+# DeepLearningExamples: architecture, runtime, device (each the beginning of a name), and batch per
+# GPU in 16 and in 32 bits. Sources: PyTorch/Classification/ConvNets/configs.yml for PyTorch;
+# commands in the READMEs for MXNet and Paddle.
 _EXAMPLES = (
     ("resnet50", "ngc-mxnet", "V100-SXM2-16", 192, 96),
     ("resnet50", "ngc-mxnet", "V100-SXM2-32", 256, 128),
@@ -41,75 +41,79 @@ _EXAMPLES = (
     ("efficientnet-b4", "", "V100-SXM2-32", 64, 32),
     ("efficientnet-b4", "", "", 32, 16),
 )
-# DeepLearningExamples pre-trains BERT-Large with batches of 65536 sequences of 128 tokens or 32768
-# of 512, that accumulate on each GPU (NVIDIA/DeepLearningExamples, READMEs of
+# DeepLearningExamples pre-trains BERT-Large with global batches of 65536 sequences of 128 tokens,
+# or 32768 of 512 tokens, which each GPU accumulates (NVIDIA/DeepLearningExamples, READMEs of
 # PyTorch/LanguageModeling/BERT, "Accumulation steps", and TensorFlow/LanguageModeling/BERT,
-# "Gradient Accumulation"; TensorFlow2's departs: 61440 and 30720, on A100 of 80 GiB up to 90112).
+# "Gradient Accumulation"). TensorFlow2's README differs: 61440 and 30720, on A100-80GB up to 90112.
 _BERT_GLOBAL = {128: 65536, 512: 32768}
-# Sequences of 128 and of 512 tokens that run at once in 16 bits, by the memory of the GPU in GiB;
-# half of them in 32 bits.
+# Sequences of 128 and of 512 tokens in a micro-batch in 16 bits, by the GPU's memory in GiB; half
+# as many in 32 bits.
 _BERT_AT_ONCE = ((80, {128: 256, 512: 32}), (30, {128: 64, 512: 8}), (0, {128: 16, 512: 4}))
 _BERT_MOST_TOKENS = 1 << 16
-# Its phase of 512 tokens bins sequences by length (README, changelog of January 2022), so they are
-# padded to less: 320 is the mean at which both phases reach the same FLOP/s on A100 in TF32.
+# The phase of 512 tokens groups sequences by length (README, changelog of January 2022), so they
+# are padded less. 320 is the mean length at which both phases reach the same FLOP/s on A100 in
+# TF32.
 _BERT_BINNED = {512: (320, 48)}
 
-# Images whose channels come first. DLPerf asks for another layout with NVIDIA's MXNet in 16 bits
-# alone; MXNet and NVIDIA's PyTorch of 2020 had them first where nothing else was asked for
+# Rows whose images have their channels first. In DLPerf, only NVIDIA's MXNet in 16 bits asks for
+# another layout; MXNet and NVIDIA's PyTorch of 2020 use channels first by default
 # (Oneflow-Inc/DLPerf, README of NVIDIADeepLearningExamples/PyTorch/resnet50v1.5, log; main.py and
-# data.py of the folders below). DeepLearningExamples asks for channels last in 16 bits alone
+# data.py of the folders below). DeepLearningExamples asks for channels last only in 16 bits
 # (PyTorch/Classification/ConvNets/configs.yml, MxNet/Classification/RN50v1.5/runner).
-# NVIDIA's BERT for PyTorch of 2020, which DLPerf ran, scored all tokens and not the masked ones
+# DLPerf ran NVIDIA's BERT for PyTorch of 2020, which scored all tokens and not only the masked ones
 # (PyTorch/LanguageModeling/BERT, modeling.py and run_pretraining.py).
 _CHANNELS_FIRST = (
     ("dlperf", "fp16", ("mxnet", "ngc-pytorch")),
-    # Races of 2018 to 2020: PyTorch has had channels last since 1.5 of 2020.
+    # Races of 2018 to 2020. PyTorch has supported channels last since 1.5, of 2020.
     ("dawnbench", "fp16", ("mxnet", "pytorch")),
     ("deeplearningexamples", "tf32", ("ngc-mxnet", "ngc-paddle", "ngc-pytorch")),
 )
 
-# InsightFace for MXNet reads faces in one Python process for all GPUs, unless each has its own
-# ("Partial FC"; Oneflow-Inc/DLPerf, MxNet/InsightFace). Such a process gives 1,080 to 1,117 a
-# second (deepinsight/insightface, issue 517).
+# InsightFace for MXNet reads faces in one Python process for all GPUs, except with "Partial FC",
+# for which each GPU has its own process (Oneflow-Inc/DLPerf, MxNet/InsightFace). One process reads
+# 1,080 to 1,117 faces per second (deepinsight/insightface, issue 517).
 _FACES_PER_SECOND = 1100.0
 
-# MXNet's ResNet-50 in DLPerf decodes and jitters pictures on the host's 24 cores (gluon-cv,
-# train_horovod.py); a core of an AMD EPYC 9004 does 172 a second by MXNet's transforms.
+# MXNet's ResNet-50 in DLPerf decodes and augments images on the host's 24 cores (gluon-cv,
+# train_horovod.py). A core of an AMD EPYC 9004 processes 172 per second with MXNet's transforms.
 _PICTURES_PER_CORE = 172.0
 _PICTURES_PER_SECOND = 24 * _PICTURES_PER_CORE
-# PyTorch's races on V100 of DAWNBench ran on p3.16xlarge, whose 64 vCPUs are 32 cores
-# (infoq.cn/article/j629I8X512fg8tuKd6ke), and their loaders decode there.
+# PyTorch's DAWNBench races on V100 ran on p3.16xlarge, whose 64 vCPUs are 32 cores
+# (infoq.cn/article/j629I8X512fg8tuKd6ke); their loaders decode on these cores.
 _RACE_PICTURES_PER_SECOND = 32 * _PICTURES_PER_CORE
 
-# Dell's white paper on P100s of 2016 trains GoogLeNet by MXNet on images of 256 pixels (table 2),
-# which ImageRecordIter decodes on four threads where nothing else is asked for
+# Dell's white paper of 2016 on P100 trains GoogLeNet with MXNet on images of 256 pixels (table 2).
+# ImageRecordIter decodes them on four threads by default
 # (mxnet.apache.org/versions/1.6/api/r/docs/api/mx.io.ImageRecordIter_v1.html, preprocess.threads).
 _DELL_SIDE = 256
 _DELL_PICTURES_PER_SECOND = 4 * _PICTURES_PER_CORE
 
-# MLPerf: epochs of ResNet-50 to 75.9 % by global batch (mlcommons/logging, rcps_resnet.json), and
-# batches per GPU that keep the global batch below what converges.
+# MLPerf: epochs that ResNet-50 needs to reach 75.9 %, by global batch (mlcommons/logging,
+# rcps_resnet.json), and batches per GPU that keep the global batch small enough to converge.
 _MLPERF_EPOCHS = ((3264, 35), (13056, 45), (35840, 60), (49152, 68), (58880, 80), (65536, 85))
 _MLPERF_BATCHES = (204, 128, 64, 32, 16, 8)
 _MLPERF_ONE_HOST, _MLPERF_MOST = 408, 60000
 
-# DAWNBench: sides of images whose pixels are the mean over epochs, where these grow. AIACC: 96 for
-# 13 epochs, 128 for 11 and 224 for 3. fast.ai, which entries with PyTorch follow: 128, 224, 288.
-# Huawei does not say; its entries are faster than V100 is at 224.
+# DAWNBench: some races enlarge images during training; these sides have the mean number of pixels
+# over the epochs. AIACC: 96 for 13 epochs, 128 for 11 and 224 for 3. fast.ai, which the entries
+# with PyTorch follow: 128, 224, 288. Huawei does not publish its sizes, but its entries are faster
+# than a V100 is at 224.
 _SIDES = (("aiacc", 128), ("torch|fastai", 192), ("moxing|huawei", 160))
 
+# Largest batch of images, and batches of other samples, if nothing is known. Chosen by hand, not
+# measured.
 _LARGEST_USUAL = 256
 _USUAL = {"sequence": 8, "token": 4096, "example": 65536}
 
 
 def batch(row: Row, model: Model, software: Software, device: Device) -> int:
-    """Returns a batch per device, where a row has none.
+    """Return a batch per device for a row that states none.
 
     Args:
         row: a row of the table.
         model: model that it trains.
         software: framework that trains it.
-        device: on which.
+        device: Device that it trains on.
     """
     half = software.precision in ("fp16", "bf16")
     if "deeplearningexamples" in row.source.lower():
@@ -130,7 +134,7 @@ def batch(row: Row, model: Model, software: Software, device: Device) -> int:
 
 
 def accumulates(row: Row, model: Model, software: Software) -> bool:
-    """Says whether BERT is pre-trained with batches that accumulate, by NVIDIA.
+    """Return whether the row is NVIDIA's BERT pre-training, which accumulates gradients.
 
     Args:
         row: a row of the table.
@@ -148,14 +152,14 @@ def accumulates(row: Row, model: Model, software: Software) -> bool:
 def accumulation(
     model: Model, software: Software, device: Device, devices: int, stated: int
 ) -> tuple[int, int]:
-    """Returns the sequences of BERT that run at once on a device, and how often per step.
+    """Return the sequences in a micro-batch of BERT, and the micro-batches per step.
 
     Args:
-        model: BERT-Large.
-        software: for its precision.
-        device: for its memory.
-        devices: that share the global batch; eight at least.
-        stated: batch per device in the table, which is either what runs at once or all of it.
+        model: BERT-Large and its inputs.
+        software: Framework, whose precision decides the micro-batch.
+        device: Device, whose memory decides the micro-batch.
+        devices: Number of devices that share the global batch; fewer than eight count as eight.
+        stated: Batch per device in the table, which is either a micro-batch or all of them.
     """
     length = model.inputs["length"]
     if software.runtime == "xla":
@@ -165,13 +169,13 @@ def accumulation(
         at_once //= 1 if software.precision in ("fp16", "bf16") else 2
         return at_once, max(1, stated // at_once)
     total = _BERT_GLOBAL[length] // max(devices, 8)
-    # Powers of two: the README's "126" accumulates 64 times to 8192.
+    # The micro-batch is a power of two: the README's "126" accumulates 64 times to 8192.
     at_once = 1 << round(math.log2(stated))
     return at_once, max(1, total // at_once)
 
 
 def channels_first(row: Row, model: Model, software: Software) -> bool:
-    """Says whether images are laid out with their channels first.
+    """Return whether channels are the first dimension of images.
 
     Args:
         row: a row of the table.
@@ -191,7 +195,7 @@ def channels_first(row: Row, model: Model, software: Software) -> bool:
 
 
 def input_rate(row: Row, model: Model, software: Software) -> float | None:
-    """Returns samples per second that a host reads; None: as many as its devices want.
+    """Return the samples per second that a host reads; None: input is never the limit.
 
     Args:
         row: a row of the table.
@@ -211,7 +215,7 @@ def input_rate(row: Row, model: Model, software: Software) -> float | None:
 
 
 def raced(row: Row, software: Software) -> bool:
-    """Says whether a step is one CUDA graph and switches add gradients, as NVIDIA enters MLPerf.
+    """Return whether the row is NVIDIA's in MLPerf: one CUDA graph, and switches add gradients.
 
     Source: mlcommons/training_results, NVIDIA's implementations/mxnet/config_*.sh of ResNet-50,
     E2E_CUDA_GRAPHS=1 and SBATCH_NETWORK=sharp.
@@ -228,7 +232,7 @@ def _is_dell_of_2016(row: Row) -> bool:
 
 
 def read_samples(row: Row, model: Model, software: Software) -> Model:
-    """Return a model with the samples that it is really given, where a table states others.
+    """Return a model with its actual samples, if the table states others.
 
     Args:
         row: a row of the table.
@@ -248,10 +252,10 @@ def read_samples(row: Row, model: Model, software: Software) -> Model:
 
 
 def race(devices: int) -> tuple[int, float]:
-    """Returns the batch per GPU of ResNet-50 in MLPerf, and epochs to its target.
+    """Return the batch per GPU of ResNet-50 in MLPerf, and epochs to its target.
 
     Args:
-        devices: in all.
+        devices: Total number of GPUs.
     """
     fits = [each for each in _MLPERF_BATCHES if each * devices <= _MLPERF_MOST]
     chosen = _MLPERF_ONE_HOST if devices <= 8 else max(fits, default=1)
@@ -260,10 +264,10 @@ def race(devices: int) -> tuple[int, float]:
 
 
 def side(row: Row, model: Model) -> int | None:
-    """Returns the pixels of a side of images that grow while training; None: they do not.
+    """Return the mean side in pixels of images that grow during training; None: they do not.
 
     Args:
-        row: of a race to an accuracy.
+        row: Row of a race to an accuracy.
         model: model that it trains.
     """
     if "dawnbench" not in row.source.lower() or not model.architecture.startswith("resnet"):

@@ -1,4 +1,4 @@
-"""A judged table on a terminal, and for programs."""
+"""Tables, sentences and JSON that compare forecasts with measurements."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ KEYS: Mapping[str, Callable[[Case], str]] = {
     "runtime": lambda case: case.runtime,
 }
 _MOST_REASONS = 8
-# More than all of what a device does alone: its rate was measured otherwise.
+# One device reached less than its usual rate in rows above this efficiency.
 _BEYOND = 1.1
 
 
 def score_table(report: Report, key: str) -> Table:
-    """Returns a table of errors.
+    """Return a table of errors.
 
     Args:
-        report: of a judged table.
-        key: of `KEYS`.
+        report: Comparison of a table with its forecasts.
+        key: Name of a grouping in `KEYS`.
     """
-    left = {"source": "its source", "model": "its model", "none": "nothing"}[report.leave]
+    fitted = {
+        "source": "without its source", "model": "without its model in its source",
+        "none": "on all rows",
+    }[report.leave]  # fmt: skip
     scores = report.sources() if key == "source" else report.by(KEYS[key])
-    return _scores(f"Each row is forecast by parameters that had not seen {left}", key, scores)
+    return _scores(f"Each row is forecast with parameters fitted {fitted}", key, scores)
 
 
 def memory_table(report: Report) -> Table:
-    """Returns a table of the errors of peaks of memory.
+    """Return a table of the errors of peak memory.
 
     Args:
-        report: of a judged table, with rows that state some.
+        report: Comparison of a table some of whose rows state a peak.
     """
-    return _scores("Peaks of memory, where rows state them", "source", report.memory())
+    return _scores("Peak memory, for rows that state it", "source", report.memory())
 
 
 def _scores(title: str, key: str, scores: Mapping[str, Score]) -> Table:
@@ -58,13 +61,13 @@ def _scores(title: str, key: str, scores: Mapping[str, Score]) -> Table:
 
 
 def percent(share: float) -> str:
-    """Returns a share in per cent."""
+    """Return a share in per cent."""
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def worst_table(report: Report) -> Table:
-    """Returns a table of the rows with the largest errors."""
-    table = Table(title="The worst rows")
+    """Return a table of the rows with the largest errors."""
+    table = Table(title="Rows with the largest errors")
     for name in ("line", "model", "on", "framework"):
         table.add_column(name, justify="right" if name == "line" else "left")
     for name in ("forecast", "measured", "error"):
@@ -79,23 +82,23 @@ def worst_table(report: Report) -> Table:
 
 
 def notes(report: Report, intervals: Intervals) -> list[str]:
-    """Returns what else the table says, a line each.
+    """Return sentences about coverage, efficiency, ranking and unread rows, one a line.
 
     Args:
-        report: of a judged table.
-        intervals: whose coverage is counted.
+        report: Comparison of a table with its forecasts.
+        intervals: Intervals whose coverage is counted.
     """
-    lines = [f"80% intervals hold {percent(coverage(report, intervals))} of the rows."]
+    lines = [f"80% intervals contain {percent(coverage(report, intervals))} of the measurements."]
     efficiencies = report.efficiencies()
     if efficiencies:
         points = sum(abs(ours - theirs) for _, ours, theirs in efficiencies) / len(efficiencies)
         lines.append(
-            f"Scaling efficiency: off by {100 * points:.1f} points in the mean of"
+            f"Scaling efficiency: mean error of {100 * points:.1f} points over"
             f" {len(efficiencies)} rows whose single device was measured too."
         )
         beyond = sum(theirs > _BEYOND for _, _, theirs in efficiencies)
         if beyond:
-            lines.append(f"{beyond} of these were published as more than {_BEYOND:g}.")
+            lines.append(f"{beyond} of these have a published efficiency above {_BEYOND:g}.")
     hits, groups = report.ranks()
     if groups:
         lines.append(
@@ -110,7 +113,7 @@ def notes(report: Report, intervals: Intervals) -> list[str]:
 
 
 def coverage(report: Report, intervals: Intervals) -> float:
-    """Returns the share of rows whose measurement lies in the interval of their forecast."""
+    """Return the share of measurements that lie in the interval of their forecast."""
     inside = 0
     for each in report.judged:
         around = intervals.around(each.forecast, group_of(each.case))
@@ -119,11 +122,11 @@ def coverage(report: Report, intervals: Intervals) -> float:
 
 
 def as_json(report: Report, intervals: Intervals) -> dict[str, Any]:
-    """Returns a judged table for programs.
+    """Return a comparison as JSON.
 
     Args:
-        report: of a judged table.
-        intervals: whose coverage is counted.
+        report: Comparison of a table with its forecasts.
+        intervals: Intervals whose coverage is counted.
     """
     efficiencies = report.efficiencies()
     points = [abs(ours - theirs) for _, ours, theirs in efficiencies]

@@ -1,13 +1,13 @@
-"""Fits the few parameters of a forecast on measurements, held near what they are known to be.
+"""Fits the parameters of a forecast on measurements, near a first guess.
 
-Each parameter is a factor on a first guess; its logarithm has a normal prior. Those of a runtime
-are the usual runtime's times the runtime's own, so that one without measurements gets what is
-usual. Rows on several devices whose rate on one was published are forecast with that as given: they
-say what communication takes, and the row on one device what the device does. Residuals are
-logarithms of forecast over measured, and outliers count less (Cauchy's loss). Slopes are taken
-once, where all rows fit best; what leaves rows out solves with them and with its own residuals.
+Each parameter is a factor on the guess, and its logarithm has a normal prior. A runtime's factors
+are multiplied with those of the usual runtime, so a runtime without measurements is like the usual
+one. If a row on several devices has a published rate on one device, its forecast takes that rate as
+given: such rows determine communication, and rows on one device determine the device. Residuals
+are logarithms of forecast over measured, and outliers count less (Cauchy's loss). Slopes are
+computed once, at the point that fits all rows; fits that leave rows out reuse these slopes with
+their own residuals.
 """
-
 # NumPy's arrays lose their types in sums and copies.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -30,11 +30,12 @@ from slipstream.forecast.validate.space import Knob, Space
 Vector = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.bool_]
 
-# Errors of a tenth are usual.
+# Standard deviation of residuals: errors of 10 % are usual. This and the next two constants were
+# chosen by hand, not measured.
 _RESIDUAL = 0.1
-# Where one device's rate is given, errors are half as large.
+# Weight of rows whose rate on one device is given: their errors are half as large.
 _SURER = 2.0
-# Errors of more than three of those are outliers.
+# Residuals of more than three standard deviations are outliers.
 _OUTLIER = 3.0
 _STEP = 1e-3
 
@@ -43,11 +44,11 @@ class Fit:
     """A fit on cases.
 
     Args:
-        cases: with what was measured.
-        predictor: that simulates them.
-        singles: what one device was measured to do.
-        guess: where it starts; its runtimes are those that are known.
-        progress: told how many of how many evaluations are done.
+        cases: Measurements to fit.
+        predictor: Predictor that simulates them.
+        singles: Measured rates of single devices.
+        guess: First guess; its runtimes are the known ones.
+        progress: Function that gets the evaluations done and their total.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Fit:
         met = {case.runtime for case in cases} & set(guess.runtimes)
         self.space = Space(guess, sorted(met - {USUAL}))
         counts = Counter(case.source for case in cases)
-        # A source with many rows counts more than one with few, though not in proportion.
+        # The weight of a source grows with its rows, but less than in proportion.
         self._weights = np.array([counts[case.source] ** -0.5 for case in cases])
         self._weights /= self._weights.mean()
         given = np.array([self._singles.seconds(case) is not None for case in cases])
@@ -73,12 +74,12 @@ class Fit:
         self._slopes: Vector | None = None
 
     def all(self, rounds: int = 6) -> Vector:
-        """Returns the point of the parameters that fit all cases best.
+        """Return the point of the parameters that fit all cases best.
 
         Blocks for some seconds per round and hundred cases.
 
         Args:
-            rounds: of Gauss-Newton, each with new slopes.
+            rounds: Number of Gauss-Newton rounds, each with new slopes (default 6).
         """
         point = np.zeros(len(self.space.knobs))
         every = np.ones(len(self._cases), dtype=np.bool_)
@@ -89,16 +90,16 @@ class Fit:
         return point
 
     def without(self, left_out: Rows, start: Vector) -> Vector:
-        """Returns the point that fits best without some cases; call `all` first.
+        """Return the point that fits best without some cases; requires an earlier call of `all`.
 
         Args:
-            left_out: which cases.
-            start: the point that fits all.
+            left_out: Mask that is true for each case to leave out.
+            start: Point that fits all cases.
         """
         return self._solve(start, ~left_out, steps=4)
 
     def _solve(self, point: Vector, kept: Rows, steps: int) -> Vector:
-        """Damped Gauss-Newton with the slopes that are there; weights fall with the error."""
+        """Run damped Gauss-Newton with the stored slopes; weights fall with the error."""
         assert self._slopes is not None
         slopes, prior = self._slopes[kept], np.diag(self._widths**-2.0)
         errors = self._errors(point, kept)
@@ -132,7 +133,7 @@ class Fit:
         return math.log(forecast / case.measured)
 
     def _differences(self, point: Vector) -> Vector:
-        """Slopes of all errors; a runtime's knobs touch its own rows only."""
+        """Return the slopes of all errors; a runtime's knobs affect only its own rows."""
         every = np.ones(len(self._cases), dtype=np.bool_)
         base = self._errors(point, every)
         slopes = np.zeros((len(self._cases), len(self.space.knobs)))

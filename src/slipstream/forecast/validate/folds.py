@@ -1,6 +1,6 @@
-"""Parameters that were fitted without a source, or without a model, so that no row judges itself.
+"""Parameters fitted without a source or a model, so that no row is judged by a fit on itself.
 
-They come with Slipstream as points of one space (`data/fit.json`, by tools/fit_forecast.py).
+tools/fit_forecast.py writes them to `data/fit.json`, as points of one space.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Leave = Literal["source", "model", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folds:
-    """Points of fits.
+    """The points of several fits.
 
     Args:
-        guess: the origin of the space.
-        runtimes: with knobs of their own.
-        all: the point that fits all rows.
-        without: by what was left out: a source, or a source and a model (`fold_of`).
+        guess: Origin of the space.
+        runtimes: Names of the runtimes that have their own knobs.
+        all: Point that fits all rows.
+        without: Points by the name of what was left out, which `fold_of` returns.
     """
 
     guess: Parameters
@@ -39,18 +39,18 @@ class Folds:
     without: Mapping[str, Sequence[float]]
 
     def parameters(self) -> dict[str, Parameters]:
-        """Returns the parameters of each fold; "" has those that fit all rows."""
+        """Return the parameters of each fold; "" is the fold with all rows."""
         space = Space(self.guess, self.runtimes)
         points = {"": self.all, **self.without}
         return {name: space.parameters(point) for name, point in points.items()}
 
 
 def fold_of(case: Case, leave: Leave) -> str:
-    """Returns what is left out where a case is judged.
+    """Return the name of the fold that judges a case.
 
     Args:
-        case: of the table.
-        leave: its whole source, its model in that source, or nothing.
+        case: Case of the table.
+        leave: Rows to leave out: its whole source, its model in that source, or none.
     """
     if leave == "none":
         return ""
@@ -58,7 +58,7 @@ def fold_of(case: Case, leave: Leave) -> str:
 
 
 def model_of(case: Case) -> str:
-    """Returns the model of a case, whatever its batch, precision and length of sequences."""
+    """Return the model of a case, without its batch, precision and sequence length."""
     sizes = " ".join(
         f"{key}={value:g}" for key, value in sorted(case.sizes.items()) if key != "positions"
     )
@@ -66,13 +66,13 @@ def model_of(case: Case) -> str:
 
 
 def load(path: Path | None = None) -> Folds:
-    """Reads folds.
+    """Read folds.
 
     Args:
-        path: of a .json file; None: those that come with Slipstream.
+        path: Location of a .json file; None: the folds that Slipstream contains.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: The file cannot be read.
     """
     path = path or Path(str(resources.files("slipstream.forecast") / "data" / "fit.json"))
     try:
@@ -82,11 +82,11 @@ def load(path: Path | None = None) -> Folds:
 
 
 def save(folds: Folds, path: Path) -> None:
-    """Writes folds as JSON, a line for each.
+    """Write folds as JSON, with a line for each.
 
     Args:
-        folds: to write.
-        path: of the file.
+        folds: Folds to write.
+        path: Location of the file.
     """
     content: dict[str, Any] = TypeAdapter(Folds).dump_python(folds, mode="json")
     without = content.pop("without")
@@ -97,5 +97,5 @@ def save(folds: Folds, path: Path) -> None:
 
 
 def _short(value: Any) -> Any:
-    """Numbers with four digits, however deep they are."""
+    """Round nested numbers to four digits."""
     return json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):.4g}"))

@@ -1,4 +1,4 @@
-"""Which device a row was measured on, how many are in a host, and what joins hosts."""
+"""The device, the devices per host and the network that a row was measured on."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 from slipstream.forecast.hardware import Device, Hardware
 from slipstream.forecast.validate.row import Row, UnreadableError, whole
 
-# Generations by the GPU that was trained on.
+# GPUs of generations that rows name instead of a device.
 _GENERATIONS = {"pascal": "P100", "volta": "V100", "ampere": "A100", "hopper": "H100"}
-# Meta's H100s have other memory (pytorch/torchtitan, benchmarks, "Hardware" in
+# Meta's H100s have different memory (pytorch/torchtitan, benchmarks, "Hardware" in
 # llama3_h100_202412_torchtitan.md and asyncTP_llama3_h100_2025-06_torchtitan.md).
 _OF_TORCHTITAN = "H100-96GB"
 _HOSTS = {"dgx-2": 16, "hgx-2": 16}
 _USUAL_HOST = 8
-# Gbit/s of an InfiniBand port by name.
+# Rates of InfiniBand ports in Gbit/s.
 _PORTS = {"edr": 100.0, "hdr": 200.0, "ndr": 400.0, "xdr": 800.0}
-# InfiniBand of DGX hosts, Gbit/s, by the year of their GPU: eight ports of EDR, HDR and NDR.
+# InfiniBand of DGX hosts in Gbit/s, by the first year of the GPU: eight ports of EDR, HDR and NDR.
 _DGX_GBIT = ((2022, 3200.0), (2020, 1600.0), (0, 800.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a row was measured on.
+    """The machine that a row was measured on.
 
     Args:
-        device: of the tables of hardware.
-        devices: in all.
-        per_host: devices of a host.
-        network_gbit: of a host, per second; None: not known, or there is one host.
-        assumed: of these, what the row does not say.
+        device: Device from the hardware tables.
+        devices: Total number of devices.
+        per_host: Number of devices in a host.
+        network_gbit: Network rate of a host in Gbit/s; None: unknown, or one host.
+        assumed: Names of the fields above that the row does not state.
     """
 
     device: Device
@@ -41,10 +41,10 @@ class Machine:
 
 
 def machine(row: Row, hardware: Hardware) -> Machine:
-    """Returns what a row was measured on.
+    """Return the machine that a row was measured on.
 
     Raises:
-        UnreadableError: the device is not known, or numbers are none.
+        UnreadableError: The device is unknown, or a count is not a number.
     """
     device, assumed = _device(row.gpu, hardware)
     if device.name == "H100" and "torchtitan" in row.source.lower():
@@ -75,13 +75,13 @@ def _device(text: str, hardware: Hardware) -> tuple[Device, tuple[str, ...]]:
         if generation in plain:
             return hardware.device(name), ("device",)
     raise UnreadableError(
-        f"the device is {text!r}; devices of the tables of hardware can be read, such as"
+        f"the device is {text!r}; devices in the hardware tables can be read, such as"
         f" {', '.join(sorted(hardware.devices)[:3])}"
     )
 
 
 def _plain(text: str) -> str:
-    """Lower case, without counts such as "8x", and "32G" as "32gb"."""
+    """Return lower case without counts such as "8x", and with "32gb" for "32G"."""
     counted = re.sub(r"\b\d+\s*x\s*(?=[a-z])", " ", text.lower())
     return re.sub(r"(?<![a-z\d])(\d+)\s*g(?:i?b)?\b", r"\1gb", counted)
 
@@ -91,7 +91,7 @@ def _names(device: Device) -> tuple[str, ...]:
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """A name as people write it, with any of "-", "_" and blanks between its parts."""
+    """Return a pattern for a name, with any of "-", "_" and blanks between its parts."""
     parts = [re.escape(part) for part in re.split(r"[-_ ]", name)]
     return re.compile(rf"(?<![a-z0-9]){'[-_ ]*'.join(parts)}(?![a-z0-9])")
 
@@ -105,7 +105,7 @@ def _per_host(row: Row, devices: int) -> int:
 
 
 def _network_gbit(row: Row, device: Device, per_host: int) -> tuple[float | None, tuple[str, ...]]:
-    """What a host has, and whether that is a guess."""
+    """Return the network rate of a host, and "network_gbit" if it is a guess."""
     text = row.network_gbps.lower()
     if "not stated" in text and ("hdr" in text or "edr" in text):
         return next(gbit for year, gbit in _DGX_GBIT if device.year >= year), ("network_gbit",)

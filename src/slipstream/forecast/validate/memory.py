@@ -1,7 +1,7 @@
-"""Peaks of memory beside those that were published.
+"""Forecasts of peak memory, compared with published peaks.
 
-What a number counts differs: torchtitan prints what PyTorch's allocator reserved, others read off
-what the device has in use, with the context of the framework.
+Publishers count differently: torchtitan prints the memory that PyTorch's allocator reserved; others
+read the memory in use on the device, which includes the context of the framework.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A case with its peak of memory, in MiB.
+    """A case with its forecast and measured peak memory in MiB.
 
     Args:
-        case: that states its peak.
-        forecast: what was measured there, as forecast.
+        case: Measurement that states its peak.
+        forecast: Forecast of the published number in MiB.
     """
 
     case: Case
@@ -37,28 +37,28 @@ class Footprint:
 
     @property
     def measured(self) -> float:
-        """As published."""
+        """Published peak in MiB."""
         assert self.case.memory_mb is not None
         return self.case.memory_mb
 
     @property
     def error(self) -> float:
-        """|forecast - measured| / measured."""
+        """Relative error: |forecast - measured| / measured."""
         return abs(self.forecast / self.measured - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """What a framework does with memory that a strategy does not say.
+    """A framework's use of memory, as far as a strategy does not determine it.
 
     Args:
-        context_mb: in use before the first tensor: context, kernels, libraries.
-        peer_mb: more of it for each other device of the host.
-        master: parameters in 16 bits have fp32 copies.
-        expandable: as in `replay`.
-        planned: memory is laid out before the first step, without an allocator and buckets.
-        zeroed: gradients are set to zero, not freed.
-        aside: the last layer is made ready on a stream of its own.
+        context_mb: MiB in use before the first tensor: context, kernels, libraries (default 0).
+        peer_mb: Further MiB of context for each other device of the host (default 0).
+        master: Whether parameters in 16 bits have fp32 copies.
+        expandable: Whether the allocator's segments can grow, as in `replay`.
+        planned: Whether memory is laid out before the first step, without allocator and buckets.
+        zeroed: Whether gradients are set to zero instead of freed.
+        aside: Whether the last layer is prepared on a separate stream.
     """
 
     context_mb: int = 0
@@ -71,20 +71,20 @@ class Habits:
 
 
 _TORCHTITAN = Habits(master=True, expandable=True)
-# Read off the rows of DLPerf: NCCL's buffers and peers' mappings grow with devices.
+# Taken from the rows of DLPerf: NCCL's buffers and peers' mappings grow with the devices.
 _ONEFLOW = Habits(context_mb=900, peer_mb=127, planned=True)
-# Of PyTorch with cuBLAS and cuDNN.
+# PyTorch with cuBLAS and cuDNN.
 _USUAL = Habits(context_mb=600)
-# insightface, recognition/arcface_torch in 2021; PyTorch's `zero_grad` frees since 2.0.
+# insightface, recognition/arcface_torch in 2021; PyTorch's `zero_grad` has freed since 2.0.
 _ARCFACE = replace(_USUAL, zeroed=True, aside=True)
 
 
 def footprint(case: Case, predictor: Predictor) -> Footprint:
-    """Returns the peak of a case on its fullest device. Blocks for seconds if its model is new.
+    """Return the peak of a case on its fullest device. Blocks for seconds if its model is new.
 
     Args:
-        case: that states its peak.
-        predictor: with models that were traced.
+        case: Measurement that states its peak.
+        predictor: Predictor, which may have traced the model before.
     """
     habits = _habits(case)
     workload = _shared_out(predictor.workload(case), case)
@@ -119,11 +119,11 @@ def footprint(case: Case, predictor: Predictor) -> Footprint:
 
 
 def ratios(cases: Sequence[Case], predictor: Predictor) -> dict[str, list[float]]:
-    """Returns measured over forecast of the cases that state their peak, by source.
+    """Return measured over forecast peaks of the cases that state one, by source.
 
     Args:
-        cases: of a table.
-        predictor: with models that were traced.
+        cases: Measurements of a table.
+        predictor: Predictor, which may have traced the models before.
     """
     found: dict[str, list[float]] = {}
     for case in cases:
@@ -134,8 +134,10 @@ def ratios(cases: Sequence[Case], predictor: Predictor) -> dict[str, list[float]
 
 
 def _planned(workload: Workload, case: Case, habits: Habits) -> float:
-    """Bytes where memory is laid out before the first step: gradients have their own, what lives
-    for a part of the step shares."""
+    """Return the bytes if memory is laid out before the first step.
+
+    Gradients have memory of their own; values that live for a part of the step share memory.
+    """
     gradients = gradient_owners(workload)
     own = sum(workload.values[index].num_bytes for index in gradients)
     alone = replace(case.strategy, data=1)
@@ -145,7 +147,7 @@ def _planned(workload: Workload, case: Case, habits: Habits) -> float:
 
 
 def _with_kept_gradients(workload: Workload) -> Workload:
-    """A workload whose gradients are there before the step, and are added to in it."""
+    """Return a workload whose gradients exist before the step, which adds to them."""
     ready = {value: workload.values[value].born + 1 for value in gradient_owners(workload)}
     fresh = tuple(
         replace(value, dies=ready.get(index, value.dies))
@@ -156,10 +158,10 @@ def _with_kept_gradients(workload: Workload) -> Workload:
 
 
 def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload]:
-    """What the main stream and the one beside it allocate, which get nothing from one another.
+    """Return the workloads of the main and the separate stream, whose memory is apart.
 
-    The one beside makes centres of length 1, and in the backward pass the gradient of that. The
-    last layer is no part of what replicas exchange; its states are there from the start.
+    The separate stream normalises centres to length 1, and computes the gradient of that in the
+    backward pass. Replicas do not exchange the last layer, and its states exist from the start.
     """
     head = _head(workload)
     size = workload.values[head].num_bytes
@@ -181,7 +183,7 @@ def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload
 
 
 def _only(workload: Workload, is_kept: Callable[[int], bool]) -> Workload:
-    """A workload of which other values take no memory."""
+    """Return a workload in which all other values take no memory."""
     values = enumerate(workload.values)
     return replace(
         workload,
@@ -190,7 +192,7 @@ def _only(workload: Workload, is_kept: Callable[[int], bool]) -> Workload:
 
 
 def _head(workload: Workload) -> int:
-    """The weight of the last layer, where that is the largest."""
+    """Return the weight of the last layer, if that is the largest."""
     return max(workload.parameters, key=lambda each: each.elements).value
 
 
@@ -208,7 +210,7 @@ def _is_torchtitan(case: Case) -> bool:
 
 
 def _compiles_loss(case: Case) -> bool:
-    """torchtitan's loss is compiled with the model since 2025."""
+    """Return whether torchtitan compiles its loss with the model, which it does since 2025."""
     return re.search("torchtitan 20(2[5-9]|[3-9])", case.framework.lower()) is not None
 
 
@@ -217,7 +219,7 @@ def _context(habits: Habits, case: Case) -> float:
 
 
 def _ends(workload: Workload, strategy: Strategy) -> list[tuple[Workload, int]]:
-    """What the first and the last rank of a pipeline run, and micro-batches that each has begun."""
+    """Return the work of a pipeline's first and last rank, and the micro-batches of each."""
     own = divide(workload, strategy.tensor, sequence=strategy.sequence).workload
     pipeline, virtual = strategy.pipeline, strategy.virtual
     if pipeline == 1:
@@ -231,7 +233,7 @@ def _ends(workload: Workload, strategy: Strategy) -> list[tuple[Workload, int]]:
 
 
 def _begun(rank: int, pipeline: int, virtual: int) -> int:
-    """Micro-batches whose activations a rank has at once; parts of them are counted together."""
+    """Return the micro-batches whose activations a rank has at once; parts add up."""
     if virtual == 1:
         return pipeline - rank
     parts = 2 * (pipeline - rank - 1) + (virtual - 1) * pipeline + 1
@@ -239,7 +241,7 @@ def _begun(rank: int, pipeline: int, virtual: int) -> int:
 
 
 def _shared_out(workload: Workload, case: Case) -> Workload:
-    """A workload as one rank has it whose tables, or last layer, are shared out."""
+    """Return a rank's workload if tables, or the last layer, are divided among ranks."""
     if case.sharded == "none" or case.devices == 1:
         return workload
     if case.sharded == "head":
@@ -247,8 +249,8 @@ def _shared_out(workload: Workload, case: Case) -> Workload:
     looked_up = [op for op in workload.operators if op.kind is OperatorKind.GATHER]
     tables = {op.reads[0] for op in looked_up if op.phase is TrainingPhase.FORWARD}
     found = _shrunk(workload, tables, case)
-    # A rank looks up the rows that it has for the samples of all; what devices send one another
-    # has memory of its own.
+    # A rank looks up its rows for the samples of all ranks; exchanged values have memory of their
+    # own.
     rows = {
         v
         for op in looked_up
@@ -264,7 +266,7 @@ def _shared_out(workload: Workload, case: Case) -> Workload:
 
 
 def _shrunk(workload: Workload, shared: Sequence[int] | set[int], case: Case) -> Workload:
-    """Divides parameters, and all that has a number for each of theirs, by the devices."""
+    """Divide the shared parameters, and all values of the same sizes, by the devices."""
     sizes = {workload.values[value].num_bytes for value in shared}
     sizes |= {size // 2 for size in sizes}
     return replace(

@@ -1,6 +1,6 @@
-"""Which architecture a row names, and the numbers that shape it and its batches.
+"""The architecture that a row names, and the numbers that shape it and its batches.
 
-Names are those that `slipstream.forecast.trace.architectures.names.find` knows.
+Names are those of `slipstream.forecast.trace.architectures.names.find`.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ Sharded = Literal["none", "head", "embedding", "factors"]
 
 # Megatron pads GPT-2's 50257 tokens so that each of eight tensor ranks has a multiple of 128.
 _GPT_VOCABULARY = 51200
-# Classes of the data sets of faces that DLPerf trains on.
+# Classes in the face data sets that DLPerf trains on.
 _FACES = {"emore": 85742, "glint360k": 360232}
 # Share of classes that PartialFC's authors sample (arXiv 2010.05222).
 _PARTIAL_FC = 0.1
 _IMAGENET_22K = 21841
-# Masked tokens that BERT predicts, for the lengths of its two phases; a share of others.
+# Masked tokens that BERT predicts, for the lengths of its two phases; other lengths use a share.
 _PREDICTIONS = {128: 20, 512: 80}
 _MASKED = 0.15
 _SQUAD_LENGTH = 384
-# Tokens that Transformer-XL predicts of a sequence, as DeepLearningExamples trains it. Its README
-# does not name the size in tables: the large one fits eight sequences or fewer.
+# Tokens of a sequence that Transformer-XL predicts in DeepLearningExamples. If a row does not name
+# the size, the batch decides: the large model fits at most eight sequences.
 _XL_TOKENS = {"base": 192, "large": 384}
 _XL_LARGE_BATCH = 8
-# Outbrain in DeepLearningExamples: 13 tables of 672304 rows together, 1043 numbers wide together,
-# and 13 numbers beside; five layers. All fields are in the wide part too.
+# Outbrain in DeepLearningExamples: 13 tables with 672304 rows and 1043 columns in total, 13 dense
+# numbers, and five layers. All fields are in the wide part too.
 _OUTBRAIN = {"vocabulary": 672304, "width": 80, "layers": 5, "fields": 13, "dense": 13}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What a row trains.
+    """The model that a row trains.
 
     Args:
-        architecture: its name.
-        sizes: keywords to make it with.
-        inputs: keywords to make a batch with.
-        tokens: of a sample.
-        samples_are: what a batch counts.
-        sharded: what ranks share out beside all else that is replicated: rows of an embedding,
-            or classes of the last layer; "factors": nothing, and linear layers exchange the factors
-            of their gradients.
-        assumed: what the row does not say.
+        architecture: Name of the architecture.
+        sizes: Keywords that make the model.
+        inputs: Keywords that make a batch.
+        tokens: Tokens of a sample (default 1).
+        samples_are: Unit in which a batch is counted (default "image").
+        sharded: State that is divided among ranks while everything else is replicated: rows of an
+            embedding, or classes of the last layer. With "factors" nothing is divided, and linear
+            layers exchange the factors of their gradients.
+        assumed: Names of values that the row does not state.
     """
 
     architecture: str
@@ -61,15 +61,14 @@ class Model:
 
 
 def model(row: Row, runtime: str) -> Model:
-    """Returns what a row trains.
+    """Return the model that a row trains.
 
     Args:
-        row: with its model.
-        runtime: that trained it: TensorFlow 1 and Caffe have ResNets of version 1 where none is
-            named.
+        row: Row of the table.
+        runtime: Name of the runtime. With TensorFlow 1 and Caffe, a ResNet is version 1 by default.
 
     Raises:
-        UnreadableError: the row names no architecture that is known, or several.
+        UnreadableError: The row names no known architecture, or several.
     """
     text = re.sub(r"[\s_]+", "-", row.model.lower())
     _check_single(row.model)
@@ -85,7 +84,7 @@ def model(row: Row, runtime: str) -> Model:
 
 
 def _check_single(text: str) -> None:
-    """Raises where a row is of several models, as "BERT-Large / ResNet-50"."""
+    """Raise an error if a row has several models, such as "BERT-Large / ResNet-50"."""
     parts = re.split(r"\s/\s", text.lower())
     named = [part for part in parts if re.search(r"bert|resnet|vgg|inception|gnmt|alexnet", part)]
     if len(named) > 1:
@@ -101,7 +100,7 @@ def _number(row: Row, name: str, *keys: str) -> int:
 
 
 def _length(row: Row, default: int) -> tuple[int, tuple[str, ...]]:
-    """Tokens of a sequence, and whether that is a guess."""
+    """Return the tokens of a sequence, and "length" if it is a guess."""
     found = re.search(r"seq(?:uence)?(?:[-_ ]?len(?:gth)?)?[-_ =]*(\d+)", row.words)
     return (whole(found[1], "seq"), ()) if found else (default, ("length",))
 
@@ -123,7 +122,7 @@ def _gpt(_: re.Match[str], row: Row) -> Model:
 
 
 def _published(name: str, row: Row, default: int) -> Model:
-    """A language model of a published size."""
+    """Return a language model of a published size."""
     length, guessed = _length(row, default)
     return Model(
         architecture=name, sizes={"positions": length}, inputs={"length": length}, tokens=length,
@@ -194,7 +193,7 @@ def _wide_deep(_: re.Match[str], row: Row) -> Model:
 
 
 def _face(found: re.Match[str], row: Row) -> Model:
-    """Recognition of faces: a network and a softmax over people."""
+    """Return a face recogniser: a network and a softmax over people."""
     network = found["face"] or ("r100" if found["depth"] == "100" else "r50")
     classes, guessed = _classes(row)
     sizes: dict[str, float] = {"classes": classes}

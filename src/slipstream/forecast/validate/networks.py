@@ -1,4 +1,4 @@
-"""Which convolutional network, or vision transformer, a row names."""
+"""The convolutional network, or vision transformer, that a row names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from slipstream.forecast.validate.row import Row
 
-# What is looked for in a model's text, in lower case and with "-" for blanks; and its name.
+# Patterns for a model's text, in lower case and with "-" for blanks, and the names they stand for.
 _NETWORKS = (
     (r"\bssd-?300\b", "ssd300"),
     (r"\b(se-)?resnext-?101(?:-32x4d)?\b", r"\1resnext101-32x4d"),
@@ -22,17 +22,17 @@ _NETWORKS = (
     (r"\bvit-?(tiny|small|base|large)-?/?(?:patch)?-?(16|32)\b", r"vit-\1-\2"),
 )
 _RESNET = re.compile(r"\bresnet-?(50|101|152)(?:-?v(1\.5|1))?\b")
-# Runtimes whose ResNets have the stride in the first 1x1, as tf_cnn_benchmarks has and Caffe's.
+# Runtimes whose ResNets have the stride in the first 1x1, like tf_cnn_benchmarks and Caffe.
 _FIRST_VERSION = ("tensorflow1", "horovod", "caffe")
 
 
 def network(text: str, row: Row, runtime: str) -> tuple[str, tuple[str, ...]] | None:
-    """Returns the network that a row trains, and what of it is assumed; None: names none.
+    """Return the network that a row names, and assumed values; None: the row names none.
 
     Args:
-        text: of the model, in lower case and with "-" for blanks.
-        row: of the table.
-        runtime: that trains it.
+        text: Text of the model, in lower case and with "-" for blanks.
+        row: Row of the table.
+        runtime: Name of the runtime that trains it.
     """
     for pattern, name in _NETWORKS:
         if found := re.search(pattern, text):
@@ -43,6 +43,6 @@ def network(text: str, row: Row, runtime: str) -> tuple[str, tuple[str, ...]] | 
     depth, version = found.groups()
     if version:
         return f"resnet{depth}{'-v1' if version == '1' else ''}", ()
-    # tensorpack's ResNet is that of Facebook.
+    # tensorpack's ResNet is Facebook's version.
     first = runtime in _FIRST_VERSION and "tensorpack" not in row.words
     return f"resnet{depth}{'-v1' if first else ''}", ("version",)

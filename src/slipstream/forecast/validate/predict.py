@@ -20,24 +20,25 @@ from slipstream.forecast.work.resize import COUNTS, Resizable, resizable
 from slipstream.forecast.work.strategy import Agreement, Optimizer, Strategy
 from slipstream.forecast.work.workload import Workload
 
-# Where a row says nothing of its network, hosts had what such clusters had.
+# Usual network of clusters with these GPUs, if a row does not state one. Chosen by hand, not
+# measured.
 _UNSTATED_GBIT = {"V100": 400.0, "A100": 1600.0, "H100": 3200.0}
 _USUAL_GBIT = 100.0
-# A batch of one may run other operators than those of all others.
+# A batch of one may run different operators from larger batches.
 _COUNTS = COUNTS[1:]
-# Their tables have sparse gradients.
+# Architectures whose tables have sparse gradients.
 _RECOMMENDERS = ("dlrm", "wide-deep", "ncf")
-# Runtimes whose modules are in 16 bits as a whole, without casts.
+# Runtimes whose modules are entirely in 16 bits, without casts.
 _WHOLE = ("megatron", "fsdp", "fsdp-compile")
 _WITHOUT_DROPOUT = ("fsdp", "fsdp-compile")
 
 
 class Predictor:
-    """Forecasts cases; what was traced and prepared for one serves others, as `traced` keeps it.
+    """Forecasts cases; `traced` keeps traced models so that later cases can reuse them.
 
     Args:
-        parameters: that say which runtimes are known, and what they fuse.
-        hardware: with devices and links.
+        parameters: Parameters whose runtimes are known, with the operators that each fuses.
+        hardware: Devices and links (default: those that Slipstream contains).
     """
 
     def __init__(self, parameters: Parameters, hardware: Hardware | None = None) -> None:
@@ -49,11 +50,11 @@ class Predictor:
         self._clusters: dict[object, Cluster] = {}
 
     def forecast(self, case: Case, parameters: Parameters) -> float:
-        """Returns the seconds of a step, or the speed-up, that a case was measured to have.
+        """Return the forecast of a case: seconds per step, or a speed-up.
 
         Args:
-            case: of the table.
-            parameters: that are tried.
+            case: Case of the table.
+            parameters: Parameters to forecast with.
         """
         seconds = self.step(case, parameters).seconds
         if case.measures != "speedup":
@@ -61,17 +62,17 @@ class Predictor:
         return self.alone(case, parameters).seconds / seconds * case.devices
 
     def alone(self, case: Case, parameters: Parameters) -> SimulatedStep:
-        """Returns the step of a case on one device, with the same micro-batches."""
+        """Return the step of a case on one device, with the same micro-batches."""
         strategy = replace(case.strategy, data=1, tensor=1, pipeline=1, zero=0)
         return self.step(replace(case, strategy=strategy, devices=1), parameters)
 
     def step(self, case: Case, parameters: Parameters, pace: float = 1.0) -> SimulatedStep:
-        """Returns the simulated step of a case.
+        """Return the simulated step of a case.
 
         Args:
-            case: of the table.
-            parameters: that are tried.
-            pace: as of `Job`.
+            case: Case of the table.
+            parameters: Parameters to forecast with.
+            pace: Factor on the time of a device, as in `TrainingJob` (default 1).
         """
         simulation = self.simulation(case)
         runtime = replace(parameters.runtime(case.runtime), graphs=case.raced)
@@ -94,7 +95,7 @@ class Predictor:
         )
 
     def workload(self, case: Case) -> Workload:
-        """Returns a micro-batch of a case's model, traced if it is new."""
+        """Return a micro-batch of a case's model; trace it if it is new."""
         precision = case.precision if case.precision in ("fp16", "bf16") else "fp32"
         whole = case.runtime in _WHOLE
         sizes = dict(case.sizes)
@@ -111,7 +112,7 @@ class Predictor:
         return self.traced[key].at(case.strategy.micro_batch)
 
     def simulation(self, case: Case) -> Simulation:
-        """Returns the simulation that a case needs."""
+        """Return the simulation for a case; build it if it is new."""
         strategy = case.strategy
         runtime = self._known.runtime(case.runtime)
         workload = self._workload(case)
@@ -137,7 +138,7 @@ class Predictor:
         return self._simulations[key]
 
     def _workload(self, case: Case) -> Workload:
-        """The workload of a case, with sparse gradients of tables."""
+        """Return the workload of a case, in which tables have sparse gradients."""
         workload = self.workload(case)
         if not case.architecture.startswith(_RECOMMENDERS):
             return workload
@@ -146,7 +147,7 @@ class Predictor:
         return self._sparse[id(workload)].workload
 
     def _strategy(self, case: Case) -> Strategy:
-        """The strategy of a case, with what its ranks share out though all else is replicated."""
+        """Return the strategy of a case, including the layers that its ranks do not replicate."""
         if case.sharded == "none" or case.strategy.data == 1:
             return case.strategy
         workload = self.workload(case)
@@ -161,7 +162,7 @@ class Predictor:
         return _apart(case.strategy, names, Agreement.SHARD)
 
     def cluster(self, case: Case) -> Cluster:
-        """Returns the hosts that a case was measured on."""
+        """Return the hosts that a case was measured on."""
         key = case.device, case.per_host, case.network_gbit, case.raced
         if key not in self._clusters:
             device = self._hardware.device(case.device)
@@ -180,7 +181,7 @@ def _apart(strategy: Strategy, names: Iterable[str], choice: Agreement) -> Strat
 
 
 def optimizer_of(case: Case) -> Optimizer:
-    """Returns the optimizer that such models are trained with."""
+    """Return the usual optimizer of a case's architecture."""
     words = case.architecture
     plain = words.startswith(("resnet", "vgg", "inception", "alexnet", "googlenet", "face"))
     return Optimizer.MOMENTUM if plain else Optimizer.ADAM

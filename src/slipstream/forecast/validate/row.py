@@ -1,4 +1,4 @@
-"""A row of a table of published measurements, as text; and what is said of one that is not read."""
+"""A row of a table of published measurements as text, and the error for unreadable rows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 
 class UnreadableError(Exception):
-    """A row cannot be forecast; the message says what was met, and what can be read."""
+    """A row cannot be forecast; the message says what was found and what can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row as it stands; the fields are the columns, but for `line`.
+    """A row as text; the other fields are the columns of the table.
 
     Args:
-        line: of the file, the header's being 1.
+        line: Line number in the file; the header is line 1.
     """
 
     line: int
@@ -33,24 +33,24 @@ class Row:
 
     @property
     def words(self) -> str:
-        """What names the model and the software, in lower case."""
+        """Text that names the model and the software, in lower case."""
         return f"{self.model} {self.framework}".lower()
 
     def numbers(self) -> dict[str, str]:
-        """Returns what the model says as KEY=VALUE, keys in lower case."""
+        """Return the KEY=VALUE pairs in the model's text, with keys in lower case."""
         found = re.findall(r"([A-Za-z_]\w*)=([\w.]+)", self.model)
         return {key.lower(): value for key, value in found}
 
 
 def whole(text: str, name: str) -> int:
-    """Returns a whole number, at least 1, that may have commas.
+    """Return a whole number from text; it is at least 1 and may have commas.
 
     Args:
-        text: as it is in the table.
-        name: of the column.
+        text: Text of the table.
+        name: Name of the column.
 
     Raises:
-        UnreadableError: it is none.
+        UnreadableError: The text is not such a number.
     """
     digits = text.strip().replace(",", "")
     if not digits.isdecimal() or not int(digits):

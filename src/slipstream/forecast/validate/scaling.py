@@ -1,6 +1,6 @@
-"""Efficiency: rows on several devices beside the one on a single device that is the same otherwise.
+"""Scaling efficiency: rows on several devices, compared with the matching row on one device.
 
-The rate of a single device is given, as published; what is judged is what several make of it.
+The published rate of one device is taken as given, so that only the scaling is judged.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from slipstream.forecast.validate.predict import Predictor
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Throughput as a share of so many times the published throughput of one device.
+    """Throughput of several devices over that of as many independent devices.
 
     Args:
-        forecast: by a device that is as fast as was published.
-        measured: as published.
+        forecast: Forecast for devices that are as fast as the published single device.
+        measured: Published throughput over the published throughput of the single devices.
     """
 
     forecast: float
@@ -28,10 +28,10 @@ class Efficiency:
 
 
 class Singles:
-    """What one device was measured to do.
+    """The measured rates of single devices.
 
     Args:
-        cases: of a table, on one and on several devices.
+        cases: Measurements of a table, on one and on several devices.
     """
 
     def __init__(self, cases: Iterable[Case]) -> None:
@@ -42,10 +42,10 @@ class Singles:
         }
 
     def seconds(self, case: Case) -> float | None:
-        """Returns what one device takes for its share of a step; None: that was not published.
+        """Return the published time of one device for its share of a step; None: unknown.
 
         Args:
-            case: on several devices.
+            case: Measurement on several devices.
         """
         if case.devices == 1 or case.measures != "step":
             return None
@@ -53,12 +53,12 @@ class Singles:
         return None if rate is None else case.step_samples / case.devices / rate
 
     def step(self, case: Case, predictor: Predictor, parameters: Parameters) -> float | None:
-        """Returns the seconds of a step whose devices are as fast as one was; None: as `seconds`.
+        """Return the seconds of a step at the measured rate of one device; None: unknown.
 
         Args:
-            case: on several devices.
-            predictor: that simulates it.
-            parameters: for all else.
+            case: Measurement on several devices.
+            predictor: Predictor that simulates it.
+            parameters: Parameters for everything but the rate of a device.
         """
         one = self.seconds(case)
         if one is None:
@@ -69,12 +69,12 @@ class Singles:
     def efficiency(
         self, case: Case, predictor: Predictor, parameters: Parameters
     ) -> Efficiency | None:
-        """Returns the efficiency of a case; None: one device's rate was not published.
+        """Return the efficiency of a case; None: the rate of one device is unknown.
 
         Args:
-            case: on several devices, or a speed-up.
-            predictor: that simulates it.
-            parameters: for all else.
+            case: Measurement on several devices, or a speed-up.
+            predictor: Predictor that simulates it.
+            parameters: Parameters for everything but the rate of a device.
         """
         if case.measures == "speedup":
             found = predictor.forecast(case, parameters)
@@ -86,7 +86,7 @@ class Singles:
 
 
 def _alike(case: Case) -> tuple[object, ...]:
-    """Rows on one and on several devices that are the same otherwise."""
+    """Return a key that rows share if they differ only in the number of devices."""
     strategy = case.strategy
     return (
         case.source, model_of(case), tuple(case.inputs.items()), case.gpu, case.framework,

@@ -1,5 +1,4 @@
-"""How far forecasts are from what was measured: by source, model, device and scale; and of memory,
-where a table has it."""
+"""Errors of forecasts and of peak memory, by source, model, device and scale."""
 
 from __future__ import annotations
 
@@ -24,12 +23,12 @@ WORST = 10
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A case and its forecast, in the case's unit.
+    """A case and its forecast, in the same unit.
 
     Args:
-        case: with what was measured.
-        forecast: by parameters that were fitted without it.
-        efficiency: None: the rate of one device was not published.
+        case: Measurement.
+        forecast: Forecast with parameters that were fitted without the case.
+        efficiency: Forecast and measured efficiency; None: the rate of one device is unknown.
     """
 
     case: Case
@@ -38,21 +37,21 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """|forecast - measured| / measured."""
+        """Relative error: |forecast - measured| / measured."""
         return abs(self.forecast / self.case.measured - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Errors of some rows.
+    """Errors of several rows.
 
     Args:
-        rows: in the table.
-        read: of these.
-        mape: mean absolute error over what was measured; nan: none was read.
-        median: median absolute error; nan: none was read.
+        rows: Number of rows in the table.
+        read: Number of these rows that could be read.
+        mape: Mean absolute error over the measured value; nan: no row was read.
+        median: Median absolute error; nan: no row was read.
         p90: 90th percentile of the absolute errors.
-        bias: mean of forecast over measured, less 1.
+        bias: Mean of forecast over measured, minus 1.
     """
 
     rows: int
@@ -70,13 +69,13 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A table judged.
+    """A comparison of a table with its forecasts.
 
     Args:
-        judged: rows that were read.
-        unread: rows that were not, and why.
-        leave: what the parameters had not seen.
-        footprints: peaks of memory, of rows that state them.
+        judged: Rows that were read, with their forecasts.
+        unread: Rows that were not read, with reasons.
+        leave: Rows that the fit left out.
+        footprints: Peak memory of the rows that state it.
     """
 
     judged: tuple[Judged, ...]
@@ -85,10 +84,10 @@ class Report:
     footprints: tuple[Footprint, ...] = ()
 
     def by(self, key: Callable[[Case], str]) -> dict[str, Score]:
-        """Returns the errors of rows that are alike.
+        """Return the errors of groups of rows.
 
         Args:
-            key: what makes them alike.
+            key: Function that returns the group of a case.
         """
         groups: dict[str, list[float]] = {}
         for each in self.judged:
@@ -96,14 +95,14 @@ class Report:
         return {name: _score(group, 0) for name, group in sorted(groups.items())}
 
     def memory(self) -> dict[str, Score]:
-        """Returns the errors of peaks of memory of each source that states some."""
+        """Return the errors of peak memory, by source."""
         groups: dict[str, list[float]] = {}
         for each in self.footprints:
             groups.setdefault(each.case.source, []).append(each.forecast / each.measured)
         return {name: _score(group, 0) for name, group in sorted(groups.items())}
 
     def sources(self) -> dict[str, Score]:
-        """Returns the errors of each source; rows that were not read count in `rows`."""
+        """Return the errors of each source; `rows` includes rows that were not read."""
         missed: dict[str, int] = {}
         for row in self.unread:
             missed[row.source] = missed.get(row.source, 0) + 1
@@ -113,12 +112,14 @@ class Report:
         return dict(sorted(found.items()))
 
     def worst(self, count: int = WORST) -> list[Judged]:
-        """Returns the rows with the largest errors."""
+        """Return the rows with the largest errors."""
         return sorted(self.judged, key=lambda each: -each.error)[:count]
 
     def efficiencies(self) -> list[tuple[Judged, float, float]]:
-        """Returns rows on several devices with what is forecast and measured of their throughput,
-        as shares of so many times the published throughput of one device."""
+        """Return rows on several devices with their forecast and measured efficiency.
+
+        Efficiency is throughput over that of as many single devices as published.
+        """
         return [
             (each, each.efficiency.forecast, each.efficiency.measured)
             for each in self.judged
@@ -126,8 +127,11 @@ class Report:
         ]
 
     def ranks(self) -> tuple[int, int]:
-        """Returns in how many groups of rows that differ in strategy only the best measured one is
-        among the first three forecast, and how many groups of more than three there are."""
+        """Return how often the best measured strategy is among the first three forecast.
+
+        Groups are rows that differ only in strategy. The first number counts groups for which it
+        is so, the second all groups of more than three rows.
+        """
         groups: dict[str, list[Judged]] = {}
         for each in self.judged:
             if each.case.measures == "step" and each.case.runtime == "megatron":
@@ -142,8 +146,7 @@ class Report:
 
 
 def group_of(case: Case) -> str:
-    """Returns the kind of model that a case is of, as intervals know it: "language", "encoder",
-    "image" or "tables"."""
+    """Return a case's kind of model for intervals: "language", "encoder", "image" or "tables"."""
     if case.architecture.startswith(("dlrm", "wide-deep", "ncf")):
         return "tables"
     if case.architecture.startswith(("gpt", "mpt", "llama")):
@@ -152,7 +155,7 @@ def group_of(case: Case) -> str:
 
 
 def _score(ratios: Sequence[float], missed: int) -> Score:
-    """Errors of rows, from what was forecast over what was measured."""
+    """Return the errors of rows from their ratios of forecast over measured."""
     if not ratios:
         none = float("nan")
         return Score(rows=missed, read=0, mape=none, median=none, p90=none, bias=none)
@@ -174,17 +177,17 @@ def validate(
     leave: Leave = "source",
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Report:
-    """Returns how a table's rows are forecast. Blocks for seconds per model that is traced.
+    """Forecast and judge the rows of a table. Blocks for seconds per traced model.
 
     Args:
-        path: of the table.
-        folds: parameters that had not seen parts of it.
-        leave: what must not have been seen where a row is judged.
-        progress: told how many rows of how many are done.
+        path: Location of the table.
+        folds: Parameters that were fitted without parts of the table.
+        leave: Rows that the fit must leave out to judge a row (default its source).
+        progress: Function that gets the rows done and their total.
 
     Raises:
-        UsageError: columns are missing.
-        ConfigError: the file cannot be read.
+        UsageError: Columns are missing.
+        ConfigError: The file cannot be read.
     """
     cases, unread = read(path)
     parameters = folds.parameters()
@@ -210,19 +213,18 @@ def validate(
 
 
 def _chosen(parameters: Mapping[str, Parameters], fold: str) -> Parameters:
-    """Parameters of a fold; a model that was not seen has those of its source without it, a source
-    that was not seen those of all rows."""
+    """Return the parameters of a fold, or those fitted on all rows if there is no such fold."""
     return parameters.get(fold) or parameters[""]
 
 
 def judge(case: Case, singles: Singles, predictor: Predictor, parameters: Parameters) -> Judged:
-    """Returns a case with its forecast.
+    """Return a case with its forecast.
 
     Args:
-        case: of a table.
-        singles: of that table.
-        predictor: that simulates it.
-        parameters: that had not seen it.
+        case: Case of a table.
+        singles: Rates of single devices in that table.
+        predictor: Predictor that simulates the case.
+        parameters: Parameters that were fitted without the case.
     """
     forecast = predictor.forecast(case, parameters)
     return Judged(case, forecast, singles.efficiency(case, predictor, parameters))

@@ -1,10 +1,10 @@
-"""Which software ran a row, and in which numbers it multiplied.
+"""The software that ran a row, and its precision.
 
-Runtimes are: "pytorch", "tensorflow1", "tensorflow2", "mxnet", "paddle" and the same with "ngc-"
-before it, NVIDIA's builds with input on the GPU; "xla", TensorFlow with its compiler; "horovod",
-TensorFlow 1 with Horovod as of 2017; "paddle-dali"; "oneflow"; "megatron", Megatron-DeepSpeed;
-"fsdp", PyTorch that shares parameters out, and "fsdp-compile" with `torch.compile`; "byteps";
-"hugectr"; "mindspore"; "caffe", "caffe2" and "torch7".
+Runtimes are: "pytorch", "tensorflow1", "tensorflow2", "mxnet", "paddle", and each with the prefix
+"ngc-" for NVIDIA's builds, which read input on the GPU; "xla", TensorFlow with its compiler;
+"horovod", TensorFlow 1 with Horovod as of 2017; "paddle-dali"; "oneflow"; "megatron",
+Megatron-DeepSpeed; "fsdp", PyTorch that shards parameters, and "fsdp-compile" with
+`torch.compile`; "byteps"; "hugectr"; "mindspore"; "caffe", "caffe2" and "torch7".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slipstream.forecast.validate.row import Row
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
-# The first that is found in the framework's text; "DALI" and "NGC" are looked at besides.
+# The first pattern that matches the framework decides; "DALI" and "NGC" are checked as well.
 _RUNTIMES = (
     ("megatron|deepspeed", "megatron"),
     ("fsdp|torchtitan", "fsdp"),
@@ -49,14 +49,14 @@ _PRECISIONS: tuple[tuple[str, Precision], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What ran a row.
+    """The software that ran a row.
 
     Args:
-        runtime: of those above.
-        precision: of products; 16 bits are mixed precision.
-        fp8: linear layers multiply in 8 bits, all else as `precision` says.
-        real_data: the row says that data were read and decoded meanwhile.
-        assumed: of these, what the row does not say.
+        runtime: Name of a runtime in the list above.
+        precision: Precision of matrix products; 16 bits mean mixed precision.
+        fp8: Whether linear layers multiply in 8 bits; all else has `precision`.
+        real_data: Whether the row says that data were read and decoded during training.
+        assumed: Names of the fields above that the row does not state.
     """
 
     runtime: str
@@ -67,12 +67,12 @@ class Software:
 
 
 def software(row: Row, device: Device, *, to_target: bool) -> Software:
-    """Returns what ran a row.
+    """Return the software that ran a row.
 
     Args:
-        row: with its framework.
-        device: that it ran on.
-        to_target: the row is of a race to an accuracy, where 16 bits are usual.
+        row: Row of the table.
+        device: Device that it ran on.
+        to_target: Whether the row is a race to an accuracy, for which 16 bits are usual.
     """
     runtime, assumed = _runtime(row)
     precision = _stated_precision(row)
@@ -90,7 +90,7 @@ def software(row: Row, device: Device, *, to_target: bool) -> Software:
 
 def _runtime(row: Row) -> tuple[str, tuple[str, ...]]:
     text = row.framework.lower()
-    # NVIDIA's scripts of BERT for TensorFlow compile where nothing else is said (use_xla in
+    # NVIDIA's BERT scripts for TensorFlow compile by default (use_xla in
     # NVIDIA/DeepLearningExamples, {TensorFlow,TensorFlow2}/LanguageModeling/BERT/scripts,
     # run_squad.sh and configs).
     compiled = "deeplearningexamples" in row.source.lower() and re.search(
@@ -101,7 +101,7 @@ def _runtime(row: Row) -> tuple[str, tuple[str, ...]]:
     found = next((name for pattern, name in _RUNTIMES if re.search(pattern, text)), None)
     if found is None:
         return "pytorch", ("runtime",)
-    # torchtitan multiplies in 8 bits where it compiles only.
+    # torchtitan multiplies in 8 bits only if it compiles.
     words = "compile|fp8|float8" if "torchtitan" in f"{row.source} {text}".lower() else "compile"
     if found == "fsdp" and re.search(words, row.words):
         return "fsdp-compile", ()
@@ -119,7 +119,7 @@ def _stated_precision(row: Row) -> Precision | None:
 def _usual_precision(row: Row, device: Device, *, to_target: bool) -> Precision:
     if re.search("llama|mpt-|fsdp|torchtitan", row.words):
         return "bf16"
-    # TensorFlow before 1.9 and tensorpack's example of ImageNet train in fp32.
+    # TensorFlow before 1.9 and tensorpack's ImageNet example train in fp32.
     early = re.search(r"tensorpack|tensorflow *v?1\.[0-8]\b", row.words)
     has_units = (
         device.kind == "gpu" and device.tflops.get("float16", 0) > 4 * device.tflops["float32"]

@@ -1,4 +1,4 @@
-"""The space of all that is fitted: which numbers, near which guess, and what a point of it is."""
+"""The space of fitted parameters: their names, their widths, and the meaning of a point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from slipstream.forecast.simulate.compute import Rates, Runtime
 from slipstream.forecast.simulate.network import WireRates
 from slipstream.forecast.simulate.parameters import USUAL, Parameters
 
-# How far each may be from its first guess: the standard deviation of its logarithm.
+# Standard deviation of each parameter's logarithm around the first guess. Chosen by hand, not
+# measured.
 RATES = {
     "matrix": 0.15, "tf32": 0.2, "vector": 0.1, "matrix_windows": 0.1,
     "vector_windows": 0.1, "memory": 0.1, "half_sum": 0.5, "gap_us": 0.5, "winograd": 0.3,
@@ -31,12 +32,12 @@ _T = TypeVar("_T", Rates, WireRates, Runtime)
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A parameter that is fitted.
+    """A fitted parameter.
 
     Args:
         table: "rates", "wire" or the name of a runtime.
-        name: in its table.
-        width: the standard deviation of its logarithm.
+        name: Name of the parameter in its table.
+        width: Standard deviation of the parameter's logarithm.
     """
 
     table: str
@@ -48,8 +49,8 @@ class Space:
     """Parameters as points: logarithms of factors on a guess.
 
     Args:
-        guess: with all runtimes that are known.
-        runtimes: that have knobs of their own, beside the usual one.
+        guess: First guess, with all known runtimes.
+        runtimes: Names of runtimes that have their own knobs, besides the usual one.
     """
 
     def __init__(self, guess: Parameters, runtimes: Sequence[str]) -> None:
@@ -66,10 +67,10 @@ class Space:
         ]
 
     def parameters(self, point: Sequence[float]) -> Parameters:
-        """Returns the parameters at a point.
+        """Return the parameters at a point.
 
         Args:
-            point: one logarithm for each knob.
+            point: Logarithms, one for each knob.
         """
         logs: dict[str, dict[str, float]] = {}
         for knob, value in zip(self.knobs, point, strict=True):
@@ -92,7 +93,7 @@ def _together(usual: dict[str, float], own: dict[str, float]) -> dict[str, float
 
 
 def _scaled(table: _T, logs: dict[str, float]) -> _T:
-    """A table with some of its numbers multiplied; shares stay at most 1."""
+    """Return a table with some numbers multiplied; shares stay at most 1."""
     changes: dict[str, float] = {}
     for name, value in logs.items():
         changed = getattr(table, name) * math.exp(value)

@@ -1,4 +1,4 @@
-"""How a row spreads its work over devices: its batches and its strategy."""
+"""A row's batches and strategy: how it divides work among devices."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slipstream.forecast.validate.row import Row, UnreadableError, whole
 from slipstream.forecast.validate.software import Software
 from slipstream.forecast.work.strategy import Exchange, Strategy
 
-# A comma before three digits groups them, another one separates two numbers.
+# A comma before three digits groups them; any other comma separates two numbers.
 _NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?)\s*(k)?\b", re.IGNORECASE)
 _NO_NUMBER = re.compile(r"(?:|n/?a|-|\?|not stated|unknown)", re.IGNORECASE)
 _SHARED = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "no_shard": 0}
 _KEEPS_ALL = re.compile(r"\bno (?:ac\b|checkpoint|recompute)")
-# TensorFlow 2 packs all gradients into one array and sums that when the last of them is whole
+# TensorFlow 2 packs all gradients into one array and sums it when the last gradient is ready
 # (tensorflow.org/api_docs/python/tf/distribute/NcclAllReduce, num_packs=1), unless another library
 # exchanges them.
 _ONE_PACK = 1 << 62
@@ -27,16 +27,16 @@ _PARAMETER_SERVER = r"\bps\b|\bps-|parameter.server|byteps|stock distributed"
 
 
 def stated_batch(row: Row, software: Software) -> int | None:
-    """Returns the batch of a device that a row states; None: none.
+    """Return the batch of a device that a row states; None: it states none.
 
-    Of two, as "128 (FP32) / 256 (AMP)" or "64 , 32", the larger is that of mixed precision.
+    If there are two, as in "128 (FP32) / 256 (AMP)" or "64 , 32", mixed precision has the larger.
 
     Args:
-        row: of the table.
-        software: for its precision.
+        row: Row of the table.
+        software: Software, whose precision selects the batch.
 
     Raises:
-        UnreadableError: there is text, and no number from 1 on in it.
+        UnreadableError: The text has no number of at least 1.
     """
     text = re.sub(r"\([^)]*\)", " ", row.batch_per_gpu).strip()
     if _NO_NUMBER.fullmatch(text):
@@ -55,17 +55,18 @@ def stated_batch(row: Row, software: Software) -> int | None:
 def strategy(
     row: Row, machine: Machine, model: Model, software: Software, batch: int | None
 ) -> tuple[Strategy, tuple[str, ...]]:
-    """Returns how a row spreads its work, and what of that it does not state.
+    """Return how a row divides its work, and which of these values it does not state.
 
     Args:
-        row: of the table.
-        machine: that ran it.
-        model: that it trains.
-        software: that trains it.
-        batch: of a device, as stated.
+        row: Row of the table.
+        machine: Machine that ran it.
+        model: Model that it trains.
+        software: Software that trains it.
+        batch: Batch of a device, if stated.
 
     Raises:
-        UnreadableError: degrees do not multiply to the devices, or batches to the global batch.
+        UnreadableError: The product of the degrees is not the number of devices, or the global
+            batch is not a multiple of the batches.
     """
     tensor, pipeline, data = _degrees(row, machine.devices)
     assumed: tuple[str, ...] = ()
@@ -97,24 +98,24 @@ def strategy(
 
 
 def gradient_bytes(row: Row, software: Software) -> int:
-    """Return the bytes of a number of a gradient that replicas exchange.
+    """Return the bytes of each number of the gradients that replicas exchange.
 
-    Keras has parameters and their gradients in 32 bits where products are in 16
-    (tensorflow.org/api_docs/python/tf/keras/mixed_precision/Policy). Paddle sends 16 bits all the
-    same (paddle/fluid/contrib/mixed_precision/fp16_utils.py, update_role_var_grad).
+    Keras keeps parameters and gradients in 32 bits if products are in 16
+    (tensorflow.org/api_docs/python/tf/keras/mixed_precision/Policy). Paddle still sends 16 bits
+    (paddle/fluid/contrib/mixed_precision/fp16_utils.py, update_role_var_grad).
 
     Args:
-        row: A row of the table.
-        software: What ran it.
+        row: Row of the table.
+        software: Software that ran it.
     """
     return 2 if software.precision in ("fp16", "bf16") and not is_packed(row) else 4
 
 
 def is_packed(row: Row) -> bool:
-    """Return whether TensorFlow 2 itself exchanges the gradients: as one array.
+    """Return whether TensorFlow 2 itself exchanges the gradients, which it does as one array.
 
     Args:
-        row: A row of the table.
+        row: Row of the table.
     """
     text = row.framework.lower()
     return bool(re.search(_TENSORFLOW_2, text)) and not re.search(_EXCHANGED_BY_OTHERS, text)
@@ -125,7 +126,7 @@ def _origin(row: Row) -> str:
 
 
 def _degrees(row: Row, devices: int) -> tuple[int, int, int]:
-    """Tensor, pipeline and data ranks."""
+    """Return the tensor, pipeline and data ranks."""
     if _degree(row, "cp") > 1:
         raise UnreadableError(
             f"the model is {row.model!r} with ranks that share a sequence (CP);"
@@ -144,7 +145,7 @@ def _degrees(row: Row, devices: int) -> tuple[int, int, int]:
 
 
 def _degree(row: Row, name: str) -> int:
-    """A degree, as "TP=8", "TP 8" or "TP8"; torchtitan's are 8 where only named."""
+    """Return a degree from "TP=8", "TP 8" or "TP8"; if only named, torchtitan's are 8."""
     if found := re.search(rf"\b{name}[ =]?(\d+)\b", row.words):
         return whole(found[1], name)
     dimensions = {"tp": "2d|3d", "pp": "3d"}
@@ -176,11 +177,11 @@ def _checkpoint(row: Row, software: Software) -> tuple[bool, tuple[str, ...]]:
     if re.search(r"selective|\bno (?:ac\b|checkpoint|recompute)", row.words):
         return False, ()
     if software.runtime == "megatron":
-        # vTrain's configurations say "use_checkpoint": true, but the times are of three passes:
-        # with four, products would run at 0.9 of the peak.
+        # vTrain's configurations say "use_checkpoint": true, but the times are those of three
+        # passes: with four, products would run at 0.9 of the peak.
         return False, ("checkpoint",)
     if "torchtitan" in _origin(row):
-        # Its 8B checkpoints what is cheap to compute only, larger ones all.
+        # torchtitan's 8B recomputes only cheap operators; larger models recompute all.
         return bool(re.search(r"\b(?:70|405)b\b", row.words)), ("checkpoint",)
     return False, ()
 
@@ -198,7 +199,7 @@ def _exchange(row: Row) -> Exchange:
     text = row.framework.lower()
     if not re.search(_PARAMETER_SERVER, text):
         return Exchange.ALL_REDUCE
-    # "(PS-cpu; AlexNet,VGG16 NCCL)": all but these models have a parameter server.
+    # "(PS-cpu; AlexNet,VGG16 NCCL)": all models but these use a parameter server.
     exceptions = re.search(r";([^)]*)\bnccl", text)
     name = row.model.lower().split()[0]
     if exceptions and name in re.split(r"[,\s]+", exceptions[1]):

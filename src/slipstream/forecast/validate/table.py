@@ -1,4 +1,4 @@
-"""Reads a table of published measurements as cases that can be forecast.
+"""Reader of tables of published measurements, which returns cases to forecast.
 
 case, *_ = read("measurements.csv")[0]
 architecture = names.find(case.architecture)  # slipstream.forecast.trace.architectures.names
@@ -7,8 +7,8 @@ batch = partial(architecture.inputs, case.strategy.micro_batch, **case.inputs)
 workload = trace(make, batch, name=case.architecture, samples=case.strategy.micro_batch)
 device = hardware.load().device(case.device)
 
-`Case.assumed` names what is not in the row: a batch, a precision, whether activations are computed
-again. `slipstream.forecast.validate.defaults` says where most of it comes from.
+`Case.assumed` names values that the row does not state, such as a batch, a precision or activation
+checkpoints. `slipstream.forecast.validate.defaults` gives the sources of most of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """A row once each of its columns is understood."""
+    """The columns of a row, each as a value."""
 
     unit: Unit
     machine: Machine
@@ -51,17 +51,17 @@ class _Parts:
 
 
 def read(path: Path | str) -> tuple[list[Case], list[Unread]]:
-    """Reads a table. Blocks for milliseconds per hundred rows.
+    """Read a table. Blocks for milliseconds per hundred rows.
 
     Args:
-        path: of a CSV file in UTF-8 with a header of `COLUMNS`, in any order.
+        path: Location of a CSV file in UTF-8 with a header of `COLUMNS`, in any order.
 
     Returns:
-        The rows that can be forecast, and those that cannot; both in the order of the file.
+        The rows that can be forecast, and those that cannot, both in the order of the file.
 
     Raises:
-        ConfigError: the file cannot be read, or is empty.
-        UsageError: columns are missing; names them.
+        ConfigError: The file cannot be read, or is empty.
+        UsageError: Columns are missing; the message names them.
     """
     hardware = load()
     cases: list[Case] = []
@@ -76,14 +76,14 @@ def read(path: Path | str) -> tuple[list[Case], list[Unread]]:
 
 
 def _records(path: Path) -> Iterator[tuple[int, Mapping[str | None, str | None]]]:
-    """Each row with the line it begins on; columns beyond the header's are of the name None."""
+    """Yield each row with its first line; columns beyond the header's have the name None."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             _check_columns(path, reader.fieldnames or ())
             before = reader.line_num
             for fields in reader:
-                # Blank lines are skipped, and a quoted field may have line breaks.
+                # The reader skips blank lines, and a quoted field may contain line breaks.
                 inside = sum(text.count("\n") for text in fields.values() if isinstance(text, str))
                 yield max(before + 1, reader.line_num - inside), fields
                 before = reader.line_num
@@ -105,7 +105,9 @@ def _row(line: int, fields: Mapping[str | None, str | None]) -> Row:
     texts = {name: fields.get(name) for name in COLUMNS}
     stated = {name: text for name, text in texts.items() if text is not None}
     if None in fields or len(stated) < len(COLUMNS):
-        raise UnreadableError("it has not as many fields as the header; as many can be read")
+        raise UnreadableError(
+            "the number of its fields differs from the header's; rows with as many can be read"
+        )
     return Row(line=line, **stated)
 
 
@@ -133,7 +135,7 @@ def _case(row: Row, hardware: Hardware) -> Case:
 
 
 def _parts(row: Row, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
-    """Understands each column; and names what is assumed."""
+    """Return the value of each column, and the names of assumed values."""
     counted = unit(row.unit)
     ran_on = machine(row, hardware)
     ran_by = software(row, ran_on.device, to_target=counted.kind == "target")
@@ -151,7 +153,7 @@ def _parts(row: Row, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
 def _raced(
     row: Row, ran_on: Machine, trained: Model, batch: int | None
 ) -> tuple[Model, int | None, tuple[str, ...]]:
-    """Model and batch of a race to an accuracy."""
+    """Return the model, batch and assumed values of a race to an accuracy."""
     pixels = defaults.side(row, trained)
     if pixels is not None:
         return replace(trained, inputs={"side": pixels}), batch, ("side",)
@@ -165,7 +167,7 @@ def _is_mlperf(row: Row) -> bool:
 
 
 def _step(row: Row, parts: _Parts) -> tuple[int, float]:
-    """Samples of a step, and its seconds; or the speed-up."""
+    """Return the samples of a step, and its seconds or the speed-up."""
     number, counted = value(row.images_per_sec_or_speedup), parts.unit
     samples = parts.strategy.global_batch
     if counted.kind == "speedup":
@@ -180,7 +182,7 @@ def _step(row: Row, parts: _Parts) -> tuple[int, float]:
 
 
 def _images(row: Row, parts: _Parts) -> float:
-    """Images of a whole training."""
+    """Return the number of images in a whole training."""
     if parts.model.samples_are != "image" or "num_classes" in parts.model.sizes:
         raise UnreadableError(
             f"{row.model!r} is timed to a target; such times can be read of ImageNet-1k"
@@ -200,7 +202,7 @@ def _images(row: Row, parts: _Parts) -> float:
 
 
 def _group(row: Row, parts: _Parts) -> str:
-    """What a row measures, without its strategy."""
+    """Return a key for a row's measurement that does not include its strategy."""
     shape = {**parts.model.sizes, **parts.model.inputs}
     sizes = " ".join(f"{name}={number:g}" for name, number in sorted(shape.items()))
     framework = re.sub(r"\b(FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD)\b", "", row.framework)

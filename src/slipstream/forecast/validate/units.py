@@ -1,4 +1,4 @@
-"""What the measured number of a row counts, and memory that a row states."""
+"""Units of measured numbers, and memory that a row states."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _MEMORY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a number counts.
+    """The unit of a measured number.
 
     Args:
-        kind: "rate": samples or tokens per second; "period": seconds of a step; "target": seconds
-            of a whole training; "speedup": over one device.
-        factor: seconds of the number 1; of a rate, samples per second of the number 1.
-        tokens: a rate counts tokens.
-        each: a rate is of each device.
+        kind: "rate" (samples or tokens per second), "period" (time of a step), "target" (time of a
+            whole training) or "speedup" (over one device).
+        factor: Seconds, or samples per second, that the number 1 stands for (default 1).
+        tokens: Whether a rate counts tokens (default false).
+        each: Whether a rate is per device (default false).
     """
 
     kind: Literal["rate", "period", "target", "speedup"]
@@ -51,13 +51,13 @@ class Unit:
 
 
 def unit(text: str) -> Unit:
-    """Returns what a number counts.
+    """Return the unit of a measured number.
 
     Args:
-        text: of the unit, as "images/sec", "tokens/sec/GPU", "ms/iteration", "hours to 93%".
+        text: Text such as "images/sec", "tokens/sec/GPU", "ms/iteration" or "hours to 93%".
 
     Raises:
-        UnreadableError: it is a ratio of two systems, or unknown.
+        UnreadableError: The unit is a ratio of two systems, or unknown.
     """
     plain = text.strip().lower()
     if found := _RATE.match(plain):
@@ -80,13 +80,13 @@ def unit(text: str) -> Unit:
 
 
 def value(text: str) -> float:
-    """Returns a measured number.
+    """Return a measured number.
 
     Args:
-        text: positive, with commas or without.
+        text: Positive number, with or without commas.
 
     Raises:
-        UnreadableError: it is not a positive number.
+        UnreadableError: The text is not a positive number.
     """
     try:
         number = float(text.strip().replace(",", ""))
@@ -98,10 +98,10 @@ def value(text: str) -> float:
 
 
 def memory_mb(row: Row) -> float | None:
-    """Returns the peak memory of a device in MiB, as a row states it; None: it does not.
+    """Return the peak memory of a device in MiB; None: the row does not state it.
 
     Args:
-        row: whose model or framework says "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
+        row: Row whose model or framework has "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
     """
     for pattern in _MEMORY:
         if found := pattern.search(row.words):
