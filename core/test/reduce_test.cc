@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "hwy/targets.h"
 #include "reduce/reduce_kernels.h"
+// After reduce_kernels.h, which says which of Highway's targets are compiled.
+#include "hwy/targets.h"
 #include "slipstream/error.h"
 #include "test/reduce_reference.h"
 

@@ -11,9 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "reduce/targets.h"
+// After targets.h, which says which of Highway's targets are compiled.
 #include "hwy/targets.h"
 #include "reduce/reduce.h"
-#include "reduce/targets.h"
 #include "test/wire_reference.h"
 
 namespace slipstream {
