@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from slipstream.errors import AuthError, ConfigError, PeerTimeoutError
 from slipstream.settings import Settings
-from slipstream.torch.bootstrap import Meeting, World, open_world
+from slipstream.torch.bootstrap import StoreMeeting, World, open_world
 
 LIMIT_SECONDS = 20.0
 LOGGER = "slipstream.torch.bootstrap"
@@ -27,8 +27,10 @@ def settings(**variables: str) -> Settings:
     return Settings.from_environment(variables)
 
 
-def meeting(store: dist.Store, rank: int, size: int, seconds: float = LIMIT_SECONDS) -> Meeting:
-    return Meeting(store=store, rank=rank, size=size, seconds=seconds)
+def meeting(
+    store: dist.Store, rank: int, size: int, seconds: float = LIMIT_SECONDS
+) -> StoreMeeting:
+    return StoreMeeting(store=store, rank=rank, size=size, seconds=seconds)
 
 
 def held() -> tuple[int, int]:

@@ -44,7 +44,7 @@ class NegotiatorConfig:
     most_tensors: int = 65536
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         for name in ("cycle_seconds", "hold_seconds", "stall_after_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; allowed: 0 and more")

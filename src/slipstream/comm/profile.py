@@ -33,7 +33,7 @@ class Profile:
         self._group = group
 
     def load(self, knobs: Sequence[Knob]) -> bool:
-        """Sets the knobs to what is kept; the same on all ranks, and blocks until all are there.
+        """Set the knobs to what is kept; the same on all ranks, and block until all are there.
 
         Returns:
             Whether anything was.
@@ -51,7 +51,7 @@ class Profile:
         return bool((values != _NONE).any())
 
     def save(self, knobs: Sequence[Knob], measured: Measured, news: Sequence[str]) -> None:
-        """Keeps what is in use; only rank 0 does. A file that cannot be written is warned about."""
+        """Keep what is in use; only rank 0 does. A file that cannot be written is warned about."""
         if self._path is None or self._group.rank() != 0:
             return
         text = json.dumps(

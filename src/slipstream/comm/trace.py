@@ -68,7 +68,7 @@ class TraceFile:
         self._write((process, title, each.row, _bar(each)) for each in bars)
 
     def _write(self, events: Iterable[tuple[int, str, str, dict[str, Any]]]) -> None:
-        """Writes events with the number and title of their process, and the title of their row."""
+        """Write events with the number and title of their process, and the title of their row."""
         with self._lock:
             placed = [event for each in events for event in self._placed(*each)]
             if not placed:
@@ -94,7 +94,7 @@ class TraceFile:
 
 
 def _head() -> bytes:
-    """Returns what comes before the events; times of theirs count from another moment."""
+    """Return what comes before the events; times of theirs count from another moment."""
     now = {
         "start_time_since_epoch_in_micros": time.time_ns() // 1000,
         "start_time_in_events_in_micros": time.monotonic_ns() // 1000,

@@ -48,15 +48,15 @@ class Knob:
         return self.values[self._index]
 
     def set(self, value: int) -> None:
-        """Uses the nearest value that there is."""
+        """Use the nearest value that there is."""
         self._index = min(range(len(self.values)), key=lambda i: abs(self.values[i] - value))
 
     def can_move(self, by: int) -> bool:
-        """Whether there is a value so many further."""
+        """Return whether there is a value so many further."""
         return 0 <= self._index + by < len(self.values)
 
     def move(self, by: int) -> None:
-        """Uses the value so many further."""
+        """Use the value so many further."""
         self._index += by
 
 
@@ -75,7 +75,7 @@ class Tuner:
         next(self._search)
 
     def take(self, measured: Measured) -> None:
-        """Takes what a window of steps with the present values came to; may change them."""
+        """Take what a window of steps with the present values came to; may change them."""
         self._search.send(measured)
 
     def _live(self) -> Generator[None, Measured]:
@@ -90,7 +90,7 @@ class Tuner:
             rest = FIRST_REST if changed else min(LONGEST_REST, 2 * rest)
 
     def _rest(self, windows: int, usual: Measured) -> Generator[None, Measured, bool]:
-        """Waits for so many windows, or until two in a row are not as usual; returns which."""
+        """Wait for so many windows, or until two in a row are not as usual and return which."""
         strange = 0
         for _ in range(windows):
             now = yield

@@ -1,4 +1,4 @@
-"""What is ready on all ranks becomes operations of the engine, which all ranks start alike."""
+"""Execution of tensors that are ready on all ranks, in operations that all ranks start alike."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from slipstream.horovod.fusion import Fused, Ready, fuse
 from slipstream.horovod.request import Arrays, Request
 from slipstream.settings import HorovodSettings
 
-# A rank that has joined cannot take part in these.
+# A rank that has joined cannot take part in collectives of these kinds.
 _REFUSED = ("all_gather", "broadcast", "all_to_all", "reduce_scatter")
 
 
 class Execution:
-    """Starts operations; used by one thread.
+    """Start of the engine's operations; only one thread uses it.
 
     Args:
-        group: the ranks of a process set.
-        settings: of this process.
-        arrays: of the framework.
+        group: Ranks of a process set.
+        settings: Settings of this process.
+        arrays: Array functions of the framework.
     """
 
     def __init__(self, group: comm.Group, settings: HorovodSettings, arrays: Arrays) -> None:
@@ -37,11 +37,11 @@ class Execution:
         self._separates_groups = settings.separates_groups
 
     def start(self, ready: Sequence[Ready], *, some_joined: bool) -> None:
-        """Starts what is ready in one round; blocks for what ranks tell each other of sizes.
+        """Start the operations of one round; block while ranks exchange sizes.
 
         Args:
-            ready: the same tensors in the same order on all ranks.
-            some_joined: only reductions by element can be done.
+            ready: The same tensors in the same order on all ranks.
+            some_joined: Whether a rank has joined, so that only element-wise reductions can run.
         """
         if some_joined:
             ready = [each for each in ready if not self._refuse(each)]
@@ -74,7 +74,7 @@ class Execution:
         return is_refused
 
     def _exchange_rows(self, ready: Sequence[Ready]) -> dict[str, list[int]]:
-        """Returns, of what is gathered, the rows that each rank has."""
+        """Return the number of rows that each rank has of every gathered tensor, by its name."""
         gathered = [each.request for each in ready if each.request.kind == "all_gather"]
         if not gathered:
             return {}
@@ -83,7 +83,7 @@ class Execution:
         return {each.name: of_all[:, i].tolist() for i, each in enumerate(gathered)}
 
     def _exchange_splits(self, ready: Sequence[Ready]) -> dict[str, list[int]]:
-        """Returns, of what is exchanged, the rows that come from each rank."""
+        """Return the number of rows that come from each rank of an all-to-all, by tensor name."""
         exchanged = [each.request for each in ready if each.request.kind == "all_to_all"]
         if not exchanged:
             return {}
@@ -112,7 +112,7 @@ class Execution:
             case "reduce_scatter":
                 self._reduce_scatter(first)
             case _:
-                pass  # a barrier ends where what is before it has been started
+                pass  # a barrier is complete once all operations before it have started
 
     def _allreduce(self, ready: Ready) -> None:
         request = ready.request
@@ -140,7 +140,7 @@ class Execution:
     def _take_part(
         self, request: Request, flat: Array, residual: Array | None, place: tuple[int, int]
     ) -> Array:
-        """Returns one tensor of those that were reduced together, from its elements in them."""
+        """Return one of the tensors that were reduced together, cut out of the fused result."""
         target = self._target(request)
         self._arrays.unflatten(self._arrays.rows(flat, *place), [target])
         if residual is not None:
@@ -162,9 +162,9 @@ class Execution:
         )
 
     def _adasum(self, ready: Ready) -> None:
-        """Pairs of ranks, then pairs of pairs combine what they have (Maleki et al., MLSys 2021).
+        """Combine tensors of pairs of ranks, then of pairs of pairs (Maleki et al., MLSys 2021).
 
-        log2 n steps; n is a power of 2. S log2 n bytes.
+        It takes log2 n steps and S log2 n bytes; n is a power of 2.
         """
         request, group = ready.request, self._group
         own = self._prescaled(request, request.array)
@@ -208,7 +208,7 @@ class Execution:
         _begin(ready, work, lambda: (target, received))
 
     def _reduce_scatter(self, ready: Ready) -> None:
-        """The first ranks have a row more where rows cannot be divided evenly."""
+        """Reduce and scatter rows; the first ranks get one more if the division is not even."""
         request, group = ready.request, self._group
         num_rows, *rest = self._arrays.shape(request.array)
         base, extra = divmod(num_rows, group.size)
@@ -229,18 +229,18 @@ class Execution:
         _begin(ready, work, finish)
 
     def _target(self, request: Request) -> Array:
-        """Returns where a result of the input's shape goes."""
+        """Return the array for a result that has the shape of the input."""
         if request.output is not None:
             return request.output
         return self._arrays.empty(request.array, self._arrays.shape(request.array))
 
     def _rows_for(self, request: Request, counts: Sequence[int]) -> tuple[Array, int]:
-        """Returns an array for the rows of all ranks, and how many elements a row has."""
+        """Return an array for the rows of all ranks, and the number of elements in a row."""
         _, *rest = self._arrays.shape(request.array)
         return self._arrays.empty(request.array, (sum(counts), *rest)), math.prod(rest)
 
     def _padded(self, source: Array, parts: Sequence[int]) -> Array:
-        """Returns equal parts, of which those that are too short end with zeros."""
+        """Return parts of equal size; zeros fill the end of the shorter ones."""
         arrays = self._arrays
         _, *rest = arrays.shape(source)
         most = max(parts)
@@ -256,7 +256,10 @@ class Execution:
         return "sum" if self._averages_late(request) else request.op
 
     def _averages_late(self, request: Request) -> bool:
-        """Whether the sum is divided with the postscale, as the engine drops rests of integers."""
+        """Return whether the sum is divided together with the postscale, after the engine.
+
+        The engine's average of integers drops the fraction, which the postscale would need.
+        """
         is_integral = self._arrays.is_integral(request.array)
         return request.op == "average" and request.postscale != 1.0 and is_integral
 
@@ -264,7 +267,7 @@ class Execution:
         return array if request.prescale == 1.0 else self._arrays.scaled(array, request.prescale)
 
     def _postscaled(self, request: Request, target: Array) -> Array:
-        """Scales a result in place, and returns it."""
+        """Scale a result in place, and return it."""
         factor = request.postscale
         if self._averages_late(request):
             factor /= self._group.size
@@ -278,6 +281,6 @@ def _options(request: Request) -> Options:
 
 
 def _begin(ready: Ready, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-    """Has whoever waits here wait for the work; where this rank has joined, nobody does."""
+    """Give the work to the waiting handle, which is missing if this rank has joined."""
     if ready.handle is not None:
         ready.handle.begin(work, finish)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from slipstream import _core
 from slipstream.comm.negotiator import AgreedTensor
-from slipstream.horovod.request import Handle, Request
+from slipstream.horovod.request import Request, TensorHandle
 
 # To copy this much into a common memory and back takes longer than an operation of its own.
 _ALONE_BYTES = 1 << 20
@@ -29,7 +29,7 @@ class Ready:
 
     agreed: AgreedTensor
     request: Request
-    handle: Handle | None
+    handle: TensorHandle | None
 
     @property
     def num_bytes(self) -> int:
@@ -51,13 +51,13 @@ class Fused:
     num_bytes: int = 0
 
     def add(self, ready: Ready) -> None:
-        """Takes one more."""
+        """Take one more."""
         self.members.append(ready)
         self.num_bytes += ready.num_bytes
 
 
 def fuse(ready: Sequence[Ready], most_bytes: int, *, separates_groups: bool) -> list[Fused]:
-    """Returns what is to be started, in the order in which all ranks start it.
+    """Return what is to be started, in the order in which all ranks start it.
 
     Small allreduces of one type and one kind share an operation; those that were submitted as a
     group do so whatever their size.

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True)
-class Job:
+class HorovodJob:
     """What init() has joined, until shutdown().
 
     Args:
@@ -52,31 +52,31 @@ class Job:
     next_set: int = 1
 
     def local_ranks(self, rank: int) -> list[int]:
-        """Returns the ranks of the host of one."""
+        """Return the ranks of the host of one."""
         return [each for each, leader in enumerate(self.leaders) if leader == self.leaders[rank]]
 
     def local_rank(self, rank: int) -> int:
-        """Returns the place of a rank among those of its host."""
+        """Return the place of a rank among those of its host."""
         return self.local_ranks(rank).index(rank)
 
     def cross_ranks(self, rank: int) -> list[int]:
-        """Returns the ranks that have the same place on their hosts."""
+        """Return the ranks that have the same place on their hosts."""
         place = self.local_rank(rank)
         return [each for each in range(self.world.size) if self.local_rank(each) == place]
 
     def is_homogeneous(self) -> bool:
-        """Returns whether all hosts have as many ranks."""
+        """Return whether all hosts have as many ranks."""
         return len({self.leaders.count(each) for each in self.leaders}) == 1
 
 
 _lock = threading.Lock()  # held while the job is joined or left; guards the one below
-_job: Job | None = None
+_job: HorovodJob | None = None
 
 
 def join_job(
     arrays: Arrays, process_sets: Sequence[ProcessSet] = (), *, is_dynamic: bool = False
 ) -> None:
-    """Joins the job; again, it does nothing. Blocks until all ranks are there.
+    """Join the job; again, it does nothing. Blocks until all ranks are there.
 
     Args:
         arrays: of the framework.
@@ -104,7 +104,7 @@ def join_job(
         settings = replace(
             settings, fusion_bytes=fusion_bytes, separates_groups=bool(separates_groups)
         )
-        job = Job(
+        job = HorovodJob(
             world=world,
             settings=settings,
             arrays=arrays,
@@ -137,8 +137,8 @@ def _join_world(settings: HorovodSettings) -> comm.Group:
     return world
 
 
-def _recognize(joined: Job, process_sets: Sequence[ProcessSet]) -> None:
-    """Makes process sets usable that have the ranks of those that are known."""
+def _recognize(joined: HorovodJob, process_sets: Sequence[ProcessSet]) -> None:
+    """Make process sets usable that have the ranks of those that are known."""
     known = {tuple(each.ranks): number for number, each in joined.sets.items()}
     for each in process_sets:
         number = known.get(tuple(each.ranks))
@@ -167,8 +167,8 @@ def leave_job() -> None:
         comm.shutdown()
 
 
-def job() -> Job:
-    """Returns the job.
+def job() -> HorovodJob:
+    """Return the job.
 
     Raises:
         ValueError: init() has not been called.
@@ -179,12 +179,12 @@ def job() -> Job:
 
 
 def is_initialized() -> bool:
-    """Returns whether there is a job: after init(), before shutdown()."""
+    """Return whether there is a job: after init(), before shutdown()."""
     return _job is not None
 
 
 def register(process_set: ProcessSet) -> None:
-    """Makes a process set known on all ranks, which all call it with the same ones.
+    """Make a process set known on all ranks, which all call it with the same ones.
 
     Raises:
         ValueError: its ranks are those of another set, or are not ranks; or ranks passed others.
@@ -202,7 +202,7 @@ def register(process_set: ProcessSet) -> None:
 
 
 def unregister(process_set: ProcessSet) -> bool:
-    """Forgets a process set, on all ranks; returns whether it was known."""
+    """Forget a process set, on all ranks and return whether it was known."""
     joined = job()
     number = process_set.process_set_id
     if not number or number not in joined.sets:  # none, or that of all ranks, or gone
@@ -219,7 +219,7 @@ def unregister(process_set: ProcessSet) -> bool:
 
 
 def queue_of(process_set: ProcessSet) -> TensorQueue:
-    """Returns where the tensors of a process set are submitted.
+    """Return where the tensors of a process set are submitted.
 
     Raises:
         ValueError: it is not registered, or this rank is not in it.
@@ -240,7 +240,7 @@ def queue_of(process_set: ProcessSet) -> TensorQueue:
     return joined.queues[number]
 
 
-def _check_ranks(joined: Job, process_set: ProcessSet, ranks: list[int]) -> None:
+def _check_ranks(joined: HorovodJob, process_set: ProcessSet, ranks: list[int]) -> None:
     size = joined.world.size
     if not ranks or not all(0 <= each < size for each in ranks) or len(set(ranks)) < len(ranks):
         raise ValueError(f"{process_set}; allowed: each of the ranks 0 to {size - 1} at most once")

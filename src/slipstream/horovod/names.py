@@ -12,7 +12,7 @@ from typing import Any
 
 from slipstream import comm
 from slipstream.errors import SlipstreamError
-from slipstream.horovod.request import Handle, Request
+from slipstream.horovod.request import Request, TensorHandle
 
 _FEW = 1024
 _LONG_NANOSECONDS = 1_000_000_000
@@ -20,7 +20,7 @@ _LONG_NANOSECONDS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    handle: weakref.ref[Handle]
+    handle: weakref.ref[TensorHandle]
     number: int  # of the submission
     submitted: int  # ns
 
@@ -45,13 +45,13 @@ class NamesInUse:
         self._most = _FEW
         self._dropped: deque[tuple[comm.Handle | None, Callable[[], Any]]] = deque()
 
-    def take(self, requests: Sequence[Request]) -> list[Handle]:
-        """Returns handles for tensors, whose names are in use from now on.
+    def take(self, requests: Sequence[Request]) -> list[TensorHandle]:
+        """Return handles for tensors, whose names are in use from now on.
 
         Raises:
             ValueError: one is in use, or stands twice.
         """
-        handles = [Handle(each.name, self._see, self._drop) for each in requests]
+        handles = [TensorHandle(each.name, self._see, self._drop) for each in requests]
         with self._lock:
             names: set[str] = set()
             for each in requests:
@@ -71,12 +71,12 @@ class NamesInUse:
         return handles
 
     def free(self, name: str) -> None:
-        """Makes a name free whose tensor was not submitted after all."""
+        """Make a name free whose tensor was not submitted after all."""
         with self._lock:
             self._uses.pop(name, None)
 
     def see_all(self) -> None:
-        """Notes that all that was submitted so far is done."""
+        """Note that all that was submitted so far is done."""
         with self._lock:
             self._last_seen = self._submitted
 
@@ -91,7 +91,7 @@ class NamesInUse:
             except SlipstreamError:  # nobody waits to hear of it
                 continue
 
-    def _see(self, handle: Handle) -> None:
+    def _see(self, handle: TensorHandle) -> None:
         with self._lock:
             use = self._uses.get(handle.name)
             if use is not None and use.handle() is handle:

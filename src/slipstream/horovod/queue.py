@@ -14,7 +14,7 @@ from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.execution import Execution
 from slipstream.horovod.fusion import Ready
 from slipstream.horovod.names import NamesInUse
-from slipstream.horovod.request import Arrays, Handle, Request
+from slipstream.horovod.request import Arrays, Request, TensorHandle
 from slipstream.horovod.timeline import Timeline
 from slipstream.settings import HorovodSettings
 
@@ -51,13 +51,13 @@ class TensorQueue:
         self._names = NamesInUse()
         self._lock = threading.Lock()  # guards the three below
         self._tokens = itertools.count(1)
-        self._waiting: dict[int, tuple[Request, Handle]] = {}
-        self._joining: list[Handle] = []
+        self._waiting: dict[int, tuple[Request, TensorHandle]] = {}
+        self._joining: list[TensorHandle] = []
         self._thread = threading.Thread(target=self._run, name="slipstream-horovod", daemon=True)
         self._thread.start()
 
-    def submit(self, requests: Sequence[Request], *, together: bool = False) -> list[Handle]:
-        """Says that this rank has some tensors; does not block.
+    def submit(self, requests: Sequence[Request], *, together: bool = False) -> list[TensorHandle]:
+        """Say that this rank has some tensors; does not block.
 
         Args:
             requests: with names that are not in use.
@@ -84,12 +84,12 @@ class TensorQueue:
         return handles
 
     def join(self) -> int:
-        """Says that this rank has no more data; blocks until no rank has.
+        """Say that this rank has no more data and block until no rank has.
 
         Returns:
             The rank in the set that was the last.
         """
-        handle = Handle()
+        handle = TensorHandle()
         with self._lock:
             self._joining.append(handle)
         try:
@@ -101,7 +101,7 @@ class TensorQueue:
         return last
 
     def close(self) -> None:
-        """Ends what waits, here and on the other ranks."""
+        """End what waits, here and on the other ranks."""
         self._negotiator.close()
         self._thread.join()
 
@@ -126,7 +126,7 @@ class TensorQueue:
             raise
 
     def _follow(self) -> None:
-        """Takes outcomes, and once in a while, when there is none, looks after what remains."""
+        """Take outcomes, and once in a while, when there is none, look after what remains."""
         next_look = time.monotonic()
         while True:
             outcome = self._negotiator.next(max(0.0, next_look - time.monotonic()))
@@ -138,7 +138,7 @@ class TensorQueue:
                 next_look = time.monotonic() + _TICK_SECONDS
 
     def _check_stalled(self) -> None:
-        """Gives up where a tensor has waited for other ranks for too long.
+        """Give up where a tensor has waited for other ranks for too long.
 
         Raises:
             PeerTimeoutError: so it is; the group is closed, and the other ranks hear of it.
@@ -177,8 +177,8 @@ class TensorQueue:
             for handle in joined:
                 handle.begin(None, lambda last=outcome.last_joined: last)
 
-    def _start(self, outcome: Outcome) -> list[Handle]:
-        """Starts what is ready, and returns the handles of barriers: all ranks are here."""
+    def _start(self, outcome: Outcome) -> list[TensorHandle]:
+        """Start what is ready, and return the handles of barriers: all ranks are here."""
         ready = [self._ready(each) for each in outcome.ready]
         agreed = time.monotonic_ns()
         try:
@@ -200,7 +200,7 @@ class TensorQueue:
             return Ready(agreed, *self._take_waiting(agreed.token))
         return Ready(agreed, Request.without_data(agreed.tensor, self._arrays), None)
 
-    def _take_waiting(self, token: int) -> tuple[Request, Handle]:
+    def _take_waiting(self, token: int) -> tuple[Request, TensorHandle]:
         with self._lock:
             return self._waiting.pop(token)
 

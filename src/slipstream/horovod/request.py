@@ -30,43 +30,43 @@ class Arrays(Protocol):
     """What the engine does not do with arrays of one framework. All are contiguous, on the CPU."""
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
-        """Returns a new array of the type of another."""
+        """Return a new array of the type of another."""
         ...
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> Array:
-        """Returns zeros of a type as the engine names it."""
+        """Return zeros of a type as the engine names it."""
         ...
 
     def shape(self, array: Array) -> tuple[int, ...]:
-        """Returns its shape."""
+        """Return its shape."""
         ...
 
     def flat(self, arrays: Sequence[Array]) -> Array:
-        """Returns a new array of one dimension with the elements of all."""
+        """Return a new array of one dimension with the elements of all."""
         ...
 
     def unflatten(self, flat: Array, arrays: Sequence[Array]) -> None:
-        """Copies the elements of one array into others, one after another."""
+        """Copy the elements of one array into others, one after another."""
         ...
 
     def copy(self, target: Array, source: Array) -> None:
-        """Copies elements; the shapes are the same."""
+        """Copy elements; the shapes are the same."""
         ...
 
     def scaled(self, array: Array, factor: float) -> Array:
-        """Returns a new array times a factor: integers in float64, 16 bits in float32."""
+        """Return a new array times a factor: integers in float64, 16 bits in float32."""
         ...
 
     def is_integral(self, array: Array) -> bool:
-        """Returns whether the elements are whole numbers."""
+        """Return whether the elements are whole numbers."""
         ...
 
     def rows(self, array: Array, begin: int, end: int) -> Array:
-        """Returns a view of some rows, along the first dimension."""
+        """Return a view of some rows, along the first dimension."""
         ...
 
     def combined(self, low: Array, high: Array) -> Array:
-        """Returns the adaptive sum of two arrays, which a lower and a higher rank have."""
+        """Return the adaptive sum of two arrays, which a lower and a higher rank have."""
         ...
 
 
@@ -108,7 +108,7 @@ class Request:
         return _TITLES[self.kind]
 
     def tensor(self) -> Tensor:
-        """Returns what all ranks must pass alike."""
+        """Return what all ranks must pass alike."""
         seen = view(self.array)
         shape = list(seen.shape)
         if self.kind in ("all_gather", "all_to_all") and shape:
@@ -126,7 +126,7 @@ class Request:
 
     @classmethod
     def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
-        """Returns the part that a rank which has joined has in what the others submitted."""
+        """Return the part that a rank which has joined has in what the others submitted."""
         kind, op, prescale, postscale, feedback = tensor.note.split()
         zeros = None
         if -1 not in tensor.shape:
@@ -145,7 +145,7 @@ class Request:
         )
 
 
-class Handle:
+class TensorHandle:
     """A tensor under way. Safe to use from any thread.
 
     Args:
@@ -158,7 +158,7 @@ class Handle:
     def __init__(
         self,
         name: str = "",
-        seen: Callable[[Handle], None] | None = None,
+        seen: Callable[[TensorHandle], None] | None = None,
         dropped: Callable[[comm.Handle | None, Callable[[], Any]], None] | None = None,
     ) -> None:
         self.name = name
@@ -172,31 +172,31 @@ class Handle:
         self._error: Exception | None = None
 
     def begin(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        """Notes what is awaited, if anything, and what then makes the result."""
+        """Note what is awaited, if anything, and what then makes the result."""
         self._work, self._finish = work, finish
         self._known.set()
 
     def fail(self, error: Exception) -> None:
-        """Notes that there will be no result."""
+        """Note that there will be no result."""
         self._error = error
         self._known.set()
 
     def done(self) -> bool:
-        """Returns whether wait() would return at once; does not block."""
+        """Return whether wait() would return at once; does not block."""
         is_over = self.is_over()
         if is_over:
             self._tell_seen()
         return is_over
 
     def is_over(self) -> bool:
-        """Returns the same, with nobody seeing it."""
+        """Return the same, with nobody seeing it."""
         if not self._known.is_set():
             return False
         work = self._work  # another thread may conclude meanwhile
         return work is None or work.done()
 
     def settle(self) -> None:
-        """Blocks until the result is there or will not be."""
+        """Block until the result is there or will not be."""
         self._known.wait()
         with self._finishing:
             if self._error is None and self._finish is not None:
@@ -204,7 +204,7 @@ class Handle:
         self._tell_seen()
 
     def wait(self) -> Any:
-        """Blocks until the result is there, and returns it; again, it returns the same.
+        """Block until the result is there, and return it; again, it returns the same.
 
         Raises:
             HorovodInternalError: the collective failed.
@@ -215,7 +215,7 @@ class Handle:
         return self._result
 
     def __del__(self) -> None:
-        """Leaves to others what makes the result: it may go into a tensor of the user's."""
+        """Leave to others what makes the result: it may go into a tensor of the user's."""
         if self._finish is not None and self._dropped is not None:
             self._dropped(self._work, self._finish)
 

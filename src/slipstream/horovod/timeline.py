@@ -28,7 +28,7 @@ class Timeline:
     marks_cycles: bool = False
 
     def start(self, path: str, *, marks_cycles: bool) -> None:
-        """Records from now on; without `{rank}` in the path, rank 0 does.
+        """Record from now on; without `{rank}` in the path, rank 0 does.
 
         While something is recorded this only says so, as in Horovod.
         """
@@ -40,7 +40,7 @@ class Timeline:
             self.marks_cycles = marks_cycles
 
     def add(self, group: str, ready: Sequence[Ready], agreed: int) -> None:
-        """Notes what all ranks of a group have since then, in ns."""
+        """Note what all ranks of a group have since then, in ns."""
         if comm.timeline.path() is None:
             return
         bars = [

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Meeting:
+class StoreMeeting:
     """Who meets where.
 
     Args:
@@ -77,7 +77,7 @@ class World:
         self._members = 0
 
     def join(self, name: str, ranks: Sequence[int]) -> Membership:
-        """Makes a group; no communication.
+        """Make a group; no communication.
 
         Args:
             name: equal on all members.
@@ -88,11 +88,11 @@ class World:
         return Membership(self, name, ranks)
 
     def group(self, name: str, ranks: Sequence[int]) -> _core.Group:
-        """Makes a group of the engine, which tells groups of one name apart by their order."""
+        """Make a group of the engine, which tells groups of one name apart by their order."""
         return self._engine.runtime.group(name, list(ranks))
 
     def leave(self, groups: Sequence[_core.Group]) -> None:
-        """Closes the groups, and the engine with the last. A forked child owns no engine."""
+        """Close the groups, and the engine with the last. A forked child owns no engine."""
         if os.getpid() != self._process:
             return
         for group in groups:
@@ -128,17 +128,17 @@ class Membership:
         self._groups = [self.group]
 
     def sibling(self, purpose: str) -> _core.Group:
-        """Makes a group of the same ranks whose messages meet those of no other group."""
+        """Make a group of the same ranks whose messages meet those of no other group."""
         group = self._world.group(f"{self._name}/{purpose}", self._ranks)
         self._groups.append(group)
         return group
 
     def groups(self) -> Sequence[_core.Group]:
-        """Returns the group of the engine and its siblings."""
+        """Return the group of the engine and its siblings."""
         return tuple(self._groups)
 
     def leave(self) -> None:
-        """Leaves the group; to be called once."""
+        """Leave the group; to be called once."""
         self._world.leave(self._groups)
 
 
@@ -155,7 +155,7 @@ def join(
     global_ranks: Sequence[int],
     seconds: float,
 ) -> Membership:
-    """Makes a group, in the engine of the default group or, where it has none, in a new one.
+    """Make a group, in the engine of the default group or, where it has none, in a new one.
 
     Args:
         store: that PyTorch made for the group.
@@ -174,14 +174,14 @@ def join(
         return _default.join(name, global_ranks)
     settings = Settings.from_environment()
     limit = min(seconds, settings.connect_timeout_seconds)
-    world = open_world(Meeting(store=store, rank=rank, size=size, seconds=limit), settings)
+    world = open_world(StoreMeeting(store=store, rank=rank, size=size, seconds=limit), settings)
     if not global_ranks:
         _default = world
     return world.join(name, range(size))
 
 
-def open_world(meeting: Meeting, settings: Settings) -> World:
-    """Makes an engine and connects it to the others; blocks until all are there.
+def open_world(meeting: StoreMeeting, settings: Settings) -> World:
+    """Make an engine and connect it to the others and block until all are there.
 
     Raises:
         PeerTimeoutError: some ranks did not come; it names them.
@@ -207,14 +207,14 @@ def open_world(meeting: Meeting, settings: Settings) -> World:
 
 
 def _store_host(store: Store) -> str:
-    """Returns the host that keeps the store, towards which peers are; empty where it is a file."""
+    """Return the host that keeps the store, towards which peers are; empty where it is a file."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return store.host if isinstance(store, TCPStore) else ""
 
 
-def _agree_on_key(meeting: Meeting, generation: int, given: bytes | None) -> bytes:
-    """Returns the key from the settings, else one that rank 0 draws and shares."""
+def _agree_on_key(meeting: StoreMeeting, generation: int, given: bytes | None) -> bytes:
+    """Return the key from the settings, else one that rank 0 draws and shares."""
     name = f"{generation}/key"
     if meeting.rank == 0:
         drawn = b"" if given else secrets.token_bytes(KEY_BYTES)
@@ -238,12 +238,12 @@ def _address_name(generation: int, rank: int) -> str:
 
 
 def _signed(key: bytes, name: str, address: str) -> str:
-    """Returns what a rank with this key writes under the name."""
+    """Return what a rank with this key writes under the name."""
     return f"{address} {hmac.digest(key, f'{name} {address}'.encode(), 'sha256').hex()}"
 
 
-def _exchange(meeting: Meeting, generation: int, address: bytes, key: bytes) -> list[bytes]:
-    """Returns the addresses of all ranks."""
+def _exchange(meeting: StoreMeeting, generation: int, address: bytes, key: bytes) -> list[bytes]:
+    """Return the addresses of all ranks."""
     names = [_address_name(generation, rank) for rank in range(meeting.size)]
     meeting.store.set(names[meeting.rank], _signed(key, names[meeting.rank], address.hex()))
     if meeting.rank == 0:
@@ -265,8 +265,8 @@ def _exchange(meeting: Meeting, generation: int, address: bytes, key: bytes) -> 
     return [bytes.fromhex(text) for text in roster["addresses"]]
 
 
-def _roster(meeting: Meeting, names: Sequence[str], key: bytes) -> dict[str, Any]:
-    """Waits for all ranks; returns what rank 0 publishes of them."""
+def _roster(meeting: StoreMeeting, names: Sequence[str], key: bytes) -> dict[str, Any]:
+    """Wait for all ranks and return what rank 0 publishes of them."""
     missing = _missing(meeting, names)
     written = [] if missing else [meeting.store.get(name).decode() for name in names]
     addresses = [text.partition(" ")[0] for text in written]
@@ -278,15 +278,15 @@ def _roster(meeting: Meeting, names: Sequence[str], key: bytes) -> dict[str, Any
     return {"missing": missing, "strangers": strangers, "addresses": addresses}
 
 
-def _missing(meeting: Meeting, names: Sequence[str]) -> list[int]:
-    """Waits for all names and returns the ranks whose name is not there in time."""
+def _missing(meeting: StoreMeeting, names: Sequence[str]) -> list[int]:
+    """Wait for all names and return the ranks whose name is not there in time."""
     if _appeared(meeting, names, meeting.seconds):
         return []
     return [rank for rank, name in enumerate(names) if not meeting.store.check([name])]
 
 
-def _read(meeting: Meeting, name: str, *, patience: float = 1.0) -> bytes:
-    """Returns what rank 0 wrote; `patience` stretches the wait, to hear of rank 0's timeout."""
+def _read(meeting: StoreMeeting, name: str, *, patience: float = 1.0) -> bytes:
+    """Return what rank 0 wrote; `patience` stretches the wait, to hear of rank 0's timeout."""
     seconds = meeting.seconds * patience
     if not _appeared(meeting, [name], seconds):
         raise PeerTimeoutError(
@@ -296,8 +296,8 @@ def _read(meeting: Meeting, name: str, *, patience: float = 1.0) -> bytes:
     return meeting.store.get(name)
 
 
-def _appeared(meeting: Meeting, names: Sequence[str], seconds: float) -> bool:
-    """Waits until the names are in the store, and tells whether they came in time."""
+def _appeared(meeting: StoreMeeting, names: Sequence[str], seconds: float) -> bool:
+    """Wait until the names are in the store, and tell whether they came in time."""
     try:
         meeting.store.wait(list(names), timedelta(seconds=seconds))
     except DistNetworkError as error:

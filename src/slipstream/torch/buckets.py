@@ -41,13 +41,13 @@ class Gradients:
         }
 
     def losses(self, parameter: Parameter) -> torch.Tensor:
-        """Returns what a codec has lost of the parameter's gradient so far."""
+        """Return what a codec has lost of the parameter's gradient so far."""
         assert self.residual is not None, "without error feedback nothing is kept"
         begin, end = self.place([parameter])
         return self.residual[begin:end].view_as(parameter)
 
     def place(self, parameters: Sequence[Parameter]) -> tuple[int, int]:
-        """Returns the first element of some successive parameters, and the one behind the last."""
+        """Return the first element of some successive parameters, and the one behind the last."""
         begin = int(self.views[parameters[0]].storage_offset())
         return begin, begin + sum(parameter.numel() for parameter in parameters)
 
@@ -89,11 +89,11 @@ class Bucket:
         return self._missing
 
     def view(self, parameter: Parameter) -> torch.Tensor:
-        """Returns where the parameter's gradient is."""
+        """Return where the parameter's gradient is."""
         return self._views[parameter]
 
     def fill(self, parameter: Parameter) -> None:
-        """Takes the gradient that autograd has left at the parameter."""
+        """Take the gradient that autograd has left at the parameter."""
         self._begin()
         view, gradient = self._views[parameter], parameter.grad
         if gradient is None or gradient.data_ptr() == view.data_ptr():
@@ -107,7 +107,7 @@ class Bucket:
         self._present.add(parameter)
 
     def fill_with_zeros(self) -> list[Parameter]:
-        """Completes the bucket; returns the parameters that had no gradient in this step."""
+        """Complete the bucket and return the parameters that had no gradient in this step."""
         self._begin()
         for each in self._missing - self._kept:
             self._views[each].zero_()
@@ -115,18 +115,18 @@ class Bucket:
         return [each for each in self.parameters if each not in self._present]
 
     def launch(self, group: SlipstreamProcessGroup, codec: str) -> None:
-        """Begins the averaging; does not block."""
+        """Begin the averaging; does not block."""
         self._work = group.average_encoded(
             self.buffer, codec, self.residual, priority=self.priority
         )
         self.phase = Phase.REDUCING
 
     def is_done(self) -> bool:
-        """Whether the averages are there; does not block."""
+        """Return whether the averages are there; does not block."""
         return self._work is None or self._work.is_completed()
 
     def finish(self) -> None:
-        """Blocks until the averages are there."""
+        """Block until the averages are there."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -134,7 +134,7 @@ class Bucket:
             self.phase = Phase.REDUCED
 
     def expose(self, without: frozenset[Parameter]) -> None:
-        """Makes the averages the gradients of all parameters but some."""
+        """Make the averages the gradients of all parameters but some."""
         for parameter, view in self._views.items():
             parameter.grad = None if parameter in without else view
 
@@ -144,7 +144,7 @@ class Bucket:
             parameter.grad = None
 
     def _begin(self) -> None:
-        """Begins to fill. After a backward pass without a step gradients add up, as anywhere."""
+        """Begin to fill. After a backward pass without a step gradients add up, as anywhere."""
         if self.phase is Phase.FILLING:
             return
         again = self.phase is not Phase.IDLE and not self.dropped
@@ -157,7 +157,7 @@ class Bucket:
 
 
 def gradients_of(parameters: Iterable[Parameter], keeps_losses: bool) -> list[Gradients]:
-    """Returns the memory of each dtype; one that is only now and then used does not split others.
+    """Return the memory of each dtype; one that is only now and then used does not split others.
 
     Args:
         parameters: in forward order.
@@ -174,7 +174,7 @@ def gradients_of(parameters: Iterable[Parameter], keeps_losses: bool) -> list[Gr
 def cut(
     parameters: Iterable[Parameter], bucket_bytes: int, first_bytes: int
 ) -> Iterator[list[Parameter]]:
-    """Yields the parameters of one bucket after the other, of even sizes.
+    """Yield the parameters of one bucket after the other, of even sizes.
 
     Args:
         parameters: of one dtype, in the order in which gradients become ready.

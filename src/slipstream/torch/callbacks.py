@@ -26,7 +26,7 @@ _threads: set[int] = set()  # identities of those that run callbacks
 
 
 def in_callback() -> bool:
-    """Tells whether the caller is a callback that `then` was given."""
+    """Tell whether the caller is a callback that `then` was given."""
     return threading.get_ident() in _threads
 
 
@@ -55,7 +55,7 @@ class Callbacks:
             call()
 
     def close(self) -> None:
-        """Ends the thread after what is left; blocks for a few seconds at most."""
+        """End the thread after what is left and block for a few seconds at most."""
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None
@@ -74,7 +74,7 @@ class Callbacks:
             _threads.discard(threading.get_ident())
 
 
-class Failure:
+class FutureFailure:
     """The value of a future that failed, where Python cannot set an error.
 
     DDP, in C++, would take the first tensor of what it finds there, an exception having none. It
@@ -108,7 +108,7 @@ class OrderedFuture(torch.futures.Future[Any]):
             wait_at_end(self)
 
     def then(self, callback: Callable[[Any], Any]) -> torch.futures.Future[Any]:
-        """Returns the future of what `callback` makes of this one."""
+        """Return the future of what `callback` makes of this one."""
         if self._callbacks is None:
             return super().then(callback)
         following = OrderedFuture(self._callbacks)
@@ -134,11 +134,11 @@ class OrderedFuture(torch.futures.Future[Any]):
         return following
 
     def set_exception(self, result: Any) -> None:
-        """Completes the future with an error, for those who wait in Python and in C++."""
+        """Complete the future with an error, for those who wait in Python and in C++."""
 
-        def raise_error(failure: Failure) -> None:
+        def raise_error(failure: FutureFailure) -> None:
             raise failure.error
 
         # As in PyTorch's own method, which has no public way either.
         self._set_unwrap_func(raise_error)  # pyright: ignore
-        self.set_result(Failure(result))
+        self.set_result(FutureFailure(result))

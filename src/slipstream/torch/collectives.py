@@ -31,9 +31,13 @@ from slipstream.torch.tensors import (
 Tensors = Sequence[torch.Tensor]
 
 
-class Options(TypedDict):
-    """How the engine runs an operation: at most `timeout` seconds; `waits_soon` if the caller
-    blocks next, so that no other thread need be woken."""
+class RunOptions(TypedDict):
+    """Options of one operation of the engine.
+
+    Args:
+        timeout: Longest duration of the operation, in seconds.
+        waits_soon: Whether the caller blocks next, so that no other thread need be woken.
+    """
 
     timeout: float
     waits_soon: bool
@@ -72,18 +76,18 @@ class Submission(NamedTuple):
 
 
 def allreduce(
-    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: Options
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions
 ) -> Submission:
-    """Replaces the tensor by its reduction over all ranks."""
+    """Replace the tensor by its reduction over all ranks."""
     buffer, copies = written(tensor)
     handle = reduce_in_place(group, buffer, op, options)
     return Submission((handle,), (tensor,), [tensor], (), copies)
 
 
 def allreduce_each(
-    group: _core.Group, tensors: Tensors, op: ReduceOp, options: Options
+    group: _core.Group, tensors: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
-    """Replaces each tensor by its reduction over all ranks."""
+    """Replace each tensor by its reduction over all ranks."""
     reduce_op(op)  # this and dtypes are checked before any tensor is submitted
     buffers = [written(tensor) for tensor in tensors]
     for buffer, _ in buffers:
@@ -94,7 +98,7 @@ def allreduce_each(
 
 
 def reduce_in_place(
-    group: _core.Group, buffer: torch.Tensor, op: ReduceOp, options: Options
+    group: _core.Group, buffer: torch.Tensor, op: ReduceOp, options: RunOptions
 ) -> _core.Handle:
     """Replace what a contiguous tensor holds by its reduction over all ranks."""
     address, dtype = buffer.data_ptr(), reduced_dtype(buffer)
@@ -105,9 +109,9 @@ def allreduce_encoded(
     group: _core.Group,
     tensor: torch.Tensor,
     how: Encoding,
-    options: Options,
+    options: RunOptions,
 ) -> Submission:
-    """Replaces a contiguous tensor by its average over all ranks, encoded between hosts.
+    """Replace a contiguous tensor by its average over all ranks, encoded between hosts.
 
     Raises:
         UsageError: the tensor is not contiguous, or the residual is not float32 of its size.
@@ -141,17 +145,19 @@ def allreduce_encoded(
     return Submission((handle,), [tensor], [tensor], (residual,))
 
 
-def broadcast(group: _core.Group, tensor: torch.Tensor, root: int, options: Options) -> Submission:
-    """Replaces the tensor by that of the group rank `root`."""
+def broadcast(
+    group: _core.Group, tensor: torch.Tensor, root: int, options: RunOptions
+) -> Submission:
+    """Replace the tensor by that of the group rank `root`."""
     buffer, copies = written(tensor)
     handle = group.broadcast(buffer.data_ptr(), *extent(buffer), root, **options)
     return Submission((handle,), [tensor], [tensor], (), copies)
 
 
 def reduce(
-    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, root: int, options: Options
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, root: int, options: RunOptions
 ) -> Submission:
-    """Replaces the tensor of the group rank `root` by the reduction over all ranks."""
+    """Replace the tensor of the group rank `root` by the reduction over all ranks."""
     buffer, copies = written(tensor)
     address = buffer.data_ptr()
     handle = group.reduce(
@@ -167,9 +173,9 @@ def reduce(
 
 
 def all_gather(
-    group: _core.Group, outputs: Tensors, inputs: Tensors, options: Options
+    group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
 ) -> Submission:
-    """Fills each output with the inputs of all ranks, one after another.
+    """Fill each output with the inputs of all ranks, one after another.
 
     An input may be this rank's part of its output.
     """
@@ -190,9 +196,9 @@ def all_gather(
 
 
 def all_gather_lists(
-    group: _core.Group, outputs: Sequence[Tensors], inputs: Tensors, options: Options
+    group: _core.Group, outputs: Sequence[Tensors], inputs: Tensors, options: RunOptions
 ) -> Submission:
-    """Fills `outputs[i][r]` with the i-th input of rank r; the sizes of ranks may differ."""
+    """Fill `outputs[i][r]` with the i-th input of rank r; the sizes of ranks may differ."""
     sources: list[torch.Tensor] = []
     targets: list[torch.Tensor] = []
     all_copies: Copies = ()
@@ -216,9 +222,9 @@ def all_gather_lists(
 
 
 def reduce_scatter(
-    group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: Options
+    group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
-    """Fills each output with this rank's part of the reduction of the inputs of all ranks."""
+    """Fill each output with this rank's part of the reduction of the inputs of all ranks."""
     reduction = reduce_op(op)
     sources: list[torch.Tensor] = []
     targets: list[tuple[torch.Tensor, _core.DType]] = []
@@ -240,9 +246,9 @@ def reduce_scatter(
 
 
 def reduce_scatter_list(
-    group: _core.Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, options: Options
+    group: _core.Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
-    """Fills the output with the reduction of `parts[rank]` over all ranks.
+    """Fill the output with the reduction of `parts[rank]` over all ranks.
 
     Raises:
         UsageError: the parts are not as many as ranks, or not all of the output's size.
@@ -260,9 +266,9 @@ def reduce_scatter_list(
 
 
 def gather(
-    group: _core.Group, outputs: Tensors, tensor: torch.Tensor, root: int, options: Options
+    group: _core.Group, outputs: Tensors, tensor: torch.Tensor, root: int, options: RunOptions
 ) -> Submission:
-    """Fills `outputs[r]` on the group rank `root` with the input of rank r."""
+    """Fill `outputs[r]` on the group rank `root` with the input of rank r."""
     source = dense(tensor)
     copies: Copies = ()
     buffer, address = source, 0
@@ -276,9 +282,9 @@ def gather(
 
 
 def scatter(
-    group: _core.Group, output: torch.Tensor, parts: Tensors, root: int, options: Options
+    group: _core.Group, output: torch.Tensor, parts: Tensors, root: int, options: RunOptions
 ) -> Submission:
-    """Fills the output of rank r with `parts[r]` of the group rank `root`."""
+    """Fill the output of rank r with `parts[r]` of the group rank `root`."""
     buffer, copies = written(output)
     source, address = buffer, 0
     if group.rank() == root:
@@ -291,9 +297,9 @@ def scatter(
 
 
 def all_to_all(
-    group: _core.Group, outputs: Tensors, inputs: Tensors, options: Options
+    group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
 ) -> Submission:
-    """Fills `outputs[r]` with the input that rank r holds for this rank; sizes may differ."""
+    """Fill `outputs[r]` with the input that rank r holds for this rank; sizes may differ."""
     check_list("all_to_all", "outputs", outputs, group.size())
     check_list("all_to_all", "inputs", inputs, group.size())
     check_same_dtype([*outputs, *inputs])
@@ -315,9 +321,9 @@ def all_to_all_rows(
     output: torch.Tensor,
     tensor: torch.Tensor,
     rows: tuple[Sequence[int], Sequence[int]],
-    options: Options,
+    options: RunOptions,
 ) -> Submission:
-    """Exchanges rows of the first dimension.
+    """Exchange rows of the first dimension.
 
     Args:
         group: of the engine.
@@ -338,25 +344,25 @@ def all_to_all_rows(
 
 
 def send(
-    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: Options
+    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
 ) -> Submission:
-    """Sends the tensor to the group rank `peer`."""
+    """Send the tensor to the group rank `peer`."""
     source = dense(tensor)
     handle = group.send(source.data_ptr(), *extent(source), peer, tag, **options)
     return Submission((handle,), [tensor], [tensor], (source,))
 
 
 def receive(
-    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: Options
+    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
 ) -> Submission:
-    """Receives the tensor from the group rank `peer`, or from any where it is -1."""
+    """Receive the tensor from the group rank `peer`, or from any where it is -1."""
     buffer, copies = written(tensor)
     handle = group.recv(buffer.data_ptr(), *extent(buffer), peer, tag, **options)
     return Submission((handle,), [tensor], [tensor], (), copies)
 
 
 def part_sizes(what: str, tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> list[int]:
-    """Returns how many elements belong to each rank.
+    """Return how many elements belong to each rank.
 
     Raises:
         UsageError: the rows are not those of the tensor, or cannot be shared equally.
@@ -381,7 +387,7 @@ def part_sizes(what: str, tensor: torch.Tensor, rows: Sequence[int], ranks: int)
 def check_parts(
     operation: str, what: str, whole: torch.Tensor, part: torch.Tensor, ranks: int
 ) -> None:
-    """Checks that one tensor has the size of the other times the number of ranks.
+    """Check that one tensor has the size of the other times the number of ranks.
 
     Raises:
         UsageError: it has not, or the dtypes differ.
@@ -395,7 +401,7 @@ def check_parts(
 
 
 def check_list(operation: str, what: str, tensors: Tensors, ranks: int) -> None:
-    """Checks that there is one tensor for each rank.
+    """Check that there is one tensor for each rank.
 
     Raises:
         UsageError: there is not.
@@ -407,7 +413,7 @@ def check_list(operation: str, what: str, tensors: Tensors, ranks: int) -> None:
 
 
 def check_equal_sizes(operation: str, tensors: Tensors, model: torch.Tensor) -> None:
-    """Checks that all tensors have the size and dtype of `model`.
+    """Check that all tensors have the size and dtype of `model`.
 
     Raises:
         UsageError: they have not.

@@ -30,7 +30,7 @@ class Completions:
         self._closed = False
 
     def when_done(self, handles: Sequence[_core.Handle], callback: Callable[[], None]) -> None:
-        """Calls `callback` once, from the thread, when all handles are complete or failed."""
+        """Call `callback` once, from the thread, when all handles are complete or failed."""
         left = len(handles)
 
         def one_done() -> None:  # runs in the one thread only
@@ -50,11 +50,11 @@ class Completions:
             self._runtime.notify(handle, token)
 
     def is_here(self) -> bool:
-        """Tells whether the caller is the thread, so that nobody calls back while it waits."""
+        """Tell whether the caller is the thread, so that nobody calls back while it waits."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """Ends the thread, then calls what is left: the engine, closed before, failed it all."""
+        """End the thread, then call what is left: the engine, closed before, failed it all."""
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None

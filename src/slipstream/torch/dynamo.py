@@ -11,7 +11,7 @@ T = TypeVar("T", bound=type)
 
 
 def keep_out(cls: T) -> T:
-    """Marks the methods of a class, so that Dynamo runs them and all that they call as they are.
+    """Mark the methods of a class, so that Dynamo runs them and all that they call as they are.
 
     A call costs nothing more: PyTorch looks at the mark as a compiled program enters a frame.
     `torch.compiler.disable` does the same with a wrapper, and imports Dynamo, which takes a second.

@@ -23,7 +23,7 @@ class MonitoredBarrier:
         self._group = group
 
     def meet(self, seconds: float, every_rank: bool) -> None:
-        """Blocks until all ranks are here.
+        """Block until all ranks are here.
 
         Args:
             seconds: at most this long, in all.
@@ -73,7 +73,7 @@ class MonitoredBarrier:
 
     def _message(self, peer: int, seconds: float, *, receive: bool) -> collectives.Submission:
         move = collectives.receive if receive else collectives.send
-        options: collectives.Options = {"timeout": seconds, "waits_soon": False}
+        options: collectives.RunOptions = {"timeout": seconds, "waits_soon": False}
         message = move(self._group, torch.zeros(1, dtype=torch.uint8), peer, 0, options)
         # Whoever waits may give up before the engine does.
         keep_until_done(message.handles[0], (message,))

@@ -11,16 +11,16 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from slipstream.torch.backend import BACKEND_NAME
+
 if TYPE_CHECKING:
     from slipstream.torch.process_group import SlipstreamProcessGroup
-
-NAME = "slipstream"
 
 _log = logging.getLogger(__name__)
 
 
 def register() -> None:
-    """Makes `init_process_group("slipstream")` known to PyTorch; may be called again.
+    """Make `init_process_group("slipstream")` known to PyTorch; may be called again.
 
     An exception here would make `import torch` fail, also for programs that do not use
     Slipstream, so a failure is logged and the backend stays unknown.
@@ -28,16 +28,16 @@ def register() -> None:
     try:
         _register()
     except Exception as error:  # noqa: BLE001  the top of an entry point
-        _log.warning("the backend %s could not be registered with PyTorch: %s", NAME, error)
+        _log.warning("the backend %s could not be registered with PyTorch: %s", BACKEND_NAME, error)
 
 
 def _register() -> None:
     from torch import distributed
 
-    if not distributed.is_available() or hasattr(distributed.Backend, NAME.upper()):
+    if not distributed.is_available() or hasattr(distributed.Backend, BACKEND_NAME.upper()):
         return
     distributed.Backend.register_backend(  # pyright: ignore[reportUnknownMemberType]
-        NAME, _create_process_group, extended_api=True, devices=["cpu"]
+        BACKEND_NAME, _create_process_group, extended_api=True, devices=["cpu"]
     )
     _extend_env_rendezvous()
 
@@ -49,7 +49,7 @@ def _create_process_group(options: Any, backend_options: Any) -> SlipstreamProce
 
 
 def _extend_env_rendezvous() -> None:
-    """Lets env:// learn from mpirun and srun what torchrun would have told.
+    """Let env:// learn from mpirun and srun what torchrun would have told.
 
     PyTorch has no public way to do that. Nothing happens before a script asks for env://, and
     nothing changes for one that has its RANK.

@@ -41,12 +41,12 @@ from slipstream.comm.tuner import Knob
 from slipstream.comm.tuning import Tuning
 from slipstream.errors import UsageError
 from slipstream.torch import bootstrap, collectives, profiler
+from slipstream.torch.backend import BACKEND_NAME
 from slipstream.torch.backward import extract_without_python
 from slipstream.torch.callbacks import Callbacks, in_callback
-from slipstream.torch.collectives import Options, Submission, Tensors
+from slipstream.torch.collectives import RunOptions, Submission, Tensors
 from slipstream.torch.dynamo import keep_out
 from slipstream.torch.monitor import MonitoredBarrier
-from slipstream.torch.plugin import NAME
 from slipstream.torch.sparse import allreduce_sparse
 from slipstream.torch.tensors import copy_out, is_plain, only
 from slipstream.torch.work import FINISHED, SlipstreamWork
@@ -108,7 +108,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     # What PyTorch asks about the group; the names are PyTorch's.
 
     def getBackendName(self) -> str:  # noqa: N802
-        return NAME
+        return BACKEND_NAME
 
     def getGroupName(self) -> str:  # noqa: N802
         return self._name
@@ -123,7 +123,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         self._description = description
 
     def get_group_store(self) -> Store:
-        """Returns the store that PyTorch made for the group."""
+        """Return the store that PyTorch made for the group."""
         return self._store
 
     @property
@@ -133,14 +133,14 @@ class SlipstreamProcessGroup(ProcessGroup):
     # The end of a group.
 
     def shutdown(self) -> None:
-        """Leaves the group; operations that nobody waited for get a few seconds, then fail."""
+        """Leave the group; operations that nobody waited for get a few seconds, then fail."""
         if self._leave.alive:
             self._drain()
         self._leave()
         self._in_flight.clear()
 
     def abort(self) -> None:
-        """Fails the operations under way, on every rank, and leaves the group."""
+        """Fail the operations under way, on every rank, and leave the group."""
         if self._leave.alive:
             for group in self._membership.groups():
                 group.abort("abort() was called")
@@ -156,14 +156,14 @@ class SlipstreamProcessGroup(ProcessGroup):
                 _log.warning("an operation that nobody waited for has failed: %s", error)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Sets how long operations may take whose options name no time."""
+        """Set how long operations may take whose options name no time."""
         self._seconds = timeout.total_seconds()
 
     # Collectives. The lists of tensors have one entry, and the lists of lists one list: PyTorch
     # made room there for several GPUs in a process.
 
     def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> Work:
-        """Replaces the tensor by its reduction over all ranks; it may be sparse_coo."""
+        """Replace the tensor by its reduction over all ranks; it may be sparse_coo."""
         tensor, options, group = only(tensors), self._options(opts), self._lane()
         if is_plain(tensor) and self._may_block(options):  # 0.7 of 6.4 us sooner than below
             handle = collectives.reduce_in_place(group, tensor, opts.reduceOp, options)
@@ -186,7 +186,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         residual: torch.Tensor | None = None,
         priority: int = 0,
     ) -> SlipstreamWork:
-        """Replaces a contiguous tensor by its average over all ranks, encoded between hosts.
+        """Replace a contiguous tensor by its average over all ranks, encoded between hosts.
 
         Args:
             tensor: other dtypes than float32 are reduced exactly.
@@ -199,23 +199,23 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._shown("all_reduce", submission, self._callbacks)
 
     def make_tuning(self, knobs: Sequence[Knob] = ()) -> Tuning:
-        """Returns what tunes the group's allreduces, and an adapter's knobs, step by step."""
+        """Return what tunes the group's allreduces, and an adapter's knobs, step by step."""
         return Tuning(self._group, knobs)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED) -> Work:
-        """Replaces each of several tensors by its reduction over all ranks."""
+        """Replace each of several tensors by its reduction over all ranks."""
         options = self._options(opts)
         submission = collectives.allreduce_each(self._lane(), tensors, opts.reduceOp, options)
         return self._work("all_reduce", submission, options)
 
     def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> Work:
-        """Replaces the tensor by that of the group rank `opts.rootRank`."""
+        """Replace the tensor by that of the group rank `opts.rootRank`."""
         options = self._options(opts)
         submission = collectives.broadcast(self._lane(), only(tensors), opts.rootRank, options)
         return self._work("broadcast", submission, options)
 
     def reduce(self, tensors: Tensors, opts: Any = _REDUCE) -> Work:
-        """Replaces the tensor of the group rank `opts.rootRank` by the reduction over all."""
+        """Replace the tensor of the group rank `opts.rootRank` by the reduction over all."""
         options = self._options(opts)
         submission = collectives.reduce(
             self._lane(), only(tensors), opts.reduceOp, opts.rootRank, options
@@ -225,7 +225,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def allgather(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> Work:
-        """Fills `outputs[0][r]` with the tensor of rank r."""
+        """Fill `outputs[0][r]` with the tensor of rank r."""
         only(inputs)
         options = self._options(opts)
         submission = collectives.all_gather_lists(self._lane(), outputs, inputs, options)
@@ -234,7 +234,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def allgather_coalesced(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> Work:
-        """Fills `outputs[r][i]` with the i-th tensor of rank r."""
+        """Fill `outputs[r][i]` with the i-th tensor of rank r."""
         by_input = list(zip(*outputs, strict=True))
         options = self._options(opts)
         submission = collectives.all_gather_lists(self._lane(), by_input, inputs, options)
@@ -243,7 +243,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _ALL_GATHER
     ) -> Work:
-        """Fills the output with the tensors of all ranks, one after another."""
+        """Fill the output with the tensors of all ranks, one after another."""
         options = self._options(opts)
         submission = collectives.all_gather(self._lane(), [output], [source], options)
         return self._work("all_gather_into_tensor", submission, options)
@@ -259,7 +259,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def reduce_scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Fills the output with the reduction of `inputs[0][rank]` over all ranks."""
+        """Fill the output with the reduction of `inputs[0][rank]` over all ranks."""
         output = only(outputs)
         options = self._options(opts)
         submission = collectives.reduce_scatter_list(
@@ -270,7 +270,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Fills the output with this rank's part of the reduction of the other tensor."""
+        """Fill the output with this rank's part of the reduction of the other tensor."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
             self._lane(), [output], [source], opts.reduceOp, options
@@ -288,21 +288,21 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work("reduce_scatter_tensor", submission, options)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _GATHER) -> Work:
-        """Fills `outputs[0][r]` on the group rank `opts.rootRank` with the tensor of rank r."""
+        """Fill `outputs[0][r]` on the group rank `opts.rootRank` with the tensor of rank r."""
         parts = outputs[0] if outputs else ()
         options = self._options(opts)
         submission = collectives.gather(self._lane(), parts, only(inputs), opts.rootRank, options)
         return self._work("gather", submission, options)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _SCATTER) -> Work:
-        """Fills the output of rank r with `inputs[0][r]` of the group rank `opts.rootRank`."""
+        """Fill the output of rank r with `inputs[0][r]` of the group rank `opts.rootRank`."""
         parts = inputs[0] if inputs else ()
         options = self._options(opts)
         submission = collectives.scatter(self._lane(), only(outputs), parts, opts.rootRank, options)
         return self._work("scatter", submission, options)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_TO_ALL) -> Work:
-        """Fills `outputs[r]` with the tensor that rank r holds for this rank."""
+        """Fill `outputs[r]` with the tensor that rank r holds for this rank."""
         options = self._options(opts)
         submission = collectives.all_to_all(self._lane(), outputs, inputs, options)
         return self._work("all_to_all", submission, options)
@@ -315,7 +315,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         input_rows: Sequence[int],
         opts: Any = _ALL_TO_ALL,
     ) -> Work:
-        """Exchanges rows; the lists say how many with each rank, empty means equal shares."""
+        """Exchange rows; the lists say how many with each rank, empty means equal shares."""
         options = self._options(opts)
         submission = collectives.all_to_all_rows(
             self._lane(), output, source, (output_rows, input_rows), options
@@ -331,7 +331,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """Blocks until all ranks have called it; rank 0 names those that did not in time."""
+        """Block until all ranks have called it; rank 0 names those that did not in time."""
         if self._monitor is None:
             self._monitor = MonitoredBarrier(self._membership.sibling("monitor"))
         seconds = self._seconds if timeout is None else timeout.total_seconds()
@@ -340,31 +340,31 @@ class SlipstreamProcessGroup(ProcessGroup):
     # Point to point.
 
     def send(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
-        """Sends the tensor to the group rank `peer`."""
+        """Send the tensor to the group rank `peer`."""
         submission = collectives.send(self._group, only(tensors), peer, tag, self._unhurried())
         return self._message("send", submission)
 
     def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
-        """Fills the tensor with what the group rank `peer` sends."""
+        """Fill the tensor with what the group rank `peer` sends."""
         submission = collectives.receive(self._group, only(tensors), peer, tag, self._unhurried())
         return self._message("recv", submission)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> SlipstreamWork:
-        """Fills the tensor with what some rank sends; the work tells which."""
+        """Fill the tensor with what some rank sends; the work tells which."""
         submission = collectives.receive(
             self._group, only(tensors), ANY_RANK, tag, self._unhurried()
         )
         return self._message("recvAnySource", submission)
 
-    def _options(self, opts: Any) -> Options:
-        """Returns what the engine should know; options without a time have -1 ms."""
+    def _options(self, opts: Any) -> RunOptions:
+        """Return what the engine should know; options without a time have -1 ms."""
         seconds = opts.timeout.total_seconds()
         return {
             "timeout": seconds if seconds > 0 else self._seconds,
             "waits_soon": not opts.asyncOp,
         }
 
-    def _options_that_may_not_say(self, opts: Any) -> Options:
+    def _options_that_may_not_say(self, opts: Any) -> RunOptions:
         """Does the same where some options do not say whether the caller blocks."""
         seconds = opts.timeout.total_seconds()
         return {
@@ -372,11 +372,11 @@ class SlipstreamProcessGroup(ProcessGroup):
             "waits_soon": not getattr(opts, "asyncOp", True),
         }
 
-    def _unhurried(self) -> Options:
+    def _unhurried(self) -> RunOptions:
         return {"timeout": self._seconds, "waits_soon": False}
 
     def _lane(self) -> _core.Group:
-        """Returns the group of the engine for a collective: callbacks have one of their own."""
+        """Return the group of the engine for a collective: callbacks have one of their own."""
         if not in_callback():
             return self._group
         with self._lock:
@@ -384,7 +384,7 @@ class SlipstreamProcessGroup(ProcessGroup):
                 self._nested = self._membership.sibling("callbacks")
             return self._nested
 
-    def _work(self, name: str, submission: Submission, options: Options) -> Work:
+    def _work(self, name: str, submission: Submission, options: RunOptions) -> Work:
         """Return what the caller waits for; block where the caller would do so next."""
         if not self._may_block(options):
             return self._shown(name, submission, self._callbacks)
@@ -397,7 +397,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         copy_out(submission.copies)
         return FINISHED
 
-    def _may_block(self, options: Options) -> bool:
+    def _may_block(self, options: RunOptions) -> bool:
         """Return whether the caller blocks next, and nobody wants to see the operation's work."""
         return options["waits_soon"] and not self._in_flight and not profiler.is_enabled()
 
@@ -413,7 +413,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> SlipstreamWork:
         work = SlipstreamWork(submission, self._in_flight, self._completions, callbacks)
         if profiler.is_enabled():
-            work.trace(f"{NAME}:{name}", submission.inputs)
+            work.trace(f"{BACKEND_NAME}:{name}", submission.inputs)
         return work
 
 
@@ -423,7 +423,7 @@ def _leave(membership: bootstrap.Membership, callbacks: Callbacks) -> None:
 
 
 def own_group(group: Any) -> SlipstreamProcessGroup:
-    """Returns a process group that is Slipstream's.
+    """Return a process group that is Slipstream's.
 
     Raises:
         UsageError: it is another backend's.
@@ -437,7 +437,7 @@ def own_group(group: Any) -> SlipstreamProcessGroup:
 
 
 def create_process_group(options: Any, backend_options: Any) -> SlipstreamProcessGroup:
-    """Makes the group for PyTorch; blocks until all ranks are there if it is the first.
+    """Make the group for PyTorch and block until all ranks are there if it is the first.
 
     Args:
         options: PyTorch's `_DistributedBackendOptions`.
@@ -455,7 +455,7 @@ def create_process_group(options: Any, backend_options: Any) -> SlipstreamProces
 
 
 def _choose_names() -> None:
-    """Gives each method that depends on PyTorch's release the name by which this one is called."""
+    """Give each method that depends on PyTorch's release the name by which this one is called."""
     names = [
         (written_as, current if hasattr(ProcessGroup, current) else former)
         for written_as, current, former in (

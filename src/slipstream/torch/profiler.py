@@ -29,9 +29,9 @@ class ProfilerRange:
         )
 
     def end(self) -> None:
-        """Ends the range, from another thread than began it."""
+        """End the range, from another thread than began it."""
         self._complete.set_result(None)
 
     def wait(self) -> None:
-        """Blocks until the profiler has seen the end."""
+        """Block until the profiler has seen the end."""
         self._recorded.wait()

@@ -9,14 +9,14 @@ from slipstream import _core
 from slipstream.comm.handle import keep_until_done
 from slipstream.errors import MismatchError, UnsupportedError
 from slipstream.torch import collectives
-from slipstream.torch.collectives import Options
+from slipstream.torch.collectives import RunOptions
 from slipstream.torch.tensors import copy_out, cut, kind_of
 
 
 def allreduce_sparse(
-    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: Options
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions
 ) -> None:
-    """Replaces a sparse_coo tensor by its sum (or average) over all ranks.
+    """Replace a sparse_coo tensor by its sum (or average) over all ranks.
 
     Blocks, unlike the dense collectives: the second message's size is known after the first.
 
@@ -46,8 +46,8 @@ def allreduce_sparse(
         tensor.copy_(total)
 
 
-def _check_and_count(group: _core.Group, mine: torch.Tensor, options: Options) -> list[int]:
-    """Returns how many values each rank has, once all have shown the same shape."""
+def _check_and_count(group: _core.Group, mine: torch.Tensor, options: RunOptions) -> list[int]:
+    """Return how many values each rank has, once all have shown the same shape."""
     header = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape])
     headers = [torch.empty_like(header) for _ in range(group.size())]
     _finish(collectives.all_gather_lists(group, [headers], [header], options))
@@ -61,7 +61,7 @@ def _check_and_count(group: _core.Group, mine: torch.Tensor, options: Options) -
 
 
 def _gather_rows(
-    group: _core.Group, rows: torch.Tensor, counts: list[int], options: Options
+    group: _core.Group, rows: torch.Tensor, counts: list[int], options: RunOptions
 ) -> torch.Tensor:
     gathered = rows.new_empty(sum(counts), *rows.shape[1:])
     parts = cut(gathered, counts)

@@ -199,7 +199,7 @@ class Overlap:
     # Fusion.
 
     def _fuse(self) -> None:
-        """Makes the buckets, in the order in which they are sent."""
+        """Make the buckets, in the order in which they are sent."""
         self._fused = size = self._fusion.value
         self._buckets: list[Bucket] = []
         for gradients in self._gradients:
@@ -208,7 +208,7 @@ class Overlap:
         self._bucket_of = {each: bucket for bucket in self._buckets for each in bucket.parameters}
 
     def _fuse_anew(self) -> None:
-        """Cuts otherwise where that was chosen: before the first gradient of a step, when forward
+        """Cut otherwise where that was chosen: before the first gradient of a step, when forward
         has waited for the last one's."""
         if self._fused == self._fusion.value:
             return
@@ -418,7 +418,7 @@ class _Used:
         self._work: dist.Work | None = None
 
     def exchange(self, lacking: list[Parameter]) -> bool:
-        """Says what this rank lacks in this step, without blocking.
+        """Say what this rank lacks in this step, without blocking.
 
         Returns:
             False where something is lacking and the others are not told.
@@ -433,7 +433,7 @@ class _Used:
         return True
 
     def nowhere(self) -> frozenset[Parameter]:
-        """Returns the parameters without a gradient on any rank; blocks until all have said."""
+        """Return the parameters without a gradient on any rank and block until all have said."""
         if self._work is not None:
             self._work.wait()
             self._work = None

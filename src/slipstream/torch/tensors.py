@@ -52,12 +52,12 @@ _STRIDED = torch.strided
 
 
 def kind_of(op: ReduceOp) -> ReduceOp.RedOpType:
-    """Returns what PyTorch's C++ code wraps to pass a factor along."""
+    """Return what PyTorch's C++ code wraps to pass a factor along."""
     return op.op  # pyright: ignore
 
 
 def reduce_op(op: ReduceOp) -> _core.ReduceOp:
-    """Returns the engine's word for a reduction.
+    """Return the engine's word for a reduction.
 
     Raises:
         UnsupportedError: PREMUL_SUM, which only NCCL has.
@@ -72,7 +72,7 @@ def reduce_op(op: ReduceOp) -> _core.ReduceOp:
 
 
 def reduced_dtype(tensor: torch.Tensor) -> _core.DType:
-    """Returns the dtype of a tensor whose values will be combined.
+    """Return the dtype of a tensor whose values will be combined.
 
     Raises:
         UnsupportedError: the engine cannot compute with the dtype, such as float8.
@@ -87,7 +87,7 @@ def reduced_dtype(tensor: torch.Tensor) -> _core.DType:
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, _core.DType]:
-    """Returns count and dtype of a tensor that is only moved; unknown dtypes move as bytes."""
+    """Return count and dtype of a tensor that is only moved; unknown dtypes move as bytes."""
     found = DTYPES.get(tensor.dtype)
     if found is None:
         return tensor.numel() * tensor.element_size(), _core.DType.UINT8
@@ -95,7 +95,7 @@ def extent(tensor: torch.Tensor) -> tuple[int, _core.DType]:
 
 
 def only(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Returns the single tensor of a list: PyTorch's API has lists for several GPUs a process.
+    """Return the single tensor of a list: PyTorch's API has lists for several GPUs a process.
 
     Raises:
         UsageError: there are more, or none.
@@ -108,7 +108,7 @@ def only(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def usable(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor, with memory that the engine can reach.
+    """Return the tensor, with memory that the engine can reach.
 
     Raises:
         UnsupportedError: the tensor is not in CPU memory, is sparse, or has no memory of its own.
@@ -127,7 +127,7 @@ def usable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor itself, or the one that a functional collective's result stands for.
+    """Return the tensor itself, or the one that a functional collective's result stands for.
 
     Such a result is waited for.
 
@@ -148,7 +148,7 @@ def with_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor itself where the engine can use its memory, else a contiguous copy.
+    """Return the tensor itself where the engine can use its memory, else a contiguous copy.
 
     Raises:
         UnsupportedError: as `usable` does.
@@ -175,13 +175,13 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def written(tensor: torch.Tensor) -> tuple[torch.Tensor, Copies]:
-    """Returns memory for an output, and what to copy when it is there (nothing, as a rule)."""
+    """Return memory for an output, and what to copy when it is there (nothing, as a rule)."""
     buffer = dense(tensor)
     return buffer, (() if buffer is tensor else ((tensor, buffer),))
 
 
 def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Returns one flat tensor with the values of all, one after another."""
+    """Return one flat tensor with the values of all, one after another."""
     flat = spanning(tensors)
     if flat is not None:
         return flat
@@ -189,7 +189,7 @@ def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def room_for(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Copies]:
-    """Returns one flat tensor for outputs that follow one another, and what to copy then."""
+    """Return one flat tensor for outputs that follow one another, and what to copy then."""
     flat = spanning(tensors)
     if flat is not None:
         return flat, ()
@@ -203,7 +203,7 @@ def room_for(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Copies]:
 
 
 def spanning(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Returns a flat view over tensors that follow one another in memory, as torch.chunk does it.
+    """Return a flat view over tensors that follow one another in memory, as torch.chunk does it.
 
     Returns None where they do not.
     """
@@ -229,12 +229,12 @@ def spanning(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 
 def cut(tensor: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
-    """Returns views of the given sizes along the first dimension, one after another."""
+    """Return views of the given sizes along the first dimension, one after another."""
     return tensor.split(sizes)  # pyright: ignore
 
 
 def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:
-    """Checks that all tensors of an operation have one dtype.
+    """Check that all tensors of an operation have one dtype.
 
     Raises:
         UsageError: they do not.
@@ -248,7 +248,7 @@ def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def copy_out(copies: Copies) -> None:
-    """Copies results to where the caller wants them, also if that was made in inference mode.
+    """Copy results to where the caller wants them, also if that was made in inference mode.
 
     Raises:
         UsageError: a tensor repeats its elements, as expand() makes it, and the results differ.
@@ -262,7 +262,7 @@ def copy_out(copies: Copies) -> None:
 
 
 def _once(results: torch.Tensor, dim: int) -> torch.Tensor:
-    """Returns what is the same all along a dimension."""
+    """Return what is the same all along a dimension."""
     first = results.narrow(dim, 0, 1)
     is_same = (results == first) | ((results != results) & (first != first))
     if not is_same.all():

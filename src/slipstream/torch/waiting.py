@@ -28,11 +28,11 @@ class Owner(Protocol):
     """Who knows what a parameter waits for."""
 
     def settle_value(self, parameter: Parameter) -> None:
-        """Blocks until the parameter has the value of the last step."""
+        """Block until the parameter has the value of the last step."""
         ...
 
     def settle_gradient(self, parameter: Parameter) -> None:
-        """Blocks until the parameter has its gradient."""
+        """Block until the parameter has its gradient."""
         ...
 
 
@@ -50,7 +50,7 @@ class WaitingParameter(Parameter):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Waits for the parameters among the arguments, then does what was asked."""
+        """Wait for the parameters among the arguments, then do what was asked."""
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             name = getattr(func, "__name__", "")
             if name in ("__get__", "__set__"):
@@ -62,7 +62,7 @@ class WaitingParameter(Parameter):
 
 
 def wait_when_read(parameter: Parameter, owner: Owner) -> None:
-    """Makes a parameter wait for its owner; it stays the same object.
+    """Make a parameter wait for its owner; it stays the same object.
 
     Parameters that are of a class of their own stay so: they wait in front of their module only.
     """
@@ -72,7 +72,7 @@ def wait_when_read(parameter: Parameter, owner: Owner) -> None:
 
 
 def no_longer_wait(parameter: Parameter) -> None:
-    """Makes it an ordinary parameter again."""
+    """Make it an ordinary parameter again."""
     if type(parameter) is WaitingParameter:
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             _become(parameter, Parameter)

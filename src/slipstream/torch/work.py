@@ -34,7 +34,7 @@ class _Future(OrderedFuture):
         self.pending: SlipstreamWork | None = work  # none once complete
 
     def wait(self) -> Any:
-        """Blocks until the operation is complete; returns the output tensors."""
+        """Block until the operation is complete and return the output tensors."""
         work = self.pending
         if work is not None:
             work.finish_if_called_back()
@@ -132,7 +132,7 @@ class SlipstreamWork(Work):
         in_flight[self] = None
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        """Blocks, without the GIL, until the results are there.
+        """Block, without the GIL, until the results are there.
 
         Args:
             timeout: at most this long; 0 means the operation's own limit.
@@ -157,7 +157,7 @@ class SlipstreamWork(Work):
         return True
 
     def is_completed(self) -> bool:
-        """Tells, without blocking, whether the operation is complete or has failed."""
+        """Tell, without blocking, whether the operation is complete or has failed."""
         if not all(handle.done() for handle in self._handles):
             return False
         if self.exception() is None:
@@ -165,17 +165,17 @@ class SlipstreamWork(Work):
         return True
 
     def settle_if_done(self) -> None:
-        """Sees to the results of an operation that perhaps nobody waits for; does not block."""
+        """See to the results of an operation that perhaps nobody waits for; does not block."""
         with contextlib.suppress(Exception):  # waits for whoever asks
             self.is_completed()
         self._forget_if_done()
 
     def is_success(self) -> bool:
-        """Tells whether the operation is complete and has not failed."""
+        """Tell whether the operation is complete and has not failed."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> Exception | None:
-        """Returns what went wrong, or None where nothing did so far."""
+        """Return what went wrong, or None where nothing did so far."""
         try:
             for handle in self._handles:
                 if handle.done():
@@ -186,7 +186,7 @@ class SlipstreamWork(Work):
         return None
 
     def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Returns the output tensors."""
+        """Return the output tensors."""
         return self._task.result
 
     def synchronize(self) -> None:
@@ -194,14 +194,14 @@ class SlipstreamWork(Work):
         self.wait()
 
     def source_rank(self) -> int:
-        """Returns the group rank of the sender, once a receive from any rank is complete."""
+        """Return the group rank of the sender, once a receive from any rank is complete."""
         return self._handles[0].source()
 
     def _source_rank(self) -> int:
         return self.source_rank()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Returns the future of the output tensors; it is made when first asked for.
+        """Return the future of the output tensors; it is made when first asked for.
 
         Blocks in a callback of another future until the operation is done: what is made from this
         future there, by `then`, may be waited for there.
@@ -217,7 +217,7 @@ class SlipstreamWork(Work):
         return future
 
     def finish_if_called_back(self) -> None:
-        """Blocks until the operation is done, where the caller is a callback of another one.
+        """Block until the operation is done, where the caller is a callback of another one.
 
         The thread that calls callbacks is then busy, so this operation's are called here.
         """
@@ -229,7 +229,7 @@ class SlipstreamWork(Work):
         self._call_back()
 
     def trace(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
-        """Shows the operation in PyTorch's profiler until it is complete."""
+        """Show the operation in PyTorch's profiler until it is complete."""
         self._range = ProfilerRange(name, inputs)
         self._when_done(self._range.end)
 

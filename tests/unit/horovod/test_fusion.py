@@ -8,7 +8,7 @@ import pytest
 from slipstream import comm
 from slipstream.comm.negotiator import AgreedTensor, Negotiator
 from slipstream.horovod.fusion import Ready, fuse
-from slipstream.horovod.request import Handle, Request
+from slipstream.horovod.request import Request, TensorHandle
 
 MIB = 1 << 20
 
@@ -40,7 +40,9 @@ def ready(negotiator: Negotiator, *groups: list[Request]) -> list[Ready]:
         assert outcome is not None
         agreed += outcome.ready
     agreed.sort(key=lambda each: each.token)
-    return [Ready(each, request, Handle()) for each, request in zip(agreed, requests, strict=True)]
+    return [
+        Ready(each, request, TensorHandle()) for each, request in zip(agreed, requests, strict=True)
+    ]
 
 
 def of(

@@ -16,7 +16,7 @@ from slipstream.horovod.common import basics  # noqa: E402
 from slipstream.horovod.common.exceptions import RefusedError  # noqa: E402
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set  # noqa: E402
 from slipstream.horovod.job import (  # noqa: E402
-    Job,
+    HorovodJob,
     is_initialized,
     job,
     join_job,
@@ -32,7 +32,7 @@ from slipstream.settings import HorovodSettings  # noqa: E402
 
 
 @pytest.fixture
-def joined() -> Iterator[Job]:
+def joined() -> Iterator[HorovodJob]:
     """The job of this process, to which process sets may be added."""
     join_job(TorchArrays(), is_dynamic=True)
     yield job()
@@ -45,7 +45,7 @@ def add(name: str) -> Any:
     return queue_of(global_process_set).submit([request])[0].wait()
 
 
-def hosts(*leaders: int) -> Job:
+def hosts(*leaders: int) -> HorovodJob:
     """Returns a job whose ranks have these first ranks of their hosts."""
 
     class Group:
@@ -53,7 +53,7 @@ def hosts(*leaders: int) -> Job:
 
     group: Any = Group()
     settings = HorovodSettings.from_environment({})
-    return Job(
+    return HorovodJob(
         world=group,
         settings=settings,
         arrays=TorchArrays(),
@@ -85,7 +85,7 @@ def test_without_a_job_everything_says_so() -> None:
         queue_of(global_process_set)
 
 
-def test_one_rank_is_all_there_is(joined: Job) -> None:
+def test_one_rank_is_all_there_is(joined: HorovodJob) -> None:
     join_job(TorchArrays())
     assert job() is joined
     assert is_initialized()
@@ -101,7 +101,7 @@ def test_one_rank_is_all_there_is(joined: Job) -> None:
     assert global_process_set.process_set_id == 0
 
 
-def test_process_sets_are_refused_that_are_no_new_ranks(joined: Job) -> None:
+def test_process_sets_are_refused_that_are_no_new_ranks(joined: HorovodJob) -> None:
     for ranks in ([], [1], [-1], [0, 0]):
         with pytest.raises(ValueError, match="allowed: each of the ranks 0 to 0 at most once"):
             register(ProcessSet(ranks))
@@ -114,7 +114,7 @@ def test_process_sets_are_refused_that_are_no_new_ranks(joined: Job) -> None:
             ProcessSet(wrong)
 
 
-def test_a_set_that_is_not_registered_has_no_size_and_no_queue(joined: Job) -> None:
+def test_a_set_that_is_not_registered_has_no_size_and_no_queue(joined: HorovodJob) -> None:
     stranger = ProcessSet([0])
     assert (stranger.size(), stranger.rank(), stranger.process_set_id) == (None, None, None)
     with pytest.raises(ValueError, match="does not exist, or has not been registered"):
@@ -131,7 +131,7 @@ def test_a_set_that_is_not_registered_has_no_size_and_no_queue(joined: Job) -> N
     assert unregister(global_process_set) is False
 
 
-def test_a_clone_of_a_set_is_recognized_until_the_job_is_left(joined: Job) -> None:
+def test_a_clone_of_a_set_is_recognized_until_the_job_is_left(joined: HorovodJob) -> None:
     clone, other = ProcessSet([0]), ProcessSet([0, 1])
     join_job(TorchArrays(), [clone])
     assert clone.process_set_id == 0

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from slipstream.horovod.names import NamesInUse
-from slipstream.horovod.request import Handle, Request
+from slipstream.horovod.request import Request, TensorHandle
 
 
 class Clock:
@@ -18,11 +18,11 @@ class Clock:
         return self.nanoseconds
 
 
-def take(names: NamesInUse, *wanted: str) -> list[Handle]:
+def take(names: NamesInUse, *wanted: str) -> list[TensorHandle]:
     return names.take([Request(kind="allreduce", name=each) for each in wanted])
 
 
-def end(handle: Handle) -> None:
+def end(handle: TensorHandle) -> None:
     handle.begin(None, lambda: None)
 
 

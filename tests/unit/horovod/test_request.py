@@ -10,7 +10,7 @@ from slipstream import comm
 from slipstream.errors import PeerError
 from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.reductions import Adasum, Average, Max, Min, Product, Reduction, Sum
-from slipstream.horovod.request import Handle, Request
+from slipstream.horovod.request import Request, TensorHandle
 
 torch = pytest.importorskip("torch")
 
@@ -74,9 +74,9 @@ def test_a_rank_without_data_takes_the_same_part_with_zeros(residual: Any) -> No
 
 
 def test_a_handle_is_seen_once_and_gives_its_result_again() -> None:
-    seen: list[Handle] = []
+    seen: list[TensorHandle] = []
     made: list[int] = []
-    handle = Handle("a", seen.append)
+    handle = TensorHandle("a", seen.append)
     assert (handle.name, handle.is_over(), handle.done(), seen) == ("a", False, False, [])
     handle.begin(None, lambda: made.append(1) or 7)
     assert (handle.is_over(), seen) == (True, [])
@@ -89,7 +89,7 @@ def test_a_handle_that_failed_raises_each_time_and_names_the_cause() -> None:
     def fail() -> None:
         raise PeerError("rank 1 is gone")
 
-    failed, finished = Handle(), Handle()
+    failed, finished = TensorHandle(), TensorHandle()
     failed.fail(PeerError("rank 1 is gone"))
     finished.begin(None, fail)
     for handle in (failed, finished):
@@ -108,12 +108,12 @@ def test_only_what_was_not_finished_is_left_to_others() -> None:
         dropped.append((work, finish()))
 
     for number, ends in enumerate((False, True)):
-        handle = Handle("a", None, drop)
+        handle = TensorHandle("a", None, drop)
         handle.begin(None, lambda number=number: number)
         if ends:
             handle.wait()
         del handle
-    Handle("never begun", None, drop)
+    TensorHandle("never begun", None, drop)
     gc.collect()
     assert dropped == [(None, 0)]
 

@@ -16,7 +16,7 @@ from torch import distributed as dist  # noqa: E402
 from slipstream import _core  # noqa: E402
 from slipstream.errors import AuthError, PeerTimeoutError  # noqa: E402
 from slipstream.settings import Settings  # noqa: E402
-from slipstream.torch.bootstrap import Meeting, World, open_world  # noqa: E402
+from slipstream.torch.bootstrap import StoreMeeting, World, open_world  # noqa: E402
 
 SETTINGS = Settings.from_environment({})
 _BUFFER = torch.zeros(1)
@@ -33,8 +33,8 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def meeting(rank: int, size: int = 2, seconds: float = 20.0, store: Any = None) -> Meeting:
-    return Meeting(store=store or dist.HashStore(), rank=rank, size=size, seconds=seconds)
+def meeting(rank: int, size: int = 2, seconds: float = 20.0, store: Any = None) -> StoreMeeting:
+    return StoreMeeting(store=store or dist.HashStore(), rank=rank, size=size, seconds=seconds)
 
 
 def opened(

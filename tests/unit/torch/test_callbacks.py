@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from slipstream.torch.callbacks import (  # noqa: E402
     Callbacks,
-    Failure,
+    FutureFailure,
     OrderedFuture,
     in_callback,
 )
@@ -88,7 +88,7 @@ def test_without_a_thread_callbacks_run_where_the_future_is_completed() -> None:
 
 
 def test_a_failure_is_raised_by_who_looks_into_it_and_shows_its_error() -> None:
-    failure = Failure(ValueError("why"))
+    failure = FutureFailure(ValueError("why"))
     assert repr(failure) == "ValueError: why"
     with pytest.raises(ValueError, match="why"):
         pickle.dumps(failure)

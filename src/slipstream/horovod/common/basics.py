@@ -146,7 +146,7 @@ def rocm_built() -> bool:
 
 
 def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:  # pyright: ignore[reportUnusedFunction]
-    """Returns the ranks of all process sets by number; Horovod's tests look at it."""
+    """Return the ranks of all process sets by number; Horovod's tests look at it."""
     return {number: list(each.ranks) for number, each in job().sets.items()}
 
 

@@ -30,7 +30,7 @@ class ProcessSet:
         self.process_set_id: int | None = None
 
     def register(self, number: int, ranks: Iterable[int]) -> None:
-        """Makes it usable; for the job.
+        """Make it usable; for the job.
 
         Args:
             number: of the set.
@@ -39,7 +39,7 @@ class ProcessSet:
         self.process_set_id, self.ranks = number, list(ranks)
 
     def invalidate(self) -> None:
-        """Makes it unusable; for the job."""
+        """Make it unusable; for the job."""
         self.process_set_id = None
 
     def size(self) -> int | None:

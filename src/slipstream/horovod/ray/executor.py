@@ -139,7 +139,7 @@ class RayExecutor:
         executable_kwargs: Mapping[str, Any] | None = None,
         extra_env_vars: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the ranks; blocks until they are there.
+        """Start the ranks and block until they are there.
 
         Args:
             executable_cls: each rank makes one, with
@@ -269,7 +269,7 @@ class RayExecutor:
         return group
 
     def _environments(self, places: Sequence[Place]) -> list[dict[str, str]]:
-        """Returns what says which rank each is."""
+        """Return what says which rank each is."""
         key = secrets.token_hex(32).encode()
         known = variables()
         common = {

@@ -34,7 +34,7 @@ class Worker:
         self._executable: Any = None
 
     def place(self, node: str, address: str) -> Place:
-        """Returns where it is.
+        """Return where it is.
 
         Args:
             node, address: as Ray's runtime context says; "" to ask it.
@@ -49,13 +49,13 @@ class Worker:
             return Place(node, address, free.getsockname()[1])
 
     def set_environment(self, environ: Mapping[str, str]) -> None:
-        """Sets what says which rank this is, before anything reads it."""
+        """Set what says which rank this is, before anything reads it."""
         os.environ.update({name: str(value) for name, value in environ.items()})
 
     def make_executable(
         self, kind: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Makes the object that functions are called with."""
+        """Make the object that functions are called with."""
         self._executable = kind(*args, **kwargs)
 
     def set_queue(self, queue: Any) -> None:
@@ -63,5 +63,5 @@ class Worker:
         ray_logger.configure(queue)
 
     def execute(self, function: Callable[[Any], Any]) -> Any:
-        """Calls a function with the executable, and returns what it returns."""
+        """Call a function with the executable, and return what it returns."""
         return function(self._executable)

@@ -11,33 +11,33 @@ class TorchArrays:
     """Tensors on the CPU, contiguous and without gradients, as `request.Arrays` wants them."""
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Returns a new tensor of the type of another."""
+        """Return a new tensor of the type of another."""
         return torch.empty(tuple(shape), dtype=like.dtype)
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> torch.Tensor:
-        """Returns zeros of a type as the engine names it."""
+        """Return zeros of a type as the engine names it."""
         return torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
 
     def shape(self, array: torch.Tensor) -> tuple[int, ...]:
-        """Returns its shape."""
+        """Return its shape."""
         return tuple(array.shape)
 
     def flat(self, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Returns a new tensor of one dimension with the elements of all."""
+        """Return a new tensor of one dimension with the elements of all."""
         return torch.cat([each.reshape(-1) for each in arrays])
 
     def unflatten(self, flat: torch.Tensor, arrays: Sequence[torch.Tensor]) -> None:
-        """Copies the elements of one tensor into others, one after another."""
+        """Copy the elements of one tensor into others, one after another."""
         parts = torch.split(flat, [each.numel() for each in arrays])
         for part, each in zip(parts, arrays, strict=True):
             each.copy_(part.view_as(each))
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Copies elements; the shapes are the same."""
+        """Copy elements; the shapes are the same."""
         target.copy_(source)
 
     def scaled(self, array: torch.Tensor, factor: float) -> torch.Tensor:
-        """Returns a new tensor times a factor: integers in float64, 16 bits in float32."""
+        """Return a new tensor times a factor: integers in float64, 16 bits in float32."""
         dtype = array.dtype
         if self.is_integral(array):
             return (array.double() * factor).to(dtype)
@@ -46,15 +46,15 @@ class TorchArrays:
         return array * factor
 
     def is_integral(self, array: torch.Tensor) -> bool:
-        """Returns whether the elements are whole numbers."""
+        """Return whether the elements are whole numbers."""
         return not (array.dtype.is_floating_point or array.dtype.is_complex)
 
     def rows(self, array: torch.Tensor, begin: int, end: int) -> torch.Tensor:
-        """Returns a view of some rows, along the first dimension."""
+        """Return a view of some rows, along the first dimension."""
         return array[begin:end]
 
     def combined(self, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-        """Returns the sum, less what both have in common (Maleki et al., MLSys 2021).
+        """Return the sum, less what both have in common (Maleki et al., MLSys 2021).
 
         Each is shortened by half of its projection: for orthogonal ones it is the sum, for equal
         ones the average. The sums of products are in float64.

@@ -336,7 +336,7 @@ def grouped_reducescatter(
 
 
 def _own_rows(gradient: torch.Tensor, rows: int, process_set: ProcessSet) -> torch.Tensor:
-    """Returns this rank's part of the averaged gradient of what was gathered."""
+    """Return this rank's part of the averaged gradient of what was gathered."""
     averaged = allreduce(gradient.contiguous(), op=Average, process_set=process_set)
     counts = allgather(torch.tensor([rows]), process_set=process_set)
     begin = int(counts[: process_set.rank()].sum())

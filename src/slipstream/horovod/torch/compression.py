@@ -18,12 +18,12 @@ class Compressor:
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Returns what is sent, and whatever decompress() needs."""
+        """Return what is sent, and whatever decompress() needs."""
         raise NotImplementedError
 
     @classmethod
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Returns what the receiver makes of it."""
+        """Return what the receiver makes of it."""
         raise NotImplementedError
 
 
@@ -32,12 +32,12 @@ class NoneCompressor(Compressor):
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Returns the tensor."""
+        """Return the tensor."""
         return tensor, None
 
     @classmethod
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Returns the tensor."""
+        """Return the tensor."""
         return tensor
 
 
@@ -49,13 +49,13 @@ class FP16Compressor(Compressor):
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Returns floating-point numbers as the type that is sent, and their own."""
+        """Return floating-point numbers as the type that is sent, and their own."""
         is_float = tensor.dtype.is_floating_point
         return (tensor.to(cls.dtype) if is_float else tensor), tensor.dtype
 
     @classmethod
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Returns the type there was before."""
+        """Return the type there was before."""
         return tensor.to(ctx)
 
 
@@ -82,6 +82,6 @@ class Compression:
 
 
 def codec_for(compression: type[Compressor], tensor: torch.Tensor) -> str | None:
-    """Returns the engine's codec that does a tensor's compression; None to compress it here."""
+    """Return the engine's codec that does a tensor's compression; None to compress it here."""
     codec = vars(compression).get("codec", "none")  # not of a subclass, which may do otherwise
     return codec if codec != "none" and tensor.dtype == torch.float32 else None

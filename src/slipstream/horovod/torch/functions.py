@@ -109,7 +109,7 @@ def allgather_object(
 
 
 def _pickled(obj: Any) -> tuple[bytearray, Exception | None]:
-    """Returns an object's bytes, or why there are none: all ranks are to hear of it."""
+    """Return an object's bytes, or why there are none: all ranks are to hear of it."""
     try:
         pickled: bytes = cloudpickle.dumps(obj)  # pyright: ignore[reportUnknownMemberType]
         return bytearray(pickled), None
@@ -167,7 +167,7 @@ def _take_over(optimizer: Optimizer, state: dict[str, Any]) -> None:
 
 
 def _have_gradients(optimizer: Optimizer) -> None:
-    """Leaves zeros as gradients, as Horovod does where nothing was trained yet."""
+    """Leave zeros as gradients, as Horovod does where nothing was trained yet."""
     for group in optimizer.param_groups:
         for each in group["params"]:
             if each.requires_grad and each.grad is None:
@@ -193,7 +193,7 @@ def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Returns a state whose leaves are changed."""
+    """Return a state whose leaves are changed."""
     if isinstance(value, dict):
         known = cast("dict[Any, Any]", value)
         return {key: _mapped(each, change) for key, each in known.items()}

@@ -27,7 +27,7 @@ from slipstream.horovod.torch.submit import (
 
 
 def chosen_op(op: Reduction | None, average: bool | None) -> Reduction:
-    """Returns the reduction that is meant; `average` is Horovod's older way to say it.
+    """Return the reduction that is meant; `average` is Horovod's older way to say it.
 
     Raises:
         ValueError: both were given.
@@ -53,7 +53,7 @@ def allreduce_request(
     in_place: bool,
     **further: Any,
 ) -> Request:
-    """Returns the request of an allreduce.
+    """Return the request of an allreduce.
 
     Args:
         tensor: on the CPU.
@@ -93,7 +93,7 @@ def _begin_allreduces(
     *,
     in_place: bool,
 ) -> AsyncResult:
-    """Submits tensors that are reduced together; `kind` begins their names.
+    """Submit tensors that are reduced together; `kind` begins their names.
 
     Raises:
         NotImplementedError: Adasum cannot be done among these ranks.
@@ -349,7 +349,7 @@ def synchronize(handle: AsyncResult) -> Any:
 
 
 def join(device: int = -1) -> int:
-    """Say that this rank has no more data; blocks until all ranks have said so.
+    """Say that this rank has no more data and block until all ranks have said so.
 
     Until then it counts as zeros in the allreduces of the others; other collectives fail.
 
@@ -379,7 +379,7 @@ def _numbered(name: str, tensors: Sequence[torch.Tensor]) -> list[str]:
 
 
 def _only(result: AsyncResult) -> AsyncResult:
-    """Returns a handle whose output is the one tensor of a list."""
+    """Return a handle whose output is the one tensor of a list."""
     return AsyncResult([result], lambda results: results[0][0])
 
 
@@ -388,7 +388,7 @@ def _gathering(memory: torch.Tensor, name: str) -> Request:
 
 
 def _with_rows(tensor: torch.Tensor, what: str) -> torch.Tensor:
-    """Returns the tensor's memory; it is cut or joined along its first dimension."""
+    """Return the tensor's memory; it is cut or joined along its first dimension."""
     if tensor.dim() == 0:
         raise RefusedError(
             f"{what} of a rank-zero tensor: it does not support scalar inputs; allowed: one"

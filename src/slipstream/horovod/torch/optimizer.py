@@ -104,7 +104,7 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
 
 
 def _made(optimizer: Optimizer, mixin: type[_Distributed], *connected: Any) -> Any:
-    """Returns an optimizer of a class of its own, with the state and parameters of another."""
+    """Return an optimizer of a class of its own, with the state and parameters of another."""
     kind: Any = type(type(optimizer).__name__, (mixin, type(optimizer)), {"__module__": __name__})
     made = kind.__new__(kind)
     # A scheduler may have replaced the methods of the optimizer that was passed.
@@ -118,7 +118,7 @@ class _Distributed:
     """Stands before the optimizer's own class; connect() has the place of its __init__."""
 
     def _own(self, name: str) -> Callable[..., Any]:
-        """Returns a method of the optimizer's own class."""
+        """Return a method of the optimizer's own class."""
         return getattr(super(), name)
 
 
@@ -169,7 +169,7 @@ class _GradientOptimizer(_Distributed):
         return self._own("step")(closure and self._synchronizing(closure))
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Returns a closure after which gradients are those of all ranks."""
+        """Return a closure after which gradients are those of all ranks."""
 
         def call() -> Any:
             with torch.enable_grad():
@@ -243,7 +243,7 @@ for _kind in (_GradientOptimizer, _AdasumOptimizer):
 def _names(
     optimizer: Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None, unnamed: str
 ) -> dict[Parameter, str]:
-    """Returns the names of the optimizer's parameters; `unnamed` begins those without one."""
+    """Return the names of the optimizer's parameters; `unnamed` begins those without one."""
     own: list[Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
     if named_parameters is None:
         return {each: f"{unnamed}.{i}" for i, each in enumerate(own)}

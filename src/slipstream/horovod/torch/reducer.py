@@ -87,7 +87,7 @@ class Reducer:
         return not self._under_way and not any(self._passed.values())
 
     def reset(self) -> None:
-        """Forgets what backward passes have added up so far."""
+        """Forget what backward passes have added up so far."""
         for each in self._under_way.values():
             each.result.done()  # its names are free where it is
         self._under_way.clear()
@@ -95,7 +95,7 @@ class Reducer:
         self._passed = dict.fromkeys(self._passed, 0)
 
     def synchronize(self) -> None:
-        """Blocks until every gradient is that of all ranks; those that are lacking are zeros."""
+        """Block until every gradient is that of all ranks; those that are lacking are zeros."""
         for each in self._passed:
             if each not in self._sent:
                 self._send(self._group_of.get(each, (each,)))
@@ -158,7 +158,7 @@ class Reducer:
         self._under_way[tuple(members)] = _UnderWay(members, contexts, self._terms, result)
 
     def _request(self, parameter: Parameter) -> tuple[Request, Any]:
-        """Returns what is sent of a gradient, and what decompression needs; None for nothing."""
+        """Return what is sent of a gradient, and what decompression needs; None for nothing."""
         gradient, terms = parameter.grad, self._terms
         assert gradient is not None
         sent = gradient.to_dense() if gradient.is_sparse else gradient.contiguous()
@@ -204,7 +204,7 @@ class _UnderWay:
     result: AsyncResult
 
     def finish(self) -> None:
-        """Blocks until they are there, and puts them where the optimizer looks."""
+        """Block until they are there, and put them where the optimizer looks."""
         results: list[torch.Tensor] = self.result.wait()
         for each, context, result in zip(self.members, self.contexts, results, strict=True):
             gradient = each.grad

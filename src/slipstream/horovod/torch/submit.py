@@ -11,7 +11,7 @@ import torch
 from slipstream.horovod.common.exceptions import RefusedError
 from slipstream.horovod.common.process_sets import ProcessSet
 from slipstream.horovod.job import job, queue_of
-from slipstream.horovod.request import Handle, Request
+from slipstream.horovod.request import Request, TensorHandle
 from slipstream.horovod.torch.arrays import TorchArrays
 from slipstream.torch.tensors import with_memory
 
@@ -44,23 +44,23 @@ class AsyncResult:
     """
 
     def __init__(
-        self, handles: Sequence[Handle | AsyncResult], make: Callable[[list[Any]], Any]
+        self, handles: Sequence[TensorHandle | AsyncResult], make: Callable[[list[Any]], Any]
     ) -> None:
         self._handles, self._make = handles, make
         self._result: Any = None
         self._is_made = False
 
     def done(self) -> bool:
-        """Returns whether wait() would return at once; does not block."""
+        """Return whether wait() would return at once; does not block."""
         return all(each.done() for each in self._handles)
 
     def settle(self) -> None:
-        """Blocks until the output is there or will not be."""
+        """Block until the output is there or will not be."""
         for each in self._handles:
             each.settle()
 
     def wait(self) -> Any:
-        """Blocks until the output is there, and returns it.
+        """Block until the output is there, and return it.
 
         Raises:
             HorovodInternalError: the collective failed.
@@ -74,7 +74,7 @@ class AsyncResult:
 
 
 def forget_names(process_set: ProcessSet | None = None) -> None:
-    """Counts collectives without names from the begin, as all ranks do at the same time.
+    """Count collectives without names from the begin, as all ranks do at the same time.
 
     Args:
         process_set: the set whose collectives are counted anew; those of its optimizers, which may
@@ -89,7 +89,7 @@ def forget_names(process_set: ProcessSet | None = None) -> None:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor's memory without its gradients.
+    """Return the tensor's memory without its gradients.
 
     Raises:
         ValueError: its type, device or layout is none that can be sent.
@@ -109,7 +109,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def full_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
-    """Returns the name by which all ranks know a tensor; those without one are counted."""
+    """Return the name by which all ranks know a tensor; those without one are counted."""
     if name is not None:
         return f"{kind}.{name}"
     counted = kind, process_set.process_set_id
@@ -118,7 +118,7 @@ def full_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
 
 
 def submit_one(request: Request, process_set: ProcessSet) -> AsyncResult:
-    """Submits a tensor; does not block.
+    """Submit a tensor; does not block.
 
     Raises:
         ValueError: the name is in use, or the process set is not usable here.
@@ -132,7 +132,7 @@ def submit_many(
     process_set: ProcessSet,
     make: Callable[[list[Any]], Any] = tuple,
 ) -> AsyncResult:
-    """Submits tensors that are ready together or not at all; does not block.
+    """Submit tensors that are ready together or not at all; does not block.
 
     Raises:
         As `submit_one`.
@@ -142,7 +142,7 @@ def submit_many(
 
 
 def rank_in(process_set: ProcessSet, root_rank: int) -> int:
-    """Returns the place of a rank of the job in a process set.
+    """Return the place of a rank of the job in a process set.
 
     Raises:
         ValueError: it is not in it.

@@ -54,7 +54,7 @@ class SyncBatchNorm(_BatchNorm):
     def _moments(
         self, batch: torch.Tensor, others: list[int]
     ) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Returns mean and variance of each channel, and of how many elements they are."""
+        """Return mean and variance of each channel, and of how many elements they are."""
         own = torch.tensor([batch.numel() // batch.shape[1]], dtype=batch.dtype)
         sums = allreduce(torch.cat([batch.sum(others), own]), op=Sum)
         mean = sums[:-1] / sums[-1]

@@ -1,0 +1,3 @@
+"""The name by which PyTorch knows the backend. Importing this module imports nothing else."""
+
+BACKEND_NAME = "slipstream"
