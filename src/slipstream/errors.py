@@ -1,22 +1,22 @@
-"""Every error that Slipstream raises, sorted by what the caller should do about it.
+"""The errors of Slipstream, sorted by the remedy that the caller should try.
 
-The C++ binding raises these classes by name, so renaming one changes the binding too.
+The C++ binding raises these classes by name, so a class that is renamed here is renamed there too.
 """
 
 
 class SlipstreamError(RuntimeError):
-    """Catch this to catch everything that Slipstream raises on purpose.
+    """Catch this class to catch every error that Slipstream raises on purpose.
 
-    A RuntimeError, because that is what programs catch around a collective of PyTorch.
+    It is a RuntimeError, because programs catch this class around a collective of PyTorch.
     """
 
 
 class UsageError(SlipstreamError):
-    """Fix the call: an argument, or the moment of the call, is not allowed."""
+    """Fix the call: an argument is not allowed, or the call comes at the wrong moment."""
 
 
 class MismatchError(UsageError):
-    """Make every rank pass the same: sizes, dtypes or operations differ between ranks."""
+    """Pass the same arguments on every rank: sizes, dtypes or operations differ."""
 
 
 class ConfigError(SlipstreamError):
@@ -32,7 +32,7 @@ class PeerError(SlipstreamError):
 
 
 class PeerTimeoutError(PeerError):
-    """Rebuild the group, or raise the limit: a peer was silent for the seconds that are named."""
+    """Rebuild the group, or raise the limit: a peer was silent for longer than the limit."""
 
 
 class AbortedError(PeerError):
@@ -40,8 +40,8 @@ class AbortedError(PeerError):
 
 
 class UnsupportedError(SlipstreamError):
-    """Choose another way that the message names: this build or machine cannot do it."""
+    """Use an alternative from the message: this build or machine does not support the call."""
 
 
 class InternalError(SlipstreamError):
-    """Report it with its message and traceback: an invariant of Slipstream does not hold."""
+    """Report the message and traceback to us: an invariant of Slipstream is broken."""

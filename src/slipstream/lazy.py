@@ -15,7 +15,7 @@ def attributes(package: str, extra: str, modules: Mapping[str, str]) -> Callable
     Args:
         package: Name of the package.
         extra: Name of the extra that installs what its modules import.
-        modules: For each public name, the module and the name in it: "package.module:name".
+        modules: Module and attribute of each public name, written "package.module:name".
 
     The function raises UnsupportedError, with the command that helps, if a module imports a package
     that is not installed, and AttributeError for any other name.

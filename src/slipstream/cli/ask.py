@@ -15,7 +15,7 @@ from slipstream.errors import UsageError
 from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
-    from slipstream.serve.client import Prediction
+    from slipstream.serve.client import FilePrediction
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -66,7 +66,7 @@ def ask(
             console.print(part)
 
 
-def _told(answer: Prediction) -> dict[str, Any]:
+def _told(answer: FilePrediction) -> dict[str, Any]:
     outputs = {name: array.tolist() for name, array in answer.outputs.items()}
     labels = answer.outputs.get("labels")
     if labels is None or not answer.classes:
@@ -75,7 +75,7 @@ def _told(answer: Prediction) -> dict[str, Any]:
     return {"outputs": outputs, "classes": names}
 
 
-def _shown(answer: Prediction) -> list[Table | str]:
+def _shown(answer: FilePrediction) -> list[Table | str]:
     """Return tables of the best classes or boxes, and the first numbers of other outputs."""
     outputs = dict(answer.outputs)
     shown: list[Table | str] = []
@@ -91,7 +91,7 @@ def _shown(answer: Prediction) -> list[Table | str]:
     return shown
 
 
-def _table(answer: Prediction, labels: Any, scores: Any, boxes: Any, count: int) -> Table:
+def _table(answer: FilePrediction, labels: Any, scores: Any, boxes: Any, count: int) -> Table:
     table = Table(show_edge=False, pad_edge=True, box=None)
     for heading in ("score", "label", *(["class"] if answer.classes else [])):
         table.add_column(heading, justify="right" if heading != "class" else "left")

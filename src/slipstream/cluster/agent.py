@@ -1,8 +1,8 @@
-"""The process that runs one host's ranks: `python -m slipstream.cluster.agent`.
+"""The process that runs the ranks of one host: `python -m slipstream.cluster.agent`.
 
-The launcher starts one per host, here as a child and elsewhere through ssh, and talks to it over
-its standard input and output (`messages`). The agent outlives no launcher: when its input ends,
-for whatever reason, it ends its ranks, and so it does on SIGTERM.
+The launcher starts one agent per host, as a child on this host and through ssh on others, and
+exchanges `messages` with it over its standard input and output. An agent does not outlive its
+launcher: it ends its ranks when its input ends, and on SIGTERM.
 """
 
 import os
@@ -42,8 +42,8 @@ from slipstream.cluster.signals import END_SIGNALS, expect_children, signals_as_
 from slipstream.errors import InternalError
 
 READ_BYTES = 65536
-MAX_UNSENT_BYTES = 1 << 20  # beyond it the ranks' pipes are left to fill, so that the ranks wait
-DRAIN_SECONDS = 1.0  # how long what an ended rank left behind may hold its pipes open
+MAX_UNSENT_BYTES = 1 << 20  # above it the ranks' pipes are not read, so that the ranks wait
+DRAIN_SECONDS = 1.0  # that orphans of an ended rank may keep its pipes open
 
 
 @dataclass(kw_only=True, slots=True)
@@ -55,11 +55,11 @@ class _Rank:
 
 
 class Agent:
-    """Runs one host's ranks.
+    """The agent of one host.
 
     Args:
-        orders: descriptor from which the launcher's messages are read.
-        reports: descriptor to which messages for the launcher are written.
+        orders: Descriptor from which the launcher's messages are read.
+        reports: Descriptor to which messages for the launcher are written.
     """
 
     def __init__(self, orders: int, reports: int) -> None:
@@ -70,12 +70,12 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._paused: list[tuple[int, Callable[[], None]]] = []
         self._ranks: list[_Rank] = []
-        self._is_ordered = False  # to start, or to end before a start
+        self._is_ordered = False  # True after an order to start, or to end before a start
         self._grace_seconds = 0.0
         self._kill_at: float | None = None
 
     def run(self) -> None:
-        """Say hello, obey, and return when every rank has ended and nothing of it is left."""
+        """Greet the launcher and execute its orders until all ranks and orphans have ended."""
         adopt_orphans()
         expect_children()
         os.set_blocking(self._reports, False)
@@ -217,7 +217,9 @@ class Agent:
     def _meet_deadlines(self) -> None:
         now = time.monotonic()
         if self._kill_at is not None and now >= self._kill_at:
-            self._kill_at = now + DRAIN_SECONDS  # again, for a group that grew while it was killed
+            self._kill_at = (
+                now + DRAIN_SECONDS
+            )  # repeated, because a group may grow while it is killed
             self._signal_ranks(signal.SIGKILL)
         for rank in self._ranks:
             if rank.ended_at is not None and now >= rank.ended_at + DRAIN_SECONDS:
@@ -240,7 +242,7 @@ class Agent:
             if self._reports not in self._selector.get_map():
                 self._selector.register(self._reports, selectors.EVENT_WRITE, self._flush)
             return
-        except BrokenPipeError:  # the launcher is gone; the end of the orders says so as well
+        except BrokenPipeError:  # the launcher is gone, which the end of the orders shows too
             self._unsent.clear()
         if self._reports in self._selector.get_map():
             self._selector.unregister(self._reports)
@@ -266,7 +268,7 @@ def find_free_port_pair() -> int:
 
 
 def main() -> None:
-    """Run an agent on standard input and output; what else is printed goes to standard error."""
+    """Run an agent on standard input and output; all other output goes to standard error."""
     reports = os.dup(1)
     os.dup2(2, 1)
     agent = Agent(orders=0, reports=reports)

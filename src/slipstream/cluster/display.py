@@ -1,4 +1,4 @@
-"""A job on a terminal, in a log file, or as a stream of JSON events."""
+"""The displays of a job: on a terminal, in a log file, or as a stream of JSON events."""
 
 import json
 import sys
@@ -24,14 +24,14 @@ ERASE_LINE = "\r\x1b[K"
 
 
 class TerminalDisplay:
-    """Lines with the rank in front, each written whole.
+    """A display that writes complete lines with the rank in front.
 
     Args:
-        hosts: host name of each rank.
-        out: gets what the ranks write to their standard output.
-        err: gets what they write to standard error, and the launcher's remarks.
-        mode: whose lines are shown; the lines of a rank that failed are shown at the end anyway.
-        color: whether to colour what the launcher adds, where it goes to a terminal.
+        hosts: Host name of each rank.
+        out: Stream for the standard output of the ranks.
+        err: Stream for the standard error of the ranks, and for the launcher's remarks.
+        mode: Ranks whose lines are shown; the last lines of a failed rank are always shown.
+        color: True to colour the launcher's additions when the stream is a terminal.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class TerminalDisplay:
             self._write(stream, self._prefix(rank, stream) + text)
 
     def progress(self, rank: int, text: str) -> None:
-        """Keep rank 0's overwritten line at the bottom of a terminal; of others drop it."""
+        """Keep rank 0's overwritten line at the bottom of a terminal; drop those of other ranks."""
         if rank == 0 and self._shows(rank) and self._err.isatty():
             room = max(self._err.columns() - self._prefix_width - 1, 1)
             shown = set_cell_size(text, room).rstrip()
@@ -63,14 +63,14 @@ class TerminalDisplay:
 
     @property
     def has_no_reader(self) -> bool:
-        """Whether output went to a pipe that nobody reads any more."""
+        """True if the output is a pipe that nobody reads any more."""
         return self._out.has_no_reader
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """Show nothing."""
 
     def exited(self, rank: int, host: str, status: int) -> None:
-        """Take rank 0's overwritten line away."""
+        """Erase rank 0's overwritten line."""
         if rank == 0 and self._progress:
             self._err.write(ERASE_LINE)
             self._progress = ""
@@ -80,7 +80,7 @@ class TerminalDisplay:
         self._write(self._err, self._paint(f"slipstream: {text}", _NOTE_STYLE, self._err))
 
     def finished(self, failure: Failure | None) -> None:
-        """Show what failed first, with its last lines."""
+        """Show the failure of the job, with the last lines of the rank."""
         if failure is None:
             return
         who = failure.host if failure.rank is None else f"rank {failure.rank} on {failure.host}"
@@ -95,8 +95,8 @@ class TerminalDisplay:
             self._write(self._err, f"    {text}")
         for other in failure.others:
             line = f": {other.said}" if other.said else ""
-            told = f"rank {other.rank} on {other.host} failed too, {other.reason}{line}"
-            self._write(self._err, f"  {told}")
+            summary = f"rank {other.rank} on {other.host} failed too, {other.reason}{line}"
+            self._write(self._err, f"  {summary}")
 
     def _shows(self, rank: int) -> bool:
         return self._mode == "all" or (self._mode == "rank0" and rank == 0)
@@ -120,8 +120,8 @@ class JsonDisplay:
     """One JSON object per event: `started`, `line`, `exited`, `note`, `finished`.
 
     Args:
-        out: gets the events.
-        mode: whose lines become events.
+        out: Stream for the events.
+        mode: Ranks whose lines become events.
     """
 
     def __init__(self, out: TextIO, *, mode: OutputMode) -> None:
@@ -134,11 +134,11 @@ class JsonDisplay:
             self._event("line", rank=rank, stream="stderr" if is_error else "stdout", text=text)
 
     def progress(self, rank: int, text: str) -> None:
-        """Report nothing: the last state comes as a line."""
+        """Report nothing, because the last state arrives as a line."""
 
     @property
     def has_no_reader(self) -> bool:
-        """Whether events went to a pipe that nobody reads any more."""
+        """True if the events go to a pipe that nobody reads any more."""
         return self._out.has_no_reader
 
     def started(self, rank: int, host: str, pid: int) -> None:

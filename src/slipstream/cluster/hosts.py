@@ -1,4 +1,4 @@
-"""The hosts of a job, as the user writes them: `a:2,b:2`, `user@a`, `[fd00::1]:4`."""
+"""The hosts of a job, in the user's notation: `a:2,b:2`, `user@a`, `[fd00::1]:4`."""
 
 import re
 import socket
@@ -19,12 +19,12 @@ _HOST = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """One host and how many ranks it gets.
+    """A host and its number of ranks.
 
     Args:
-        name: name or address without brackets; `localhost` is this host, without ssh.
-        slots: number of ranks, 1 or more; default 1.
-        login: what ssh gets, `user@name` or the name.
+        name: Name or address without brackets; `localhost` means this host, without ssh.
+        slots: Number of ranks, 1 or more (default 1).
+        login: Destination for ssh, `user@name` or the name.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Host:
 
     @property
     def is_local(self) -> bool:
-        """Whether the ranks are started here, without ssh."""
+        """True if the ranks are started on this host, without ssh."""
         return self.name in LOCAL_NAMES and "@" not in self.login
 
 
@@ -41,8 +41,8 @@ def parse_hosts(text: str, *, default_slots: int | None = None) -> tuple[Host, .
     """Return the hosts of a list such as `a:2,b:2`.
 
     Args:
-        text: hosts with commas between, each `[user@]name[:ranks]`; an IPv6 address in brackets.
-        default_slots: ranks of a host that names none, 1 or more; default 1.
+        text: Hosts separated by commas, each `[user@]name[:ranks]`; IPv6 addresses in brackets.
+        default_slots: Ranks of a host whose entry names no number, 1 or more (default 1).
 
     Raises:
         UsageError: an entry cannot be read, or a host is named twice.
@@ -59,13 +59,13 @@ def parse_hosts(text: str, *, default_slots: int | None = None) -> tuple[Host, .
 
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:
-    """Return the hosts of a file, one on a line as mpirun and horovodrun have it: `a slots=2`.
+    """Return the hosts of a file, one per line in the form of mpirun and horovodrun: `a slots=2`.
 
     Args:
-        path: what comes after `#` in a line is left out.
+        path: Path of the file; the text after `#` in a line is a comment.
 
     Raises:
-        UsageError: it cannot be read, or a line has another form.
+        UsageError: the file cannot be read, or a line has another form.
     """
     try:
         lines = path.read_text().splitlines()
@@ -87,10 +87,10 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 
 
 def fill_hosts(hosts: tuple[Host, ...], num_ranks: int) -> tuple[Host, ...]:
-    """Return the first hosts that hold so many ranks, the last one with as many as are left.
+    """Return the first hosts, with slots for exactly the given number of ranks.
 
     Raises:
-        UsageError: they do not hold so many.
+        UsageError: the hosts have too few slots.
     """
     slots = sum(host.slots for host in hosts)
     if not 1 <= num_ranks <= slots:
@@ -120,8 +120,8 @@ def _parse_host(entry: str, default_slots: int) -> Host:
 def address_of_first(hosts: tuple[Host, ...]) -> str:
     """Return the address at which every rank reaches the first host.
 
-    That is its name as given, unless it is this host and others are not: then it is the address
-    from which this host would reach the first of the others.
+    This is the host's name, except if the host is this one and other hosts exist. Then it is the
+    address from which this host would reach the first of the others.
 
     Raises:
         UsageError: the other host's name cannot be resolved, or no route leads there.

@@ -1,4 +1,4 @@
-"""What to run, where, and with which environment: plain values, made before anything starts."""
+"""The description of a job: program, hosts and environment, fixed before anything starts."""
 
 import secrets
 import sys
@@ -9,10 +9,10 @@ from slipstream.cluster.hosts import Host, address_of_first
 from slipstream.errors import UsageError
 from slipstream.settings import Launch, Settings, chosen_master, job_key_environment
 
-# What another host gets of this one's environment; everything else there is its own.
+# The variables that are passed on to other hosts; all others keep that host's own values.
 FORWARDED_PREFIXES = ("SLIPSTREAM_", "HOROVOD_", "OMP_", "MKL_", "NCCL_", "GLOO_", "TORCH_")
 FORWARDED_NAMES = ("PYTHONPATH", "NO_COLOR")
-# What follows from the hosts and is no choice.
+# The variables that follow from the hosts, so that the user may not choose them.
 RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
 
@@ -21,21 +21,22 @@ class Job:
     """A program that runs as several ranks.
 
     Args:
-        hosts: where; the first holds rank 0, and ranks are numbered host by host.
-        program: path, module or command, then its arguments, the same on every host.
-        cwd: working directory, absolute, the same on every host.
-        python: Python on the other hosts, which must have Slipstream; this host's is the one that
-            runs this process.
-        environ: this process's environment.
-        module: the program is a module, as with `python -m`.
-        chosen: variables for every rank of every host, on top; also for the launcher itself,
-            where it reads one of them.
-        ssh_options: `-o` options for ssh, such as `Port=2222`; the user's own ssh configuration
-            counts as well.
-        grace_seconds: time between SIGTERM and SIGKILL when the ranks are ended; 0 or more.
+        hosts: Hosts of the job; the first has rank 0, and ranks are numbered host by host.
+        program: Path, module or command, followed by its arguments; the same on every host.
+        cwd: Absolute path of the working directory, the same on every host.
+        python: Python of the other hosts, where Slipstream must be installed; on this host it is
+            the Python of this process.
+        environ: Environment of this process.
+        module: True if the program is a module, as with `python -m` (default False).
+        chosen: Variables that are set for every rank in addition (default none); the launcher obeys
+            them too.
+        ssh_options: `-o` options for ssh, such as `Port=2222` (default none); the user's own ssh
+            configuration applies as well.
+        grace_seconds: Time in seconds between SIGTERM and SIGKILL when the ranks are ended, 0 or
+            more (default 3).
 
     Raises:
-        UsageError: a variable is chosen that every rank must have for itself.
+        UsageError: a variable is chosen that differs from rank to rank.
     """
 
     hosts: tuple[Host, ...]
@@ -53,7 +54,7 @@ class Job:
             if name in self.chosen:
                 raise UsageError(
                     f"{name} is chosen as {self.chosen[name]!r}; it follows from the hosts and"
-                    " their ranks, so say -n 2 or -H a:2,b:2"
+                    " their ranks; use -n 2 or -H a:2,b:2 instead"
                 )
 
     @property
@@ -72,7 +73,7 @@ class Job:
 
 
 def program_argv(job: Job, host: Host) -> tuple[str, ...]:
-    """Return what to execute on a host; files and modules run under the host's Python."""
+    """Return the command for a host; files and modules run under the host's Python."""
     if job.module:
         return (job.python_on(host), "-m", *job.program)
     if job.program[0].endswith(".py"):
@@ -92,7 +93,7 @@ def job_environment(job: Job) -> dict[str, str]:
 
 
 def forwarded_environment(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a host gets of this process's environment; its agent here has it all already."""
+    """Return the variables to pass on to a host; a local agent inherits all of them anyway."""
     if host.is_local:
         return {}
     return {
@@ -106,9 +107,9 @@ def rank_environments(job: Job, index: int, master_port: int) -> tuple[dict[str,
     """Return torchrun's variables for each rank of one host.
 
     Args:
-        job: the job.
-        index: which of the job's hosts.
-        master_port: port that the first host has free, with the next one.
+        job: Job of the ranks.
+        index: Position of the host in `job.hosts`.
+        master_port: Port that is free on the first host, together with the next one.
     """
     host = job.hosts[index]
     first_rank = sum(earlier.slots for earlier in job.hosts[:index])

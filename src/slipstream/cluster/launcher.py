@@ -1,8 +1,8 @@
-"""Follows a job from the first agent to the last: start together, pass signals on, end together.
+"""The launcher of a job: the ranks start together, receive the user's signals, and end together.
 
-One thread, one select. No rank starts before every host's agent is up. The first rank that fails
-ends all the others, unless the user has sent a signal: then the ranks end as they see fit, and a
-second signal kills them.
+The launcher has one thread with one select. No rank starts before the agents of all hosts are up.
+The first rank that fails ends all the others. After a signal of the user, however, the ranks end
+by themselves, and a second signal kills them.
 """
 
 import os
@@ -45,7 +45,9 @@ from slipstream.cluster.signals import (
 from slipstream.errors import InternalError
 from slipstream.settings import Settings, thread_environment
 
-MARGIN_SECONDS = 10.0  # for ended ranks to be reported, on top of the grace
+MARGIN_SECONDS = (
+    10.0  # that the reports of ended ranks may take after the grace period; chosen by hand
+)
 
 LAUNCH_FAILED = 1
 _ENDED_BY_US = (0, -signal.SIGTERM, -signal.SIGKILL)
@@ -56,10 +58,10 @@ class AlsoFailed:
     """Another rank that failed by itself.
 
     Args:
-        rank: its number.
-        host: the name of the host where it ran.
-        reason: exit code or signal, in words.
-        said: the last line of it that names an error, or the last one.
+        rank: Number of the rank.
+        host: Name of its host.
+        reason: Exit code or signal, in words.
+        said: Last line of the rank that names an error, else its last line.
     """
 
     rank: int
@@ -70,18 +72,18 @@ class AlsoFailed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """What went wrong first.
+    """The failure that ended a job.
 
     Args:
-        host: the name of the host where it ran.
-        rank: the rank that failed, or None where it is the host. Of several the one that the
-            others lost, though it may have ended later.
-        reason: exit code, signal or error, in words.
-        seconds: since the launcher began.
-        exit_code: for the launcher itself to end with.
-        after_signal: the signal that the user had sent to the ranks before, or nothing.
-        last_lines: of the rank, at most twenty.
-        others: the ranks that failed by themselves, in the order in which they ended.
+        host: Name of the host where it happened.
+        rank: Rank that failed, or None if the host failed. If several ranks failed, it is the one
+            that the others lost, even if it ended later.
+        reason: Exit code, signal or error, in words.
+        seconds: Time in seconds since the launcher began.
+        exit_code: Exit code for the launcher itself.
+        after_signal: Name of the signal that the user had sent before; "" (the default) if none.
+        last_lines: Last lines of the rank, at most twenty.
+        others: Other ranks that failed by themselves, in the order in which they ended.
     """
 
     host: str
@@ -96,44 +98,45 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How a rank ended: exit code, or minus a signal."""
+    """The end of a rank: its exit code, or the negative number of a signal."""
 
     host: str
     status: int
 
 
 class Display(Listener, Protocol):
-    """Shows a job to a person or to a program."""
+    """The interface of a display, which shows a job to a person or a program."""
 
     @property
     def has_no_reader(self) -> bool:
-        """Whether it is a pipe that nobody reads any more."""
+        """True if the display writes to a pipe that nobody reads any more."""
         ...
 
     def started(self, rank: int, host: str, pid: int) -> None:
-        """Take that a rank runs."""
+        """Receive the news that a rank has started."""
 
     def exited(self, rank: int, host: str, status: int) -> None:
-        """Take that a rank has ended with an exit code, or minus the signal that ended it."""
+        """Receive the exit code of an ended rank, or the negative number of its signal."""
 
     def note(self, text: str) -> None:
-        """Take a remark of the launcher itself."""
+        """Receive a remark of the launcher."""
 
     def finished(self, failure: Failure | None) -> None:
-        """Take how the job ended."""
+        """Receive the end of the job: its failure, or None for success."""
 
 
 def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
-    """Run a job; blocks until every rank has ended. To be called in the main thread.
+    """Run a job; blocks until every rank has ended. Call it in the main thread.
 
     Args:
-        job: what to run and where.
-        display: gets everything that happens.
-        own_terminal: give rank 0, which must be on this host, this process's output and errors.
+        job: Program and hosts of the job.
+        display: Display that receives all events.
+        own_terminal: True if rank 0, which must be on this host, writes directly to this process's
+            output and errors (default False).
 
     Returns:
-        Exit code: 0, or that of the rank that failed first, 128 + n where signal n ended it; 1
-        where a host failed.
+        0 for success, else the exit code of the rank that failed first (128 + n if signal n ended
+        it), or 1 if a host failed.
 
     Raises:
         ConfigError: a setting of the environment is not allowed.
@@ -184,7 +187,7 @@ class _Launcher:
                     link.close()
         failure = self._failure
         if failure is not None and failure.rank is not None:
-            failure = self._told(failure, failure.rank)
+            failure = self._completed(failure, failure.rank)
         self._display.finished(failure)
         if failure is not None:
             return failure.exit_code
@@ -305,8 +308,8 @@ class _Launcher:
         if self._signal is None or rank is None:
             self._order_all(End(), self._job.grace_seconds)
 
-    def _told(self, failure: Failure, first: int) -> Failure:
-        """The failure with all that is known of it now that every rank has ended."""
+    def _completed(self, failure: Failure, first: int) -> Failure:
+        """Return the failure with all details, which are known once every rank has ended."""
         last_lines = self._transcript.last_lines
         rank = first if failure.after_signal else culprit(first, last_lines)
         ended = self._ended.get(rank)
@@ -335,7 +338,7 @@ class _Launcher:
             if link.is_open and link.hello is not None:
                 link.send(order)
             elif link.is_open:
-                link.kill()  # nothing runs there; an agent that comes up later finds no launcher
+                link.kill()  # no rank runs there, and an agent that starts later finds no launcher
 
     def _take_signals(self, wakeup: int) -> None:
         for number in os.read(wakeup, 64):
@@ -351,7 +354,7 @@ class _Launcher:
                 self._display.note(f"{name} goes to every rank; another one kills them")
 
     def _mind_reader(self) -> None:
-        """End a job that nobody reads, as `| head` does, and let the ranks save as for a signal."""
+        """End a job whose output nobody reads (`| head`) like a signal, so that ranks can save."""
         if self._display.has_no_reader and self._signal is None and not self._is_ending:
             self._signal = signal.SIGTERM
             self._pass_on(signal.SIGTERM)
@@ -377,5 +380,5 @@ class _Launcher:
             return
         self._give_up_at = None
         for link in late:
-            self._display.note(f"{link.host.name} does not answer: what runs there is not known")
+            self._display.note(f"{link.host.name} does not answer: its ranks may still be running")
             link.kill()

@@ -1,51 +1,51 @@
-"""Bytes of several ranks as whole lines, with the last ones of each rank remembered."""
+"""The output of the ranks, cut into complete lines; the last lines of each rank are kept."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-NUM_LAST_LINES = 20
+NUM_LAST_LINES = 20  # per rank, shown if it fails; chosen by hand
 MAX_LINE_BYTES = 65536  # a longer line is cut, so that a rank cannot fill the memory
 
 
 class Listener(Protocol):
-    """Gets what the ranks write, line by line."""
+    """The interface of everything that receives the output of the ranks line by line."""
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
-        """Take a line without its end."""
+        """Receive a line without its line end."""
 
     def progress(self, rank: int, text: str) -> None:
-        """Take the present state of a line that the rank keeps overwriting."""
+        """Receive the current state of a line that the rank keeps overwriting."""
 
 
 @dataclass(slots=True)
 class LineCutter:
-    """Cuts a stream of bytes in lines.
+    """A stream of bytes that is cut into lines.
 
-    A carriage return starts the line anew, as on a terminal, so of a progress bar that redraws
-    itself one line remains, its last state.
+    A carriage return starts the line again, as on a terminal. So a progress bar that redraws itself
+    leaves one line with its last state.
     """
 
     _rest: bytes = field(default=b"", init=False)
 
     def feed(self, data: bytes) -> list[str]:
-        """Return the lines that these bytes complete; no bytes mean the end of the stream."""
-        *whole, rest = (self._rest + data).split(b"\n")
+        """Return the lines that these bytes complete; empty bytes mean the end of the stream."""
+        *lines, rest = (self._rest + data).split(b"\n")
         self._rest = _after_return(rest)
         if len(self._rest) > MAX_LINE_BYTES or not data:
-            whole += [self._rest] if self._rest else []
+            lines += [self._rest] if self._rest else []
             self._rest = b""
-        return [_text(_after_return(line).lstrip(b"\r")) for line in whole]
+        return [_text(_after_return(line).lstrip(b"\r")) for line in lines]
 
     @property
     def overwritten(self) -> str | None:
-        """The line so far if it began with a carriage return, which says that it will change."""
+        """The line so far if a carriage return shows that it may change, else None."""
         return _text(self._rest.strip(b"\r")) if b"\r" in self._rest else None
 
 
 def _after_return(line: bytes) -> bytes:
-    """Drop what carriage returns have overwritten; what follows the last one counts, if any."""
+    """Return the part of a line that its carriage returns have not overwritten."""
     body = line.rstrip(b"\r")
     start = body.rfind(b"\r")
     ended = line[len(body) :][:1]
@@ -57,7 +57,7 @@ def _text(line: bytes) -> str:
 
 
 class Transcript:
-    """Cuts the output of all ranks in lines, hands them on, and remembers the last of each rank."""
+    """The output of all ranks: its lines go to a listener, and the last of each rank are kept."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -65,7 +65,7 @@ class Transcript:
         self._last: defaultdict[int, deque[str]] = defaultdict(lambda: deque(maxlen=NUM_LAST_LINES))
 
     def feed(self, rank: int, data: bytes, *, is_error: bool) -> None:
-        """Take bytes of a rank; no bytes mean the end of that stream."""
+        """Receive bytes of a rank; empty bytes mean the end of that stream."""
         cutter = self._cutters[rank, is_error]
         for text in cutter.feed(data):
             self._last[rank].append(text)
@@ -74,5 +74,5 @@ class Transcript:
             self._listener.progress(rank, cutter.overwritten)
 
     def last_lines(self, rank: int) -> Sequence[str]:
-        """Return the last lines of a rank, of both its streams, at most twenty."""
+        """Return the last lines of both streams of a rank, at most twenty."""
         return tuple(self._last[rank])

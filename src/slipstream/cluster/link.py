@@ -1,4 +1,4 @@
-"""The launcher's end of one host: the agent's process, here or behind ssh, and its three pipes."""
+"""The launcher's connection to one host: the agent's process, local or over ssh, and its pipes."""
 
 import os
 import shlex
@@ -13,8 +13,8 @@ from slipstream.errors import InternalError
 from slipstream.settings import absolute_module_path
 
 READ_BYTES = 262144
-EXIT_SECONDS = 5.0  # for ssh to end after its output has ended
-SSH_FAILED = 255  # ssh's own exit code when it is ssh that failed, not the command
+EXIT_SECONDS = 5.0  # that ssh may take to end after its output has ended; chosen by hand
+SSH_FAILED = 255  # exit code if ssh itself failed, and not the command
 
 # A password prompt cannot work, since ssh has no terminal here. A dead network is noticed in 60 s.
 SSH_OPTIONS = (
@@ -29,12 +29,12 @@ AGENT = ("-m", "slipstream.cluster.agent")
 
 
 class Link:
-    """One host's agent, from its start to its end.
+    """The agent of one host, from its start to its end.
 
     Args:
-        job: the job.
-        index: which of its hosts.
-        terminal: descriptors that the host's first rank uses for its output, or none.
+        job: Job that the host belongs to.
+        index: Position of the host in `job.hosts`.
+        terminal: Descriptors that the host's first rank uses for output and errors (default none).
     """
 
     def __init__(self, job: Job, index: int, terminal: Sequence[int] = ()) -> None:
@@ -73,12 +73,12 @@ class Link:
 
     @property
     def errors(self) -> int:
-        """Descriptor of what the agent or ssh says in plain text."""
+        """Descriptor of the plain text that the agent or ssh writes."""
         assert self._process.stderr is not None
         return self._process.stderr.fileno()
 
     def send(self, message: Message) -> None:
-        """Give the agent an order; one that has ended already gets none."""
+        """Send an order to the agent, unless it has already ended."""
         assert self._process.stdin is not None
         self.has_started |= isinstance(message, Start)
         line = memoryview(encode(message))
@@ -86,7 +86,7 @@ class Link:
             while line:
                 line = line[os.write(self._process.stdin.fileno(), line) :]
         except BrokenPipeError:
-            return  # the end of its reports tells the same, with the reason
+            return  # the end of its reports is noticed as well, with the reason
 
     def read(self) -> list[Message] | None:
         """Return the messages that have arrived, or None at the end of the reports."""
@@ -97,7 +97,7 @@ class Link:
         return [message for line in lines if (message := self._decode(line)) is not None]
 
     def _decode(self, line: bytes) -> Message | None:
-        """Decode a report; before the first one, a login shell may have printed what it likes."""
+        """Decode a report; ignore the text that a login shell prints before the first one."""
         message = decode(line)
         self._has_greeted |= message is not None
         if message is None and self._has_greeted:
@@ -105,7 +105,7 @@ class Link:
         return message
 
     def read_errors(self) -> bool:
-        """Keep what the agent or ssh says in plain text; return whether there may be more."""
+        """Keep the plain text of the agent or ssh; return whether more may follow."""
         assert self._process.stderr is not None
         data = self._process.stderr.read()
         if data:
@@ -113,7 +113,7 @@ class Link:
         return data != b""
 
     def close(self) -> str:
-        """Wait for the agent to end, and return in words how it ended and what it said last."""
+        """Wait for the agent to end; describe how it ended, with its last plain text."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -131,7 +131,7 @@ class Link:
         return f"{self._explain(code)}: {said}"
 
     def kill(self) -> None:
-        """End the local end at once; over ssh, the agent ends its ranks when it notices."""
+        """Kill the local process at once; an agent behind ssh notices and ends its ranks."""
         self._process.kill()
 
     def _explain(self, code: int) -> str:
@@ -146,7 +146,7 @@ class Link:
 
 
 def describe_status(status: int) -> str:
-    """Return an exit code or minus a signal in words."""
+    """Describe a status: an exit code, or the negative number of a signal."""
     return f"exit code {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
 
 

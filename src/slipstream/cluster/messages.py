@@ -1,12 +1,12 @@
-"""What the launcher and a host's agent say to each other: one JSON object per line.
+"""The messages between the launcher and the agent of a host: one JSON object per line.
 
     agent     Hello, once, as soon as it is up
     launcher  Start, once every host's agent is up
     agent     Started per rank; Output and Exited as they come; or Refused, and nothing else
     launcher  Signal, End, Kill, any number of times; the end of its pipe means End
 
-The pipe is ssh's or the launcher's own, so both ends are the same user; a line that is not a
-message is what a login shell prints before the agent is up.
+The pipe is ssh's or the launcher's own, so both ends belong to the same user. A line that is not a
+message was printed by a login shell before the agent was up.
 """
 
 import json
@@ -26,9 +26,10 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """Start one rank per element of `ranks`, its own variables; `environ` is for all of them.
+    """Start one rank for each element of `ranks`, which has the variables of that rank only.
 
-    `terminal` holds descriptors for output and errors of the first rank, or nothing.
+    `environ` has the variables of all ranks, and `terminal` the descriptors for the output and
+    errors of the first rank, or nothing.
     """
 
     argv: tuple[str, ...]
@@ -41,14 +42,14 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
-    """The ranks could not be started, because of `reason`."""
+    """The ranks could not be started; `reason` says why."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """A rank, counted within the host, runs."""
+    """A rank has started; `local_rank` is its number on the host."""
 
     local_rank: int
     pid: int
@@ -56,7 +57,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """Bytes that a rank wrote, one per character of `data`; the last one of a stream is empty."""
+    """Bytes that a rank wrote, one per character of `data`; empty at the end of a stream."""
 
     local_rank: int
     is_error: bool
@@ -65,7 +66,7 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exited:
-    """A rank has ended: its exit code, or minus the signal that ended it."""
+    """A rank has ended with an exit code, or with the negative number of a signal."""
 
     local_rank: int
     status: int
@@ -73,14 +74,14 @@ class Exited:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signal:
-    """Send this signal to the ranks that live."""
+    """Send this signal to the ranks that are running."""
 
     number: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class End:
-    """End the ranks: SIGTERM, and SIGKILL when the grace is over."""
+    """End the ranks with SIGTERM, and with SIGKILL after the grace period."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +103,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message | None:
-    """Return the message of a line, or None where the line is none."""
+    """Return the message in a line, or None if the line is no message."""
     try:
         name, fields = json.loads(line)
         return _TYPES[name](**fields)

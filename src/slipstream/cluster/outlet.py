@@ -1,4 +1,4 @@
-"""Where a launch is shown: a terminal that may be closed, a pipe that nobody reads, a full disk."""
+"""The output of a launch: a terminal, pipe or file that may fail while the job runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TextIO
 
 
 class Outlet:
-    """A stream that goes nowhere once it cannot be written: no error ends the job.
+    """A stream that discards text once writing has failed, so that no error ends the job.
 
     Args:
-        stream: the text stream that is written.
-        lost: called once with the reason, after what could not be written has been dropped.
+        stream: Text stream to write to.
+        lost: Function that is called once with the reason, after writing has failed.
 
     Attributes:
-        has_no_reader: it was a pipe, whose reader is gone.
+        has_no_reader: True if the stream was a pipe whose reader is gone.
     """
 
     def __init__(self, stream: TextIO, lost: Callable[[str], None]) -> None:
@@ -26,7 +26,7 @@ class Outlet:
         self.has_no_reader = False
 
     def write(self, text: str) -> None:
-        """Write text, and leave none of it in memory."""
+        """Write text and flush it."""
         try:
             self._stream.write(text)
             self._stream.flush()
@@ -34,18 +34,18 @@ class Outlet:
             self._lose(error)
 
     def isatty(self) -> bool:
-        """Return whether it is a terminal that is still there."""
+        """Return whether the stream is a terminal that is still open."""
         return not self._is_lost and self._stream.isatty()
 
     def columns(self) -> int:
-        """Return the width of the terminal that it is."""
+        """Return the width of the terminal in columns, or 0 if it has been closed."""
         try:
             return os.get_terminal_size(self._stream.fileno()).columns
-        except OSError:  # it was closed just now, and is noticed with the next text
+        except OSError:  # the next write notices it
             return 0
 
     def _lose(self, error: OSError) -> None:
-        """Let the stream write to nowhere; what it still holds would fail again at the end."""
+        """Redirect the stream to /dev/null, because buffered text would fail again at the end."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)

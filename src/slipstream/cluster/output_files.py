@@ -1,4 +1,4 @@
-"""What each rank writes, in files of its own."""
+"""Files for the output of each rank."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from slipstream.errors import UsageError
 
 
 class OutputFiles:
-    """Writes the lines of each rank to FOLDER/rank.N/stdout and stderr, and shows them as before.
+    """A display that also writes the lines of each rank to FOLDER/rank.N/stdout and stderr.
 
     Args:
-        shown: who shows them.
-        folder: made where it is missing; files of an earlier job are overwritten.
-        num_ranks: of the job; their numbers are filled with zeros to one width.
+        shown: Display that shows the lines.
+        folder: Folder for the files; it is created if missing, and old files are overwritten.
+        num_ranks: Number of ranks of the job; the numbers in file names have one width.
 
     Raises:
-        UsageError: the files cannot be made.
+        UsageError: the files cannot be created.
     """
 
     def __init__(self, shown: Display, folder: Path, num_ranks: int) -> None:
@@ -34,38 +34,38 @@ class OutputFiles:
             ]
         except OSError as error:
             raise UsageError(
-                f"--output-filename is {str(folder)!r}, where no files can be made: {error}"
+                f"--output-filename is {str(folder)!r}, where no files can be created: {error}"
             ) from error
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
-        """Write a line, and show it; where there is no room for it, say so once."""
+        """Write a line and show it; the first write that fails is reported."""
         file = self._files[rank][is_error]
         self._try(lambda: print(text, file=file, flush=True))
         self._shown.line(rank, text, is_error=is_error)
 
     @property
     def has_no_reader(self) -> bool:
-        """Whether nobody reads what is shown."""
+        """True if nobody reads the display any more."""
         return self._shown.has_no_reader
 
     def progress(self, rank: int, text: str) -> None:
-        """Show it: its last state comes as a line."""
+        """Show the progress; its last state arrives as a line."""
         self._shown.progress(rank, text)
 
     def started(self, rank: int, host: str, pid: int) -> None:
-        """Show it."""
+        """Show that a rank has started."""
         self._shown.started(rank, host, pid)
 
     def exited(self, rank: int, host: str, status: int) -> None:
-        """Show it."""
+        """Show that a rank has ended."""
         self._shown.exited(rank, host, status)
 
     def note(self, text: str) -> None:
-        """Show it."""
+        """Show a remark of the launcher."""
         self._shown.note(text)
 
     def finished(self, failure: Failure | None) -> None:
-        """Show it, and close the files."""
+        """Show how the job ended, and close the files."""
         for files in self._files:
             for each in files:
                 self._try(each.close)

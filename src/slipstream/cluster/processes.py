@@ -1,8 +1,8 @@
-"""Ranks as Linux processes: they cannot outlive the agent, and end with all that they started.
+"""Ranks as Linux processes that cannot outlive the agent, and that end with all their children.
 
 A rank leads a process group and a session of its own. Linux kills it when the agent dies
-(PR_SET_PDEATHSIG), and hands what it leaves behind to the agent (PR_SET_CHILD_SUBREAPER). An ended
-rank stays a zombie until the end, so that its number cannot name a stranger's group meanwhile.
+(PR_SET_PDEATHSIG), and makes the agent the parent of its orphans (PR_SET_CHILD_SUBREAPER). An ended
+rank stays a zombie until the end, so that no other process group can get its number meanwhile.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-KILL_SECONDS = 5.0  # a killed process that stays longer hangs in the kernel and is left to it
+KILL_SECONDS = 5.0  # a killed process that stays longer hangs in the kernel, and is left alone
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever this process's descendants leave behind."""
+    """Make this process the parent of the orphans among its descendants."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -31,13 +31,13 @@ def start_rank(
     """Start one rank; the caller must have one thread only.
 
     Args:
-        argv: program and arguments.
-        cwd: working directory.
-        environ: the whole environment.
-        terminal: descriptors for output and errors; none for pipes.
+        argv: Program and its arguments.
+        cwd: Working directory.
+        environ: Complete environment of the rank.
+        terminal: Descriptors for output and errors; empty (the default) creates pipes.
 
     Raises:
-        OSError: no such directory, no such program, or it may not be executed.
+        OSError: the directory or program does not exist, or the program may not be executed.
     """
     parent = os.getpid()
 
@@ -61,7 +61,7 @@ def start_rank(
 
 
 def exit_status(pid: int) -> int | None:
-    """Return a child's exit code or minus its signal, or None while it runs; it stays a zombie."""
+    """Return a child's exit code or negative signal, or None while it runs; do not reap it."""
     result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if result is None:
         return None
@@ -69,7 +69,7 @@ def exit_status(pid: int) -> int | None:
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to the group of a rank that has not been reaped, if anyone is left in it."""
+    """Send a signal to the process group of a rank that has not been reaped, if it still exists."""
     try:
         os.killpg(leader, number)
     except ProcessLookupError:
@@ -77,17 +77,17 @@ def signal_group(leader: int, number: int) -> None:
 
 
 def reap_orphans(ranks: Sequence[int]) -> None:
-    """Collect the status of adopted processes that have ended, leaving the ranks' own."""
+    """Reap the adopted processes that have ended, but not the ranks."""
     for pid in _children():
         if pid not in ranks:
             os.waitpid(pid, os.WNOHANG)
 
 
 def kill_descendants() -> None:
-    """Kill and reap every process that descends from this one; blocks until they are gone.
+    """Kill and reap every descendant of this process; blocks until they are gone.
 
-    Killing a parent hands its children to this process, so a few rounds reach them all, also those
-    that have made sessions of their own.
+    The children of a killed process become children of this one, so a few rounds reach all of them,
+    including those in sessions of their own.
     """
     deadline = time.monotonic() + KILL_SECONDS
     while (children := _children()) and time.monotonic() < deadline:

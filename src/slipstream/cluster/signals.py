@@ -1,4 +1,4 @@
-"""Signals as bytes on a pipe, so that one select waits for them together with everything else."""
+"""Signals as bytes on a pipe, so that one select can wait for them and for descriptors."""
 
 import os
 import signal
@@ -11,10 +11,10 @@ PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def expect_children() -> None:
-    """Let the ends of children be told to this process, whatever its parent wanted for itself.
+    """Make the kernel report ended children to this process, whatever its parent has set.
 
-    An ignored or blocked SIGCHLD is inherited through exec, and with it the kernel keeps no exit
-    code. To be called in the main thread.
+    An ignored or blocked SIGCHLD is inherited through exec, and then the kernel keeps no exit
+    code. Call this in the main thread.
     """
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -25,11 +25,11 @@ def expect_children() -> None:
 def signals_as_bytes(*numbers: signal.Signals) -> Generator[int]:
     """Yield a descriptor that delivers one byte, the number, per signal that arrives.
 
-    A signal that is ignored stays ignored: nohup and shells' background jobs rely on it. What was
-    in force before comes back at the end. To be called in the main thread.
+    A signal that is ignored stays ignored: nohup and shells' background jobs rely on it. The
+    earlier handlers are restored at the end. Call this in the main thread.
 
     Args:
-        numbers: the signals to deliver.
+        numbers: Signals to deliver.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
@@ -47,4 +47,4 @@ def signals_as_bytes(*numbers: signal.Signals) -> Generator[int]:
 
 
 def _deliver_only(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing; the interpreter has written the byte."""
+    """Do nothing, because the interpreter has already written the byte."""

@@ -36,7 +36,7 @@ SECONDS = 60.0  # timeout for an answer of a server; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class FilePrediction:
     """The outputs of a model.
 
     Args:
@@ -48,15 +48,15 @@ class Prediction:
     classes: Mapping[int, str] = field(default_factory=dict[int, str])
 
 
-class Predictor(Protocol):
+class FilePredictor(Protocol):
     """The interface of a model that makes predictions."""
 
-    def predict(self, file: Path) -> Prediction:
+    def predict(self, file: Path) -> FilePrediction:
         """Return the prediction for an image, .npy or .npz file; blocks."""
         ...
 
 
-def open_predictor(target: str, token: str | None = None) -> Predictor:
+def open_predictor(target: str, token: str | None = None) -> FilePredictor:
     """Open the model that a target names; blocks while it is loaded.
 
     Args:
@@ -77,14 +77,14 @@ class LocalPredictor:
     def __init__(self, path: Path) -> None:
         self._model: Model = load(path)
 
-    def predict(self, file: Path) -> Prediction:
-        """Return the prediction for a file; see `Predictor.predict`."""
+    def predict(self, file: Path) -> FilePrediction:
+        """Return the prediction for a file; see `FilePredictor.predict`."""
         pictures = self._model.manifest.pictures
         content = _content(file, None if pictures is None else pictures.input)
         found: Any = self._model(_batched(content, self._model))
         names = [output.name for output in self._model.manifest.outputs]
         outputs = found if isinstance(found, dict) else dict(zip(names, [found], strict=True))
-        return Prediction(outputs, dict(enumerate(self._model.classes)))
+        return FilePrediction(outputs, dict(enumerate(self._model.classes)))
 
 
 class RemotePredictor:
@@ -103,8 +103,8 @@ class RemotePredictor:
         self._path = f"{self._server}/v2/models/{found['model'] or self._only()}"
         self._metadata = self._get(self._path)
 
-    def predict(self, file: Path) -> Prediction:
-        """Return the prediction for a file; see `Predictor.predict`."""
+    def predict(self, file: Path) -> FilePrediction:
+        """Return the prediction for a file; see `FilePredictor.predict`."""
         with _protocol(self._server):
             inputs = [str(each["name"]) for each in self._metadata["inputs"]]
         content = _content(file, inputs[0] if len(inputs) == 1 else None)
@@ -232,7 +232,7 @@ def _tensor(name: str, array: Array, size: int) -> dict[str, Any]:
     return {"name": name, "datatype": datatype, "shape": shape, "parameters": parameters}
 
 
-def _answer(outputs: Sequence[Mapping[str, Any]], raw: memoryview) -> Prediction:
+def _answer(outputs: Sequence[Mapping[str, Any]], raw: memoryview) -> FilePrediction:
     arrays: dict[str, Array] = {}
     classes: dict[int, str] = {}
     at = 0
@@ -242,4 +242,4 @@ def _answer(outputs: Sequence[Mapping[str, Any]], raw: memoryview) -> Prediction
         labels, names = arrays[name].ravel().tolist(), each["parameters"].get("classes", ())
         classes |= dict(zip(labels, names, strict=False))
         at += size
-    return Prediction(arrays, classes)
+    return FilePrediction(arrays, classes)

@@ -1,7 +1,7 @@
-"""Every environment variable that Slipstream reads: name, allowed values, default, unit, meaning.
+"""All environment variables of Slipstream with their allowed values, defaults, units and meanings.
 
-Read once, at the edge (`Settings.from_environment`, `detect_launcher`), and handed down as plain
-frozen values. `python -m slipstream.settings` prints the documentation page made from this package.
+The variables are read once, at the edge (`Settings.from_environment`, `detect_launcher`), and are
+passed on as frozen values. `python -m slipstream.settings` prints their documentation page.
 """
 
 from slipstream.settings.horovod import HorovodSettings as HorovodSettings

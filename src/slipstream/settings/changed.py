@@ -1,4 +1,4 @@
-"""Variables that are changed for a while, for scripts and tests."""
+"""Temporary changes of environment variables, for scripts and tests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def changed(**variables: str | None) -> Generator[None]:
-    """Set variables of the environment within; None leaves one as it is.
+    """Set environment variables as long as the context is open.
 
     Args:
-        variables: by name.
+        variables: Values by name; None leaves a variable unchanged.
     """
     chosen = {name: value for name, value in variables.items() if value is not None}
     before = {name: os.environ.get(name) for name in chosen}

@@ -1,4 +1,4 @@
-"""The HOROVOD_* variables that have a meaning here, for scripts and job files that set them."""
+"""The HOROVOD_* variables that Slipstream obeys, for scripts and job files that set them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slipstream.settings.variables import Settings, variables
 _PREFIX = "HOROVOD_"
 _NEVER = 1e9  # seconds
 
-# What our launcher sets for scripts that read it.
+# The variables that our launcher sets, because scripts read them.
 _OF_RANKS = frozenset(
     f"{_PREFIX}{name}" for name in ("RANK", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 )
@@ -33,27 +33,31 @@ def _variable(default: Any, name: str, kind: Kind[Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HorovodSettings:
-    """What the environment asks of the Horovod API.
+    """The options of the Horovod API in the environment.
 
     Args:
-        fusion_bytes: HOROVOD_FUSION_THRESHOLD; what is ready together is fused up to this size;
-            0 fuses nothing.
-        cycle_milliseconds: HOROVOD_CYCLE_TIME; at least so long from one negotiation to the next.
-            Here one begins as soon as there is something new, so the default is 0.
-        stall_seconds: HOROVOD_STALL_CHECK_TIME_SECONDS; age at which a tensor that some ranks have
-            not submitted is reported.
-        stall_shutdown_seconds: HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; age at which it fails on all
-            ranks; 0, or less than `stall_seconds`, or where stalls are not reported: never.
-        reports_no_stalls: HOROVOD_STALL_CHECK_DISABLE.
-        known_tensors: HOROVOD_CACHE_CAPACITY; known at a time.
-        separates_groups: HOROVOD_DISABLE_GROUP_FUSION; groups are not fused with other tensors.
-        dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS; sets may be added after init().
-        timeline: HOROVOD_TIMELINE; a file to record to from init() on, DYNAMIC for none yet.
-        marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES; marks the rounds of the negotiation in it.
-        launched_size: HOROVOD_SIZE; how many ranks a launcher of Horovod's says there are.
-        iface: HOROVOD_GLOO_IFACE; network interfaces that may be used.
-        connect_seconds: HOROVOD_GLOO_TIMEOUT_SECONDS; how long ranks wait for each other in init().
-        ignored: names of variables that are set and have no meaning here.
+        fusion_bytes: HOROVOD_FUSION_THRESHOLD: largest size in bytes to which ready tensors are
+            fused (default 64 MiB); 0 turns fusion off.
+        cycle_milliseconds: HOROVOD_CYCLE_TIME: shortest time in milliseconds between two
+            negotiations (default 0). A negotiation begins as soon as there is a new tensor.
+        stall_seconds: HOROVOD_STALL_CHECK_TIME_SECONDS: age in seconds (default 60) at which a
+            tensor is reported that some ranks have not submitted.
+        stall_shutdown_seconds: HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: age in seconds at which such a
+            tensor fails on all ranks. It never fails at 0 (the default), at a value below
+            `stall_seconds`, or if stalls are not reported.
+        reports_no_stalls: HOROVOD_STALL_CHECK_DISABLE: True if stalls are not reported.
+        known_tensors: HOROVOD_CACHE_CAPACITY: number of remembered tensors (default 65536).
+        separates_groups: HOROVOD_DISABLE_GROUP_FUSION: True if groups are not fused with other
+            tensors.
+        dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS: True if process sets may be added after
+            init().
+        timeline: HOROVOD_TIMELINE: file to record from init() on; DYNAMIC starts without one.
+        marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES: True if the timeline marks each negotiation.
+        launched_size: HOROVOD_SIZE: number of ranks according to a launcher of Horovod.
+        iface: HOROVOD_GLOO_IFACE: network interfaces that may be used.
+        connect_seconds: HOROVOD_GLOO_TIMEOUT_SECONDS: time in seconds that ranks wait for each
+            other in init().
+        ignored: Names of HOROVOD_* variables that are set but have no effect here.
     """
 
     fusion_bytes: int = _variable(64 << 20, "FUSION_THRESHOLD", integer(0, 1 << 40))
@@ -93,7 +97,7 @@ class HorovodSettings:
         return cls(**chosen, ignored=tuple(name for name in names if name not in known))
 
     def of_engine(self, environ: Mapping[str, str] = os.environ) -> Settings:
-        """Return the engine's settings; its own variables count for more than Horovod's.
+        """Return the engine's settings; SLIPSTREAM_* variables take precedence over Horovod's.
 
         Raises:
             ConfigError: as `Settings.from_environment` does.
@@ -110,11 +114,11 @@ class HorovodSettings:
 
     @property
     def stall_after_seconds(self) -> float:
-        """Age at which a stalled tensor is reported."""
+        """Age in seconds at which a stalled tensor is reported."""
         return _NEVER if self.reports_no_stalls or not self.stall_seconds else self.stall_seconds
 
     @property
     def shutdown_after_seconds(self) -> float:
-        """Age at which a stalled tensor fails; 0 for never. The rules are Horovod's."""
+        """Age in seconds at which a stalled tensor fails, by Horovod's rules; 0 means never."""
         is_on = self.stall_shutdown_seconds >= self.stall_after_seconds
         return self.stall_shutdown_seconds if is_on else 0.0

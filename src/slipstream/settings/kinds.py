@@ -1,4 +1,4 @@
-"""How the text of an environment variable becomes a value, and what to say when it cannot."""
+"""The kinds of environment variables: parsers of their text, and the words for allowed values."""
 
 import re
 from collections.abc import Callable
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InterfaceFilter:
-    """Which network interfaces may be used, in NCCL's syntax.
+    """The network interfaces that may be used, in NCCL's syntax.
 
     Args:
-        names: prefixes of interface names, or whole names where `exact`.
-        exact: the names are whole names (leading `=`).
-        exclude: the names are forbidden rather than required (leading `^`).
+        names: Prefixes of interface names, or complete names if `exact` is true.
+        exact: True if the names are complete (leading `=`; default False).
+        exclude: True if the names are forbidden, not required (leading `^`; default False).
     """
 
     names: tuple[str, ...]
@@ -35,12 +35,12 @@ class InterfaceFilter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind(Generic[T]):
-    """A set of allowed texts.
+    """A kind of variable, with a set of allowed texts.
 
     Args:
-        parse: turns the text into the value; raises ValueError where it is not allowed.
-        allowed: the set in words, for messages and the documentation.
-        secret: never show a value.
+        parse: Function that returns the value of a text, or raises ValueError if it is not allowed.
+        allowed: Description of the allowed texts, for messages and the documentation.
+        secret: True if no message may show a value (default False).
     """
 
     parse: Callable[[str], T]
@@ -51,7 +51,8 @@ class Kind(Generic[T]):
         """Return the value of the variable `name`.
 
         Raises:
-            ConfigError: the text is not allowed; it names variable, value and what is allowed.
+            ConfigError: the text is not allowed; the message names the variable, the value and the
+                allowed values.
         """
         try:
             return self.parse(text)

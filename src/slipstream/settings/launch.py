@@ -1,4 +1,4 @@
-"""Which rank of how many this process is, in the variables of every launcher that we understand."""
+"""The rank of this process, read from the variables of every launcher that we understand."""
 
 import os
 import re
@@ -17,16 +17,17 @@ DEFAULT_MASTER_PORT = 29500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """Which rank of how many this process is, and where rank 0 is.
+    """The rank of this process, the number of ranks, and the address of rank 0.
 
     Args:
-        rank: 0 to world_size - 1.
-        local_rank: 0 to local_world_size - 1, among the ranks of this host.
-        world_size: number of ranks of the job.
-        local_world_size: number of ranks of this host, or None where the launcher does not say.
-        master_addr: host name or address of rank 0.
-        master_port: port that rank 0's framework may listen at; ours is the next one.
-        source: whose variables said so; "environment" is torchrun's and `slipstream run`'s.
+        rank: Rank, 0 to world_size - 1.
+        local_rank: Rank among those of this host, 0 to local_world_size - 1.
+        world_size: Number of ranks of the job.
+        local_world_size: Number of ranks of this host, or None if the launcher does not set it.
+        master_addr: Host name or address of rank 0.
+        master_port: Port at which rank 0's framework may listen; Slipstream uses the next one.
+        source: Launcher whose variables were read; "environment" means torchrun or
+            `slipstream run`.
     """
 
     rank: int
@@ -40,8 +41,8 @@ class Launch:
     def as_environment(self) -> dict[str, str]:
         """Return torchrun's variables, which `detect_launcher` and every framework understand.
 
-        Scripts that were written for Horovod find its own as well. LOCAL_WORLD_SIZE is left out
-        where nobody knows it.
+        Scripts that were written for Horovod find its variables as well. LOCAL_WORLD_SIZE is left
+        out if it is not known.
         """
         environ = {
             "RANK": str(self.rank),
@@ -63,14 +64,18 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialect:
-    """The variables of one launcher; of several for the same thing the first that is set counts.
+    """The variables of one launcher; among several for one value, the first that is set counts.
 
     Args:
-        source: the launcher.
-        marks: it is this launcher when all of these are set.
-        rank, world_size, local_rank, local_world_size: as in `Launch`.
-        job: differ from job to job and are equal on all ranks of one.
-        nodes: hold a Slurm list of the job's hosts, rank 0's first.
+        source: Launcher that sets the variables.
+        marks: Variables that are all set if this launcher was used.
+        rank: Variable of the rank.
+        world_size: Variables of the number of ranks.
+        local_rank: Variables of the rank on its host.
+        local_world_size: Variables of the number of ranks on the host.
+        job: Variables that differ between jobs and are equal on all ranks of one job (default
+            none).
+        nodes: Variables with a Slurm list of the job's hosts, which begins with rank 0's.
     """
 
     source: LaunchSource
@@ -85,7 +90,7 @@ class Dialect:
 
 # Order matters: MPI's own variables come before Slurm's, because mpirun inside a Slurm allocation
 # starts one agent per host through srun, and SLURM_PROCID then counts agents. A batch script has
-# SLURM_PROCID too, though no srun has started it: only SLURM_STEP_NUM_TASKS tells.
+# SLURM_PROCID too, although no srun has started it; only SLURM_STEP_NUM_TASKS shows an srun.
 DIALECTS = (
     Dialect(
         source="environment",
@@ -130,10 +135,10 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launch:
     """Find out which rank this process is from torchrun's, mpirun's or srun's variables.
 
     Args:
-        environ: names and values; a variable set to the empty string counts as unset.
+        environ: Environment; an empty variable counts as unset (default: that of this process).
 
     Returns:
-        The launch; rank 0 of 1 where no launcher's variables are set.
+        The launch, which is rank 0 of 1 if no launcher's variables are set.
 
     Raises:
         ConfigError: a variable is missing or not a number, or the rank is not below the size.
@@ -153,10 +158,10 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launch:
 
 
 def chosen_master(environ: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Return MASTER_ADDR and MASTER_PORT where the user has set them before a launch.
+    """Return MASTER_ADDR and MASTER_PORT if the user has set them before a launch.
 
     Raises:
-        ConfigError: the port is not one, or leaves no next one.
+        ConfigError: the value is no port, or no next port exists.
     """
     port = _master_port(environ, ()) if environ.get("MASTER_PORT") else None
     return environ.get("MASTER_ADDR") or None, port
@@ -172,7 +177,7 @@ def thread_environment(
 
 
 def absolute_module_path(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a process that starts elsewhere and finds the same modules."""
+    """Return an environment in which a process with another directory finds the same modules."""
     items = environ.get("PYTHONPATH", "").split(os.pathsep)
     absolute = os.pathsep.join(os.path.abspath(item) for item in items if item)
     return {**environ, "PYTHONPATH": absolute}
@@ -211,7 +216,7 @@ def _number(names: tuple[str, ...], low: int, environ: Mapping[str, str]) -> int
 def _local_world_size(dialect: Dialect, environ: Mapping[str, str]) -> int | None:
     """Return the ranks of this host; Slurm writes `2(x3)` for two on each of three hosts.
 
-    Where hosts have different numbers, `4,2(x2)`, Slurm does not say which is this one's.
+    If hosts have different numbers, `4,2(x2)`, Slurm does not say which one belongs to this host.
     """
     for name in dialect.local_world_size:
         text = environ.get(name, "")
@@ -247,8 +252,8 @@ def _first_host(nodes: str) -> str:
 def _master_port(environ: Mapping[str, str], job: tuple[str, ...]) -> int:
     """Return MASTER_PORT, else a port that all ranks of one job compute alike.
 
-    20000 to 29998 lies below the kernel's range for outgoing connections; only even ones, since
-    the next port is used as well.
+    The ports 20000 to 29998 lie below the kernel's range for outgoing connections. Only even ports
+    are chosen, because the next one is used as well.
     """
     if environ.get("MASTER_PORT"):
         return integer(1, 65534).read("MASTER_PORT", environ["MASTER_PORT"])

@@ -1,4 +1,4 @@
-"""The address at which processes of one host reach one another."""
+"""The address at which the processes of one host reach each other."""
 
 from __future__ import annotations
 

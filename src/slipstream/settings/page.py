@@ -1,4 +1,4 @@
-"""docs/settings.md, made from the declarations so that it cannot fall behind them."""
+"""The page docs/settings.md, generated from the declarations so that it is always up to date."""
 
 from slipstream.settings.launch import DIALECTS
 from slipstream.settings.variables import variables
@@ -33,7 +33,7 @@ _LAUNCHERS = {
 
 
 def settings_page() -> str:
-    """Return the documentation page of every variable."""
+    """Return the documentation page of all variables."""
     settings = [
         (f"`{item.name}`", item.doc, item.kind.allowed, item.shown, item.unit)
         for item in variables().values()

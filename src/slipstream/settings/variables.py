@@ -1,4 +1,4 @@
-"""What the user chooses through `SLIPSTREAM_*`, declared once."""
+"""The declarations of the `SLIPSTREAM_*` variables."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variable:
-    """Declaration of one environment variable; `shown` is the default in words."""
+    """The declaration of an environment variable; `shown` is its default in words."""
 
     name: str
     kind: Kind[Any]
@@ -52,7 +52,7 @@ def _named(
 class Settings:
     """The values of the `SLIPSTREAM_*` variables, each described in docs/settings.md.
 
-    Build it with `Settings.from_environment()`; built directly, nothing is checked.
+    Build it with `Settings.from_environment()`; the constructor checks nothing.
     """
 
     port: int | None = field(
@@ -252,14 +252,15 @@ class Settings:
         """Read every `SLIPSTREAM_*` variable.
 
         Args:
-            environ: names and values; a variable set to the empty string counts as unset.
+            environ: Environment; an empty variable counts as unset (default: that of this
+                process).
 
         Returns:
-            The settings, defaults filled in. A `SLIPSTREAM_*` variable that does not exist is
-            warned about, since it has no effect.
+            The settings with their defaults. An unknown `SLIPSTREAM_*` variable has no effect, and
+            is reported as a warning.
 
         Raises:
-            ConfigError: a value is not allowed, or both ways of giving a key are used.
+            ConfigError: a value is not allowed, or a key is set in both ways.
         """
         declared = variables()
         values = {
@@ -282,7 +283,7 @@ class Settings:
         return self.port if self.port is not None else launch.master_port + 1
 
     def load_job_key(self) -> bytes | None:
-        """Return the job key from the variable or the file, or None where neither is set.
+        """Return the job key from the variable or the file, or None if neither is set.
 
         Raises:
             ConfigError: the file cannot be read, others may read it, or the key is too short.
@@ -304,7 +305,7 @@ class Settings:
 
 
 def job_key_environment(key: bytes) -> dict[str, str]:
-    """Return what makes a child process use this key, wherever its parent's came from."""
+    """Return the variables that make a child process use this key."""
     return {"SLIPSTREAM_JOB_KEY": key.decode(), "SLIPSTREAM_KEY_FILE": ""}
 
 
