@@ -149,7 +149,7 @@ def test_precision_casts_products_or_all_of_a_module(models: str) -> None:
         ("{file}:number", "number is a int, not a function"),
         ("{file}:module", "is a module: say a function that makes it"),
         ("{file}:make", "of what shape is a sample\\? .*make,inputs"),
-        ("{file}", "say the function that makes the model, .*:function"),
+        ("{file}", "names no function: write .*:function"),
         ("nowhere.py:make", "there is no file nowhere.py"),
         ("nowhere.at.all:make", "nowhere.at.all cannot be imported: ModuleNotFoundError"),
         (":make", "cannot be imported"),
@@ -188,7 +188,7 @@ def test_a_file_that_fails_on_import_says_why(tmp_path: Path) -> None:
 
 
 def test_numbers_that_do_not_go_with_a_model_are_refused(models: str) -> None:
-    with pytest.raises(UsageError, match="inputs of its own"):
+    with pytest.raises(UsageError, match="defines its own inputs"):
         source(f"{models}:own", shape=(3,))
     with pytest.raises(UsageError, match="no dtype 'float23'"):
         source(f"{models}:make", shape=(3,), dtype="float23")
@@ -217,8 +217,8 @@ def test_named_architectures_take_shapes_and_tokens() -> None:
     [
         ("resnet18", {"tokens": 64}, "resnet18 reads no sequences"),
         ("bert-base", {"tokens": 1024}, "1024 tokens: bert-base-seq128 has places for 512"),
-        ("gpt2", {"shape": (3, 8, 8)}, "gpt2 has inputs of its own"),
-        ("resnet18", {"shape": (8, 8)}, "resnet18 has inputs of its own"),
+        ("gpt2", {"shape": (3, 8, 8)}, "gpt2 defines its own inputs"),
+        ("resnet18", {"shape": (8, 8)}, "resnet18 defines its own inputs"),
     ],
 )
 def test_named_architectures_refuse_what_is_not_theirs(
@@ -239,7 +239,7 @@ def test_a_script_that_reads_arguments_as_it_is_imported_is_told_how_not_to(
     text = "import argparse\nargparse.ArgumentParser('theirs').parse_args(['--no-such'])\n"
     (tmp_path / "script.py").write_text(text)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"script\.py ended as it was imported \(2\): put what"):
+    with pytest.raises(UsageError, match=r"script\.py exited during its import \(2\): put"):
         source("script.py:make", shape=(3,))
 
 

@@ -1,7 +1,8 @@
-"""Workloads from the operators of a forward pass: the backward pass follows from them.
+"""The backward pass that belongs to the operators of a forward pass, as a workload.
 
-A product has one more for each of its gradients. Other operators read the gradient of what they
-gave and what was kept for it, and write those of their inputs; gradients that meet are added.
+A product has one more product for each of its gradients. Every other operator reads the gradients
+of its outputs and the values that it kept, and writes the gradients of its inputs. If a value has
+several gradients, they are added.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ class Forward:
     """A model's forward pass.
 
     Args:
-        name: of the model.
-        samples: of the micro-batch.
-        steps: in order.
-        tensors: all values by name.
-        parameters: what people call each value that is trained.
-        inputs: of the model.
-        outputs: of the model.
-        buffer_bytes: of what it keeps and does not train.
+        name: Name of the model.
+        samples: Number of samples in the micro-batch.
+        steps: Operators, in order.
+        tensors: All values by name.
+        parameters: Public name of each trained value, by the name of the value.
+        inputs: Names of the model's inputs.
+        outputs: Names of the model's outputs.
+        buffer_bytes: Bytes of the state that the model does not train.
     """
 
     name: str
@@ -47,19 +48,19 @@ class Forward:
 
 
 def with_backward(forward: Forward) -> Workload:
-    """Returns the workload of a forward pass and the backward pass that belongs to it.
+    """Return the workload of a forward pass and the backward pass that belongs to it.
 
     Args:
-        forward: of the model.
+        forward: Forward pass of the model.
 
     Raises:
-        UsageError: no output depends on a parameter.
+        UsageError: If no output depends on a parameter.
     """
     return _Passes(forward).workload()
 
 
 class _Passes:
-    """Runs the steps forward, then those that have gradients backward."""
+    """A run of all steps forward, then of those with gradients backward."""
 
     def __init__(self, forward: Forward) -> None:
         self._forward = forward
@@ -70,7 +71,7 @@ class _Passes:
         self._ready: dict[str, int] = {}
 
     def workload(self) -> Workload:
-        """Returns the whole, once."""
+        """Return the workload of both passes; call it once."""
         forward, tape = self._forward, self._tape
         for name in (*forward.parameters, *forward.inputs):
             tape.value(name)
@@ -104,7 +105,7 @@ class _Passes:
         return sum(self._tensors[name].num_bytes for name in names)
 
     def _run(self, step: Step) -> None:
-        """Runs an operator of the forward pass."""
+        """Run an operator of the forward pass."""
         tape = self._tape
         if not self._needs.isdisjoint(step.inputs):
             self._needs.update(name for name in step.outputs if self._tensors[name].is_float)
@@ -126,7 +127,7 @@ class _Passes:
         )
 
     def _begin(self) -> None:
-        """Gives the outputs their gradients, which are one."""
+        """Make the gradients of the outputs, which are one."""
         found = [name for name in self._forward.outputs if name in self._needs]
         if not found:
             raise UsageError(
@@ -147,14 +148,14 @@ class _Passes:
         targets: Sequence[str],
         products: tuple[Product, ...] = (),
     ) -> None:
-        """Runs an operator that makes gradients.
+        """Run an operator that makes gradients.
 
         Args:
-            step: whose backward pass it belongs to.
-            name: of the operator.
-            given: what it reads, as a value whose size it has and as memory.
-            targets: values whose gradients it makes.
-            products: that it computes.
+            step: Operator of the forward pass that it belongs to.
+            name: Name of the operator.
+            given: Inputs, each as the value that has its size and as the index of its memory.
+            targets: Values whose gradients it makes.
+            products: Products that it computes.
         """
         made = [self._tape.fresh(target) for target in targets]
         reads = [memory for _, memory in given]
@@ -174,7 +175,7 @@ class _Passes:
             self._add(step, target, gradient)
 
     def _add(self, step: Step, name: str, gradient: int) -> None:
-        """Notes a gradient of a value, and adds it to what that has."""
+        """Record a gradient of a value, and add it to the earlier one if there is one."""
         before = self._gradients.pop(name, None)
         if before is None:
             self._gradients[name] = gradient
@@ -185,7 +186,7 @@ class _Passes:
             self._ready[name] = len(self._tape.operators) - 1
 
     def _reverse(self, step: Step) -> None:
-        """Runs the backward pass of an operator, if what it gave has a gradient."""
+        """Run the backward pass of an operator if one of its outputs has a gradient."""
         given = [(name, self._gradients[name]) for name in step.outputs if name in self._gradients]
         targets = [name for name in dict.fromkeys(step.inputs) if name in self._needs]
         if not given or not targets:
@@ -205,7 +206,7 @@ class _Passes:
     def _multiply(
         self, step: Step, given: Sequence[tuple[str, int]], targets: Sequence[str]
     ) -> None:
-        """Runs a product for each gradient of what was multiplied, and sums for what was added."""
+        """Run one product per gradient of a factor, and a sum per gradient of an addend."""
         multiplied: set[str] = set()
         for term in step.terms:
             for_left, for_right = _halves(term.product)
@@ -223,7 +224,7 @@ class _Passes:
                 self._make(step, "sum", given, [name])
 
     def _pass(self, step: Step, given: Sequence[tuple[str, int]], target: str) -> None:
-        """Gives an input the gradient of the output, as it is, or summed, or copied into more."""
+        """Pass the output's gradient to an input: unchanged, summed or expanded into new memory."""
         size = sum(self._tensors[name].elements for name, _ in given)
         own = self._tensors[target].elements
         if (size == own and len(given) == 1) or step.back is Back.NARROWS:
@@ -233,9 +234,9 @@ class _Passes:
 
 
 def _gradients(step: Step, targets: Sequence[str]) -> Iterable[Product]:
-    """Products of the one operator that is the backward pass of another."""
+    """Yield the products of a backward pass that is one operator."""
     if step.kind is OperatorKind.ATTENTION:
-        # Scores are computed once more.
+        # The backward pass computes the scores once more.
         yield step.terms[0].product
     for term in step.terms:
         for name, product in zip((term.left, term.right), _halves(term.product), strict=True):
@@ -244,7 +245,7 @@ def _gradients(step: Step, targets: Sequence[str]) -> Iterable[Product]:
 
 
 def _halves(product: Product) -> tuple[Product, Product]:
-    """Returns the products that give the gradients of a product's left and right."""
+    """Return the products that compute the gradients of the left and the right factor."""
     return (
         replace(product, n=product.k, k=product.n),
         replace(product, m=product.n, n=product.k, k=product.m),

@@ -1,7 +1,7 @@
-"""Sizes of decoders from configs of Hugging Face: one function per model_type.
+"""Dimensions of decoders from configs of Hugging Face: one function per model_type.
 
-Numbers that a config leaves out are an error where there is no size without them, and the defaults
-of `transformers` otherwise.
+If a config leaves a number out, the defaults of `transformers` apply; a number without a default
+is an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _mpt(config: Config) -> CausalSize:
 
 
 def _common(config: Config, **more: Any) -> CausalSize:
-    """What most decoders call alike; `more` is what they do not."""
+    """Return the size of a decoder from keys that most configs share; `more` replaces fields."""
     hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
     fields: dict[str, Any] = {
         "hidden": hidden,
@@ -69,7 +69,7 @@ def _opt(config: Config) -> CausalSize:
     if config.number("word_embed_proj_dim", width) != width:
         raise ConfigError(f"{config.origin}: embeddings of another width than tokens: not known")
     biased = config.flag("enable_bias", True)
-    # Two places are for padding.
+    # Two positions are reserved for padding.
     return _common(
         config, inner=config.number("ffn_dim"), activation="relu", qkv_bias=biased, out_bias=biased,
         mlp_bias=biased, positions=config.number("max_position_embeddings") + 2,
@@ -121,7 +121,7 @@ def _phi(config: Config) -> CausalSize:
     )  # fmt: skip
 
 
-# By model_type, with the key that says how many tokens a sequence may have.
+# By model_type, with the key for the largest number of tokens in a sequence.
 DECODERS: Mapping[str, tuple[Callable[[Config], CausalSize], str]] = {
     "gpt2": (_gpt2, "n_positions"),
     "gpt_neox": (_gpt_neox, "max_position_embeddings"),

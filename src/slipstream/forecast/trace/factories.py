@@ -1,4 +1,4 @@
-"""Modules from functions of the user's code: "package.module:make" or "path/to/file.py:make"."""
+"""Modules made by functions of the user: "package.module:make" or "path/to/file.py:make"."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ _SPELLING = "say package.module:function or path/to/file.py:function"
 def architecture(
     text: str, *, shape: Sequence[int] | None, dtype: str, tokens: int | None
 ) -> Architecture:
-    """Returns what a function of the user makes, as an architecture.
+    """Return the architecture that a function of the user makes.
 
-    Its module is called with what `make.inputs(batch)` gives, or a second function that is named
-    after a comma; else with one tensor: tokens (batch, tokens) of int64, or (batch, *shape).
+    The arguments of its module come from `make.inputs(batch)` or from a second function, named
+    after a comma. Without either, the module gets one tensor: tokens (batch, tokens) of int64, or
+    (batch, *shape).
 
     Args:
-        text: module or file, ":", the function, and perhaps ",inputs".
-        shape: of one sample.
-        dtype: of that tensor, as "float32" or "uint8".
-        tokens: of a sequence.
+        text: Module or file, ":", the function, and optionally ",inputs".
+        shape: Shape of one sample, or None.
+        dtype: Element type of the tensor that has `shape`, such as "float32" or "uint8".
+        tokens: Number of tokens in a sequence, or None.
 
     Raises:
-        UsageError: there is no such module, file or function, it fails on import, is not callable,
-            or nothing says what its module is called with.
+        UsageError: If there is no such module, file or function; it fails on import; it is not
+            callable; or nothing defines the arguments of its module.
     """
     place, _, names = text.rpartition(":")
     module = _module(place)
@@ -50,7 +51,7 @@ def architecture(
     checked = partial(_made, text, make)
     if inputs is not None:
         if shape is not None or tokens is not None:
-            raise UsageError(f"{text} has inputs of its own, which have their shape: say no other")
+            raise UsageError(f"{text} defines its own inputs: leave the shape and the tokens out")
         return Architecture(name, (), checked, partial(_called, text, inputs), "example")
     if tokens is not None:
         given = partial(zeros, shape=(tokens,), dtype=torch.int64)
@@ -65,13 +66,13 @@ def architecture(
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """Returns a dtype of PyTorch.
+    """Return the dtype of PyTorch that has a name.
 
     Args:
-        name: as "float32".
+        name: Name such as "float32".
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: If no dtype has that name.
     """
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
@@ -80,7 +81,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def _module(place: str) -> ModuleType:
-    """Imports a module of a package or a file; those beside it and in this folder are found."""
+    """Import a module of a package, or a file, which may import from its own folder."""
     is_file = place.endswith(".py")
     path = Path(place)
     if is_file and not path.is_file():
@@ -88,12 +89,14 @@ def _module(place: str) -> ModuleType:
     with _importing_from(path.resolve().parent if is_file else Path.cwd()):
         try:
             return _of_file(path) if is_file else importlib.import_module(place)
-        except SystemExit as error:  # of argparse, which reads what this command was told
+        except (
+            SystemExit
+        ) as error:  # argparse raises it when it reads the arguments of this command
             raise UsageError(
-                f"{place} ended as it was imported ({error}): put what it runs by itself, as the"
-                " reading of its arguments, under if __name__ == '__main__':"
+                f"{place} exited during its import ({error}): put the code that it runs by itself,"
+                " such as the reading of its arguments, under if __name__ == '__main__':"
             ) from error
-        except Exception as error:  # the user's code has any
+        except Exception as error:  # the user's code may raise anything
             reason = f"{type(error).__name__}: {error}"
             raise UsageError(f"{place} cannot be imported: {reason}; {_SPELLING}") from error
 
@@ -103,7 +106,7 @@ def _of_file(path: Path) -> ModuleType:
     assert spec is not None, path
     assert spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and the like look for the module that they are in.
+    # Dataclasses, among others, look up the module that they are in.
     before = sys.modules.get(path.stem)
     sys.modules[path.stem] = module
     try:
@@ -145,7 +148,7 @@ def _made(text: str, make: Callable[..., Any]) -> nn.Module:
 
 
 def _called(text: str, inputs: Callable[[int], Any], batch: int) -> tuple[Any, ...]:
-    """Returns the arguments that a function of the user gives for a batch."""
+    """Return the arguments that a function of the user makes for a batch."""
     given = inputs(batch)
     if isinstance(given, tuple | list):
         return tuple(cast("Sequence[Any]", given))
@@ -153,16 +156,16 @@ def _called(text: str, inputs: Callable[[int], Any], batch: int) -> tuple[Any, .
         return (given,)
     kind = type(given).__name__
     raise UsageError(
-        f"the inputs of {text} are a {kind}; they must be a tensor, or a tuple of them"
+        f"the inputs of {text} are a {kind}; they must be a tensor, or a tuple of tensors"
     )
 
 
 def zeros(batch: int, *, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """Returns one tensor (batch, *shape).
+    """Return one tensor (batch, *shape).
 
     Args:
-        batch: samples.
-        shape: of each.
-        dtype: of the tensor.
+        batch: Number of samples.
+        shape: Shape of a sample.
+        dtype: Element type of the tensor.
     """
     return (torch.zeros(batch, *shape, dtype=dtype),)

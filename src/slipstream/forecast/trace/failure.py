@@ -12,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 _NEEDS_NUMBERS = (
     DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode,
 )  # fmt: skip
-# An environment may see the packages of another one, whose folder Python does not name.
+# An environment may use the packages of another one, whose folder Python does not report.
 _INSTALLED = {"site-packages", "dist-packages"}
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 _OURS = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ def failure(error: Exception, name: str, samples: int) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return the last line outside of libraries that led to an error, with its place."""
+    """Return the last line outside of libraries that led to an error, with its position."""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         path = Path(frame.filename)

@@ -1,7 +1,7 @@
-"""Architectures from the config.json of Hugging Face: our modules, with the numbers that it says.
+"""Architectures from a config.json of Hugging Face: modules of this package with its dimensions.
 
-`transformers` is not needed, and no weights are. Windows of attention that slide, as Mistral's, are
-as wide as the sequence here.
+Neither `transformers` nor any weights are needed. Sliding attention windows, like Mistral's, are as
+wide as the sequence here.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from slipstream.forecast.trace.architectures.transformer import TransformerSize
 from slipstream.forecast.trace.config import Config, read
 from slipstream.forecast.trace.decoders import DECODERS
 
-# Tokens of a sequence, where nobody says how many and the config allows more.
+# Tokens of a sequence if the user gives no number and the config allows more.
 MOST_TOKENS = 8192
 
 
 def architecture(path: Path, tokens: int | None = None) -> Architecture:
-    """Returns the architecture of a config; its name is that of the folder.
+    """Return the architecture of a config; its name is the name of the folder.
 
     Args:
-        path: of a config.json or its folder.
-        tokens: of a sequence; None: as many as the model has places for, at most 8192.
+        path: Path of a config.json or its folder.
+        tokens: Number of tokens in a sequence (default None: all positions of the model, at most
+            8192).
 
     Raises:
-        ConfigError: the file is unreadable, of a type that is not known, or lacks a number.
-        UsageError: the model has places for fewer tokens, or reads no text.
+        ConfigError: If the file is unreadable, has an unknown type, or lacks a number.
+        UsageError: If the model has fewer positions than `tokens`, or does not read text.
     """
     config = read(path)
     name = path.resolve().name if path.is_dir() else path.resolve().parent.name
@@ -56,7 +57,7 @@ def architecture(path: Path, tokens: int | None = None) -> Architecture:
 def _decoder(name: str, config: Config, tokens: int | None) -> Architecture:
     size_of, places = DECODERS[config.model_type]
     size = size_of(config)
-    # The first configs of Llama do not say it.
+    # The first configs of Llama lack it.
     most = config.number(places, size.positions or 2048)
     length = _length(config, tokens, most, learned=size.positions > 0)
     inputs = partial(batches.tokens, length=length)
@@ -64,11 +65,11 @@ def _decoder(name: str, config: Config, tokens: int | None) -> Architecture:
 
 
 def _length(config: Config, tokens: int | None, places: int, *, learned: bool) -> int:
-    """Returns the tokens of a sequence; the model must have places for them if it learned those."""
+    """Return the tokens of a sequence, which learned position embeddings limit."""
     if tokens is None:
         return min(places, MOST_TOKENS)
     if learned and tokens > places:
-        raise UsageError(f"{tokens} tokens: {config.origin} has places for {places}")
+        raise UsageError(f"{tokens} tokens: {config.origin} has only {places} positions")
     return tokens
 
 
@@ -84,14 +85,14 @@ def _text(
 def _bert(name: str, config: Config, tokens: int | None) -> Architecture:
     size = _encoder_size(config)
     length = _length(config, tokens, size.positions, learned=True)
-    # As many are guessed as BERT's authors did: 20 of 128.
+    # The share of predicted tokens is the one of BERT's authors: 20 of 128.
     inputs = partial(batches.masked, length=length, predictions=max(1, length * 20 // 128))
     return _text(name, partial(BertPretraining, size), inputs, length)
 
 
 def _roberta(name: str, config: Config, tokens: int | None) -> Architecture:
     size = _encoder_size(config)
-    # Two places are for padding.
+    # Two positions are reserved for padding.
     length = _length(config, tokens, size.positions - 2, learned=True)
     return _text(name, partial(MaskedTokens, size), partial(_segments, length=length), length)
 
@@ -129,7 +130,7 @@ def _segments(batch: int, *, length: int) -> tuple[Tensor, ...]:
 
 def _vit(name: str, config: Config, tokens: int | None) -> Architecture:
     if tokens is not None:
-        raise UsageError(f"{tokens} tokens: {config.origin} is of a model that reads images")
+        raise UsageError(f"{tokens} tokens: {config.origin} describes a model that reads images")
     size = TransformerSize(
         hidden=config.number("hidden_size"),
         layers=config.number("num_hidden_layers"),

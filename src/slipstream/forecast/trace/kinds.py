@@ -1,4 +1,4 @@
-"""What PyTorch's operators are to a forecast: their kind, and the products they consist of."""
+"""Facts about PyTorch's operators: their kind, and the products that they consist of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from slipstream.forecast.work.workload import OperatorKind, Product
 
-# A group with fewer channels than this keeps matrix units mostly idle.
+# Matrix units are mostly idle if a group has fewer channels than this.
 DEPTHWISE_CHANNELS = 8
 
 _NORMS = (
@@ -19,11 +19,11 @@ _GATHERS = ("embedding", "index_select", "gather", "index_put", "scatter", "inde
 
 
 def kind_of(name: str, products: Sequence[Product]) -> OperatorKind:
-    """Returns the kind of an operator.
+    """Return the kind of an operator.
 
     Args:
-        name: of ATen, without its overload.
-        products: that `products_of` found.
+        name: Name of the operator in ATen, without its overload.
+        products: Products that `products_of` returned.
     """
     if "attention" in name:
         return OperatorKind.ATTENTION
@@ -43,21 +43,21 @@ def kind_of(name: str, products: Sequence[Product]) -> OperatorKind:
 
 
 def _is_narrow(first: Product, *for_weight: Product) -> bool:
-    """Whether a convolution's groups have few channels.
+    """Return whether a convolution's groups have few channels.
 
-    The sum of a weight's gradient is over pixels, of which a batch has more or fewer.
+    The gradient of a weight sums over pixels, whose number depends on the batch.
     """
     few = DEPTHWISE_CHANNELS * 9
     return first.batch > 1 and min(first.k, first.n) < few and all(p.n < few for p in for_weight)
 
 
 def products_of(name: str, args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
-    """Returns the products of matrices that an operator computes.
+    """Return the products of matrices that an operator computes.
 
     Args:
-        name: of ATen, without its overload.
-        args: of the call.
-        outputs: tensors that it returned.
+        name: Name of the operator in ATen, without its overload.
+        args: Arguments of the call.
+        outputs: Tensors that the call returned.
     """
     find = _PRODUCTS.get(name)
     return find(args, outputs) if find else ()
@@ -72,7 +72,7 @@ def _mm(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
 
 
 def _is_odd(matrix: Any) -> bool:
-    """Whether its rows, or columns if those are what lies together, begin at odd numbers."""
+    """Return whether rows (or columns, if those are contiguous) begin at odd numbers."""
     return min(matrix.shape[-2:]) > 1 and max(matrix.stride()[-2:]) % 2 == 1
 
 
@@ -94,14 +94,14 @@ def _convolution_backward(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[
 
 
 def _window(weight: Any, stride: Sequence[int]) -> int:
-    """Returns the pixels under a window, or 1 where strides skip some."""
+    """Return the number of pixels under a window, or 1 if strides skip some."""
     return math.prod(weight.shape[2:]) if all(step == 1 for step in stride) else 1
 
 
 def _conv_product(
     source: Any, weight: Any, output: Any, transposed: bool, groups: int, window: int
 ) -> Product:
-    """Returns the product that a convolution is over its windows."""
+    """Return the product that a convolution computes over its windows."""
     pixels = source if transposed else output
     m = pixels.shape[0] * math.prod(pixels.shape[2:])
     taps = math.prod(weight.shape[2:])
@@ -118,7 +118,7 @@ def _attention(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ..
 def _attention_backward(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
     causal = any(flag is True for flag in args[6:])
     scores, sums = _attention_of(args[1:4], 0.5 if causal else 1.0)
-    # Scores once more, and two products for each of the two.
+    # The scores once more, and two products for each of the two others.
     return (scores, *_both(scores), *_both(sums))
 
 
@@ -130,7 +130,7 @@ def _attention_of(tensors: Sequence[Any], fill: float) -> tuple[Product, Product
 
 
 def _both(product: Product) -> tuple[Product, Product]:
-    """Returns the products of a product's two gradients."""
+    """Return the products of both gradients of a product."""
     return (
         replace(product, n=product.k, k=product.n),
         replace(product, m=product.n, n=product.k, k=product.m),

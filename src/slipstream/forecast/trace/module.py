@@ -30,20 +30,20 @@ def trace(
     autocast: torch.dtype | None = None,
     dtype: torch.dtype | None = None,
 ) -> Workload:
-    """Runs a model forward and backward without memory or arithmetic, and returns what it did.
+    """Run a model forward and backward without memory or arithmetic, and return its workload.
 
-    Blocks for some milliseconds per operator.
+    The call blocks for some milliseconds per operator.
 
     Args:
-        make: makes the module; its weights take no memory.
-        inputs: makes the arguments of one call.
-        name: of the model, for people.
-        samples: in those arguments.
-        autocast: dtype of mixed precision; None: as the module is.
-        dtype: of the module's parameters; None: as it makes them.
+        make: Function that makes the module; its weights take no memory.
+        inputs: Function that makes the arguments of one call.
+        name: Name of the model, for people.
+        samples: Number of samples in those arguments.
+        autocast: Dtype of mixed precision (default None: no autocast).
+        dtype: Dtype of the module's parameters (default None: the one that `make` gives them).
 
     Raises:
-        UsageError: no output of the model has a gradient.
+        UsageError: If no output of the model has a gradient.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
         with _default(dtype), conversions():
@@ -81,7 +81,7 @@ def trace(
 def _run(
     module: torch.nn.Module, arguments: tuple[Any, ...], recorder: Recorder, name: str
 ) -> None:
-    """Runs the module and the gradients of the sum of all that it returns."""
+    """Run the module, and compute the gradients of the sum of all its outputs."""
     outputs = [x for x in tensors_in(module(*arguments)) if x.requires_grad]
     if not outputs:
         raise UsageError(f"{name} returns nothing that has a gradient: a forecast is of training")
@@ -90,7 +90,7 @@ def _run(
 
 
 def _watch(module: torch.nn.Module, recorder: Recorder) -> dict[str, int]:
-    """Notes after which operator each gradient is whole; returns a dict that is filled then."""
+    """Return a dict that receives, for each gradient, the operator after which it is complete."""
     ready: dict[str, int] = {}
     for key, parameter in module.named_parameters():
         if parameter.requires_grad:

@@ -1,6 +1,6 @@
-"""Numbers for the dimensions that an ONNX model leaves open: its batch, images, sequences."""
+"""Numbers for the open dimensions of an ONNX model: its batch, images and sequences."""
 
-# The stubs of onnx leave some of their types open.
+# The stubs of onnx leave some types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -19,12 +19,12 @@ _BATCH = "batch"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What numbers open dimensions get.
+    """Numbers for open dimensions.
 
     Args:
-        samples: of the micro-batch, at least 1.
-        shape: of one sample of the first input; None: as the model says.
-        tokens: of the one dimension that is then still open; None: none may be.
+        samples: Number of samples in the micro-batch, at least 1.
+        shape: Shape of one sample of the first input; None: the shape in the model.
+        tokens: Number for the one dimension that is still open then; None: no dimension may be.
     """
 
     samples: int
@@ -35,14 +35,14 @@ class Batch:
 def bind(
     inputs: Sequence[ValueInfoProto], batch: Batch
 ) -> tuple[dict[str, tuple[int, ...]], Fraction]:
-    """Returns shapes of a model's inputs, and how many times those are needed for the samples.
+    """Return the shapes of a model's inputs, and how many times they are needed for all samples.
 
     Args:
-        inputs: of the model; the first dimension of the first is that of the batch.
-        batch: numbers for open dimensions.
+        inputs: Inputs of the model; the first dimension of the first input is the batch.
+        batch: Numbers for open dimensions.
 
     Raises:
-        UsageError: a dimension stays open, or what is said does not go with the inputs.
+        UsageError: If a dimension stays open, or the batch contradicts the inputs.
     """
     if batch.samples < 1:
         raise UsageError(f"samples are {batch.samples}; a micro-batch has at least 1")
@@ -73,7 +73,7 @@ def bind(
 
 
 def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
-    """Returns numbers, and names of open dimensions; without one they are named by their place."""
+    """Return sizes, and names of open dimensions; nameless ones are named by position."""
     kind = item.type.tensor_type
     if not item.type.HasField("tensor_type") or not kind.HasField("shape"):
         raise UsageError(f"input {item.name!r} has no shape, not even how many dimensions")
@@ -88,16 +88,16 @@ def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
 def _of_batch(
     shapes: Mapping[str, tuple[int | str, ...]], samples: int
 ) -> tuple[dict[str, int], Fraction]:
-    """Returns the numbers of dimensions that the samples give, and how many times all counts."""
+    """Return the sizes of the dimensions of the batch, and the factor of all counts."""
     first = next((shape[0] for shape in shapes.values() if shape), 1)
     given = samples if isinstance(first, str) else first
-    # Exporters call the first dimension of each input by another name, if they are not told.
+    # Exporters name the first dimension of each input differently unless the user names it.
     numbers = {shape[0]: given for shape in shapes.values() if shape and isinstance(shape[0], str)}
     return numbers, Fraction(samples, given)
 
 
 def _of_shape(shapes: Mapping[str, tuple[int | str, ...]], wanted: Sequence[int]) -> dict[str, int]:
-    """Returns the numbers of dimensions that the shape of a sample gives."""
+    """Return the sizes of the dimensions that the shape of a sample fixes."""
     name, shape = next(iter(shapes.items()), ("", ()))
     own = shape[1:]
     fits = len(own) == len(wanted) and all(

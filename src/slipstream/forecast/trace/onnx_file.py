@@ -1,7 +1,7 @@
-"""Workloads from ONNX files: the forward pass is read, the backward pass derived.
+"""Workloads of ONNX files: the file has the forward pass; the backward pass follows from it.
 
-Parameters are the initialisers of floating point numbers that operators compute with; sizes of
-`Clip`, running statistics of norms and single numbers are none.
+Parameters are the floating-point initialisers that operators compute with, except for the limits of
+`Clip`, the running statistics of norms, and single numbers.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 def workload(
     model: ModelProto, name: str, batch: Batch, *, precision: str = "fp32", whole: bool = False
 ) -> Workload:
-    """Returns the workload of a micro-batch.
+    """Return the workload of a micro-batch.
 
     Args:
-        model: of `read`.
-        name: of it, for people.
-        batch: samples, and numbers for what else is open.
-        precision: "fp32", "tf32", "fp16" or "bf16"; 16 bits by casts before products.
-        whole: all floating point numbers are in 16 bits, parameters too.
+        model: Model that `read` returned.
+        name: Name of the model, for people.
+        batch: Number of samples, and numbers for other open dimensions.
+        precision: "fp32", "tf32", "fp16" or "bf16"; the 16-bit ones cast the factors of products.
+        whole: Whether all floating-point numbers are in 16 bits, parameters included.
 
     Raises:
-        UsageError: a shape is not known, an operator is not, or nothing is trained.
+        UsageError: If a shape or an operator is unknown, or the model has no parameters.
     """
     graph = settle(model, batch)
     half = _HALVES.get(precision)
@@ -70,14 +70,14 @@ def _steps(
     graph: Graph, tensors: dict[str, Tensor], root: str, trained: dict[str, str]
 ) -> list[Step]:
     steps = [step_of(node, tensors, graph.constants, root) for node in graph.nodes]
-    # Views of weights first: what is joined below must not read what comes later.
+    # Views of weights come first, because a fused step must not read a later value.
     steps.sort(key=lambda step: not tensors[step.outputs[0]].fixed)
     steps = with_biases(steps, graph.outputs, trained, tensors)
     return with_functions(steps, graph.outputs, tensors)
 
 
 def _trained(graph: Graph) -> dict[str, str]:
-    """Returns what each parameter is called: by its module where the exporter renamed it."""
+    """Return the public name of each parameter: that of its module if the exporter renamed it."""
     found: dict[str, str] = {}
     stored = {key for key in graph.stored if graph.tensors[key].is_float}
     for node in graph.nodes:

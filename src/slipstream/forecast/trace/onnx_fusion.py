@@ -1,4 +1,4 @@
-"""Steps joined as PyTorch runs them, where an exporter took them apart, and cast for autocast."""
+"""Steps fused the way PyTorch runs them although an exporter split them, and cast for autocast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from slipstream.forecast.trace.steps import Step, Tensor
 from slipstream.forecast.work.workload import OperatorKind
 
-# What is computed number by number, and what sums over the last dimensions.
+# Elementwise operators, and below them the sums over the last dimensions.
 _POINTWISE = {
     "abs", "add", "cast", "ceil", "clip", "cos", "div", "elu", "equal", "erf", "exp", "floor",
     "greater", "hardsigmoid", "hardswish", "leakyrelu", "less", "log", "max", "min", "mul", "neg",
@@ -25,13 +25,13 @@ def with_biases(
     trained: Collection[str],
     tensors: dict[str, Tensor],
 ) -> list[Step]:
-    """Returns steps in which a product adds its bias, where only that reads it.
+    """Return steps in which a product adds its bias if no other step reads the product.
 
     Args:
-        steps: in order.
-        outputs: of the model.
-        trained: parameters.
-        tensors: all values.
+        steps: Steps, in order.
+        outputs: Names of the model's outputs.
+        trained: Names of the parameters.
+        tensors: All values by name.
     """
     readers = Counter(name for step in steps for name in step.inputs)
     made: dict[str, int] = {}
@@ -60,15 +60,16 @@ def _is_row(tensor: Tensor, width: int) -> bool:
 def with_functions(
     steps: Sequence[Step], outputs: Collection[str], tensors: dict[str, Tensor]
 ) -> list[Step]:
-    """Returns steps in which a function of one value is one kernel, as GELU and norms are.
+    """Return steps in which each function of one value is one kernel, for example GELU or a norm.
 
-    What computes number by number, or sums over rows, joins those before it as long as all that
-    they read is one value, parameters and constants. Its backward pass reads that value again.
+    Elementwise operators and sums over rows join the steps before them as long as together they
+    read only one value, parameters and constants. The backward pass of the kernel reads that value
+    again.
 
     Args:
-        steps: in order.
-        outputs: of the model.
-        tensors: all values.
+        steps: Steps, in order.
+        outputs: Names of the model's outputs.
+        tensors: All values by name.
     """
     groups = _Groups(tensors)
     for index, step in enumerate(steps):
@@ -98,17 +99,17 @@ def with_functions(
 
 
 class _Groups:
-    """Which steps are one function of one value."""
+    """Groups of steps; each group is one function of one value."""
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         self._tensors = tensors
-        # Of each value that a group made: the group's first step, and what it is a function of.
+        # The first step of the group that made each value, and the value that it is a function of.
         self._made: dict[str, tuple[int, str]] = {}
         self._members: dict[int, list[int]] = {}
         self._first: dict[int, int] = {}
 
     def take(self, index: int, step: Step) -> None:
-        """Puts a step into the groups of what it reads, if they are functions of the same value."""
+        """Add a step to the groups of its inputs if they are functions of the same value."""
         moving = [name for name in step.inputs if not self._tensors[name].fixed]
         known = [self._made[name] for name in moving if name in self._made]
         roots = {root for _, root in known}
@@ -128,7 +129,7 @@ class _Groups:
         self._made.update(dict.fromkeys(step.outputs, (first, root)))
 
     def members(self, index: int) -> Sequence[int]:
-        """Returns the steps of the group of a step, in order; the step itself where it has none."""
+        """Return the steps in the group of a step, in order; only itself if it has no group."""
         return self._members.get(self._first.get(index, -1), [index])
 
 
@@ -137,7 +138,7 @@ def _roots(known: Sequence[tuple[int, str]]) -> set[str]:
 
 
 def _joined(steps: Sequence[Step], outputs: Sequence[str]) -> Step:
-    """Returns several steps as one."""
+    """Return several steps as one."""
     made = {name for step in steps for name in step.outputs}
     inputs = [name for step in steps for name in step.inputs if name not in made]
     reduces = any(step.name in _REDUCES for step in steps)
@@ -159,14 +160,14 @@ def _has(steps: Sequence[Step], name: str) -> bool:
 
 
 def with_casts(steps: Sequence[Step], tensors: dict[str, Tensor], half: str) -> list[Step]:
-    """Returns steps of which products read 16 bits, what they read being cast before, once each.
+    """Return steps whose products read 16 bits; each value is cast once, before its first product.
 
-    Other steps compute what they are given: 16 bits where all of it that depends on inputs is.
+    Other steps keep the dtype of their inputs: 16 bits if all inputs that depend on data have them.
 
     Args:
-        steps: in order.
-        tensors: all values; their dtypes are changed, and copies added.
-        half: "float16" or "bfloat16".
+        steps: Steps, in order.
+        tensors: All values by name; the call changes their dtypes and adds the copies.
+        half: Name of the 16-bit dtype: "float16" or "bfloat16".
     """
     found: list[Step] = []
     for step in steps:
@@ -183,7 +184,7 @@ def with_casts(steps: Sequence[Step], tensors: dict[str, Tensor], half: str) -> 
 
 
 def _cast(step: Step, tensors: dict[str, Tensor], half: str, found: list[Step]) -> Step:
-    """Returns a step whose inputs are in 16 bits, after adding the casts that are missing."""
+    """Return a step whose inputs are in 16 bits, after it added the missing casts to `found`."""
     names: dict[str, str] = {}
     for name in step.inputs:
         if tensors[name].dtype != "float32":

@@ -1,4 +1,4 @@
-"""ONNX models as values: files read without their weights, and graphs whose shapes are known."""
+"""ONNX models as values: models without their weights, and graphs with all shapes."""
 
 # The stubs of onnx leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -20,9 +20,10 @@ from onnx import ModelProto, NodeProto
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.steps import Tensor
 
-# Elements of a constant that may be a shape, an index or the like. Of others, only shapes are kept.
+# Largest number of elements of a constant that may be a shape or an index. Only the shapes of
+# larger ones are kept.
 LARGEST_SHAPE = 1024
-# What PyTorch's exporter by `torch.export` says of an operator.
+# Keys of the metadata that PyTorch's exporter (`torch.export`) writes for an operator.
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
@@ -31,12 +32,12 @@ class Node:
     """An operator that runs on the device.
 
     Args:
-        op: its type.
-        name: in the model.
-        module: path of the module that it is of; "" where the exporter does not say it.
-        inputs: values; "" for those left out.
-        outputs: values.
-        attributes: as Python has them.
+        op: Type of the operator.
+        name: Name of the operator in the model.
+        module: Path of the module that it belongs to; "" if the exporter does not record it.
+        inputs: Names of its inputs; "" for one that is left out.
+        outputs: Names of its outputs.
+        attributes: Attributes as Python values.
     """
 
     op: str
@@ -49,15 +50,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A graph whose shapes are known.
+    """A graph with all shapes.
 
     Args:
-        nodes: that run, in order.
-        tensors: all values by name.
-        stored: initialisers, in their order.
-        inputs: of the model.
-        outputs: of the model.
-        constants: values that are known, and not trained.
+        nodes: Operators that run, in order.
+        tensors: All values by name.
+        stored: Names of the initialisers, in their order.
+        inputs: Names of the model's inputs.
+        outputs: Names of the model's outputs.
+        constants: Values that are known and not trained.
     """
 
     nodes: tuple[Node, ...]
@@ -69,13 +70,13 @@ class Graph:
 
 
 def read(path: Path) -> ModelProto:
-    """Returns a model without its large constants, with its functions put in their places.
+    """Return a model without its large constants and with its functions inlined.
 
     Args:
-        path: of an .onnx file; files of weights beside it are not read.
+        path: Path of an .onnx file; files of weights beside it are not read.
 
     Raises:
-        UsageError: it cannot be read, or is no ONNX model.
+        UsageError: If the file cannot be read or is no ONNX model.
     """
     try:
         model = onnx.load(str(path), load_external_data=False)
@@ -99,11 +100,11 @@ def _drop_weights(model: ModelProto) -> None:
 
 
 def module_path(node: NodeProto) -> str:
-    """Returns the path of the module that an operator is of, "" where none is said.
+    """Return the path of the module that an operator belongs to; "" if there is none.
 
     Args:
-        node: whose metadata lists paths from the root to it, or whose name does so as older
-            exporters of PyTorch have it, "/blocks/blocks.0/mlp/MatMul".
+        node: Operator whose metadata lists the paths from the root to it, or whose name does, like
+            "/blocks/blocks.0/mlp/MatMul" of older exporters of PyTorch.
     """
     for item in node.metadata_props:
         if item.key == _SCOPES:

@@ -1,4 +1,4 @@
-"""Operators of ONNX as steps of a forward pass: what PyTorch would run, and keep of it."""
+"""Steps of a forward pass from operators of ONNX: PyTorch's operators, and the values they keep."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from slipstream.forecast.trace.onnx_products import terms_of
 from slipstream.forecast.trace.steps import Back, Step, Tensor, Term
 from slipstream.forecast.work.workload import OperatorKind
 
-# Operators that make nothing but another view; the others of these names copy.
+# Operators that only make another view; other operators of these names copy.
 _VIEWS = {
     "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
     "Unsqueeze",
 }  # fmt: skip
-# As PyTorch calls what has another name there; the rest is its own in small letters.
+# PyTorch's names if they differ from ONNX's in lower case.
 _NAMES = {
     "Attention": "scaled_dot_product_attention", "BatchNormalization": "native_batch_norm",
     "Concat": "cat", "Conv": "convolution", "ConvTranspose": "convolution", "Dropout": "dropout",
@@ -29,14 +29,14 @@ _NAMES = {
     "NegativeLogLikelihoodLoss": "nll_loss_forward", "RMSNormalization": "rms_norm",
     "SoftmaxCrossEntropyLoss": "nll_loss_forward", "Sum": "add",
 }  # fmt: skip
-# What the backward pass reads: the output, or nothing; of others the inputs.
+# Values that the backward pass reads: the output or nothing; for all others the inputs.
 _KEEP_OUTPUT = {"Exp", "LogSoftmax", "Reciprocal", "Relu", "Sigmoid", "Softmax", "Sqrt", "Tanh"}
 _KEEP_NOTHING = {
     "Add", "AveragePool", "Cast", "Concat", "CumSum", "DepthToSpace", "Expand", "GlobalAveragePool",
     "Mean", "Neg", "Pad", "ReduceMean", "ReduceSum", "Resize", "SpaceToDepth", "Sub", "Sum", "Tile",
 }  # fmt: skip
 _PASS = {"Add", "Sub", "Sum"}
-# Inputs from this one on are settings or statistics, and never trained.
+# Inputs from this index on are settings or statistics, and never trained.
 _SETTINGS = {
     "BatchNormalization": 3, "Clip": 1, "CumSum": 1, "Dropout": 1, "Expand": 1, "OneHot": 1,
     "Pad": 1, "Pow": 1, "Resize": 1, "SoftmaxCrossEntropyLoss": 1, "NegativeLogLikelihoodLoss": 1,
@@ -45,10 +45,10 @@ _SETTINGS = {
 
 
 def trained_inputs(node: Node) -> tuple[str, ...]:
-    """Returns the inputs of an operator that could be parameters.
+    """Return the inputs of an operator that could be parameters.
 
     Args:
-        node: of a graph.
+        node: Operator of a graph.
     """
     return tuple(filter(None, node.inputs[: _SETTINGS.get(node.op)]))
 
@@ -59,16 +59,16 @@ def step_of(
     constants: Mapping[str, npt.NDArray[Any]],
     root: str,
 ) -> Step:
-    """Returns what PyTorch would run for an operator.
+    """Return the step that PyTorch would run for an operator.
 
     Args:
-        node: of a graph.
-        tensors: all values; what is kept beside the outputs is added.
-        constants: values that are known.
-        root: name of the outermost module.
+        node: Operator of a graph.
+        tensors: All values by name; the call adds values that PyTorch keeps beside the outputs.
+        constants: Values that are known.
+        root: Name of the outermost module.
 
     Raises:
-        UsageError: it multiplies integers, as quantised models do.
+        UsageError: If the operator multiplies integers, as in quantised models.
     """
     if node.op.startswith(("QLinear", "QGemm")) or node.op.endswith("Integer"):
         raise UsageError(f"{node.op} {node.name!r} is quantised: a forecast is of training")
@@ -112,7 +112,7 @@ def _is_view(
 def _beside(
     output: str, dtype: str, tensors: dict[str, Tensor]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns an output with a second one of another dtype, and that as what is kept."""
+    """Return the outputs and the kept value: a second output of another dtype."""
     first = tensors[output]
     tensors[f"{output}:kept"] = Tensor(first.shape, dtype, first.times)
     return (output, f"{output}:kept"), (f"{output}:kept",)
@@ -139,7 +139,7 @@ def _kept(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tupl
         return inputs[1:]
     if node.op == "Where":
         return tuple(name for name in node.inputs[:1] if name in inputs)
-    # A factor that is known needs nothing of the other.
+    # A constant factor does not need the value of the other factor.
     if node.op in ("Mul", "Div") and len(inputs) == 1:
         return ()
     return inputs

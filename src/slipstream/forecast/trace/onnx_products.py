@@ -16,21 +16,21 @@ _Tensors = Mapping[str, Tensor]
 
 
 def terms_of(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
-    """Returns the products of an operator; none for those that compute no products.
+    """Return the products of an operator; none if it computes no products.
 
     Args:
-        node: of a graph.
-        tensors: all values.
+        node: Operator of a graph.
+        tensors: All values by name.
 
     Raises:
-        UsageError: it is an Einsum of more than two inputs, or with dots.
+        UsageError: If it is an Einsum of more than two inputs, or with an ellipsis.
     """
     find = _FINDERS.get(node.op)
     return find(node, tensors) if find else ()
 
 
 def _term(product: Product, left: str, right: str, tensors: _Tensors) -> Term:
-    """Returns a product as many times as there are samples more than in the graph's batch."""
+    """Return a product with its count scaled from the batch of the graph to all samples."""
     times = tensors[right if tensors[left].fixed else left].times
     if tensors[right].fixed:
         product = replace(product, m=_scaled(product.m, times))
@@ -51,7 +51,7 @@ def _matmul(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
     k = a[-1]
     outer = tensors[node.outputs[0]].shape
     if len(b) <= 2:
-        # Rows of all matrices are those of one.
+        # The rows of all matrices form one matrix.
         product = Product(1, math.prod(a[:-1]), math.prod(b) // k, k)
     else:
         batch = math.prod(outer[:-2]) if len(a) > 1 else math.prod(b[:-2])
@@ -123,7 +123,7 @@ def _attention(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
 
 
 def _recurrent(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
-    """LSTM, GRU and RNN: inputs of all moments at once, then one moment after the other."""
+    """Return the products of LSTM, GRU and RNN: one for all inputs, then one per moment."""
     source, weight, again = node.inputs[:3]
     shape = tensors[source].shape
     directions, wide, narrow = tensors[weight].shape

@@ -1,10 +1,10 @@
-"""ONNX models with every shape known: dimensions that are open get numbers, the rest follows.
+"""Shapes of all values of an ONNX model, once its open dimensions have numbers.
 
-Nodes are taken in order. What depends on shapes and constants alone is computed, of what is left
-the shapes are inferred, node by node, so that a Reshape by a computed shape has one too.
+The walk takes nodes in order. It computes the values that depend only on shapes and constants, and
+infers the shapes of all others, node by node; so a Reshape to a computed shape has a shape too.
 """
 
-# The stubs of onnx and NumPy leave some of their types open.
+# The stubs of onnx and NumPy leave some types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -31,24 +31,24 @@ _UNRUN = {"If", "Loop", "Scan", "SequenceMap"}
 
 
 def settle(model: ModelProto, batch: Batch) -> Graph:
-    """Returns the graph of a model for a batch, with every shape.
+    """Return the graph of a model for a batch, with every shape.
 
-    The first dimension of the inputs is that of the batch. If it is open it gets the samples; else
-    what depends on inputs counts as many times as samples are more than it.
+    The first dimension of the inputs is the batch. If it is open, it gets the number of samples.
+    Otherwise, everything that depends on inputs counts samples / batch times.
 
     Args:
-        model: of `read`.
-        batch: numbers for open dimensions.
+        model: Model that `read` returned.
+        batch: Numbers for open dimensions.
 
     Raises:
-        UsageError: a dimension stays open, `batch` does not go with the model, or an operator is
-            not known, has no shape or branches.
+        UsageError: If a dimension stays open, `batch` contradicts the model, or an operator is
+            unknown, has no shape, or branches.
     """
     return _Walk(model, batch).run()
 
 
 class _Walk:
-    """Goes through the nodes of a model once."""
+    """One walk through the nodes of a model."""
 
     def __init__(self, model: ModelProto, batch: Batch) -> None:
         self._model, self._batch = model, batch
@@ -80,7 +80,7 @@ class _Walk:
         self._put(item.name, item.data_type, tuple(item.dims), times=Fraction(1), fixed=True)
         if math.prod(item.dims) <= LARGEST_SHAPE and item.data_location != TensorProto.EXTERNAL:
             self._data[item.name] = item
-            # What may be trained is no constant, however small.
+            # An initialiser that may be trained is no constant, however small it is.
             if not item.dims or not self._tensors[item.name].is_float:
                 self._constants[item.name] = numpy_helper.to_array(item)
 

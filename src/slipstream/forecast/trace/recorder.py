@@ -1,4 +1,4 @@
-"""Writes down every operator that PyTorch dispatches, and the memory that comes and goes."""
+"""A record of every operator that PyTorch dispatches, and of the memory that it makes and frees."""
 
 # PyTorch's modes of dispatch are not typed.
 # pyright: reportUnknownMemberType=false
@@ -22,12 +22,12 @@ _NEVER = -1
 
 
 class Recorder(TorchDispatchMode):
-    """A mode of dispatch in which a model runs once, on tensors without memory.
+    """A dispatch mode in which a model runs once, on tensors without memory.
 
     Args:
-        modules: says which module runs.
+        modules: Tracker that knows the running module.
 
-    `phase` is that of the operators that run next.
+    The attribute `phase` is the phase of the operators that run next.
     """
 
     def __init__(self, modules: ModuleTracker) -> None:
@@ -46,7 +46,7 @@ class Recorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Runs an operator and writes it down, unless all it makes is views."""
+        """Run an operator and record it unless all its outputs are views."""
         result = func(*args, **(kwargs or {}))
         inputs = tensors_in((args, kwargs))
         outputs = tensors_in(result)
@@ -59,9 +59,9 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _drops(self, func: Any, inputs: list[torch.Tensor], reads: tuple[int, ...]) -> bool:
-        """Says whether an operator makes the mask of a dropout, which is part of what reads it.
+        """Return whether an operator makes the mask of a dropout, a part of the next operator.
 
-        Devices have one kernel for it, whose mask has a byte per number; here it is four operators.
+        Devices have one kernel, whose mask has a byte per number; the trace has four operators.
         """
         name = func._schema.name.split("::")[-1]
         if name == "bernoulli_":
@@ -73,11 +73,11 @@ class Recorder(TorchDispatchMode):
         return name == "div_" and reads[0] in self._masks
 
     def value(self, tensor: torch.Tensor, born: int = _BEFORE) -> int:
-        """Returns the index of the memory that a tensor is a view of.
+        """Return the index of the memory that a tensor is a view of.
 
         Args:
-            tensor: any.
-            born: the operator that makes it, if it is new.
+            tensor: Any tensor.
+            born: Index of the operator that makes the memory if it is new.
         """
         storage = tensor.untyped_storage()
         known = self._known.get(storage)
@@ -90,7 +90,7 @@ class Recorder(TorchDispatchMode):
         return index
 
     def values(self) -> tuple[TensorValue, ...]:
-        """Returns all memory that was seen, with when it was made and freed."""
+        """Return all memory so far, with the operators that made and freed it."""
         return tuple(TensorValue(*value) for value in self._values)
 
     def _free(self, index: int) -> None:
@@ -128,18 +128,18 @@ class Recorder(TorchDispatchMode):
 
 
 def _touched(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
-    """Returns the bytes that an operator reads and writes."""
+    """Return the bytes that an operator reads and writes."""
     if name in ("embedding", "index", "index_select", "gather"):
         return 2 * sum(map(_nbytes, outputs))
     return sum(map(_nbytes, inputs)) + sum(map(_nbytes, outputs))
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
-    """Returns the bytes of a tensor's elements, which are fewer where it is expanded."""
+    """Return the bytes of a tensor's elements; an expanded tensor has fewer than its shape says."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """Returns the tensors in nested lists, tuples and dictionaries."""
+    """Return the tensors in nested lists, tuples and dictionaries."""
     flatten: Callable[[Any], list[Any]] = pytree.tree_leaves
     return [leaf for leaf in flatten(tree) if isinstance(leaf, torch.Tensor)]

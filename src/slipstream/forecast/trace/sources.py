@@ -1,4 +1,4 @@
-"""The border of a forecast: from a text that names a model to what can be traced.
+"""Models that a forecast can trace, found by the text that names them.
 
 from slipstream.forecast.trace.sources import source
 
@@ -31,22 +31,23 @@ from slipstream.forecast.work.workload import Workload
 
 
 class Tracer(Protocol):
-    """Traces a micro-batch of a model."""
+    """A function that traces a micro-batch of a model."""
 
     def __call__(
         self, samples: int, *, precision: Precision = "fp32", whole: bool = False
     ) -> Workload:
-        """Returns the workload of one forward and backward pass.
+        """Return the workload of one forward and backward pass.
 
-        Blocks for some milliseconds per operator: seconds for a model with thousands of them.
+        The call blocks for some milliseconds per operator: seconds if a model has thousands of
+        them.
 
         Args:
-            samples: of the micro-batch, at least 1.
-            precision: of products; in 16 bits by casts where autocast has them.
-            whole: all floating point numbers are in 16 bits, parameters too.
+            samples: Number of samples in the micro-batch, at least 1.
+            precision: Precision of products (default "fp32"); 16-bit ones use autocast.
+            whole: Whether all floating-point numbers are in 16 bits, parameters included.
 
         Raises:
-            UsageError: the model cannot be made or run with these inputs.
+            UsageError: If the model cannot be made or run with these inputs.
         """
         ...
 
@@ -56,11 +57,11 @@ class Source:
     """A model that can be traced.
 
     Args:
-        name: for people.
-        unit: what a sample is: "image", "sequence", "token" or "example".
-        trace: from samples of a micro-batch to a workload.
-        made: how to make its module and a batch; None: it is in a file of ONNX.
-        tokens: number of tokens of a sample; None: a sample has none.
+        name: Name of the model, for people.
+        unit: Kind of a sample: "image", "sequence", "token" or "example".
+        trace: Function that traces a micro-batch.
+        made: Functions that make the module and a batch; None for a model in an ONNX file.
+        tokens: Number of tokens in a sample; None if a sample has no tokens.
     """
 
     name: str
@@ -70,12 +71,12 @@ class Source:
     tokens: int | None = None
 
     def whole(self, precision: Precision) -> bool:
-        """Returns whether all of it is trained in 16 bits, with copies of parameters in fp32.
+        """Return whether the whole model trains in 16 bits, with copies of parameters in fp32.
 
-        Language models are, others by casts.
+        Language models do; other models use autocast.
 
         Args:
-            precision: of products.
+            precision: Precision of products.
         """
         return precision in ("fp16", "bf16") and self.unit in ("sequence", "token")
 
@@ -87,21 +88,24 @@ def source(
     dtype: str = "float32",
     tokens: int | None = None,
 ) -> Source:
-    """Returns the model that a text names.
+    """Return the model that a text names.
 
     Args:
-        text: a function that makes a module, "package.module:make" or "path/to/file.py:make"; an
-            ONNX file; a config.json of Hugging Face or its folder; or the name of an architecture.
-            A function may say what its module is called with: `make.inputs(batch)`, or a second one
-            of its module, "package.module:make,inputs".
-        shape: of one sample, (channels, height, width) of images; for functions without inputs, for
-            ONNX whose dimensions are open, and for named architectures that read images.
-        dtype: of the one tensor of `shape`, as PyTorch calls it.
-        tokens: of a sequence; None: as many as the model is trained with.
+        text: Name of the model, in one of four forms: a function that makes a module,
+            "package.module:make" or "path/to/file.py:make"; an ONNX file; a config.json of Hugging
+            Face or its folder; or the name of an architecture. A function can define the arguments
+            of its module: as an attribute, `make.inputs(batch)`, or as a second function of the
+            same module, "package.module:make,inputs".
+        shape: Shape of one sample, (channels, height, width) of images. Allowed for functions
+            without inputs, for ONNX files with open dimensions, and for architectures that read
+            images.
+        dtype: Element type of the tensor that has `shape`, by PyTorch's name (default "float32").
+        tokens: Number of tokens in a sequence (default None: the number that the model is trained
+            with).
 
     Raises:
-        UsageError: there is no such model, or what else is said does not go with it.
-        ConfigError: a config of Hugging Face is unreadable, unknown or not complete.
+        UsageError: If there is no such model, or an option does not apply to it.
+        ConfigError: If a config of Hugging Face is unreadable, unknown or incomplete.
     """
     _check(shape, tokens)
     path = Path(text)
@@ -111,10 +115,10 @@ def source(
         made = factories.architecture(text, shape=shape, dtype=dtype, tokens=tokens)
         return _traced(made)
     if path.suffix == ".py":
-        raise UsageError(f"{text}: say the function that makes the model, {text}:function")
+        raise UsageError(f"{text} names no function: write {text}:function")
     if path.suffix == ".json" or (path / "config.json").is_file():
         if shape is not None:
-            raise UsageError(f"{text} says the shape of its inputs: say no other")
+            raise UsageError(f"{text} defines the shape of its inputs: leave the shape out")
         return _traced(huggingface.architecture(path, tokens))
     return _named_source(text, None if shape is None else tuple(shape), tokens)
 
@@ -142,10 +146,10 @@ def _onnx(path: Path, shape: Sequence[int] | None, tokens: int | None) -> Source
     return Source(path.stem, "example" if tokens is None else "sequence", run, tokens=tokens)
 
 
-# A workload of a large model takes ten megabytes.
+# The workload of a large model takes ten megabytes.
 @lru_cache(maxsize=4)
 def _named_source(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Source:
-    """Return a named architecture, which remembers what it traced for the next forecast of it."""
+    """Return a named architecture that caches its traces for the next forecast."""
     found = _traced(_named(text, shape, tokens))
     return replace(found, trace=lru_cache(maxsize=4)(found.trace))
 
@@ -162,14 +166,14 @@ def _named(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Arch
         ) from error
     if shape is not None:
         if found.samples_are != "image" or len(shape) != 3 or found.name.startswith("face-"):
-            raise UsageError(f"{found.name} has inputs of its own: say no shape")
+            raise UsageError(f"{found.name} defines its own inputs: leave the shape out")
         images = partial(factories.zeros, shape=shape, dtype=torch.float32)
         found = replace(found, inputs=images)
     return found if tokens is None else _of_length(found, tokens)
 
 
 def _of_length(found: Architecture, tokens: int) -> Architecture:
-    """Returns an architecture whose sequences have another length."""
+    """Return an architecture whose sequences have another length."""
     if "length" not in inspect.signature(found.inputs).parameters:
         raise UsageError(f"{found.name} reads no sequences whose tokens can be said")
     if found.name.startswith("bert-") and tokens > BERT_BASE.positions:
@@ -206,7 +210,7 @@ def _traced(architecture: Architecture) -> Source:
 
 
 def _tokens(architecture: Architecture) -> int | None:
-    """Tokens of a sample; a sequence's are the longest dimension of integers beside the batch."""
+    """Return the tokens of a sample: the longest dimension of integers beside the batch."""
     if architecture.samples_are == "token":
         return 1
     if architecture.samples_are != "sequence":
@@ -220,7 +224,7 @@ def _tokens(architecture: Architecture) -> int | None:
 def _inputs(
     make: Callable[..., tuple[Any, ...]], samples: int, dtype: torch.dtype | None
 ) -> tuple[Any, ...]:
-    """Returns arguments for a batch, with floating point numbers of a dtype if there is one."""
+    """Return the arguments for a batch; floating-point tensors get the dtype if there is one."""
     return tuple(
         x.to(dtype) if dtype and isinstance(x, torch.Tensor) and x.is_floating_point() else x
         for x in make(samples)

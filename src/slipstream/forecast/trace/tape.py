@@ -1,4 +1,4 @@
-"""Operators as they are written down one after the other, and the memory that they touch."""
+"""The operators written so far, and the memory that they touch."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from slipstream.forecast.work.workload import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What an operator does.
+    """The facts about an operator.
 
     Args:
-        step: that it belongs to.
-        name: of the operator.
-        phase: forward or backward.
-        products: that it computes.
-        reads: values.
-        writes: values.
-        moved: bytes.
+        step: Step that it belongs to.
+        name: Name of the operator.
+        phase: Forward or backward pass.
+        products: Products that it computes.
+        reads: Indices of the memory that it reads.
+        writes: Indices of the memory that it writes.
+        moved: Bytes that it reads and writes.
     """
 
     step: Step
@@ -39,45 +39,45 @@ class Entry:
 
 
 class Tape:
-    """Operators in the order in which they run. Not for threads.
+    """Operators in the order in which they run. Not thread-safe.
 
     Args:
-        tensors: all values of the model by name.
+        tensors: All values of the model by name.
 
-    `operators` are those so far.
+    The attribute `operators` contains the operators so far.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.operators: list[Operator] = []
         self._tensors = tensors
-        # Bytes and first operator of each value; its last operator.
+        # Bytes and first operator of each memory, and its last operator.
         self._values: list[tuple[int, int]] = []
         self._last: dict[int, int] = {}
         self._known: dict[str, int] = {}
 
     def value(self, name: str) -> int:
-        """Returns the memory of a named value, which was there before if no operator made it."""
+        """Return the memory of a named value, which existed before if no operator made it."""
         if name not in self._known:
             self._known[name] = len(self._values)
             self._values.append((self._tensors[name].num_bytes, -1))
         return self._known[name]
 
     def make(self, name: str) -> int:
-        """Returns memory for a named value, which the next operator makes."""
+        """Return new memory for a named value, which the next operator makes."""
         self._known[name] = self.fresh(name)
         return self._known[name]
 
     def view(self, name: str, base: str) -> None:
-        """Notes that a value is a view of another."""
+        """Record that a value is a view of another."""
         self._known[name] = self.value(base)
 
     def fresh(self, name: str) -> int:
-        """Returns more memory of the size of a named value, which the next operator makes."""
+        """Return further memory with the size of a named value, which the next operator makes."""
         self._values.append((self._tensors[name].num_bytes, len(self.operators)))
         return len(self._values) - 1
 
     def write(self, entry: Entry) -> None:
-        """Writes an operator down."""
+        """Append an operator."""
         step = entry.step
         reads, writes = tuple(dict.fromkeys(entry.reads)), tuple(dict.fromkeys(entry.writes))
         self._last.update(dict.fromkeys((*reads, *writes), len(self.operators)))
@@ -96,11 +96,11 @@ class Tape:
         )
 
     def values(self, staying: set[int], to_the_end: set[int]) -> tuple[TensorValue, ...]:
-        """Returns all memory, with when it is made and freed.
+        """Return all memory, with the operators that make and free it.
 
         Args:
-            staying: values that outlive the step.
-            to_the_end: values that live until its end.
+            staying: Indices of memory that outlives the step.
+            to_the_end: Indices of memory that lives until the end of the step.
         """
         found: list[TensorValue] = []
         for index, (size, born) in enumerate(self._values):

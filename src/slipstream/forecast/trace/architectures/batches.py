@@ -1,4 +1,4 @@
-"""Arguments of architectures, for a batch size; all zeros, since only shapes matter."""
+"""Arguments of architectures for a batch size. All numbers are zero, because only shapes matter."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ _integers = partial(torch.zeros, dtype=torch.int64)
 
 
 def images(batch: int, *, side: int) -> tuple[Tensor, ...]:
-    """Returns images (batch, 3, side, side).
+    """Return images (batch, 3, side, side).
 
     Args:
-        batch: images.
-        side: pixels.
+        batch: Number of images.
+        side: Width and height of an image, in pixels.
     """
     return (torch.zeros(batch, 3, side, side),)
 
 
 def faces(batch: int) -> tuple[Tensor, ...]:
-    """Returns images (batch, 3, 112, 112) and their people (batch).
+    """Return images (batch, 3, 112, 112) and the people on them (batch).
 
     Args:
-        batch: images.
+        batch: Number of images.
     """
     return (*images(batch, side=112), _integers(batch))
 
 
 def tokens(batch: int, *, length: int) -> tuple[Tensor, ...]:
-    """Returns tokens (batch, length).
+    """Return tokens (batch, length).
 
     Args:
-        batch: sequences.
-        length: tokens of each.
+        batch: Number of sequences.
+        length: Tokens of a sequence.
     """
     return (_integers(batch, length),)
 
 
 def masked(batch: int, *, length: int, predictions: int) -> tuple[Tensor, ...]:
-    """Returns what `BertPretraining` takes.
+    """Return the arguments of `BertPretraining`.
 
     Args:
-        batch: sequences.
-        length: tokens of each.
-        predictions: masked tokens of each.
+        batch: Number of sequences.
+        length: Tokens of a sequence.
+        predictions: Masked tokens of a sequence.
     """
     sequences, guesses = (batch, length), (batch, predictions)
     shapes = (sequences, sequences, guesses, guesses, (batch,))
@@ -56,24 +56,24 @@ def masked(batch: int, *, length: int, predictions: int) -> tuple[Tensor, ...]:
 
 
 def questions(batch: int, *, length: int) -> tuple[Tensor, ...]:
-    """Returns what `BertAnswers` takes.
+    """Return the arguments of `BertAnswers`.
 
     Args:
-        batch: sequences.
-        length: tokens of each.
+        batch: Number of sequences.
+        length: Tokens of a sequence.
     """
     return tuple(_integers(shape) for shape in ((batch, length), (batch, length), (batch, 2)))
 
 
 def translations(batch: int, *, length: int = 32) -> tuple[Tensor, ...]:
-    """Returns sentences of two languages (batch / length, length).
+    """Return sentences of two languages (batch / length, length).
 
     Args:
-        batch: tokens of each language.
-        length: tokens of a sentence.
+        batch: Number of tokens of each language.
+        length: Tokens of a sentence.
 
     Raises:
-        UsageError: there are fewer tokens than a sentence has.
+        UsageError: If `batch` is less than one sentence.
     """
     if batch < length:
         raise UsageError(f"{batch} tokens are less than a sentence of {length}: allow more")
@@ -82,11 +82,11 @@ def translations(batch: int, *, length: int = 32) -> tuple[Tensor, ...]:
 
 
 def remembered(batch: int, *, size: TransformerSize) -> tuple[Tensor, ...]:
-    """Returns what `TransformerXL` takes.
+    """Return the arguments of `TransformerXL`.
 
     Args:
-        batch: sequences.
-        size: of the model.
+        batch: Number of sequences.
+        size: Dimensions of the model.
     """
     shape = (batch, size.positions)
     memory = torch.zeros(size.layers, *shape, size.hidden)
@@ -94,12 +94,12 @@ def remembered(batch: int, *, size: TransformerSize) -> tuple[Tensor, ...]:
 
 
 def clicks(batch: int, *, fields: int, dense: int = 13) -> tuple[Tensor, ...]:
-    """Returns what `DLRM` takes.
+    """Return the arguments of `DLRM`.
 
     Args:
-        batch: examples.
-        fields: tables.
-        dense: numbers of an example.
+        batch: Number of examples.
+        fields: Number of embedding tables.
+        dense: Numbers of an example.
     """
     return (torch.zeros(batch, dense), _integers(batch, fields))
 
@@ -107,21 +107,21 @@ def clicks(batch: int, *, fields: int, dense: int = 13) -> tuple[Tensor, ...]:
 def wide_clicks(
     batch: int, *, wide: int = 2, fields: int = 26, dense: int = 13
 ) -> tuple[Tensor, ...]:
-    """Returns what `WideDeep` takes.
+    """Return the arguments of `WideDeep`.
 
     Args:
-        batch: examples.
-        wide: fields of the wide part.
-        fields: of the deep part.
-        dense: numbers of an example.
+        batch: Number of examples.
+        wide: Number of fields of the wide part.
+        fields: Number of fields of the deep part.
+        dense: Numbers of an example.
     """
     return (_integers(batch, wide), _integers(batch, fields), torch.zeros(batch, dense))
 
 
 def ratings(batch: int) -> tuple[Tensor, ...]:
-    """Returns what `NeuMF` takes.
+    """Return the arguments of `NeuMF`.
 
     Args:
-        batch: examples.
+        batch: Number of examples.
     """
     return (_integers(batch), _integers(batch))

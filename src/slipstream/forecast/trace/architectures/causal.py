@@ -1,6 +1,6 @@
-"""Decoders that predict the next token, of any family: what differs between them is in their size.
+"""Decoders that predict the next token; `CausalSize` describes how the families differ.
 
-Shapes: b batch, t tokens, c hidden, h heads, d numbers of a head.
+Shapes: b batch, t tokens, c hidden width, h heads, d numbers of a head.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausalSize:
-    """Dimensions and habits of a decoder.
+    """Dimensions and options of a decoder.
 
     Args:
-        hidden: width of a token.
-        layers: blocks.
-        heads: of attention.
-        key_value_heads: that share keys and values.
-        head: numbers of a head.
-        inner: width inside of the feed-forward part.
-        vocabulary: tokens that there are.
-        positions: that are learned; 0: none are.
-        root_mean_square: norms have no mean and no bias.
-        norm_bias: other norms have one.
-        gated: the feed-forward part multiplies two products.
-        activation: in it.
-        merged: queries, keys and values are one product.
-        qkv_bias: they have one.
-        out_bias: the product after attention has one.
-        mlp_bias: those of the feed-forward part have one.
-        head_bias: the last product has one.
-        turned: share of a head that rotary embeddings turn by its place; 0: there are none.
-        parallel: attention and feed-forward part read the same tokens.
-        norms: of a block; 1: what is parallel shares one.
-        experts: feed-forward parts of a block, of which each token takes some.
-        active: that a token takes.
-        tied: embedding and last product share their weights.
-        dropout: share of numbers that are dropped after each part.
+        hidden: Width of a token.
+        layers: Number of blocks.
+        heads: Number of attention heads.
+        key_value_heads: Number of heads of keys and values; groups of query heads share them.
+        head: Numbers of a head.
+        inner: Width inside the feed-forward part.
+        vocabulary: Number of tokens in the vocabulary.
+        positions: Number of learned position embeddings (default 0: none).
+        root_mean_square: Whether norms are RMS norms, without mean and bias.
+        norm_bias: Whether layer norms have a bias (default True).
+        gated: Whether the feed-forward part multiplies two products.
+        activation: Activation of the feed-forward part (default "gelu").
+        merged: Whether one product computes queries, keys and values.
+        qkv_bias: Whether the products of queries, keys and values have a bias.
+        out_bias: Whether the product after attention has a bias.
+        mlp_bias: Whether the products of the feed-forward part have a bias.
+        head_bias: Whether the last product has a bias.
+        turned: Share of a head that rotary embeddings rotate by its position (default 0: none).
+        parallel: Whether attention and feed-forward part read the same tokens.
+        norms: Norms of a block (default 2); with 1, parallel parts share one norm.
+        experts: Number of feed-forward parts of a block; each token takes some of them (default 1).
+        active: Number of experts that a token takes (default 1).
+        tied: Whether the embedding and the last product share their weights.
+        dropout: Share of numbers that are dropped after each part (default 0).
     """
 
     hidden: int
@@ -81,17 +81,17 @@ class CausalSize:
     dropout: float = 0.0
 
     def norm(self) -> nn.Module:
-        """Returns a norm of a token."""
+        """Return a norm of the tokens."""
         if self.root_mean_square:
             return nn.RMSNorm(self.hidden)
         return nn.LayerNorm(self.hidden, bias=self.norm_bias)
 
 
 class CausalDecoder(nn.Module):
-    """Blocks between an embedding and the scores of all tokens.
+    """A causal language model: an embedding, blocks, and a product that scores all tokens.
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: CausalSize) -> None:
@@ -107,7 +107,7 @@ class CausalDecoder(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Returns the mean loss; tokens: int64 (b, t)."""
+        """Return the mean loss of predicting the tokens, int64 (b, t)."""
         x = self.tokens(tokens)
         if self.places is not None:
             x = x + self.places.weight[: tokens.shape[1]]
@@ -120,10 +120,10 @@ class CausalDecoder(nn.Module):
 
 
 class CausalBlock(nn.Module):
-    """Attention and feed-forward, after a norm each or one for both, and beside what was there.
+    """Attention and feed-forward part, with residual connections and one norm or two.
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: CausalSize) -> None:
@@ -139,11 +139,11 @@ class CausalBlock(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Returns the tokens after this block.
+        """Return the tokens after this block.
 
         Args:
-            x: (b, t, c).
-            angles: cosines and sines (t, turned numbers of a head).
+            x: Tokens (b, t, c).
+            angles: Cosines and sines (t, rotated numbers of a head), or None.
         """
         normed = self.norm1(x)
         mixed = self.drop(self.attention(normed, angles))
@@ -155,10 +155,10 @@ class CausalBlock(nn.Module):
 
 
 class CausalAttention(nn.Module):
-    """Attention of heads to what comes before, in one kernel.
+    """Causal attention of heads, in one kernel.
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: CausalSize) -> None:
@@ -171,11 +171,11 @@ class CausalAttention(nn.Module):
         self.proj = nn.Linear(size.heads * size.head, size.hidden, bias=size.out_bias)
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Returns what each token gathers.
+        """Return the result of attention, (b, t, c).
 
         Args:
-            x: (b, t, c).
-            angles: cosines and sines (t, turned numbers of a head).
+            x: Tokens (b, t, c).
+            angles: Cosines and sines (t, rotated numbers of a head), or None.
         """
         heads = [product(x).unflatten(-1, (-1, self.size.head)) for product in self.qkv]
         if self.size.merged:
@@ -192,7 +192,7 @@ class Inner(nn.Module):
     """The feed-forward part: two products, or three with a gate.
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: CausalSize) -> None:
@@ -204,14 +204,14 @@ class Inner(nn.Module):
         self.down = linear(size.inner, size.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns what each token becomes; x: (b, t, c)."""
+        """Return the transformed tokens, (b, t, c) like `x`."""
         if self.gate is None:
             return self.down(self.activation(self.up(x)))
         return self.down(self.activation(self.gate(x)) * self.up(x))
 
 
 def _angles(x: Tensor, size: CausalSize) -> tuple[Tensor, Tensor]:
-    """Returns cosines and sines (t, turned numbers), once for all blocks."""
+    """Return cosines and sines (t, rotated numbers), which all blocks share."""
     width = int(size.head * size.turned) // 2 * 2
     exponents = torch.arange(0, width, 2, device=x.device, dtype=torch.float32) / width
     places = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
@@ -221,12 +221,13 @@ def _angles(x: Tensor, size: CausalSize) -> tuple[Tensor, Tensor]:
 
 
 def turned(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Returns heads with rotary embeddings (Su et al., 2021, arXiv 2104.09864), as
-    `transformers` computes them: in parts, not in one kernel.
+    """Return heads with rotary embeddings (Su et al., 2021, arXiv 2104.09864).
+
+    The computation takes several operators, not one kernel, because that of `transformers` does.
 
     Args:
-        x: (b, h, t, d).
-        angles: cosines and sines (t, e); e at most d, the rest of a head is left as it is.
+        x: Heads (b, h, t, d).
+        angles: Cosines and sines (t, e) with e <= d; the other numbers of a head stay as they are.
     """
     cosines, sines = (part.to(x.dtype) for part in angles)
     width = cosines.shape[-1]

@@ -8,17 +8,17 @@ from torch import Tensor, nn
 
 from slipstream.forecast.trace.architectures.convolutions import relu
 
-# Convolutions of 64, 128, 256, 512 and 512 channels, by layers that have weights.
+# Convolutions of 64, 128, 256, 512 and 512 channels, by the number of layers with weights.
 _VGG_STAGES = {11: (1, 1, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 _VGG_CHANNELS = (64, 128, 256, 512, 512)
 
 
 class AlexNet(nn.Module):
-    """AlexNet of one tower (Krizhevsky, 2014: "One weird trick", arXiv 1404.5997).
+    """AlexNet with one tower (Krizhevsky, 2014: "One weird trick", arXiv 1404.5997).
 
     Args:
-        num_classes: that it tells apart.
-        dropout: share of numbers that are dropped before the first two products.
+        num_classes: Number of classes.
+        dropout: Share of numbers that are dropped before the first two products.
     """
 
     def __init__(self, num_classes: int = 1000, dropout: float = 0.5) -> None:
@@ -47,7 +47,7 @@ class AlexNet(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns scores (batch, classes); images: (batch, 3, 224, 224)."""
+        """Return scores (batch, classes) of images (batch, 3, 224, 224)."""
         return self.classifier(self.features(images))
 
 
@@ -55,9 +55,9 @@ class VGG(nn.Module):
     """VGG without batch norm (Simonyan and Zisserman, 2015, arXiv 1409.1556).
 
     Args:
-        depth: layers that have weights: 11, 16 or 19.
-        num_classes: that it tells apart.
-        dropout: share of numbers that are dropped after the first two products.
+        depth: Number of layers with weights: 11, 16 or 19.
+        num_classes: Number of classes.
+        dropout: Share of numbers that are dropped after the first two products.
     """
 
     def __init__(self, depth: int, num_classes: int = 1000, dropout: float = 0.5) -> None:
@@ -82,7 +82,7 @@ class VGG(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns scores (batch, classes); images: (batch, 3, 224, 224)."""
+        """Return scores (batch, classes) of images (batch, 3, 224, 224)."""
         return self.classifier(self.features(images))
 
 

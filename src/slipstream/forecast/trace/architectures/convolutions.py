@@ -1,4 +1,4 @@
-"""What architectures of images consist of: convolutions with norms, branches, squeezes."""
+"""Parts of image architectures: convolutions with norms, branches, squeeze and excitation."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def conv_norm(
     groups: int = 1,
     activation: Activation | None = relu,
 ) -> nn.Sequential:
-    """Returns a convolution, its batch norm and what follows them.
+    """Return a convolution followed by its batch norm and an activation.
 
     Args:
-        inputs: channels.
-        outputs: channels.
-        kernel: its side, or height and width.
-        stride: pixels from one window to the next.
-        padding: around the image; None: half the kernel, which keeps the size.
-        groups: of channels that do not see each other.
-        activation: makes what follows; None: nothing.
+        inputs: Number of input channels.
+        outputs: Number of output channels.
+        kernel: Side of the window, or its height and width, in pixels.
+        stride: Pixels from one window to the next.
+        padding: Pixels around the image; None: half the kernel, which keeps the size.
+        groups: Number of groups of channels that are convolved apart.
+        activation: Function that makes the activation; None: no activation.
     """
     height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
     layers: list[nn.Module] = [
@@ -53,10 +53,10 @@ def conv_norm(
 
 
 class Branches(nn.Module):
-    """Runs modules on the same input and puts their channels one after another.
+    """Modules that run on the same input; their output channels are concatenated.
 
     Args:
-        branches: of equal height and width of outputs.
+        branches: Modules whose outputs have equal height and width.
     """
 
     def __init__(self, *branches: nn.Module) -> None:
@@ -64,18 +64,18 @@ class Branches(nn.Module):
         self.branches = nn.ModuleList(branches)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the channels of all; x: (batch, channels, height, width)."""
+        """Return the channels of all branches for x (batch, channels, height, width)."""
         return torch.cat([branch(x) for branch in self.branches], dim=1)
 
 
 class SqueezeExcite(nn.Module):
-    """Scales each channel by what the means of all say (Hu et al., 2018).
+    """A scale for each channel, computed from the means of all channels (Hu et al., 2018).
 
     Args:
-        channels: of the input.
-        squeezed: channels between the two products.
-        activation: between them.
-        gate: after them.
+        channels: Number of input channels.
+        squeezed: Number of channels between the two products.
+        activation: Activation between the products.
+        gate: Activation after the products.
     """
 
     def __init__(
@@ -95,5 +95,5 @@ class SqueezeExcite(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the scaled input; x: (batch, channels, height, width)."""
+        """Return the scaled input for x (batch, channels, height, width)."""
         return x * self.scale(x)

@@ -17,12 +17,12 @@ from slipstream.forecast.trace.architectures.convolutions import (
     relu,
 )
 
-# Of each stage: how often channels are expanded, channels, blocks, stride.
+# Per stage: factor of expansion, channels, blocks, stride.
 _MOBILENET2 = (
     (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
     (6, 320, 1, 1),
 )  # fmt: skip
-# Of each block: kernel, expanded channels, channels, whether it squeezes, hard swish, stride.
+# Per block: kernel, expanded channels, channels, whether it squeezes, whether hard swish, stride.
 _MOBILENET3 = (
     (3, 16, 16, False, False, 1), (3, 64, 24, False, False, 2), (3, 72, 24, False, False, 1),
     (5, 72, 40, True, False, 2), (5, 120, 40, True, False, 1), (5, 120, 40, True, False, 1),
@@ -30,7 +30,7 @@ _MOBILENET3 = (
     (3, 184, 80, False, True, 1), (3, 480, 112, True, True, 1), (3, 672, 112, True, True, 1),
     (5, 672, 160, True, True, 2), (5, 960, 160, True, True, 1), (5, 960, 160, True, True, 1),
 )  # fmt: skip
-# As of MobileNet v2, and the kernel.
+# Per stage: the same fields as of MobileNet v2, then the kernel.
 _EFFICIENTNET = (
     (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5),
     (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
@@ -42,10 +42,10 @@ class Scale:
     """Compound scaling of EfficientNet.
 
     Args:
-        width: factor of channels.
-        depth: factor of blocks.
-        side: pixels of an image.
-        dropout: share of numbers that are dropped before the last product.
+        width: Factor of the number of channels.
+        depth: Factor of the number of blocks.
+        side: Width and height of an image, in pixels.
+        dropout: Share of numbers that are dropped before the last product.
     """
 
     width: float
@@ -71,13 +71,13 @@ class InvertedSize:
     """Dimensions of an inverted residual.
 
     Args:
-        inputs: channels.
-        expanded: channels between.
-        outputs: channels.
-        kernel: side of the convolution of each channel.
-        stride: of that convolution.
-        squeezed: channels of squeeze and excitation; 0: none.
-        drop: share of samples for which the block is skipped, where it may be.
+        inputs: Number of input channels.
+        expanded: Number of channels inside the block.
+        outputs: Number of output channels.
+        kernel: Side of the depthwise convolution, in pixels.
+        stride: Stride of the depthwise convolution, in pixels.
+        squeezed: Number of channels inside squeeze and excitation; 0: the block has none.
+        drop: Share of samples for which the block is skipped; only a block with a shortcut can be.
     """
 
     inputs: int
@@ -90,13 +90,13 @@ class InvertedSize:
 
 
 class InvertedResidual(nn.Module):
-    """Expands channels, convolves each alone, and reduces them (Sandler et al., 2018).
+    """Expand channels, convolve each alone, and reduce them (Sandler et al., 2018).
 
     Args:
-        size: of the block.
-        activation: after the first two convolutions.
-        squeeze_activation: inside of squeeze and excitation.
-        gate: of squeeze and excitation.
+        size: Dimensions of the block.
+        activation: Activation after the first two convolutions.
+        squeeze_activation: Activation inside squeeze and excitation.
+        gate: Last activation of squeeze and excitation.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class InvertedResidual(nn.Module):
         self.drop = size.drop
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns what follows the block; x: (batch, channels, height, width)."""
+        """Return the output of the block for x (batch, channels, height, width)."""
         if not self.added:
             return self.main(x)
         if not (self.drop and self.training):
@@ -132,14 +132,14 @@ class InvertedResidual(nn.Module):
 
 
 class Mobile(nn.Module):
-    """Inverted residuals between a 3x3 and a classifier.
+    """Inverted residuals between a 3x3 convolution and a classifier.
 
     Args:
-        stem: channels of the 3x3.
-        blocks: all, in order.
-        head: channels of the last convolution.
-        activation: of both convolutions.
-        classifier: takes a vector of that many channels.
+        stem: Number of channels of the 3x3 convolution.
+        blocks: All blocks, in order.
+        head: Number of channels of the last convolution.
+        activation: Activation after both convolutions.
+        classifier: Module that takes a vector of `head` numbers.
     """
 
     def __init__(
@@ -161,16 +161,16 @@ class Mobile(nn.Module):
         self.classifier = classifier
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns scores (batch, classes); images: (batch, 3, height, width)."""
+        """Return scores (batch, classes) of images (batch, 3, height, width)."""
         return self.classifier(self.features(images))
 
 
 def mobilenet_v2(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
-    """Returns MobileNet v2 (Sandler et al., 2018, arXiv 1801.04381) of width 1.
+    """Return MobileNet v2 of width 1 (Sandler et al., 2018, arXiv 1801.04381).
 
     Args:
-        num_classes: that it tells apart.
-        dropout: share of numbers that are dropped before the last product.
+        num_classes: Number of classes.
+        dropout: Share of numbers that are dropped before the last product.
     """
     active = partial(nn.ReLU6, inplace=True)
     blocks: list[InvertedResidual] = []
@@ -189,11 +189,11 @@ def mobilenet_v2(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
 
 
 def mobilenet_v3_large(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
-    """Returns MobileNet v3 large (Howard et al., 2019, arXiv 1905.02244) of width 1.
+    """Return MobileNet v3 large of width 1 (Howard et al., 2019, arXiv 1905.02244).
 
     Args:
-        num_classes: that it tells apart.
-        dropout: share of numbers that are dropped before the last product.
+        num_classes: Number of classes.
+        dropout: Share of numbers that are dropped before the last product.
     """
     blocks: list[InvertedResidual] = []
     inputs = 16
@@ -218,14 +218,14 @@ def mobilenet_v3_large(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
 def efficientnet(
     number: int, *, wide_squeeze: bool = False, num_classes: int = 1000, drop: float = 0.2
 ) -> Mobile:
-    """Returns EfficientNet (Tan and Le, 2019, arXiv 1905.11946).
+    """Return EfficientNet (Tan and Le, 2019, arXiv 1905.11946).
 
     Args:
-        number: 0 to 7, as of "B0".
-        wide_squeeze: squeeze and excitation is a quarter of a block's expanded channels, not of
-            its inputs ("widese" of DeepLearningExamples).
-        num_classes: that it tells apart.
-        drop: share of samples for which the last block is skipped; less before.
+        number: Size of the network, from 0 ("B0") to 7 ("B7").
+        wide_squeeze: Whether squeeze and excitation has a quarter of the expanded channels, not
+            of the input channels ("widese" of DeepLearningExamples).
+        num_classes: Number of classes.
+        drop: Share of samples for which the last block is skipped; less for earlier blocks.
     """
     scale = SCALES[number]
     blocks: list[InvertedResidual] = []
@@ -255,6 +255,6 @@ def _last(channels: int, num_classes: int, dropout: float) -> nn.Sequential:
 
 
 def _rounded(channels: float) -> int:
-    """Returns the next multiple of 8 that is not less than nine tenths of channels."""
+    """Return the next multiple of 8 that is at least nine tenths of the number of channels."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest + 8 if nearest < 0.9 * channels else nearest

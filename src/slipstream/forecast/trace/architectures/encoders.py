@@ -1,4 +1,4 @@
-"""Transformers that see all tokens at once: BERT and the Vision Transformer."""
+"""Transformers whose tokens attend to all others: BERT and the Vision Transformer."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _VIT = {
 
 
 class NormedBlock(nn.Module):
-    """Attention and feed-forward, each before a norm, as the first transformers had them.
+    """Attention and feed-forward part with a norm after each, like in the first transformers.
 
     Args:
-        size: of the model.
-        causal: tokens see only those before them.
-        activation: inside of the feed-forward part.
+        size: Dimensions of the model.
+        causal: Whether tokens attend only to earlier ones.
+        activation: Activation of the feed-forward part.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class NormedBlock(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the tokens after this block; x: (batch, tokens, hidden)."""
+        """Return the tokens after this block; x: (batch, tokens, hidden)."""
         x = self.norm1(x + self.drop(self.attention(x)))
         return self.norm2(x + self.drop(self.mlp(x)))
 
@@ -61,7 +61,7 @@ class Encoder(nn.Module):
     """BERT below its heads (Devlin et al., 2019, arXiv 1810.04805).
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: TransformerSize) -> None:
@@ -74,11 +74,11 @@ class Encoder(nn.Module):
         self.blocks = nn.Sequential(*(NormedBlock(size) for _ in range(size.layers)))
 
     def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
-        """Returns what each token means (batch, length, hidden).
+        """Return the encoded tokens, (batch, length, hidden).
 
         Args:
-            tokens: int64 (batch, length).
-            segments: int64 (batch, length), 0 or 1.
+            tokens: Tokens, int64 (batch, length).
+            segments: Sentence of each token, int64 (batch, length), 0 or 1.
         """
         places = self.places.weight[: tokens.shape[1]]
         x = self.tokens(tokens) + places + self.segments(segments)
@@ -86,10 +86,10 @@ class Encoder(nn.Module):
 
 
 class BertPretraining(nn.Module):
-    """BERT that guesses masked tokens, and whether two sentences follow each other.
+    """BERT that predicts masked tokens, and whether one sentence follows the other.
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: TransformerSize) -> None:
@@ -111,14 +111,14 @@ class BertPretraining(nn.Module):
         masked: Tensor,
         follows: Tensor,
     ) -> Tensor:
-        """Returns the sum of the two mean losses.
+        """Return the sum of the two mean losses.
 
         Args:
-            tokens: int64 (batch, length).
-            segments: int64 (batch, length), 0 or 1.
-            positions: int64 (batch, predictions), of what is masked.
-            masked: int64 (batch, predictions), what it was.
-            follows: int64 (batch), 0 or 1.
+            tokens: Tokens, int64 (batch, length).
+            segments: Sentence of each token, int64 (batch, length), 0 or 1.
+            positions: Positions of the masked tokens, int64 (batch, predictions).
+            masked: Tokens before they were masked, int64 (batch, predictions).
+            follows: Whether the second sentence follows the first, int64 (batch), 0 or 1.
         """
         x = self.encoder(tokens, segments)
         hidden = x.gather(1, positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
@@ -133,7 +133,7 @@ class BertAnswers(nn.Module):
     """BERT that finds where the answer to a question starts and ends (SQuAD).
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: TransformerSize) -> None:
@@ -142,12 +142,12 @@ class BertAnswers(nn.Module):
         self.ends = nn.Linear(size.hidden, 2)
 
     def forward(self, tokens: Tensor, segments: Tensor, answers: Tensor) -> Tensor:
-        """Returns the mean loss.
+        """Return the mean loss.
 
         Args:
-            tokens: int64 (batch, length).
-            segments: int64 (batch, length), 0 or 1.
-            answers: int64 (batch, 2), first and last token.
+            tokens: Tokens, int64 (batch, length).
+            segments: Sentence of each token, int64 (batch, length), 0 or 1.
+            answers: First and last token of the answer, int64 (batch, 2).
         """
         scores = self.ends(self.encoder(tokens, segments)).float()
         return functional.cross_entropy(scores, answers)
@@ -157,10 +157,10 @@ class VisionTransformer(nn.Module):
     """Vision Transformer (Dosovitskiy et al., 2021, arXiv 2010.11929).
 
     Args:
-        width: "tiny", "small", "base" or "large".
-        patch: pixels of a token's side.
-        side: pixels of an image.
-        num_classes: that it tells apart.
+        width: Width of the model: "tiny", "small", "base" or "large".
+        patch: Width and height of the patch of a token, in pixels.
+        side: Width and height of an image, in pixels.
+        num_classes: Number of classes.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class VisionTransformer(nn.Module):
         self.classifier = nn.Linear(size.hidden, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns scores (batch, classes); images: (batch, 3, side, side)."""
+        """Return scores (batch, classes) of images (batch, 3, side, side)."""
         patches = self.patches(images).flatten(2).transpose(1, 2)
         x = torch.cat([self.first.expand(len(images), -1, -1), patches], dim=1) + self.places
         return self.classifier(self.norm(self.blocks(x))[:, 0])

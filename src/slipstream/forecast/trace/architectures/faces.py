@@ -1,4 +1,4 @@
-"""Recognition of faces: IResNet, MobileFaceNet and the softmax with a margin above them."""
+"""Face recognition: IResNet, MobileFaceNet and the softmax with a margin above them."""
 
 # PyTorch's functions with gradients and hooks are not typed.
 # pyright: reportUnknownMemberType=false
@@ -17,20 +17,20 @@ from torch.nn import functional
 from slipstream.forecast.trace.architectures.convolutions import conv_norm
 
 _IRESNET_BLOCKS = {50: (3, 4, 14, 3), 100: (3, 13, 30, 3)}
-# Of each stage of MobileFaceNet: channels, expanded channels of its first block and of those
-# after it, and how many blocks come after.
+# Per stage of MobileFaceNet: channels, expanded channels of its first block, expanded channels of
+# the blocks after it, and the number of those blocks.
 _MOBILE_STAGES = ((64, 128, 128, 4), (128, 256, 256, 6), (128, 512, 256, 2))
 
 
 class IResNet(nn.Module):
     """Residual network of ArcFace (Deng et al., 2019, arXiv 1801.07698), "R100".
 
-    Blocks are norm, 3x3, norm, PReLU, 3x3, norm, and nothing follows their sum.
+    Blocks are norm, 3x3, norm, PReLU, 3x3 and norm; no activation follows the sum.
 
     Args:
-        depth: layers that have weights: 50 or 100.
-        embedding: numbers that describe a face.
-        dropout: share of numbers that are dropped before the product.
+        depth: Number of layers with weights: 50 or 100 (default).
+        embedding: Numbers of an embedding, which describes a face (default 512).
+        dropout: Share of numbers that are dropped before the product (default 0.4).
     """
 
     def __init__(self, depth: int = 100, embedding: int = 512, dropout: float = 0.4) -> None:
@@ -50,7 +50,7 @@ class IResNet(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns embeddings (batch, embedding); images: (batch, 3, 112, 112)."""
+        """Return embeddings (batch, embedding) of images (batch, 3, 112, 112)."""
         return self.embed(self.features(images))
 
 
@@ -58,7 +58,7 @@ class MobileFaceNet(nn.Module):
     """MobileFaceNet (Chen et al., 2018, arXiv 1804.07573), "Y1" of InsightFace.
 
     Args:
-        embedding: numbers that describe a face.
+        embedding: Numbers of an embedding, which describes a face (default 128).
     """
 
     def __init__(self, embedding: int = 128) -> None:
@@ -79,7 +79,7 @@ class MobileFaceNet(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns embeddings (batch, embedding); images: (batch, 3, 112, 112)."""
+        """Return embeddings (batch, embedding) of images (batch, 3, 112, 112)."""
         return self.embed(self.features(images))
 
 
@@ -87,11 +87,11 @@ class MarginSoftmax(nn.Module):
     """Softmax of cosines between embeddings and the centres of classes, with an angular margin.
 
     Args:
-        embedding: numbers that describe a face.
-        classes: people.
-        sampled: share of the centres that a step multiplies (Partial FC, arXiv 2010.05222).
-        margin: added to the angle to the own centre, radians.
-        scale: of cosines.
+        embedding: Numbers of an embedding, which describes a face.
+        classes: Number of people.
+        sampled: Share of the centres that a step multiplies (Partial FC, arXiv 2010.05222).
+        margin: Radians that are added to the angle between a face and its centre.
+        scale: Factor of the cosines.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class MarginSoftmax(nn.Module):
         self.margin, self.scale = margin, scale
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Returns the mean loss.
+        """Return the mean loss.
 
         Args:
-            embeddings: (batch, embedding).
-            labels: int64 (batch); below the number of centres that a step multiplies.
+            embeddings: Embeddings of faces (batch, embedding).
+            labels: People, int64 (batch); each below the number of centres that a step multiplies.
         """
         centres = self.weight
         if self.kept < len(centres):
@@ -126,21 +126,22 @@ class MarginSoftmax(nn.Module):
 
 
 class PartialFc(nn.Module):
-    """`MarginSoftmax` as its authors run it: in fp32, one operator after the other, and the centres
-    are shared out among ranks, each of which compares its own to the faces of all.
+    """`MarginSoftmax` as its authors run it: in fp32, one operator after the other.
 
-    All faces have centres of this rank: so they are on one rank of their benchmark, whose data have
-    one label.
+    The ranks divide the centres; each rank compares its centres with the faces of all ranks.
+
+    Here all faces belong to centres of this rank. In the authors' benchmark this is so on one rank,
+    because its data have one label.
 
     Source: insightface, recognition/arcface_torch in 2021: partial_fc.py, losses.py, dataset.py.
 
     Args:
-        embedding: numbers that describe a face.
-        classes: people.
-        ranks: that share out the centres, at least 1.
-        sampled: share of the centres that a step multiplies.
-        margin: added to the angle to the own centre, radians.
-        scale: of cosines.
+        embedding: Numbers of an embedding, which describes a face.
+        classes: Number of people.
+        ranks: Number of ranks that divide the centres, at least 1.
+        sampled: Share of the centres that a step multiplies.
+        margin: Radians that are added to the angle between a face and its centre.
+        scale: Factor of the cosines.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class PartialFc(nn.Module):
         scale: float = 64.0,
     ) -> None:
         super().__init__()
-        # Whole, as names and sizes of parameters are those of all ranks together.
+        # The parameter has the rows of all ranks, because names and sizes of parameters are global.
         self.weight = nn.Parameter(torch.zeros(classes, embedding))
         self.ranks = ranks
         self.own = math.ceil(classes / ranks)
@@ -162,11 +163,11 @@ class PartialFc(nn.Module):
         self.margin, self.scale = margin, scale
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Returns the mean loss.
+        """Return the mean loss.
 
         Args:
-            embeddings: (batch, embedding), of this rank.
-            labels: int64 (batch); below the number of centres that a step multiplies.
+            embeddings: Embeddings of the faces of this rank (batch, embedding).
+            labels: People, int64 (batch); each below the number of centres that a step multiplies.
         """
         own = labels.repeat(self.ranks).unsqueeze(1)
         # Autocast would multiply in 16 bits.
@@ -175,7 +176,7 @@ class PartialFc(nn.Module):
             cosines: Tensor = _apply(_Cosines, faces, self._centres())
             scores = self._with_margin(cosines, own)
             softmax: tuple[Tensor, ...] = _apply(_SharedSoftmax, scores, own)
-        # Variables of the authors' function live until the backward pass of all this has run.
+        # Variables of the authors' function live until the backward pass of this function has run.
         held = [scores, *softmax[1:]]
 
         def end(_: Tensor) -> None:
@@ -189,7 +190,7 @@ class PartialFc(nn.Module):
         return functional.normalize(centres)
 
     def _with_margin(self, cosines: Tensor, own: Tensor) -> Tensor:
-        """Scores (faces, centres) in the memory of their cosines; own: int64 (faces, 1)."""
+        """Return scores (faces, centres) in the memory of their cosines; own: int64 (faces, 1)."""
         margins = torch.zeros_like(cosines).scatter_(1, own, self.margin)
         rows = torch.arange(len(own))
         cosines.acos_()
@@ -202,7 +203,7 @@ def _apply(function: Any, *arguments: Any) -> Any:
 
 
 class _Own(torch.autograd.Function):
-    """Rows of a rank, or a sample of them; of the rest there is no gradient to write."""
+    """The rows of a rank, or a sample of them; other rows have no gradient to write."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: int, kept: int) -> Tensor:
@@ -216,7 +217,7 @@ class _Own(torch.autograd.Function):
 
 
 class _Cosines(torch.autograd.Function):
-    """A product whose gradients are in fp32 too: a trace's backward pass is under autocast."""
+    """A product whose gradients are in fp32 too, because a trace runs backward under autocast."""
 
     @staticmethod
     def forward(ctx: Any, faces: Tensor, centres: Tensor) -> Tensor:
@@ -231,7 +232,7 @@ class _Cosines(torch.autograd.Function):
 
 
 class _SharedSoftmax(torch.autograd.Function):
-    """Mean cross-entropy, with its gradient and what was made on the way to it."""
+    """Mean cross-entropy, with its gradient and the intermediate values."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -253,11 +254,11 @@ class _SharedSoftmax(torch.autograd.Function):
 
 
 class FaceTraining(nn.Module):
-    """What recognition of faces trains: a network and the centres of its classes.
+    """A training step of face recognition: a network and the centres of its classes.
 
     Args:
-        network: makes embeddings.
-        head: compares them to centres.
+        network: Module that makes embeddings.
+        head: Module that compares embeddings to centres.
     """
 
     def __init__(self, network: nn.Module, head: MarginSoftmax | PartialFc) -> None:
@@ -265,11 +266,11 @@ class FaceTraining(nn.Module):
         self.network, self.head = network, head
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Returns the mean loss.
+        """Return the mean loss.
 
         Args:
-            images: (batch, 3, 112, 112).
-            labels: int64 (batch).
+            images: Images (batch, 3, 112, 112).
+            labels: People, int64 (batch).
         """
         return self.head(self.network(images), labels)
 
@@ -282,14 +283,15 @@ def face_training(
     sampled: float = 1.0,
     ranks: int | None = None,
 ) -> FaceTraining:
-    """Returns a network with its head.
+    """Return a network with its head.
 
     Args:
-        network: makes the network for a width of embeddings.
-        embedding: numbers that describe a face.
-        classes: people; MS1M-ArcFace ("emore") has 85742, Glint360k 360232.
-        sampled: share of the centres that a step multiplies.
-        ranks: that share out the centres, by `PartialFc`; None: `MarginSoftmax`.
+        network: Function that makes the network for a width of embeddings.
+        embedding: Numbers of an embedding, which describes a face.
+        classes: Number of people; MS1M-ArcFace ("emore") has 85742 (default), Glint360k 360232.
+        sampled: Share of the centres that a step multiplies (default 1).
+        ranks: Number of ranks that divide the centres with `PartialFc` (default None:
+            `MarginSoftmax`).
     """
     if ranks is None:
         head = MarginSoftmax(embedding, classes, sampled=sampled)

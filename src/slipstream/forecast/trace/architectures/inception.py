@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from slipstream.forecast.trace.architectures.convolutions import Branches, conv_norm
 
-# Channels of each module of GoogLeNet: of the 1x1; of two pairs, a 1x1 before a 3x3; behind the
-# pooling. None: a pooling between modules.
+# Channels of each module of GoogLeNet: the 1x1; two pairs of a 1x1 before a 3x3; the one behind the
+# pooling. None is a pooling between modules.
 _GOOGLENET: tuple[tuple[int, int, int, int, int, int] | None, ...] = (
     (64, 96, 128, 16, 32, 32),
     (128, 128, 192, 32, 96, 64),
@@ -26,11 +26,11 @@ _GOOGLENET: tuple[tuple[int, int, int, int, int, int] | None, ...] = (
 class GoogLeNet(nn.Module):
     """GoogLeNet (Szegedy et al., 2015, arXiv 1409.4842) as torchvision trains it.
 
-    That form has batch norms, and 3x3 where the paper has 5x5.
+    That version has batch norms, and 3x3 convolutions instead of the paper's 5x5.
 
     Args:
-        num_classes: that it tells apart.
-        dropout: share of numbers that are dropped before the last product.
+        num_classes: Number of classes.
+        dropout: Share of numbers that are dropped before the last product.
     """
 
     def __init__(self, num_classes: int = 1000, dropout: float = 0.2) -> None:
@@ -53,7 +53,7 @@ class GoogLeNet(nn.Module):
         self.classifier = _classifier(channels, num_classes, dropout)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns scores (batch, classes); images: (batch, 3, 224, 224)."""
+        """Return scores (batch, classes) of images (batch, 3, 224, 224)."""
         return self.classifier(self.features(images))
 
 
@@ -61,8 +61,8 @@ class InceptionV3(nn.Module):
     """Inception v3 (Szegedy et al., 2016, arXiv 1512.00567).
 
     Args:
-        num_classes: that it tells apart.
-        dropout: share of numbers that are dropped before the last product.
+        num_classes: Number of classes.
+        dropout: Share of numbers that are dropped before the last product.
     """
 
     def __init__(self, num_classes: int = 1000, dropout: float = 0.5) -> None:
@@ -84,7 +84,7 @@ class InceptionV3(nn.Module):
         self.classifier = _classifier(2048, num_classes, dropout)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns scores (batch, classes); images: (batch, 3, 299, 299)."""
+        """Return scores (batch, classes) of images (batch, 3, 299, 299)."""
         x = self.modules_35(self.stem(images))
         return self.classifier(self.modules_8(self.modules_17(x)))
 
@@ -117,7 +117,7 @@ def _averaged(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def _square(inputs: int, pooled: int) -> Branches:
-    """Figure 5 of the paper, with one 5x5 left."""
+    """Return the module of figure 5 of the paper, with one 5x5 convolution left."""
     return Branches(
         conv_norm(inputs, 64),
         nn.Sequential(conv_norm(inputs, 48), conv_norm(48, 64, 5)),
@@ -137,7 +137,7 @@ def _square_to_long(inputs: int) -> Branches:
 
 
 def _long(inputs: int, width: int) -> Branches:
-    """Figure 6 of the paper: 7x7 as 1x7 and 7x1."""
+    """Return the module of figure 6 of the paper: 7x7 convolutions as 1x7 and 7x1."""
     return Branches(
         conv_norm(inputs, 192),
         nn.Sequential(
@@ -170,7 +170,7 @@ def _long_to_wide(inputs: int) -> Branches:
 
 
 def _wide(inputs: int) -> Branches:
-    """Figure 7 of the paper: branches that part once more."""
+    """Return the module of figure 7 of the paper, whose branches split once more."""
     return Branches(
         conv_norm(inputs, 320),
         nn.Sequential(conv_norm(inputs, 384), _crossed(384)),

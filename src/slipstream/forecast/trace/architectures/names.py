@@ -1,4 +1,4 @@
-"""Architectures by name: how to make each, and what a batch of it is.
+"""Architectures by name: functions that make each architecture and a batch for it.
 
 from slipstream.forecast.trace.architectures.names import find
 
@@ -59,13 +59,13 @@ class Architecture:
     """A published architecture.
 
     Args:
-        name: as tables print it.
-        aliases: further names.
-        make: makes the module; keywords change it, as num_classes=10.
-        inputs: makes the arguments of one call for a batch size, in samples; keywords change
-            them, as length=512.
-        samples_are: what a batch counts; "example": rows of a table.
-        note: what is particular about it.
+        name: Name that tables print.
+        aliases: Other names.
+        make: Function that makes the module; keywords such as num_classes=10 change it.
+        inputs: Function that makes the arguments of one call for a number of samples; keywords such
+            as length=512 change them.
+        samples_are: Unit that a batch counts, such as "image"; an "example" is a row of a table.
+        note: Peculiarity of the architecture, for tables.
     """
 
     name: str
@@ -77,13 +77,13 @@ class Architecture:
 
 
 def find(text: str) -> Architecture:
-    """Returns the architecture of a name or alias.
+    """Return the architecture of a name or alias.
 
     Args:
-        text: case, spaces, "-" and "_" do not matter.
+        text: Name; case, spaces, "-" and "_" do not matter.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: If no architecture has that name.
     """
     found = _KEYS.get(_key(text))
     if found is not None:

@@ -1,6 +1,6 @@
 """Recommendation: DLRM, Wide & Deep and neural collaborative filtering.
 
-Their embeddings have dense gradients; what NVIDIA and OneFlow train has sparse ones.
+The embeddings here have dense gradients; NVIDIA and OneFlow train theirs with sparse ones.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from slipstream.forecast.trace.architectures.convolutions import relu
 
-# Rows of the 26 tables of Criteo Terabyte in DeepLearningExamples. Small: values seen 15 times or
-# more (16 GiB at a width of 128); large: 3 times or more (85 GiB).
+# Rows of the 26 tables of Criteo Terabyte in DeepLearningExamples. "Small" keeps values that occur
+# 15 times or more (16 GiB at a width of 128), "large" 3 times or more (85 GiB).
 CRITEO_SMALL = (
     7912889, 33823, 17139, 7339, 20046, 4, 7105, 1382, 63, 5554114, 582469, 245828, 11, 2209, 10667,
     104, 4, 968, 15, 8165896, 2675940, 7156453, 302516, 12022, 97, 35,
@@ -30,11 +30,11 @@ class DLRM(nn.Module):
     """Deep learning recommendation model (Naumov et al., 2019, arXiv 1906.00091).
 
     Args:
-        tables: rows of each embedding.
-        width: of each embedding, and of the last layer of the bottom.
-        dense: numbers of a sample.
-        bottom: widths of the layers that read those.
-        top: widths of the layers that read what embeddings have in common.
+        tables: Number of rows of each embedding.
+        width: Width of each embedding, and of the last layer of the bottom network.
+        dense: Numbers of an example.
+        bottom: Widths of the layers that read the numbers.
+        top: Widths of the layers that read the products of all pairs of embeddings.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class DLRM(nn.Module):
         self.bottom = _layers(dense, bottom)
         vectors = len(tables) + 1
         pairs = vectors * (vectors - 1) // 2
-        # Padded to a multiple of 8, for tensor cores.
+        # The width is padded to a multiple of 8, for tensor cores.
         self.padding = -(width + pairs) % 8
         self.top = _layers(width + pairs + self.padding, top)[:-1]
 
     def forward(self, dense: Tensor, categories: Tensor) -> Tensor:
-        """Returns scores (batch, 1).
+        """Return scores (batch, 1).
 
         Args:
-            dense: (batch, numbers).
-            categories: int64 (batch, tables).
+            dense: Numbers of the examples, (batch, numbers).
+            categories: Rows of the tables, int64 (batch, tables).
         """
         numbers = self.bottom(dense)
         columns = categories.unbind(1)
@@ -73,17 +73,17 @@ class DLRM(nn.Module):
 
 
 class WideDeep(nn.Module):
-    """Wide & Deep (Cheng et al., 2016, arXiv 1606.07792), as DLPerf trains it on Criteo.
+    """Wide & Deep (Cheng et al., 2016, arXiv 1606.07792), trained on Criteo like in DLPerf.
 
     Args:
-        vocabulary: rows of the one table of all deep fields.
-        wide_vocabulary: rows of the wide table, of width 1; 0: as many.
-        width: of the deep embedding.
-        hidden: width of hidden layers.
-        layers: hidden ones.
-        fields: deep ones.
-        dense: numbers of a sample.
-        dropout: share of numbers that are dropped after each hidden layer.
+        vocabulary: Rows of the one table that all deep fields share.
+        wide_vocabulary: Rows of the wide table, which has width 1; 0: `vocabulary`.
+        width: Width of the deep embedding.
+        hidden: Width of a hidden layer.
+        layers: Number of hidden layers.
+        fields: Number of deep fields.
+        dense: Numbers of an example.
+        dropout: Share of numbers that are dropped after each hidden layer.
     """
 
     def __init__(
@@ -105,26 +105,26 @@ class WideDeep(nn.Module):
         self.score = nn.Linear(hidden, 1)
 
     def forward(self, wide: Tensor, deep: Tensor, dense: Tensor) -> Tensor:
-        """Returns scores (batch, 1).
+        """Return scores (batch, 1).
 
         Args:
-            wide: int64 (batch, wide fields).
-            deep: int64 (batch, deep fields).
-            dense: (batch, numbers).
+            wide: Rows of the wide table, int64 (batch, wide fields).
+            deep: Rows of the deep table, int64 (batch, deep fields).
+            dense: Numbers of the examples, (batch, numbers).
         """
         x = torch.cat([self.table(deep).flatten(1), dense], dim=1)
         return self.score(self.deep(x)) + self.wide(wide).sum(1)
 
 
 class NeuMF(nn.Module):
-    """Neural collaborative filtering (He et al., 2017, arXiv 1708.05031), of MovieLens 20M.
+    """Neural collaborative filtering (He et al., 2017, arXiv 1708.05031) on MovieLens 20M.
 
     Args:
-        users: that rate.
-        items: that they rate.
-        factors: numbers of a user and an item that are multiplied.
-        layers: widths, from the input to the last hidden layer.
-        dropout: share of numbers that are dropped after each layer.
+        users: Number of users.
+        items: Number of items that users rate.
+        factors: Numbers of a user and of an item that are multiplied.
+        layers: Widths from the input to the last hidden layer.
+        dropout: Share of numbers that are dropped after each layer.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class NeuMF(nn.Module):
         self.score = nn.Linear(factors + layers[-1], 1)
 
     def forward(self, users: Tensor, items: Tensor) -> Tensor:
-        """Returns scores (batch, 1).
+        """Return scores (batch, 1).
 
         Args:
-            users: int64 (batch).
-            items: int64 (batch).
+            users: Users, int64 (batch).
+            items: Items, int64 (batch).
         """
         multiplied = self.user_factors(users) * self.item_factors(items)
         x = self.mlp(torch.cat([self.users(users), self.items(items)], dim=1))
@@ -158,7 +158,7 @@ class NeuMF(nn.Module):
 
 
 def _layers(inputs: int, widths: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
-    """Returns products with their activations, and dropout if there is any."""
+    """Return products with their activations, and dropout if its share is above 0."""
     layers: list[nn.Module] = []
     for before, after in pairwise((inputs, *widths)):
         layers += [nn.Linear(before, after), relu()]

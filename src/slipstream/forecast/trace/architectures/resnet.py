@@ -18,15 +18,16 @@ class ResNetSize:
     """Dimensions of a residual network.
 
     Args:
-        blocks: of each stage; a stage has twice the channels of the one before.
-        strides: of the first block of each stage.
-        bottleneck: blocks are 1x1, 3x3, 1x1 with four times the channels outside; else two 3x3.
-        groups: of the 3x3 of a bottleneck.
-        group_width: channels of a group, in the first stage.
-        squeezed: blocks end in squeeze and excitation by 16.
-        stride_first: the first 1x1 has the stride (v1), not the 3x3 (v1.5).
-        deep: three 3x3 in place of the first 7x7, and shortcuts average (D).
-        num_classes: that it tells apart.
+        blocks: Blocks of each stage; a stage has twice the channels of the stage before.
+        strides: Stride of the first block of each stage, in pixels.
+        bottleneck: Whether blocks are 1x1, 3x3 and 1x1 convolutions with four times the channels
+            outside; otherwise they are two 3x3 convolutions.
+        groups: Groups of the 3x3 convolution of a bottleneck.
+        group_width: Channels of a group in the first stage.
+        squeezed: Whether blocks end in squeeze and excitation with a reduction of 16.
+        stride_first: Whether the first 1x1 convolution has the stride (v1), not the 3x3 one (v1.5).
+        deep: Whether three 3x3 convolutions replace the first 7x7 one, and shortcuts average (D).
+        num_classes: Number of classes.
     """
 
     blocks: tuple[int, ...]
@@ -41,12 +42,12 @@ class ResNetSize:
 
     @property
     def expansion(self) -> int:
-        """Channels outside of a block, per channel of its stage."""
+        """Output channels of a block per channel of its stage."""
         return 4 if self.bottleneck else 1
 
     @property
     def outputs(self) -> int:
-        """Channels of the last stage."""
+        """Output channels of the last stage."""
         return self.expansion * _STEM << (len(self.blocks) - 1)
 
 
@@ -65,22 +66,22 @@ _PUBLISHED = {
 
 
 def resnet(name: str, **changes: Any) -> ResNet:
-    """Returns a residual network of published dimensions.
+    """Return a residual network of published dimensions.
 
     Args:
-        name: as "resnet50".
-        changes: to its `ResNetSize`.
+        name: Name of the network, such as "resnet50".
+        changes: Fields of its `ResNetSize` that differ.
     """
     return ResNet(replace(_PUBLISHED[name], **changes))
 
 
 class ResNet(nn.Module):
-    """ResNet (He et al., 2016, arXiv 1512.03385) and what became of it.
+    """ResNet (He et al., 2016, arXiv 1512.03385) and its successors.
 
-    ResNeXt is arXiv 1611.05431, SE arXiv 1709.01507, D arXiv 1812.01187.
+    The successors are ResNeXt (arXiv 1611.05431), SE (arXiv 1709.01507) and D (arXiv 1812.01187).
 
     Args:
-        size: of the network.
+        size: Dimensions of the network.
     """
 
     def __init__(self, size: ResNetSize) -> None:
@@ -91,16 +92,16 @@ class ResNet(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns scores (batch, classes); images: (batch, 3, 224, 224)."""
+        """Return scores (batch, classes) of images (batch, 3, 224, 224)."""
         return self.classifier(self.trunk(images))
 
 
 class Residual(nn.Module):
-    """Adds what a block computes to its input.
+    """A module whose output is added to its input, followed by a ReLU.
 
     Args:
-        main: computes.
-        shortcut: makes the input as large as what is added.
+        main: Module that computes the addend.
+        shortcut: Module that gives the input the shape of the addend.
     """
 
     def __init__(self, main: nn.Module, shortcut: nn.Module) -> None:
@@ -108,15 +109,15 @@ class Residual(nn.Module):
         self.main, self.shortcut = main, shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the sum without its negative part; x: (batch, channels, height, width)."""
+        """Return the ReLU of the sum for x (batch, channels, height, width)."""
         return functional.relu(self.main(x) + self.shortcut(x), inplace=True)
 
 
 def trunk(size: ResNetSize) -> nn.Sequential:
-    """Returns the convolutions of a residual network.
+    """Return the convolutions of a residual network.
 
     Args:
-        size: of the network; its classes do not matter.
+        size: Dimensions of the network; its classes do not matter.
     """
     layers: list[nn.Module] = [_stem(size), nn.MaxPool2d(3, 2, 1)]
     inputs = _STEM

@@ -1,6 +1,6 @@
 """Encoder and decoder of the family of T5, which read and write text.
 
-Shapes: b batch, t tokens, s tokens that are attended to, c hidden, h heads, d numbers of a head.
+Shapes: b batch, t tokens, s attended tokens, c hidden width, h heads, d numbers of a head.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# Tokens that the decoder writes for those that the encoder reads, in the pretraining of T5.
+# Tokens that the decoder writes, by the tokens that the encoder reads, in the pretraining of T5.
 WRITTEN = 114 / 512
 
 
@@ -23,17 +23,17 @@ class TextSize:
     """Dimensions of an encoder and a decoder.
 
     Args:
-        hidden: width of a token.
-        layers: blocks of the encoder.
-        decoder_layers: blocks of the decoder.
-        heads: of attention.
-        head: numbers of a head; all heads may be wider than a token.
-        inner: width inside of the feed-forward part.
-        vocabulary: tokens that there are.
-        buckets: of distances, each with a bias per head.
-        gated: the feed-forward part multiplies two products.
-        tied: embedding and last product share their weights.
-        dropout: share of numbers that are dropped.
+        hidden: Width of a token.
+        layers: Blocks of the encoder.
+        decoder_layers: Blocks of the decoder.
+        heads: Number of attention heads.
+        head: Numbers of a head; all heads together may be wider than a token.
+        inner: Width inside the feed-forward part.
+        vocabulary: Number of tokens in the vocabulary.
+        buckets: Number of buckets of distances; each bucket has a bias per head.
+        gated: Whether the feed-forward part multiplies two products.
+        tied: Whether the embedding and the last product share their weights.
+        dropout: Share of numbers that are dropped.
     """
 
     hidden: int
@@ -53,7 +53,7 @@ class TextToText(nn.Module):
     """T5 (Raffel et al., 2020, arXiv 1910.10683).
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: TextSize) -> None:
@@ -66,11 +66,11 @@ class TextToText(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, read: Tensor, written: Tensor) -> Tensor:
-        """Returns the mean loss.
+        """Return the mean loss.
 
         Args:
-            read: int64 (b, s).
-            written: int64 (b, t).
+            read: Tokens that the encoder reads, int64 (b, s).
+            written: Tokens that the decoder writes, int64 (b, t).
         """
         memory = self.encoder(self.tokens(read), None)
         scores = self.head(self.decoder(self.tokens(written), memory))
@@ -81,9 +81,9 @@ class Stack(nn.Module):
     """Blocks that share one table of biases by distance.
 
     Args:
-        size: of the model.
-        layers: blocks.
-        writes: tokens see only those before them, and what the encoder gave.
+        size: Dimensions of the model.
+        layers: Number of blocks.
+        writes: Whether tokens attend only to earlier ones and to the output of the encoder.
     """
 
     def __init__(self, size: TextSize, layers: int, *, writes: bool) -> None:
@@ -94,11 +94,11 @@ class Stack(nn.Module):
         self.norm, self.drop = nn.RMSNorm(size.hidden), nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor, memory: Tensor | None) -> Tensor:
-        """Returns the tokens after the last norm.
+        """Return the tokens after the last norm.
 
         Args:
-            x: (b, t, c).
-            memory: (b, s, c), what the encoder gave.
+            x: Tokens (b, t, c).
+            memory: Output of the encoder (b, s, c), or None.
         """
         places = torch.arange(x.shape[1], device=x.device)
         apart = (places - places.unsqueeze(1)).clamp(0, self.buckets - 1)

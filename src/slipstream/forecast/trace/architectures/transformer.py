@@ -1,4 +1,4 @@
-"""Transformers as they are trained: GPT, Llama, BERT."""
+"""Building blocks of transformers, and the decoder of GPT and Llama."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class TransformerSize:
     """Dimensions of a transformer.
 
     Args:
-        hidden: width of a token.
-        layers: blocks.
-        heads: of attention.
-        key_value_heads: that share keys and values; 0: as many as heads.
-        inner: width inside of the feed-forward part; 0: four times hidden.
-        vocabulary: tokens that there are.
-        positions: most tokens of a sequence.
-        gated: the feed-forward part multiplies two products (SwiGLU).
-        fused: attention is one kernel; else scores are written to memory.
-        dropout: share of numbers that are dropped.
-        tied: embedding and output share their weights.
+        hidden: Width of a token.
+        layers: Number of blocks.
+        heads: Number of attention heads.
+        key_value_heads: Number of heads of keys and values; 0: as many as `heads`.
+        inner: Width inside the feed-forward part; 0: four times `hidden`.
+        vocabulary: Number of tokens in the vocabulary.
+        positions: Largest number of tokens in a sequence.
+        gated: Whether the feed-forward part multiplies two products (SwiGLU).
+        fused: Whether attention is one kernel; otherwise scores are written to memory.
+        dropout: Share of numbers that are dropped.
+        tied: Whether the embedding and the output share their weights.
     """
 
     hidden: int
@@ -41,7 +41,7 @@ class TransformerSize:
 
     @property
     def inner_width(self) -> int:
-        """Width inside of the feed-forward part."""
+        """Width inside the feed-forward part."""
         return self.inner or 4 * self.hidden
 
 
@@ -49,8 +49,8 @@ class Attention(nn.Module):
     """Causal or full attention of heads.
 
     Args:
-        size: of the model.
-        causal: tokens see only those before them.
+        size: Dimensions of the model.
+        causal: Whether tokens attend only to earlier ones.
     """
 
     def __init__(self, size: TransformerSize, *, causal: bool) -> None:
@@ -63,7 +63,7 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns what each token gathers; x: (batch, tokens, hidden)."""
+        """Return the result of attention, (batch, tokens, hidden) like `x`."""
         batch, tokens, _ = x.shape
         parts = self.qkv(x).view(batch, tokens, -1, self.head).transpose(1, 2)
         q, k, v = parts.split([self.size.heads, self.shared, self.shared], dim=1)
@@ -81,7 +81,7 @@ class FeedForward(nn.Module):
     """Two products with a GELU between, or three with a gate.
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: TransformerSize) -> None:
@@ -92,7 +92,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(size.inner_width, size.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns what each token becomes; x: (batch, tokens, hidden)."""
+        """Return the transformed tokens, (batch, tokens, hidden) like `x`."""
         inner = self.up(x)
         if self.gated:
             gate, value = inner.chunk(2, dim=-1)
@@ -101,11 +101,11 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each after a norm and beside what was there.
+    """Attention and feed-forward part, with a norm before each and residual connections.
 
     Args:
-        size: of the model.
-        causal: tokens see only those before them.
+        size: Dimensions of the model.
+        causal: Whether tokens attend only to earlier ones.
     """
 
     def __init__(self, size: TransformerSize, *, causal: bool) -> None:
@@ -117,16 +117,16 @@ class Block(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the tokens after this block; x: (batch, tokens, hidden)."""
+        """Return the tokens after this block, (batch, tokens, hidden) like `x`."""
         x = x + self.drop(self.attention(self.norm1(x)))
         return x + self.drop(self.mlp(self.norm2(x)))
 
 
 class Decoder(nn.Module):
-    """GPT and Llama: predicts the next token of each.
+    """A causal language model of the GPT or Llama family.
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: TransformerSize) -> None:
@@ -141,7 +141,7 @@ class Decoder(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Returns the mean loss; tokens: int64 (batch, length)."""
+        """Return the mean loss of predicting the tokens, int64 (batch, length)."""
         x = self.tokens(tokens)
         if self.places is not None:
             x = x + self.places.weight[: tokens.shape[1]]

@@ -1,4 +1,4 @@
-"""Transformers of languages: the one of translation, and Transformer-XL.
+"""Transformers of text: the translator of the first paper, and Transformer-XL.
 
 Shapes: b batch, h heads, t tokens, m tokens of memory, d numbers of a head.
 """
@@ -28,9 +28,9 @@ TRANSFORMER_XL_LARGE = TransformerSize(
     dropout=0.2,
 )  # fmt: skip
 
-# Words of WikiText-103 by frequency: the head of the adaptive softmax has those before the first
-# cutoff. Shares of tokens that the tails have are estimates by a law of Zipf whose last word is
-# seen three times.
+# Words of WikiText-103 in the order of their frequency. The head of the adaptive softmax has the
+# words before the first cutoff. The shares of tokens that fall to the tails are estimates: a law of
+# Zipf whose last word occurs three times.
 _CUTOFFS = (19997, 39997, 199997)
 _SHARES = (0.02, 0.025, 0.0025)
 
@@ -38,10 +38,10 @@ _SHARES = (0.02, 0.025, 0.0025)
 class Translator(nn.Module):
     """Encoder and decoder (Vaswani et al., 2017, arXiv 1706.03762).
 
-    Both embeddings and the output share their weights.
+    The embeddings of both languages and the output share their weights.
 
     Args:
-        size: of the model; as many layers in each half.
+        size: Dimensions of the model; encoder and decoder have `layers` blocks each.
     """
 
     def __init__(self, size: TransformerSize) -> None:
@@ -55,11 +55,11 @@ class Translator(nn.Module):
         self.decoder = nn.ModuleList(_DecoderBlock(size) for _ in range(size.layers))
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Returns the mean loss, of labels smoothed by a tenth.
+        """Return the mean loss, with labels smoothed by 0.1.
 
         Args:
-            source: int64 (batch, length).
-            target: int64 (batch, length).
+            source: Tokens of the source language, int64 (batch, length).
+            target: Tokens of the target language, int64 (batch, length).
         """
         memory = self.encoder(self._embed(source))
         x = self._embed(target)
@@ -75,11 +75,12 @@ class Translator(nn.Module):
 
 
 class TransformerXL(nn.Module):
-    """Transformer-XL (Dai et al., 2019, arXiv 1901.02860), as DeepLearningExamples trains it.
+    """Transformer-XL (Dai et al., 2019, arXiv 1901.02860), trained like DeepLearningExamples does.
 
     Args:
-        size: of the model; positions are both the tokens it predicts and those it remembers.
-        shrink: how much narrower the embeddings of rarer words are, cluster by cluster.
+        size: Dimensions of the model; `positions` is the number of predicted tokens and also of
+            remembered ones.
+        shrink: Factor by which each cluster of rarer words has narrower embeddings (default 1).
     """
 
     def __init__(self, size: TransformerSize, *, shrink: int = 1) -> None:
@@ -92,12 +93,13 @@ class TransformerXL(nn.Module):
         self.loss = AdaptiveSoftmax(size)
 
     def forward(self, tokens: Tensor, targets: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean loss and the next memory.
+        """Return the mean loss and the next memory.
 
         Args:
-            tokens: int64 (batch, length).
-            targets: int64 (batch, length); below what the smallest part of the softmax holds.
-            memory: (layers, batch, length, hidden).
+            tokens: Tokens that the model reads, int64 (batch, length).
+            targets: Tokens to predict, int64 (batch, length); each below the size of the smallest
+                part of the softmax.
+            memory: Inputs of the blocks in the step before, (layers, batch, length, hidden).
         """
         length = tokens.shape[1] + memory.shape[2]
         backwards = torch.arange(length - 1, -1, -1, device=tokens.device, dtype=torch.float32)
@@ -112,13 +114,13 @@ class TransformerXL(nn.Module):
 
 
 class AdaptiveWords(nn.Module):
-    """Embeddings in clusters, those of rare words narrower (Baevski, Auli, 2018, arXiv 1809.10853).
+    """Embeddings in clusters, narrower for rarer words (Baevski, Auli, 2018, arXiv 1809.10853).
 
-    Which tokens are rare words depends on data, so a fixed share of the tokens stands in for them.
+    The data decide which tokens are rare words, so a fixed share of the tokens stands in for them.
 
     Args:
-        size: of the model.
-        shrink: how much narrower each cluster is than the one before.
+        size: Dimensions of the model.
+        shrink: Factor by which each cluster is narrower than the one before.
     """
 
     def __init__(self, size: TransformerSize, shrink: int) -> None:
@@ -134,10 +136,10 @@ class AdaptiveWords(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Returns what tokens are (batch, length, hidden).
+        """Return the embeddings of tokens, (batch, length, hidden).
 
         Args:
-            tokens: int64 (batch, length); below what the smallest cluster holds.
+            tokens: Tokens, int64 (batch, length); each below the size of the smallest cluster.
         """
         rows = tokens.flatten()
         x = self._projected(0, self.tables[0](rows))
@@ -148,13 +150,13 @@ class AdaptiveWords(nn.Module):
         return x.view(*tokens.shape, -1)
 
     def scores(self, number: int, rows: Tensor, more: Tensor | None, bias: Tensor) -> Tensor:
-        """Returns scores (rows, words) of a cluster's words, in float32.
+        """Return scores (rows, words) of the words of a cluster, in float32.
 
         Args:
-            number: of the cluster.
-            rows: (rows, hidden).
-            more: (words, hidden), scored as well.
-            bias: (words).
+            number: Index of the cluster.
+            rows: Tokens (rows, hidden).
+            more: Further embeddings (words, hidden) to score too, or None.
+            bias: Biases (words).
         """
         if self.projections:
             rows = rows @ cast(nn.Linear, self.projections[number]).weight
@@ -167,13 +169,13 @@ class AdaptiveWords(nn.Module):
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Softmax over frequent words, and over rare ones where they are (arXiv 1609.04309).
+    """Softmax over frequent words, with tails for the rare ones (Grave et al., arXiv 1609.04309).
 
-    Which tokens are rare words depends on data, so this stands in for it at equal cost: each tail
-    multiplies a fixed share of the tokens, the first ones.
+    The data decide which tokens are rare words, so an approximation of equal cost stands in: each
+    tail multiplies a fixed share of the tokens, the first ones.
 
     Args:
-        size: of the model.
+        size: Dimensions of the model.
     """
 
     def __init__(self, size: TransformerSize) -> None:
@@ -183,12 +185,12 @@ class AdaptiveSoftmax(nn.Module):
         self.bounds = (0, *_CUTOFFS, size.vocabulary)
 
     def forward(self, x: Tensor, targets: Tensor, words: AdaptiveWords) -> Tensor:
-        """Returns the mean loss.
+        """Return the mean loss.
 
         Args:
-            x: (batch, length, hidden).
-            targets: int64 (batch, length).
-            words: whose embeddings score.
+            x: Tokens after the last block, (batch, length, hidden).
+            targets: Tokens to predict, int64 (batch, length).
+            words: Embeddings, which the softmax shares.
         """
         rows, labels = x.flatten(0, 1), targets.flatten()
         loss = torch.zeros((), device=x.device)
@@ -203,11 +205,11 @@ class AdaptiveSoftmax(nn.Module):
 
 
 def sinusoids(places: Tensor, width: int) -> Tensor:
-    """Returns sines and cosines of places (places, width).
+    """Return the sines and cosines of positions, (positions, width).
 
     Args:
-        places: float (places).
-        width: even.
+        places: Positions, float (positions).
+        width: Width of a token; even.
     """
     exponents = torch.arange(0, width, 2, device=places.device, dtype=torch.float32) / width
     angles = places.unsqueeze(1) * torch.pow(10000.0, -exponents)
@@ -270,7 +272,7 @@ class _RecurrentBlock(nn.Module):
         return self.norm2(x + self.drop(self.mlp(x)))
 
     def _mixed(self, x: Tensor, memory: Tensor, places: Tensor, biases: Tensor) -> Tensor:
-        """Returns what attention gathers: content and distance both score (section 3.3)."""
+        """Return the result of attention that scores content and distance (section 3.3)."""
         tokens, remembered = x.shape[1], memory.shape[1]
         parts = _heads(self.qkv(torch.cat([memory, x], dim=1)), self.head)
         q, k, v = parts.chunk(3, dim=1)
@@ -285,21 +287,21 @@ class _RecurrentBlock(nn.Module):
 
 
 def _heads(x: Tensor, head: int) -> Tensor:
-    """Returns (b, h, t, d) of (b, t, h * d)."""
+    """Return a tensor (b, t, h * d) as heads (b, h, t, d)."""
     batch, tokens, _ = x.shape
     return x.view(batch, tokens, -1, head).transpose(1, 2)
 
 
 def _joined(x: Tensor) -> Tensor:
-    """Returns (b, t, h * d) of (b, h, t, d)."""
+    """Return heads (b, h, t, d) as a tensor (b, t, h * d)."""
     return x.transpose(1, 2).flatten(2)
 
 
 def _shifted(x: Tensor) -> Tensor:
-    """Returns x (b, h, t, t + m) with each row moved left, the first one most.
+    """Return x (b, h, t, t + m) with each row moved left, the first one most.
 
-    A column of zeros before the first makes rows one longer; read as rows of the old length, each
-    starts one later than the one before (appendix B of the paper).
+    A column of zeros before the first makes each row longer by one. Read as rows of the old length,
+    the same memory has rows that start one later each (appendix B of the paper).
     """
     batch, heads, rows, columns = x.shape
     padded = functional.pad(x, (1, 0)).view(batch, heads, columns + 1, rows)
