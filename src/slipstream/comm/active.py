@@ -26,13 +26,13 @@ _traces: dict[Path, TraceFile] = {}  # that SLIPSTREAM_TIMELINE named; engines i
 
 
 class OpenEngine:
-    """An engine with the thread that passes its log and its timeline on; closed at exit at last.
+    """An engine and the thread that passes on its log and timeline; it is closed at exit at last.
 
     Args:
-        runtime: connected.
-        rank: of this process in it.
-        timeline: file to record to, as SLIPSTREAM_TIMELINE says it: `{rank}` becomes the rank,
-            without it only rank 0 records. None for none.
+        runtime: Connected engine.
+        rank: Rank of this process in the engine.
+        timeline: Path of the file to record to, as in SLIPSTREAM_TIMELINE: `{rank}` becomes the
+            rank; without it only rank 0 records. None records nothing.
 
     Raises:
         ConfigError: that file cannot be written.

@@ -34,12 +34,12 @@ PROOF_BYTES = DIGEST_BYTES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """What a rank says of itself.
+    """Identity that a rank claims.
 
     Args:
-        rank: 0 to world_size - 1.
-        world_size: number of ranks of the job.
-        epoch: how many engines this process has begun, from 1.
+        rank: Rank, from 0 to world_size - 1.
+        world_size: Number of ranks of the job.
+        epoch: Number of engines that this process has begun, from 1.
     """
 
     rank: int
@@ -51,7 +51,7 @@ class Seal:
     """Signs the messages of one direction of a proven conversation, or checks them.
 
     Args:
-        key: of the conversation and direction.
+        key: Key of the conversation and direction.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -69,11 +69,11 @@ class Seal:
 
 
 class Connector:
-    """The end that dials.
+    """The end of a conversation that connects.
 
     Args:
-        key: the job's.
-        claim: of this rank.
+        key: The job's key.
+        claim: Claim of this rank.
     """
 
     def __init__(self, key: bytes, claim: Claim) -> None:

@@ -78,14 +78,14 @@ class Group:
         Up to 2(n-1) steps, 2 S (n-1)/n bytes.
 
         Args:
-            array: any shape and type of element.
-            op: sum, average, min, max, product, band, bor, bxor.
-            out: where the result goes, of equal shape; default: in place of `array`.
-            codec: what float32 sums and averages become on the wire between hosts: none, fp16,
-                bf16 or int8. All ranks pass the same. Exact all the same within a host, below 32
-                KB, for other types, and where hosts have different numbers of ranks.
-            residual: error feedback: float32 of as many elements, zero at first, in which what the
-                codec loses is kept for the next call with this array.
+            array: Array of any shape and element type.
+            op: Reduction: sum, average, min, max, product, band, bor or bxor.
+            out: Array of equal shape for the result (default: `array` itself).
+            codec: Encoding of float32 sums and averages between hosts: none, fp16, bf16 or int8;
+                the same on all ranks. The reduction stays exact within a host, below 32 KB, for
+                other types, and if hosts have different numbers of ranks.
+            residual: Memory for error feedback: float32 with as many elements, zero at first. It
+                keeps the loss of the codec for the next call with this array.
 
         Returns:
             The array with the result, or a Handle.
@@ -114,9 +114,9 @@ class Group:
         n-1 steps, S (n-1)/n bytes.
 
         Args:
-            array: its first dimension is a multiple of n.
-            op: as for allreduce.
-            out: an n-th of `array`; default: a new NumPy array.
+            array: Array whose first dimension is a multiple of n.
+            op: Reduction, one of those of allreduce.
+            out: Array for an n-th of `array` (default: a new NumPy array).
         """
         source = view(array)
         if not source.shape or source.shape[0] % self.size:
@@ -141,8 +141,9 @@ class Group:
         n-1 steps, S (n-1) bytes.
 
         Args:
-            array: of equal shape on all ranks.
-            out: n times the elements; default: a new NumPy array of the shape (n, *shape).
+            array: Array of equal shape on all ranks.
+            out: Array with n times the elements (default: a new NumPy array of the shape (n,
+                *shape)).
         """
         source = view(array)
         result = (
@@ -167,9 +168,9 @@ class Group:
         n-1 steps; bytes: all parts but the next rank's.
 
         Args:
-            array: of counts[rank] elements.
-            counts: elements of each rank, the same list on all ranks.
-            out: of sum(counts) elements; default: a new NumPy array of one dimension.
+            array: Array of counts[rank] elements.
+            counts: Number of elements of each rank, the same list on all ranks.
+            out: Array of sum(counts) elements (default: a new one-dimensional NumPy array).
         """
         source = view(array)
         self._check_counts("all_gather_v", counts)
@@ -211,10 +212,10 @@ class Group:
         Up to n steps, S bytes.
 
         Args:
-            array: of equal shape on all ranks.
-            op: as for allreduce.
-            root: rank in the group.
-            out: at the root, where the result goes; default: in place of `array`.
+            array: Array of equal shape on all ranks.
+            op: Reduction, one of those of allreduce.
+            root: Rank in the group that gets the result.
+            out: Array for the result at the root (default: `array` itself).
 
         Returns:
             The result at the root, `array` elsewhere, or a Handle.
@@ -243,9 +244,10 @@ class Group:
         One step, S bytes.
 
         Args:
-            array: of equal shape on all ranks.
-            root: rank in the group.
-            out: at the root, n times the elements; default: a new NumPy array (n, *shape).
+            array: Array of equal shape on all ranks.
+            root: Rank in the group that gets the arrays.
+            out: Array at the root with n times the elements (default: a new NumPy array of the
+                shape (n, *shape)).
 
         Returns:
             The stacked arrays at the root, None elsewhere, or a Handle.
@@ -275,9 +277,9 @@ class Group:
         One step; the root sends S (n-1)/n bytes.
 
         Args:
-            array: at the root, n times the elements of `out`; not looked at elsewhere.
-            out: where this rank's part goes.
-            root: rank in the group.
+            array: Array at the root with n times the elements of `out`; ignored on the other ranks.
+            out: Array for this rank's part.
+            root: Rank in the group that sends the parts.
         """
         target = _target(view(out), None, "scatter")
         source = target
@@ -308,8 +310,8 @@ class Group:
         One step, S (n-1)/n bytes.
 
         Args:
-            array: its first dimension is a multiple of n.
-            out: of equal shape; default: a new NumPy array.
+            array: Array whose first dimension is a multiple of n.
+            out: Array of equal shape (default: a new NumPy array).
         """
         source = view(array)
         if not source.shape or source.shape[0] % self.size:
@@ -342,10 +344,11 @@ class Group:
         One step; bytes: all parts but one's own.
 
         Args:
-            array: of sum(send_counts) elements.
-            send_counts: elements for each rank.
-            receive_counts: elements from each rank; what that rank sends to this one.
-            out: of sum(receive_counts) elements; default: a new NumPy array of one dimension.
+            array: Array of sum(send_counts) elements.
+            send_counts: Number of elements for each rank.
+            receive_counts: Number of elements from each rank; it must be the number that that rank
+                sends to this one.
+            out: Array of sum(receive_counts) elements (default: a new one-dimensional NumPy array).
         """
         source = view(array)
         self._check_counts("all_to_all_v", send_counts)
@@ -392,9 +395,9 @@ class Group:
         """Receive an array of the size and type of `out` from one rank, or from any.
 
         Args:
-            out: where it goes.
-            peer: rank in the group, or ANY_RANK; then Handle.source() tells.
-            tag: as the sender's.
+            out: Array that is filled.
+            peer: Rank in the group, or ANY_RANK; Handle.source() then returns the sender.
+            tag: Tag, equal to the sender's.
         """
         target = _target(view(out), None, "recv")
         peer = ANY_RANK if peer == ANY_RANK else self._peer(peer)

@@ -33,12 +33,12 @@ def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.List
 
 
 def engine_config(settings: Settings, towards: str | None) -> _core.Config:
-    """Return what the engine takes of the settings.
+    """Return the part of the settings that the engine uses.
 
     Args:
-        settings: of this process.
-        towards: a host of the job, such as MASTER_ADDR: the route to it chooses the interface. None
-            for a job of one process, which needs no network.
+        settings: Settings of this process.
+        towards: Name of a host of the job, such as MASTER_ADDR; the route to it chooses the network
+            interface. None for a job of one process, which needs no network.
 
     Raises:
         ConfigError: no address is left to listen on.

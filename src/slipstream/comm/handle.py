@@ -31,9 +31,9 @@ class Handle:
     """An operation in flight. The arrays live until it is done, whatever becomes of the handle.
 
     Args:
-        handle: the engine's.
-        result: what wait() returns.
-        arrays: whatever must live until then.
+        handle: The engine's handle.
+        result: Value that wait() returns.
+        arrays: Objects that must live until the operation is done.
     """
 
     __slots__ = ("_arrays", "_handle", "_result")

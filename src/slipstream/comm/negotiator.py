@@ -27,15 +27,16 @@ Tensor = _core.Tensor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiatorConfig:
-    """How a negotiator works.
+    """Pace and limits of a negotiator.
 
     Args:
-        cycle_seconds: at least so long from one round to the next, 0 or more: fewer rounds with
-            more tensors each.
-        hold_seconds: how long a rank with nothing submitted keeps a round of others waiting, 0 or
-            more; best equal on all ranks.
+        cycle_seconds: Shortest time from one round to the next, 0 or more; a longer time gives
+            fewer rounds with more tensors each.
+        hold_seconds: Longest time for which a rank with nothing submitted delays a round of others,
+            0 or more; best equal on all ranks.
         stall_after_seconds: age at which a tensor that some ranks have not submitted is reported.
-        most_tensors: known at a time, 1 or more, unless more are waiting; equal on all ranks.
+        most_tensors: Largest number of tensors known at a time, 1 or more, unless more are waiting;
+            equal on all ranks.
     """
 
     cycle_seconds: float = 0.0
@@ -58,8 +59,8 @@ class Negotiator:
     All members make it alike, and in the same order if there are several.
 
     Args:
-        group: the ranks that negotiate.
-        config: how.
+        group: Ranks that negotiate.
+        config: Pace and limits of the negotiation.
     """
 
     def __init__(self, group: Group, config: NegotiatorConfig | None = None) -> None:
@@ -76,8 +77,9 @@ class Negotiator:
         """Say that this rank has the tensor. Does not block.
 
         Args:
-            tensor: all ranks must pass the same under one name, or it fails on all.
-            token: what AgreedTensor and FailedTensor call it, 0 to 2^64 - 1.
+            tensor: Description of the tensor. All ranks must pass the same one under a name, or it
+                fails on all.
+            token: Number of the tensor in AgreedTensor and FailedTensor, from 0 to 2^64 - 1.
 
         Raises:
             UsageError: the name was submitted before and is not ready, or this rank has joined.
@@ -89,8 +91,9 @@ class Negotiator:
         """Submit one after another, with tokens that count up; quicker than calls of submit().
 
         Args:
-            tensors: as for submit(); where one raises, those before it are submitted.
-            first_token: of the first one.
+            tensors: Descriptions as for submit(); if one raises an error, those before it are
+                submitted.
+            first_token: Token of the first tensor.
 
         Raises:
             As submit() does.

@@ -24,8 +24,8 @@ class Profile:
     """A file of rank 0, whose values all ranks take over.
 
     Args:
-        path: of the file, or None; equal on all ranks in that.
-        group: that is tuned.
+        path: Path of the file, or None for no file; all ranks must agree in that.
+        group: Group whose allreduces are tuned.
     """
 
     def __init__(self, path: Path | None, group: _core.Group) -> None:

@@ -43,8 +43,8 @@ def receive(meeting: Meeting, address: bytes) -> list[bytes]:
     """Exchange addresses with all ranks, on rank 0. Blocks until all are there.
 
     Args:
-        meeting: who meets where.
-        address: of this rank.
+        meeting: Address, key and time limit of the meeting.
+        address: Address of this rank.
 
     Returns:
         The addresses of all ranks, by rank.
@@ -67,8 +67,8 @@ class _Visitor:
     """A connection: a stranger until it has proved the key, then a rank.
 
     Args:
-        connection: that it owns.
-        name: its address, for messages.
+        connection: Connection that this object owns.
+        name: Address of the peer, for messages.
     """
 
     def __init__(self, connection: socket.socket, name: str) -> None:
@@ -188,7 +188,7 @@ class _Reception:
         )
 
     def _unknown_host(self) -> str:
-        """What there is to say where not even this host knows the name that the others look for."""
+        """Return a hint if not even this host can resolve the name that the others look for."""
         try:
             socket.getaddrinfo(self._meeting.host, self._meeting.port, type=socket.SOCK_STREAM)
         except OSError as error:

@@ -46,14 +46,14 @@ class Answer(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Meeting:
-    """Who meets where.
+    """Address, key and time limit of the meeting of all ranks.
 
     Args:
-        host: name or address of rank 0's host.
-        port: that rank 0 listens at.
-        key: the job's.
-        claim: of this rank.
-        seconds: how long to wait for the others.
+        host: Name or address of rank 0's host.
+        port: Port that rank 0 listens at.
+        key: The job's key.
+        claim: Claim of this rank.
+        seconds: Longest wait for the other ranks.
     """
 
     host: str
@@ -72,8 +72,8 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
     """Exchange addresses with all ranks, on a rank that is not 0. Blocks until all are there.
 
     Args:
-        meeting: who meets where.
-        address: of this rank, at most ADDRESS_LIMIT_BYTES.
+        meeting: Address, key and time limit of the meeting.
+        address: Address of this rank, at most ADDRESS_LIMIT_BYTES.
 
     Returns:
         The addresses of all ranks, by rank.
@@ -134,8 +134,8 @@ class _Channel:
     """A proven connection to rank 0.
 
     Args:
-        connection: that it owns.
-        connector: that has proved the key.
+        connection: Connection that this object owns.
+        connector: Connector that has proved the key.
     """
 
     def __init__(self, connection: socket.socket, connector: Connector) -> None:

@@ -46,12 +46,12 @@ def path() -> Path | None:
 
 
 def add(process: int, title: str, bars: Sequence[Bar]) -> None:
-    """Write bars of one's own at once, where a timeline is being recorded.
+    """Write bars of the caller's own at once, if a timeline is being recorded.
 
     Args:
-        process: number of those that belong together, not that of a rank.
-        title: of the process.
-        bars: in any order; times of the monotonic clock.
+        process: Number of the process row of the bars; it must not be the number of a rank.
+        title: Title of that process row.
+        bars: Bars in any order; their times are those of the monotonic clock.
     """
     writers = {id(engine.trace): engine for engine in open_engines()}  # one for each file
     for engine in writers.values():

@@ -21,13 +21,13 @@ _TAIL = b"\n]}\n"
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What somebody else than the engine did, from one time to another.
+    """One activity outside the engine, from one time to another.
 
     Args:
-        row: where it stands; what stands in a row must not overlap.
-        name: of it.
-        begin, end: ns of the monotonic clock; a mark where they are the same.
-        details: shown with it.
+        row: Row of the bar; bars of one row must not overlap.
+        name: Name that is shown.
+        begin, end: Times in ns of the monotonic clock; equal times make a mark.
+        details: Values that are shown with the bar.
     """
 
     row: str
@@ -58,12 +58,12 @@ class TraceFile:
         self._write((rank, f"rank {rank}", each.group, _operation(each)) for each in records)
 
     def add_bars(self, process: int, title: str, bars: Iterable[Bar]) -> None:
-        """Write what is no operation of the engine.
+        """Write bars that are not operations of the engine.
 
         Args:
-            process: number of those that belong together; ranks have theirs.
-            title: of the process.
-            bars: in any order.
+            process: Number of the process row of the bars; it must not be the number of a rank.
+            title: Title of that process row.
+            bars: Bars in any order.
         """
         self._write((process, title, each.row, _bar(each)) for each in bars)
 
@@ -94,7 +94,7 @@ class TraceFile:
 
 
 def _head() -> bytes:
-    """Return what comes before the events; times of theirs count from another moment."""
+    """Return the head of the file, before the events, whose times count from another moment."""
     now = {
         "start_time_since_epoch_in_micros": time.time_ns() // 1000,
         "start_time_in_events_in_micros": time.monotonic_ns() // 1000,

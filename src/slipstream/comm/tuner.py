@@ -1,11 +1,11 @@
 """A search for the settings with which a training step takes the least time.
 
-Every trial is a few real steps. The search goes along one setting at a time, up, else down, as long
-as steps become shorter by more than they differ anyway; then it rests, each time longer, until a
-step takes another time than it did. Where the steps hardly wait for communication there is nothing
-to gain, and nothing is tried.
+Every trial is a few real steps. The search changes one setting at a time, first upwards, then
+downwards, as long as steps become shorter by more than the noise of their times. Then it rests,
+each time longer, until the duration of a step changes. If steps hardly wait for communication, there
+is nothing to gain, and nothing is tried.
 
-Pure arithmetic: ranks that are told the same numbers choose the same.
+The search is pure arithmetic: ranks that get the same numbers choose the same values.
 """
 
 from __future__ import annotations
@@ -13,28 +13,30 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-WORTH = 0.02  # of a step: who waits less for communication has nothing to gain
-GAIN = 0.03  # of a step: what a trial must bring at least
-NOISE = 1.5  # times the difference between two equal windows: likewise
-STEADY, STEADYING = 0.1, 4  # windows that differ by less than this are awaited, so many at most
-CHANGE = 1.25  # a step that takes so many times as long, or as short, is another one
-FIRST_REST, LONGEST_REST = 32, 1024  # windows
+# All of these were chosen by hand, not measured.
+WORTH = 0.02  # smallest share of a step spent waiting for communication that is worth a search
+GAIN = 0.03  # smallest gain of a successful trial, as a share of the step
+NOISE = 1.5  # smallest gain likewise, in units of the difference between two equal windows
+STEADY = 0.1  # relative difference between two windows below which the step counts as steady
+STEADYING = 4  # most windows to wait for a steady step
+CHANGE = 1.25  # ratio of step durations, up or down, above which the search begins again
+FIRST_REST, LONGEST_REST = 32, 1024  # windows; a rest doubles after each search without news
 
 
 class Measured(NamedTuple):
-    """Some steps, in seconds: how long one took, and for how long it waited for communication."""
+    """Mean duration of some steps, and their mean wait for communication, both in seconds."""
 
     seconds: float
     waited: float
 
 
 class Knob:
-    """One setting, and what may be tried.
+    """One setting, and the values that may be tried.
 
     Args:
-        name: in words, with the unit.
-        values: in order.
-        value: to begin with; it is added to the others where it is none of them.
+        name: Name in words, with the unit.
+        values: Values to try, in order.
+        value: First value; it is added to the others if it is not among them.
     """
 
     def __init__(self, name: str, values: Sequence[int], value: int) -> None:
@@ -44,27 +46,27 @@ class Knob:
 
     @property
     def value(self) -> int:
-        """What is in use."""
+        """The value in use."""
         return self.values[self._index]
 
     def set(self, value: int) -> None:
-        """Use the nearest value that there is."""
+        """Use the nearest of the values."""
         self._index = min(range(len(self.values)), key=lambda i: abs(self.values[i] - value))
 
     def can_move(self, by: int) -> bool:
-        """Return whether there is a value so many further."""
+        """Return whether there is a value `by` places further."""
         return 0 <= self._index + by < len(self.values)
 
     def move(self, by: int) -> None:
-        """Use the value so many further."""
+        """Use the value `by` places further."""
         self._index += by
 
 
 class Tuner:
-    """Turns knobs.
+    """A search that turns knobs until steps take the least time.
 
     Args:
-        knobs: those with most effect first.
+        knobs: Knobs, in the order of their expected effect, largest first.
     """
 
     def __init__(self, knobs: Sequence[Knob]) -> None:
@@ -75,7 +77,7 @@ class Tuner:
         next(self._search)
 
     def take(self, measured: Measured) -> None:
-        """Take what a window of steps with the present values came to; may change them."""
+        """Take the times of a window of steps with the present values, and perhaps change them."""
         self._search.send(measured)
 
     def _live(self) -> Generator[None, Measured]:
@@ -90,7 +92,7 @@ class Tuner:
             rest = FIRST_REST if changed else min(LONGEST_REST, 2 * rest)
 
     def _rest(self, windows: int, usual: Measured) -> Generator[None, Measured, bool]:
-        """Wait for so many windows, or until two in a row are not as usual and return which."""
+        """Wait for some windows, or until two in a row are unusual; return whether they were."""
         strange = 0
         for _ in range(windows):
             now = yield

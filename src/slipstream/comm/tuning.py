@@ -20,7 +20,8 @@ from slipstream.comm.profile import Profile
 from slipstream.comm.tuner import Knob, Measured, Tuner
 from slipstream.settings import Settings
 
-FIRST_STEPS = 5  # not looked at: frameworks warm up
+# Both were chosen by hand, not measured.
+FIRST_STEPS = 5  # steps ignored at first, while frameworks warm up
 WINDOW = 3  # steps measured at a time, after one that is not
 _URGENT = 1 << 20
 _KIB = 1 << 10
@@ -37,15 +38,16 @@ def segment_sizes(settings: Settings) -> list[int]:
 
 
 class Tuning:
-    """Of the allreduces of one group, and of what an adapter has to turn besides.
+    """Tuning of the allreduces of one group, and of further knobs of an adapter.
 
     All members make it alike, at the same place among the group's operations, and so they call
     `step`. Making it blocks where a profile is kept.
 
     Args:
-        group: whose allreduces are tuned.
-        knobs: of the adapter, those with most effect first; turned on all ranks at the same step.
-        settings: of this process.
+        group: Group whose allreduces are tuned.
+        knobs: Further knobs, the adapter's own, largest effect first; all ranks turn them at the
+            same step.
+        settings: Settings of this process (default: from the environment).
     """
 
     def __init__(

@@ -96,8 +96,10 @@ def group(ranks: Sequence[int], name: str | None = None) -> Group:
     Does not communicate, and does not block.
 
     Args:
-        ranks: of the world, this one among them; the group numbers them anew in this order.
-        name: for messages and the timeline, equal on all members; default: made from the ranks.
+        ranks: World ranks of the members, with this one among them; the group numbers them anew in
+            this order.
+        name: Name in messages and in the timeline, equal on all members (default: made from the
+            ranks).
 
     Raises:
         UsageError: this rank is not among them, one is there twice, or is no rank.

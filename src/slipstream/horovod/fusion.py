@@ -19,12 +19,12 @@ _ALONE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A tensor that all ranks have, and what this one makes of it.
+    """A tensor that is ready on all ranks, with the request of this one.
 
     Args:
-        agreed: what all know.
-        request: this rank's, or zeros where it has joined.
-        handle: who waits for it here; nobody where this rank has joined.
+        agreed: Description on which all ranks agree.
+        request: This rank's request, or one of zeros if this rank has joined.
+        handle: Handle that waits for the result; None if this rank has joined.
     """
 
     agreed: AgreedTensor
@@ -43,29 +43,29 @@ class Fused:
     """Tensors that are reduced as one.
 
     Args:
-        members: one at least.
-        num_bytes: of all.
+        members: Tensors, at least one.
+        num_bytes: Size of all members together.
     """
 
     members: list[Ready] = field(default_factory=list[Ready])
     num_bytes: int = 0
 
     def add(self, ready: Ready) -> None:
-        """Take one more."""
+        """Add one tensor."""
         self.members.append(ready)
         self.num_bytes += ready.num_bytes
 
 
 def fuse(ready: Sequence[Ready], most_bytes: int, *, separates_groups: bool) -> list[Fused]:
-    """Return what is to be started, in the order in which all ranks start it.
+    """Return the operations to start, in the order in which all ranks start them.
 
     Small allreduces of one type and one kind share an operation; those that were submitted as a
     group do so whatever their size.
 
     Args:
-        ready: in the order that the ranks have agreed on.
-        most_bytes: of an operation with several tensors.
-        separates_groups: no group shares an operation with what is not of it.
+        ready: Tensors in the order on which the ranks have agreed.
+        most_bytes: Largest size of an operation with several tensors.
+        separates_groups: Whether a group of tensors never shares an operation with other tensors.
     """
     all_fused: list[Fused] = []
     open_ones: dict[object, Fused] = {}

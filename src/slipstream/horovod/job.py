@@ -25,19 +25,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, slots=True)
 class HorovodJob:
-    """What init() has joined, until shutdown().
+    """State of this process between init() and shutdown().
 
     Args:
-        world: all ranks.
-        settings: of this process.
-        arrays: of the framework.
-        leaders: of each rank, the first rank of its host.
-        queues: by the number of the process set; of those that this rank is in.
-        is_dynamic: process sets may be added.
-        timeline: of this rank.
-        sets: the process sets that are registered, by number.
-        clones: other objects that stand for the same sets.
-        next_set: number of the next one.
+        world: Group of all ranks.
+        settings: Settings of this process.
+        arrays: Array functions of the framework.
+        leaders: First rank on the host of each rank, indexed by rank.
+        queues: Queues of the process sets that this rank is in, by the number of the set.
+        is_dynamic: Whether process sets may be added.
+        timeline: Timeline of this rank.
+        sets: Registered process sets, by number.
+        clones: Other objects that stand for the same sets.
+        next_set: Number of the next process set.
     """
 
     world: comm.Group
@@ -52,20 +52,20 @@ class HorovodJob:
     next_set: int = 1
 
     def local_ranks(self, rank: int) -> list[int]:
-        """Return the ranks of the host of one."""
+        """Return the ranks on the host of a rank."""
         return [each for each, leader in enumerate(self.leaders) if leader == self.leaders[rank]]
 
     def local_rank(self, rank: int) -> int:
-        """Return the place of a rank among those of its host."""
+        """Return the position of a rank among the ranks of its host."""
         return self.local_ranks(rank).index(rank)
 
     def cross_ranks(self, rank: int) -> list[int]:
-        """Return the ranks that have the same place on their hosts."""
+        """Return the ranks that have the same position on their hosts."""
         place = self.local_rank(rank)
         return [each for each in range(self.world.size) if self.local_rank(each) == place]
 
     def is_homogeneous(self) -> bool:
-        """Return whether all hosts have as many ranks."""
+        """Return whether all hosts have the same number of ranks."""
         return len({self.leaders.count(each) for each in self.leaders}) == 1
 
 
@@ -79,9 +79,10 @@ def join_job(
     """Join the job; again, it does nothing. Blocks until all ranks are there.
 
     Args:
-        arrays: of the framework.
-        process_sets: besides that of all ranks; the same on all ranks.
-        is_dynamic: more may be added later; HOROVOD_DYNAMIC_PROCESS_SETS says so too.
+        arrays: Array functions of the framework.
+        process_sets: Further process sets, the same on all ranks.
+        is_dynamic: Whether more sets may be added later; HOROVOD_DYNAMIC_PROCESS_SETS=1 allows it
+            too.
 
     Raises:
         ConfigError, AuthError, PeerTimeoutError: as `comm.init` does.
@@ -138,7 +139,7 @@ def _join_world(settings: HorovodSettings) -> comm.Group:
 
 
 def _recognize(joined: HorovodJob, process_sets: Sequence[ProcessSet]) -> None:
-    """Make process sets usable that have the ranks of those that are known."""
+    """Make process sets usable whose ranks are those of registered sets."""
     known = {tuple(each.ranks): number for number, each in joined.sets.items()}
     for each in process_sets:
         number = known.get(tuple(each.ranks))
@@ -219,7 +220,7 @@ def unregister(process_set: ProcessSet) -> bool:
 
 
 def queue_of(process_set: ProcessSet) -> TensorQueue:
-    """Return where the tensors of a process set are submitted.
+    """Return the queue to which tensors of a process set are submitted.
 
     Raises:
         ValueError: it is not registered, or this rank is not in it.

@@ -81,7 +81,7 @@ class NamesInUse:
             self._last_seen = self._submitted
 
     def finish_dropped(self) -> None:
-        """Has tensors their results whose handles were dropped before; blocks until they have."""
+        """Finish tensors whose handles were dropped; block until they have their results."""
         while self._dropped:
             work, finish = self._dropped.popleft()
             try:

@@ -22,15 +22,15 @@ _TICK_SECONDS = 1.0
 
 
 class TensorQueue:
-    """Submits the tensors of a framework, with a thread that starts what is ready on all ranks.
+    """Queue of a framework's tensors; a thread starts those that are ready on all ranks.
 
     Members of the set make it alike. Safe to use from any thread.
 
     Args:
-        group: the ranks of the process set.
-        settings: of this process.
-        arrays: of the framework; a rank that has joined makes zeros with it.
-        timeline: told what all ranks have.
+        group: Ranks of the process set.
+        settings: Settings of this process.
+        arrays: Array functions of the framework; a rank that has joined makes zeros with them.
+        timeline: Timeline that records when all ranks have a tensor.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class TensorQueue:
         self._thread.start()
 
     def submit(self, requests: Sequence[Request], *, together: bool = False) -> list[TensorHandle]:
-        """Say that this rank has some tensors; does not block.
+        """Submit tensors of this rank without blocking.
 
         Args:
-            requests: with names that are not in use.
-            together: they are ready together or not at all, and are reduced as one.
+            requests: Requests whose names are not in use.
+            together: Whether they are ready together or not at all, and are reduced as one.
 
         Raises:
             ValueError: a name is that of a tensor under way.
@@ -101,7 +101,7 @@ class TensorQueue:
         return last
 
     def close(self) -> None:
-        """End what waits, here and on the other ranks."""
+        """End all waiting operations, here and on the other ranks."""
         self._negotiator.close()
         self._thread.join()
 
@@ -138,7 +138,7 @@ class TensorQueue:
                 next_look = time.monotonic() + _TICK_SECONDS
 
     def _check_stalled(self) -> None:
-        """Give up where a tensor has waited for other ranks for too long.
+        """Give up if a tensor has waited for other ranks for too long.
 
         Raises:
             PeerTimeoutError: so it is; the group is closed, and the other ranks hear of it.
@@ -178,7 +178,7 @@ class TensorQueue:
                 handle.begin(None, lambda last=outcome.last_joined: last)
 
     def _start(self, outcome: Outcome) -> list[TensorHandle]:
-        """Start what is ready, and return the handles of barriers: all ranks are here."""
+        """Start tensors that are ready, and return the handles of barriers, which are complete."""
         ready = [self._ready(each) for each in outcome.ready]
         agreed = time.monotonic_ns()
         try:

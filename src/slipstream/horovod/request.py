@@ -1,4 +1,4 @@
-"""What a rank submits under a name, and what it waits for."""
+"""Requests that a rank submits under a name, and the handles of their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slipstream.comm.negotiator import Tensor
 from slipstream.errors import SlipstreamError
 from slipstream.horovod.common.exceptions import HorovodInternalError
 
-# What Horovod calls the kinds of requests.
+# Horovod's names of the kinds of requests.
 _TITLES = {
     "allreduce": "Allreduce",
     "adasum": "Allreduce",
@@ -27,22 +27,28 @@ _TITLES = {
 
 
 class Arrays(Protocol):
-    """What the engine does not do with arrays of one framework. All are contiguous, on the CPU."""
+    """Array functions that a framework must provide; one adapter class implements them.
+
+    All arrays are contiguous, on the CPU and without gradients. The engine reads and writes their
+    memory itself; these functions do the steps before and after its operations. A new framework
+    implements this class (`horovod.torch.arrays.TorchArrays` is the model) and passes it to
+    `join_job`.
+    """
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
-        """Return a new array of the type of another."""
+        """Return a new, uninitialized array of the type of another."""
         ...
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> Array:
-        """Return zeros of a type as the engine names it."""
+        """Return a new array of zeros; `dtype` is the engine's name of the type."""
         ...
 
     def shape(self, array: Array) -> tuple[int, ...]:
-        """Return its shape."""
+        """Return the shape of an array."""
         ...
 
     def flat(self, arrays: Sequence[Array]) -> Array:
-        """Return a new array of one dimension with the elements of all."""
+        """Return a new one-dimensional array with the elements of all arrays."""
         ...
 
     def unflatten(self, flat: Array, arrays: Sequence[Array]) -> None:
@@ -66,27 +72,27 @@ class Arrays(Protocol):
         ...
 
     def combined(self, low: Array, high: Array) -> Array:
-        """Return the adaptive sum of two arrays, which a lower and a higher rank have."""
+        """Return the adaptive sum of the arrays of a lower and a higher rank (Adasum)."""
         ...
 
 
 @dataclass(kw_only=True, slots=True)
 class Request:
-    """One tensor of one rank, and what is to become of it.
+    """One tensor of one rank, and the operation for it.
 
     Args:
-        kind: allreduce, adasum, all_gather, broadcast, all_to_all, reduce_scatter or barrier.
-        name: stands for the tensor on all ranks of a process set.
-        array: of this rank; None where it has no part in it.
-        output: where the result goes, of the shape of `array`; None for a new array.
-        op: sum, average, min, max or product.
-        prescale, postscale: factors before and after the reduction.
-        root: rank in the process set, of a broadcast.
-        splits: rows of `array` for each rank, of an all_to_all.
-        codec: on the wire between hosts, of an allreduce of float32.
-        residual: what the codec has lost so far, as `comm.Group.allreduce` has it; None for no
-            error feedback.
-        priority: higher goes first on the network.
+        kind: Kind: allreduce, adasum, all_gather, broadcast, all_to_all, reduce_scatter or barrier.
+        name: Name of the tensor on all ranks of a process set.
+        array: Array of this rank; None if it takes no part.
+        output: Array for the result, of the shape of `array`; None for a new array.
+        op: Reduction: sum, average, min, max or product.
+        prescale, postscale: Factors before and after the reduction.
+        root: Rank in the process set that sends a broadcast.
+        splits: Number of rows of `array` for each rank of an all_to_all.
+        codec: Codec of a float32 allreduce between hosts.
+        residual: Memory for error feedback, as in `comm.Group.allreduce`; None for no error
+            feedback.
+        priority: Priority on the network; a higher one goes first.
     """
 
     kind: str
@@ -104,11 +110,11 @@ class Request:
 
     @property
     def title(self) -> str:
-        """What Horovod calls the kind."""
+        """Horovod's name of the kind."""
         return _TITLES[self.kind]
 
     def tensor(self) -> Tensor:
-        """Return what all ranks must pass alike."""
+        """Return the description that all ranks must pass alike."""
         seen = view(self.array)
         shape = list(seen.shape)
         if self.kind in ("all_gather", "all_to_all") and shape:
@@ -126,7 +132,7 @@ class Request:
 
     @classmethod
     def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
-        """Return the part that a rank which has joined has in what the others submitted."""
+        """Return the request with which a joined rank takes part in a tensor of the others."""
         kind, op, prescale, postscale, feedback = tensor.note.split()
         zeros = None
         if -1 not in tensor.shape:
@@ -146,13 +152,13 @@ class Request:
 
 
 class TensorHandle:
-    """A tensor under way. Safe to use from any thread.
+    """A submitted tensor whose result can be awaited. Safe to use from any thread.
 
     Args:
-        name: of the tensor.
-        seen: called with this when somebody has seen that it is done; once, as a rule.
-        dropped: called where nobody refers to it any more, with what is awaited, if anything, and
-            what then is still to be done.
+        name: Name of the tensor.
+        seen: Function that is called with this handle when its end is first seen; once, as a rule.
+        dropped: Function that is called if nobody refers to the handle any more, with the engine's
+            handle, if any, and the function that makes the result.
     """
 
     def __init__(
@@ -172,12 +178,12 @@ class TensorHandle:
         self._error: Exception | None = None
 
     def begin(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        """Note what is awaited, if anything, and what then makes the result."""
+        """Set the operation to wait for, if any, and the function that then makes the result."""
         self._work, self._finish = work, finish
         self._known.set()
 
     def fail(self, error: Exception) -> None:
-        """Note that there will be no result."""
+        """Set the error that takes the place of the result."""
         self._error = error
         self._known.set()
 
@@ -189,14 +195,14 @@ class TensorHandle:
         return is_over
 
     def is_over(self) -> bool:
-        """Return the same, with nobody seeing it."""
+        """Return the same as done(), without a call of `seen`."""
         if not self._known.is_set():
             return False
         work = self._work  # another thread may conclude meanwhile
         return work is None or work.done()
 
     def settle(self) -> None:
-        """Block until the result is there or will not be."""
+        """Block until there is a result or an error."""
         self._known.wait()
         with self._finishing:
             if self._error is None and self._finish is not None:
@@ -215,7 +221,7 @@ class TensorHandle:
         return self._result
 
     def __del__(self) -> None:
-        """Leave to others what makes the result: it may go into a tensor of the user's."""
+        """Hand over the making of the result, which may go into a tensor of the user's."""
         if self._finish is not None and self._dropped is not None:
             self._dropped(self._work, self._finish)
 

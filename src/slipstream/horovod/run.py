@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> None:
     """Become `slipstream run`.
 
     Args:
-        arguments: as horovodrun takes them.
+        arguments: Command line in horovodrun's form.
     """
     try:
         command, without_meaning = command_for(arguments)
@@ -101,7 +101,7 @@ def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return what `slipstream run` is told, and the options that it cannot be told.
 
     Args:
-        arguments: as horovodrun takes them.
+        arguments: Command line in horovodrun's form.
 
     Raises:
         UsageError: an option asks for what there is not, or there is no command.
@@ -145,14 +145,14 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("-np", "--num-proc", type=int, help="processes in all")
+    add("-np", "--num-proc", type=int, help="total number of processes")
     add("-H", "--hosts", help="hosts and their slots: a:2,b:2")
     add("-hostfile", "--hostfile", help="a file of lines such as: a slots=2")
-    add("-p", "--ssh-port", type=int, help="of sshd on the hosts")
+    add("-p", "--ssh-port", type=int, help="port of sshd on the hosts")
     add("-i", "--ssh-identity-file", help="key for ssh")
     add("--output-filename", help="folder for files with what each rank writes")
     add("-v", "--version", action="version", version=f"slipstream {version('slipstream')}")
-    add("-cb", "--check-build", action=_SayBuild, nargs=0, help="say what there is")
+    add("-cb", "--check-build", action=_SayBuild, nargs=0, help="list the available features")
     for option, kind, name in _VARIABLES:
         add(option, type=kind, help=f"sets {name}")
     for option, name in _FLAGS:

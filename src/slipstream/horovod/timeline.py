@@ -20,8 +20,8 @@ class Timeline:
     """Tensors from their submission until all ranks have them, each in a row of its own.
 
     Args:
-        rank: of this process.
-        marks_cycles: rounds of the negotiation are marked.
+        rank: Rank of this process.
+        marks_cycles: Whether rounds of the negotiation are marked.
     """
 
     rank: int

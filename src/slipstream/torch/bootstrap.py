@@ -47,13 +47,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreMeeting:
-    """Who meets where.
+    """Store, rank and time limit of the meeting of all ranks.
 
     Args:
-        store: c10d's, which all ranks share.
-        rank: of this process, in the meeting.
-        size: number of ranks that meet.
-        seconds: how long to wait for the others.
+        store: PyTorch's store, which all ranks share.
+        rank: Rank of this process in the meeting.
+        size: Number of ranks that meet.
+        seconds: Longest wait for the other ranks.
     """
 
     store: Store
@@ -81,7 +81,7 @@ class World:
 
         Args:
             name: equal on all members.
-            ranks: of the engine, in group order.
+            ranks: The members' ranks in the engine, in group order.
         """
         with self._lock:
             self._members += 1
@@ -111,12 +111,12 @@ class World:
 
 
 class Membership:
-    """What one process group holds of the world.
+    """Share of one process group in the world.
 
     Args:
-        world: whose engine it uses.
-        name: of the group.
-        ranks: of the engine, in group order.
+        world: World whose engine the group uses.
+        name: Name of the group.
+        ranks: The members' ranks in the engine, in group order.
     """
 
     def __init__(self, world: World, name: str, ranks: Sequence[int]) -> None:
@@ -158,12 +158,12 @@ def join(
     """Make a group, in the engine of the default group or, where it has none, in a new one.
 
     Args:
-        store: that PyTorch made for the group.
-        name: of the group, equal on all members.
-        rank: of this process in the group.
-        size: number of ranks of the group.
-        global_ranks: of the members, in group order; none means the default group.
-        seconds: how long to wait for the others, where an engine must be connected.
+        store: Store that PyTorch made for the group.
+        name: Name of the group, equal on all members.
+        rank: Rank of this process in the group.
+        size: Number of ranks of the group.
+        global_ranks: Global ranks of the members, in group order; none means the default group.
+        seconds: Longest wait for the other ranks if an engine must be connected.
 
     Raises:
         PeerTimeoutError: some ranks did not come; it names them.

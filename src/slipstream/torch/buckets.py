@@ -26,8 +26,8 @@ class Gradients:
     """One memory for the gradients of parameters. It stays where it is however it is cut.
 
     Args:
-        parameters: of one dtype, in the order in which gradients become ready.
-        keeps_losses: have memory for the error feedback of a codec.
+        parameters: Parameters of one dtype, in the order in which gradients become ready.
+        keeps_losses: Whether there is memory for the error feedback of a codec.
     """
 
     def __init__(self, parameters: Sequence[Parameter], keeps_losses: bool) -> None:
@@ -56,9 +56,9 @@ class Bucket:
     """Successive parameters, whose gradients are averaged together.
 
     Args:
-        gradients: of which it is a cut.
-        parameters: of those, in the same order.
-        priority: higher goes first on the network.
+        gradients: Memory of which the bucket is a part.
+        parameters: Successive parameters of that memory, in the same order.
+        priority: Priority on the network; a higher one goes first.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Bucket:
             parameter.grad = None if parameter in without else view
 
     def hide(self) -> None:
-        """Has the parameters have no gradients."""
+        """Remove the gradients from the parameters."""
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -160,8 +160,9 @@ def gradients_of(parameters: Iterable[Parameter], keeps_losses: bool) -> list[Gr
     """Return the memory of each dtype; one that is only now and then used does not split others.
 
     Args:
-        parameters: in forward order.
-        keeps_losses: of those in float32, which alone are encoded.
+        parameters: Parameters in forward order.
+        keeps_losses: Whether float32 gradients, which alone are encoded, get memory for error
+            feedback.
     """
     by_dtype: dict[torch.dtype, list[Parameter]] = {}
     for parameter in reversed(list(parameters)):
@@ -177,9 +178,10 @@ def cut(
     """Yield the parameters of one bucket after the other, of even sizes.
 
     Args:
-        parameters: of one dtype, in the order in which gradients become ready.
-        bucket_bytes: about the size of a bucket. A larger parameter has one of its own.
-        first_bytes: about the size of the first one, so that communication begins early.
+        parameters: Parameters of one dtype, in the order in which gradients become ready.
+        bucket_bytes: Approximate size of a bucket. A larger parameter has a bucket of its own.
+        first_bytes: Approximate size of the first bucket; a small one lets communication begin
+            early.
     """
     sizes = {each: each.numel() * each.element_size() for each in parameters}
     rest = max(0, sum(sizes.values()) - first_bytes)

@@ -40,7 +40,7 @@ class Callbacks:
         self._closed = False
 
     def run(self, call: Callable[[], None]) -> None:
-        """Has the thread run `call` after all that came before; it must not raise."""
+        """Let the thread run `call` after all earlier calls; it must not raise."""
         with self._lock:
             closed = self._closed
             if not closed:

@@ -44,7 +44,7 @@ class RunOptions(TypedDict):
 
 
 class Encoding(NamedTuple):
-    """How an average travels.
+    """Encoding of an average between hosts.
 
     Args:
         codec: none, fp16, bf16 or int8; the same on all ranks.
@@ -58,14 +58,14 @@ class Encoding(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """What was handed to the engine.
+    """Operations that were handed to the engine.
 
     Args:
-        handles: one for each operation of the engine.
-        inputs: what the caller passed, for the profiler.
-        result: the outputs as the caller passed them, for the future.
-        buffers: memory that the engine uses and that must live until the handles are done.
-        copies: where results go when the handles are done.
+        handles: The engine's handles, one per operation.
+        inputs: Tensors that the caller passed, for the profiler.
+        result: Outputs as the caller passed them, for the future.
+        buffers: Memory that the engine uses and that must live until the handles are done.
+        copies: Copies of results to make when the handles are done.
     """
 
     handles: tuple[_core.Handle, ...]
@@ -326,11 +326,11 @@ def all_to_all_rows(
     """Exchange rows of the first dimension.
 
     Args:
-        group: of the engine.
-        output: receives the rows from rank 0, then those from rank 1, and so on.
-        tensor: has the rows for rank 0, then those for rank 1, and so on.
-        rows: how many come from, and go to, each rank; empty means equal shares.
-        options: of the operation.
+        group: Group of the engine.
+        output: Tensor for the rows from rank 0, then those from rank 1, and so on.
+        tensor: Tensor with the rows for rank 0, then those for rank 1, and so on.
+        rows: Numbers of rows that come from, and go to, each rank; empty means equal shares.
+        options: Options of the operation.
     """
     check_same_dtype([output, tensor])
     received = part_sizes("output", output, rows[0], group.size())

@@ -23,10 +23,10 @@ from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 def compress(
     model: DistributedDataParallel, codec: str = "fp16", *, error_feedback: bool | None = None
 ) -> "GradientCodec":
-    """Have a model's gradients travel encoded; call it once, on every rank, before training.
+    """Encode a model's gradients between hosts; call it once, on every rank, before training.
 
     Args:
-        model: whose process group is Slipstream's.
+        model: Model whose process group is Slipstream's.
         codec: fp16 (half the bytes, scaled so that nothing overflows), bf16 or int8 (a quarter).
         error_feedback: add what was lost to the next step's gradients; costs the memory of one
             more copy of the gradients. Default: for int8 only.
@@ -65,10 +65,10 @@ class GradientCodec:
     Losses belong to parameters, and move with them when DDP forms other buckets.
 
     Args:
-        model: whose parameters are meant.
-        group: over which gradients are averaged.
-        codec: of the gradients.
-        error_feedback: whether losses are kept.
+        model: Model whose gradients are encoded.
+        group: Group over which gradients are averaged.
+        codec: Codec of the gradients.
+        error_feedback: Whether losses are kept for the next step.
     """
 
     def __init__(

@@ -17,7 +17,8 @@ def keep_out(cls: T) -> T:
     `torch.compiler.disable` does the same with a wrapper, and imports Dynamo, which takes a second.
 
     Args:
-        cls: whose own methods are marked; where PyTorch has no such marks, as before 2.7, none is.
+        cls: Class whose own methods are marked. PyTorch before 2.7 has no such marks, and nothing
+            is done.
     """
     # PyTorch has no stubs of it.
     frames = cast("Any", torch._C)._dynamo.eval_frame  # pyright: ignore[reportPrivateUsage]

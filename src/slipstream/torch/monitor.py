@@ -16,7 +16,7 @@ class MonitoredBarrier:
     """Messages of a group of its own, so that a rank that is late disturbs no other operation.
 
     Args:
-        group: of the engine; closed by its maker.
+        group: Group of the engine; its maker closes it.
     """
 
     def __init__(self, group: _core.Group) -> None:
@@ -26,8 +26,8 @@ class MonitoredBarrier:
         """Block until all ranks are here.
 
         Args:
-            seconds: at most this long, in all.
-            every_rank: rank 0 names all that are missing, and not the first alone.
+            seconds: Longest wait in all.
+            every_rank: Whether rank 0 names all missing ranks, and not the first one only.
 
         Raises:
             PeerTimeoutError: a rank did not come in time.

@@ -83,9 +83,9 @@ class SlipstreamProcessGroup(ProcessGroup):
     thread; all ranks must call the collectives of one group in the same order.
 
     Args:
-        membership: the group in the engine; left at `shutdown`.
-        store: that PyTorch made for the group.
-        timeout: of operations whose options name none.
+        membership: Membership of the group in the engine; it ends at `shutdown`.
+        store: Store that PyTorch made for the group.
+        timeout: Time limit of operations whose options name none.
     """
 
     def __init__(self, membership: bootstrap.Membership, store: Store, timeout: timedelta) -> None:
@@ -251,7 +251,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> Work:
-        """Does the same for each of several tensors."""
+        """Do the same for each of several tensors."""
         options = self._options(opts)
         submission = collectives.all_gather(self._lane(), outputs, inputs, options)
         return self._work("all_gather_into_tensor", submission, options)
@@ -280,7 +280,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Does the same for each of several tensors."""
+        """Do the same for each of several tensors."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
             self._lane(), outputs, inputs, opts.reduceOp, options
@@ -323,7 +323,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work("all_to_all", submission, options)
 
     def barrier(self, opts: Any = _BARRIER) -> Work:
-        """Is complete when all ranks have called it."""
+        """Begin a barrier, which is complete when all ranks have called it."""
         options = self._options(opts)
         handle = self._lane().barrier(**options)
         return self._work("barrier", Submission((handle,), (), ()), options)
@@ -365,7 +365,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         }
 
     def _options_that_may_not_say(self, opts: Any) -> RunOptions:
-        """Does the same where some options do not say whether the caller blocks."""
+        """Do the same if some options do not say whether the caller blocks."""
         seconds = opts.timeout.total_seconds()
         return {
             "timeout": seconds if seconds > 0 else self._seconds,
@@ -441,7 +441,7 @@ def create_process_group(options: Any, backend_options: Any) -> SlipstreamProces
 
     Args:
         options: PyTorch's `_DistributedBackendOptions`.
-        backend_options: what the user passed as `pg_options`; there are none.
+        backend_options: Value that the user passed as `pg_options`; no option is supported.
     """
     membership = bootstrap.join(
         options.store,

@@ -63,15 +63,17 @@ def overlap(
     Buffers, such as those of batch normalisation, are each rank's own.
 
     Args:
-        model: on the CPU.
-        optimizer: of the model's parameters; it must update each parameter on its own, as all of
-            torch.optim do but LBFGS.
-        group: that averages; default: the world. Must be Slipstream's.
-        bucket_bytes: about the size of the buckets into which gradients are fused; default: 8 MiB
-            at first, then what makes steps shortest (`Overlap.tuning`).
-        codec: of the gradients between hosts: none, fp16, bf16 or int8.
-        error_feedback: keep what the codec loses for the next step; default: for int8.
-        across_steps: False waits in `step()`; the results are the same bits.
+        model: Model on the CPU.
+        optimizer: Optimizer of the model's parameters; it must update each parameter on its own, as
+            all of torch.optim do but LBFGS.
+        group: Process group that averages, which must be Slipstream's (default: the world).
+        bucket_bytes: Approximate size of the buckets into which gradients are fused (default: 8 MiB
+            at first, then the size that makes steps shortest, `Overlap.tuning`).
+        codec: Codec of the gradients between hosts: none, fp16, bf16 or int8.
+        error_feedback: Whether the loss of the codec is kept for the next step (default: for int8
+            only).
+        across_steps: Whether communication may go on after `step()`; False waits in it, with
+            bitwise the same results.
 
     Raises:
         UsageError: the group is another backend's, or there is nothing to train.
@@ -102,12 +104,12 @@ def overlap(
 
 
 class Wire(NamedTuple):
-    """How gradients travel.
+    """Group and codec of the gradients.
 
     Args:
-        group: that averages.
-        codec: of the gradients between hosts.
-        keeps_losses: what the codec loses is kept for the next step.
+        group: Process group that averages.
+        codec: Codec of the gradients between hosts.
+        keeps_losses: Whether the loss of the codec is kept for the next step.
     """
 
     group: SlipstreamProcessGroup
@@ -116,14 +118,14 @@ class Wire(NamedTuple):
 
 
 class Overlap:
-    """What `overlap` has set up; most scripts need nothing of it.
+    """Overlap of communication with training; most scripts need only `overlap`.
 
     Args:
-        model: whose parameters wait.
-        optimizer: whose `step` and `zero_grad` it replaces.
-        wire: how gradients travel.
-        fusion: the size of a bucket in bytes.
-        across_steps: whether updates are put off.
+        model: Model whose parameters wait for their values.
+        optimizer: Optimizer whose `step` and `zero_grad` are replaced.
+        wire: Group and codec of the gradients.
+        fusion: Knob of the bucket size in bytes.
+        across_steps: Whether updates are put off until parameters are read.
     """
 
     tuning: Tuning
@@ -261,7 +263,7 @@ class Overlap:
             self._next += 1
 
     def _complete(self) -> None:
-        """At the end of backward: what has no gradient here may have one elsewhere."""
+        """Complete the buckets after backward; a gradient missing here may exist elsewhere."""
         lacking: list[Parameter] = []
         while self._next < len(self._buckets):
             lacking += self._buckets[self._next].fill_with_zeros()
@@ -405,8 +407,8 @@ class _Used:
     one from then on.
 
     Args:
-        group: that averages.
-        parameters: all that are trained.
+        group: Process group that averages.
+        parameters: All parameters that are trained.
     """
 
     def __init__(self, group: SlipstreamProcessGroup, parameters: list[Parameter]) -> None:

@@ -12,15 +12,17 @@ from slipstream.torch.process_group import own_group
 
 
 def tune(optimizer: Optimizer, *, group: dist.ProcessGroup | None = None) -> Tuning:
-    """Have algorithms and segments tuned while training; `overlap` does so by itself.
+    """Tune algorithms and segments while training; `overlap` does so by itself.
 
     The group's allreduces are computed and cut in several ways for a few steps each, and what makes
     steps shortest stays. Sums may differ in their last bits meanwhile, by the order of additions;
     SLIPSTREAM_DETERMINISTIC=1 forbids that.
 
     Args:
-        optimizer: whose steps are those of the training; the same number on all ranks.
-        group: that averages gradients; default: the world. Must be Slipstream's.
+        optimizer: Optimizer whose steps are the training steps; it must make the same number on all
+            ranks.
+        group: Process group that averages gradients, which must be Slipstream's (default: the
+            world).
 
     Returns:
         What was chosen (`choice`) and why (`news`).

@@ -88,12 +88,12 @@ class SlipstreamWork(Work):
     """One operation, or several that were coalesced.
 
     Args:
-        submission: what was handed to the engine.
-        in_flight: the works of the group that nobody has seen complete; they, and so their
-            buffers, live as long as the engine may use them.
-        completions: makes the future complete.
-        ordered: runs what is chained to the future; None for messages between two ranks, which may
-            have to wait for one another.
+        submission: Operation that was handed to the engine.
+        in_flight: Works of the group that nobody has seen complete; they and their buffers live as
+            long as the engine may use them.
+        completions: Thread that makes the future complete.
+        ordered: Thread that runs callbacks of the future in order; None for messages between two
+            ranks, which may have to wait for one another.
     """
 
     __slots__ = (
@@ -135,7 +135,7 @@ class SlipstreamWork(Work):
         """Block, without the GIL, until the results are there.
 
         Args:
-            timeout: at most this long; 0 means the operation's own limit.
+            timeout: Longest wait; 0 means the operation's own limit.
 
         Returns:
             True.
@@ -190,7 +190,7 @@ class SlipstreamWork(Work):
         return self._task.result
 
     def synchronize(self) -> None:
-        """Does as `wait`: on a CPU there is no stream to order after."""
+        """Do as `wait`: a CPU has no stream to order after."""
         self.wait()
 
     def source_rank(self) -> int:
@@ -234,7 +234,7 @@ class SlipstreamWork(Work):
         self._when_done(self._range.end)
 
     def _when_done(self, callback: Callable[[], None]) -> None:
-        """Has a callback called; the engine, which tells of an operation once, is asked once."""
+        """Call a callback when done; the engine reports an operation once, so it is asked once."""
         with _once:
             earlier = self._callbacks
             if earlier is not None:

@@ -33,8 +33,8 @@ class ProcessSet:
         """Make it usable; for the job.
 
         Args:
-            number: of the set.
-            ranks: of it.
+            number: Number of the set.
+            ranks: Ranks of the set.
         """
         self.process_set_id, self.ranks = number, list(ranks)
 

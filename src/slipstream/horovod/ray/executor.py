@@ -38,10 +38,10 @@ class RaySettings:
     """Options of an executor.
 
     Args:
-        timeout_s: in which all ranks must meet, in seconds.
-        placement_group_timeout_s: in which the cluster must have room, in seconds.
-        ssh_identity_file, ssh_str: not needed here.
-        nics: names of the network interfaces that may be used; None for any.
+        timeout_s: Longest wait for all ranks to meet, in seconds.
+        placement_group_timeout_s: Longest wait for room in the cluster, in seconds.
+        ssh_identity_file, ssh_str: Settings of Horovod that are ignored here.
+        nics: Names of the network interfaces that may be used; None for any.
     """
 
     timeout_s: int = 30
@@ -55,16 +55,17 @@ class RayExecutor:
     """Ranks on a Ray cluster, which ray.init() has connected this process to.
 
     Args:
-        settings: of create_settings().
-        num_workers: ranks, wherever there is room; or
-        num_hosts: nodes, with
-        num_workers_per_host: ranks on each.
-        cpus_per_worker: that Ray sets aside for each.
-        use_gpu: set GPUs aside too.
-        gpus_per_worker: so many; default 1.
-        use_current_placement_group: where this process is in a placement group, use its bundles.
+        settings: Settings from create_settings().
+        num_workers: Number of ranks, which run wherever there is room. Pass this, or num_hosts.
+        num_hosts: Number of nodes.
+        num_workers_per_host: Number of ranks on each node.
+        cpus_per_worker: Number of CPUs that Ray sets aside for each rank.
+        use_gpu: Whether GPUs are set aside too.
+        gpus_per_worker: Number of GPUs per rank (default 1).
+        use_current_placement_group: Whether the bundles of the placement group of this process, if
+            it is in one, are used.
         min_workers, max_workers, reset_limit, cooldown_range, elastic_timeout, override_discovery:
-            of elastic jobs, which are not there yet.
+            Options of elastic jobs, which are not supported yet.
 
     Raises:
         UsageError: neither or both of num_workers and num_hosts are given, or not positive.
@@ -142,9 +143,10 @@ class RayExecutor:
         """Start the ranks and block until they are there.
 
         Args:
-            executable_cls: each rank makes one, with
-            executable_args, executable_kwargs: and passes it to the functions of execute().
-            extra_env_vars: for all ranks.
+            executable_cls: Class of which each rank makes an object, for the functions of
+                execute().
+            executable_args, executable_kwargs: Arguments of that class.
+            extra_env_vars: Environment variables for all ranks.
 
         Raises:
             UsageError: it was started before.
@@ -269,7 +271,7 @@ class RayExecutor:
         return group
 
     def _environments(self, places: Sequence[Place]) -> list[dict[str, str]]:
-        """Return what says which rank each is."""
+        """Return the environment variables of each rank."""
         key = secrets.token_hex(32).encode()
         known = variables()
         common = {

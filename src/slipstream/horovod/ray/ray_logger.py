@@ -12,7 +12,7 @@ def configure(queue: Any) -> None:
     """Note where values go; for the executor.
 
     Args:
-        queue: of Ray; None for nowhere.
+        queue: Queue of Ray; None discards values.
     """
     global _queue
     _queue = queue

@@ -14,12 +14,12 @@ from slipstream.horovod.ray import ray_logger
 
 
 class Place(NamedTuple):
-    """Where a worker is.
+    """Location of a worker.
 
     Args:
-        node: of Ray.
-        address: of the node, for its peers.
-        port: that is free there.
+        node: Identifier of Ray's node.
+        address: Address of the node, for its peers.
+        port: Free port of the node.
     """
 
     node: str
@@ -34,7 +34,7 @@ class Worker:
         self._executable: Any = None
 
     def place(self, node: str, address: str) -> Place:
-        """Return where it is.
+        """Return the location of this worker.
 
         Args:
             node, address: as Ray's runtime context says; "" to ask it.
@@ -49,7 +49,7 @@ class Worker:
             return Place(node, address, free.getsockname()[1])
 
     def set_environment(self, environ: Mapping[str, str]) -> None:
-        """Set what says which rank this is, before anything reads it."""
+        """Set the environment variables of this rank, before anything reads them."""
         os.environ.update({name: str(value) for name, value in environ.items()})
 
     def make_executable(
@@ -59,7 +59,7 @@ class Worker:
         self._executable = kind(*args, **kwargs)
 
     def set_queue(self, queue: Any) -> None:
-        """Has ray_logger.log() hand values to a queue of Ray; None for nowhere."""
+        """Let ray_logger.log() put values into a queue of Ray; None discards them."""
         ray_logger.configure(queue)
 
     def execute(self, function: Callable[[Any], Any]) -> Any:

@@ -99,8 +99,9 @@ def init(
     Rank and number of ranks come from the launcher: `slipstream run`, torchrun, mpirun, srun.
 
     Args:
-        comm: all ranks of the job, or None; a part of them is refused: use a process set.
-        process_sets: that are known from the begin, the same on all ranks; "dynamic" or
+        comm: List of all ranks of the job, or None; a list of some of them is refused: use a
+            process set.
+        process_sets: Process sets known from the beginning, the same on all ranks; "dynamic" or
             HOROVOD_DYNAMIC_PROCESS_SETS=1 lets add_process_set() add others.
 
     Raises:

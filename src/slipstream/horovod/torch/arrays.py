@@ -1,4 +1,4 @@
-"""What the Horovod API does with PyTorch's tensors, besides collectives."""
+"""Array functions of the Horovod API for PyTorch's tensors."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import torch
 
 
 class TorchArrays:
-    """Tensors on the CPU, contiguous and without gradients, as `request.Arrays` wants them."""
+    """Implementation of `request.Arrays` for PyTorch's tensors."""
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Return a new tensor of the type of another."""
+        """Return a new, uninitialized tensor of the type of another."""
         return torch.empty(tuple(shape), dtype=like.dtype)
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> torch.Tensor:
-        """Return zeros of a type as the engine names it."""
+        """Return a new tensor of zeros; `dtype` is the engine's name of the type."""
         return torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
 
     def shape(self, array: torch.Tensor) -> tuple[int, ...]:
-        """Return its shape."""
+        """Return the shape of a tensor."""
         return tuple(array.shape)
 
     def flat(self, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return a new tensor of one dimension with the elements of all."""
+        """Return a new one-dimensional tensor with the elements of all tensors."""
         return torch.cat([each.reshape(-1) for each in arrays])
 
     def unflatten(self, flat: torch.Tensor, arrays: Sequence[torch.Tensor]) -> None:
@@ -54,7 +54,7 @@ class TorchArrays:
         return array[begin:end]
 
     def combined(self, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-        """Return the sum, less what both have in common (Maleki et al., MLSys 2021).
+        """Return the adaptive sum of two tensors (Adasum; Maleki et al., MLSys 2021).
 
         Each is shortened by half of its projection: for orthogonal ones it is the sum, for equal
         ones the average. The sums of products are in float64.

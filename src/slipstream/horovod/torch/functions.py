@@ -26,10 +26,11 @@ def broadcast_parameters(
     """Replace parameters and buffers by those of one rank, on all. Blocks.
 
     Args:
-        params: model.state_dict(), or a list of tensors or of pairs as model.named_parameters()
-            gives them; the same names on all ranks. What is no tensor is left as it is.
-        root_rank: in the job.
-        process_set: whose ranks take part.
+        params: model.state_dict(), or a list of tensors or of pairs as from
+            model.named_parameters(); the same names on all ranks. A value that is no tensor stays
+            as it is.
+        root_rank: Rank in the job that sends.
+        process_set: Process set whose ranks take part (default: all ranks).
 
     Raises:
         ValueError: it is neither.
@@ -61,11 +62,11 @@ def broadcast_object(
     """Return one rank's object on all ranks; it is pickled. Blocks.
 
     Args:
-        obj: not looked at but on that rank.
-        root_rank: in the job.
-        name: the same on all ranks, and not that of another under way; default: one of its own,
-            whatever the type of the object.
-        process_set: whose ranks take part.
+        obj: Object to send; ignored on all ranks but the root.
+        root_rank: Rank in the job that sends.
+        name: Name, the same on all ranks and not in use for another object under way (default: a
+            name of its own, whatever the type of the object).
+        process_set: Process set whose ranks take part (default: all ranks).
     """
     name = "broadcast_object" if name is None else name
     is_root = job().world.rank == root_rank
@@ -89,9 +90,9 @@ def allgather_object(
     """Return the objects of all ranks, in their order, on all ranks; they are pickled. Blocks.
 
     Args:
-        obj: the object of this rank; ranks may have objects of different types.
-        name: as for `broadcast_object`.
-        process_set: whose ranks take part.
+        obj: Object of this rank; ranks may have objects of different types.
+        name: Name, as in `broadcast_object`.
+        process_set: Process set whose ranks take part (default: all ranks).
     """
     name = "allgather_object" if name is None else name
     memory, why = _pickled(obj)
@@ -132,9 +133,9 @@ def broadcast_optimizer_state(
     """Give the optimizers of all ranks the state and the options of one. Blocks.
 
     Args:
-        optimizer: as on that rank; it need not have a state elsewhere.
-        root_rank: in the job.
-        model: not needed here.
+        optimizer: Optimizer to send; it need not have a state on the other ranks.
+        root_rank: Rank in the job that sends.
+        model: Ignored here.
 
     Raises:
         ValueError: it is L-BFGS, whose state cannot be divided by parameters.
@@ -157,7 +158,7 @@ def broadcast_optimizer_state(
 
 
 def _take_over(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Has an optimizer have a state. Its groups stay the same objects, which schedulers know."""
+    """Give an optimizer a state. Its groups stay the same objects, which schedulers refer to."""
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for group, received in zip(optimizer.param_groups, state["param_groups"], strict=True):
         group.update((name, value) for name, value in received.items() if name != "params")
@@ -167,7 +168,7 @@ def _take_over(optimizer: Optimizer, state: dict[str, Any]) -> None:
 
 
 def _have_gradients(optimizer: Optimizer) -> None:
-    """Leave zeros as gradients, as Horovod does where nothing was trained yet."""
+    """Set gradients to zero, as Horovod does if nothing was trained yet."""
     for group in optimizer.param_groups:
         for each in group["params"]:
             if each.requires_grad and each.grad is None:

@@ -1,4 +1,4 @@
-"""Collectives that return at once, and what waits for them."""
+"""Collectives that return at once, and the functions that wait for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from slipstream.horovod.torch.submit import (
 
 
 def chosen_op(op: Reduction | None, average: bool | None) -> Reduction:
-    """Return the reduction that is meant; `average` is Horovod's older way to say it.
+    """Return the chosen reduction; `average` is Horovod's older form of `op`.
 
     Raises:
         ValueError: both were given.
@@ -56,12 +56,12 @@ def allreduce_request(
     """Return the request of an allreduce.
 
     Args:
-        tensor: on the CPU.
-        name: by which all ranks know it.
-        op: of the reduction.
-        factors: before and after it.
-        in_place: the tensor gets the result.
-        further: as `Request` has it: codec, residual, priority.
+        tensor: Tensor on the CPU.
+        name: Name by which all ranks know the tensor.
+        op: Reduction.
+        factors: Factors before and after the reduction.
+        in_place: Whether the tensor gets the result.
+        further: Further fields of `Request`: codec, residual, priority.
     """
     memory = _reducible(tensor, op)
     return Request(
@@ -93,7 +93,7 @@ def _begin_allreduces(
     *,
     in_place: bool,
 ) -> AsyncResult:
-    """Submit tensors that are reduced together; `kind` begins their names.
+    """Submit tensors that are reduced together; their names begin with `kind`.
 
     Raises:
         NotImplementedError: Adasum cannot be done among these ranks.
@@ -101,7 +101,7 @@ def _begin_allreduces(
     if op == Adasum:
         _check_adasum(process_set)
     for each in tensors:
-        _reducible(each, op)  # a wrong call on one rank is not counted
+        _reducible(each, op)  # before names are numbered: a wrong call on one rank must not count
     named = full_name(kind, name, process_set)
     names = [named] if kind == "allreduce" else _numbered(named, tensors)
     requests = [
@@ -109,7 +109,7 @@ def _begin_allreduces(
         for each, own in zip(tensors, names, strict=True)
     ]
     result = submit_many(requests, process_set)
-    # What the user passed has its gradients.
+    # The tensors that the user passed carry gradients, so they are returned.
     return AsyncResult([result], lambda _: tuple(tensors)) if in_place else result
 
 
@@ -135,12 +135,14 @@ def allreduce_async(
     """Begin an allreduce into a new tensor; up to 2(n-1) steps, 2 S (n-1)/n bytes.
 
     Args:
-        tensor: on the CPU, contiguous; of the same shape and type on all ranks of one name.
-        average: older way to say `op`.
-        name: stands for the tensor on all ranks; default: counted, in the order of the calls.
-        op: Average (default), Sum, Min, Max, Product or Adasum.
-        prescale_factor, postscale_factor: multiply before and after; integers in float64.
-        process_set: whose ranks take part.
+        tensor: Contiguous tensor on the CPU, of the same shape and type on all ranks under one
+            name.
+        average: Horovod's older form of `op`.
+        name: Name of the tensor on all ranks (default: a number, in the order of the calls).
+        op: Reduction: Average (default), Sum, Min, Max, Product or Adasum.
+        prescale_factor, postscale_factor: Factors before and after the reduction; integers are
+            multiplied in float64.
+        process_set: Process set whose ranks take part (default: all ranks).
 
     Returns:
         A handle for poll() and synchronize().
@@ -149,10 +151,11 @@ def allreduce_async(
         ValueError: the tensor is not supported, or one of the name is under way.
         NotImplementedError: Adasum with a process set, or ranks that are no power of 2.
     """
-    wanted = chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
+    reduction, factors = chosen_op(op, average), (prescale_factor, postscale_factor)
     return _only(
-        _begin_allreduces([tensor], "allreduce", name, wanted, factors, process_set, in_place=False)
+        _begin_allreduces(
+            [tensor], "allreduce", name, reduction, factors, process_set, in_place=False
+        )
     )
 
 
@@ -166,10 +169,11 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
     """Begin an allreduce in place; else as allreduce_async()."""
-    wanted = chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
+    reduction, factors = chosen_op(op, average), (prescale_factor, postscale_factor)
     return _only(
-        _begin_allreduces([tensor], "allreduce", name, wanted, factors, process_set, in_place=True)
+        _begin_allreduces(
+            [tensor], "allreduce", name, reduction, factors, process_set, in_place=True
+        )
     )
 
 
@@ -183,10 +187,9 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
     """Begin allreduces that are fused: ready together or not at all; else as allreduce_async()."""
-    wanted = chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
+    reduction, factors = chosen_op(op, average), (prescale_factor, postscale_factor)
     return _begin_allreduces(
-        tensors, "grouped_allreduce", name, wanted, factors, process_set, in_place=False
+        tensors, "grouped_allreduce", name, reduction, factors, process_set, in_place=False
     )
 
 
@@ -200,10 +203,9 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
     """Begin allreduces in place that are fused; else as grouped_allreduce_async()."""
-    wanted = chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
+    reduction, factors = chosen_op(op, average), (prescale_factor, postscale_factor)
     return _begin_allreduces(
-        tensors, "grouped_allreduce", name, wanted, factors, process_set, in_place=True
+        tensors, "grouped_allreduce", name, reduction, factors, process_set, in_place=True
     )
 
 
@@ -241,10 +243,10 @@ def broadcast_async(
     """Begin to send a tensor of one rank to all, into a new one; up to n-1 steps, S bytes.
 
     Args:
-        tensor: of the same shape and type on all ranks.
-        root_rank: in the job, also where a process set is passed.
-        name: stands for the tensor on all ranks.
-        process_set: whose ranks take part.
+        tensor: Tensor of the same shape and type on all ranks.
+        root_rank: Rank that sends, counted in the job even if a process set is passed.
+        name: Name of the tensor on all ranks.
+        process_set: Process set whose ranks take part (default: all ranks).
     """
     request = _broadcasting(tensor, None, root_rank, name, process_set)
     return submit_one(request, process_set)
@@ -270,11 +272,11 @@ def alltoall_async(
     """Begin to send some rows to each rank; one step, S (n-1)/n bytes.
 
     Args:
-        tensor: cut along its first dimension.
-        splits: rows for each rank of the process set; default: equal parts. Rows that they leave
-            are not sent.
-        name: stands for the tensor on all ranks.
-        process_set: whose ranks take part.
+        tensor: Tensor that is cut along its first dimension.
+        splits: Number of rows for each rank of the process set (default: equal parts). Rows beyond
+            their sum are not sent.
+        name: Name of the tensor on all ranks.
+        process_set: Process set whose ranks take part (default: all ranks).
 
     Returns:
         A handle; synchronize() gives the rows and, as int32, how many came from each rank.
@@ -354,7 +356,7 @@ def join(device: int = -1) -> int:
     Until then it counts as zeros in the allreduces of the others; other collectives fail.
 
     Args:
-        device: where Horovod would make the zeros; here it is the CPU.
+        device: Device on which Horovod would make the zeros; ignored here, as they are on the CPU.
 
     Returns:
         The rank that was the last.

@@ -50,21 +50,22 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     `step()` waits for all. All ranks make it alike.
 
     Args:
-        optimizer: that updates parameters.
-        named_parameters: as model.named_parameters() gives them; all of the optimizer's. Default:
-            they are counted.
-        compression: of gradients; Compression.fp16, bf16 and int8 encode float32 between hosts
-            only, and sum in float32.
-        backward_passes_per_step: gradients of so many passes add up before they are sent.
-        op: Average, Sum or Adasum; with Adasum the changes are reduced that each rank's own step
-            makes, and no compression is done.
-        gradient_predivide_factor: gradients are divided by it before the sum, and the rest of the
-            average comes after it; for Average only.
-        num_groups: older form of `groups`.
-        groups: so many groups of gradients, or lists of parameters; each is reduced as one.
-            Default: what is ready together is fused.
-        sparse_as_dense: send sparse gradients as dense ones.
-        process_set: whose ranks take part.
+        optimizer: Optimizer that updates the parameters.
+        named_parameters: Pairs as from model.named_parameters(), for all of the optimizer's
+            parameters (default: parameters are numbered).
+        compression: Compression of gradients; Compression.fp16, bf16 and int8 encode float32
+            between hosts only, and sum in float32.
+        backward_passes_per_step: Number of backward passes whose gradients add up before they are
+            sent.
+        op: Reduction: Average, Sum or Adasum. Adasum reduces the changes that each rank's own step
+            makes, and does no compression.
+        gradient_predivide_factor: Divisor of gradients before the sum; the rest of the average
+            comes after it. Allowed for Average only.
+        num_groups: Older form of `groups`.
+        groups: Number of groups of gradients, or lists of parameters; each group is reduced as one
+            (default: gradients that are ready together are fused).
+        sparse_as_dense: Whether sparse gradients are sent as dense ones.
+        process_set: Process set whose ranks take part (default: all ranks).
 
     Raises:
         ValueError: names are lacking or not unique, or an argument is not allowed.

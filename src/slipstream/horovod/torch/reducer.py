@@ -27,14 +27,14 @@ TOO_MANY_PASSES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """How gradients are reduced.
+    """Terms on which gradients are reduced.
 
     Args:
-        compression: of them.
-        op: Average or Sum.
-        predivide: by so much they are divided before the average, and the rest after it.
-        sparse_as_dense: sparse ones are sent as dense ones.
-        process_set: whose ranks take part.
+        compression: Compression of gradients.
+        op: Reduction: Average or Sum.
+        predivide: Divisor before the sum; the rest of the average comes after it.
+        sparse_as_dense: Whether sparse gradients are sent as dense ones.
+        process_set: Process set whose ranks take part (default: all ranks).
     """
 
     compression: type[Compressor]
@@ -53,10 +53,10 @@ class Reducer:
     """The gradients of some parameters.
 
     Args:
-        names: of the parameters that may have gradients, in the order of the model.
-        groups: parameters that are reduced as one; others go alone.
-        passes: backward passes that add up before a gradient is sent, 1 or more.
-        terms: how they are reduced.
+        names: Names of the parameters that may have gradients, in the order of the model.
+        groups: Groups of parameters that are reduced as one; other parameters go alone.
+        passes: Number of backward passes that add up before a gradient is sent, 1 or more.
+        terms: Reduction, compression and process set of the gradients.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Reducer:
             self.reset()
 
     def _hook(self) -> list[Any]:
-        """Has autograd call for each gradient, as long as somebody else refers to this."""
+        """Let autograd report each gradient, as long as somebody else refers to this object."""
         reference = weakref.WeakMethod(self._ready)
 
         def ready(parameter: Parameter) -> None:
@@ -158,7 +158,7 @@ class Reducer:
         self._under_way[tuple(members)] = _UnderWay(members, contexts, self._terms, result)
 
     def _request(self, parameter: Parameter) -> tuple[Request, Any]:
-        """Return what is sent of a gradient, and what decompression needs; None for nothing."""
+        """Return the tensor to send for a gradient and the context for decompression, or None."""
         gradient, terms = parameter.grad, self._terms
         assert gradient is not None
         sent = gradient.to_dense() if gradient.is_sparse else gradient.contiguous()

@@ -1,4 +1,4 @@
-"""From PyTorch's tensors to requests, and to the handles that users hold."""
+"""Submission of PyTorch's tensors as requests, and the results that users wait for."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _SUPPORTED = (
     torch.bool,
 )
 
-OPTIMIZER = "optimizer"  # what is counted for parameters without names
+OPTIMIZER = "optimizer"  # kind under which parameters without names are numbered
 
 _unnamed: Counter[tuple[str, int | None]] = Counter()
 
 
 class AsyncResult:
-    """What an asynchronous collective returns: pass it to poll() or synchronize().
+    """Result of an asynchronous collective, for poll() or synchronize().
 
     Args:
-        handles: of one tensor, or of several.
-        make: the output from their results.
+        handles: Handles of one tensor or several.
+        make: Function that makes the output from their results.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AsyncResult:
         return all(each.done() for each in self._handles)
 
     def settle(self) -> None:
-        """Block until the output is there or will not be."""
+        """Block until there is an output or an error."""
         for each in self._handles:
             each.settle()
 
@@ -118,7 +118,7 @@ def full_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
 
 
 def submit_one(request: Request, process_set: ProcessSet) -> AsyncResult:
-    """Submit a tensor; does not block.
+    """Submit a tensor without blocking.
 
     Raises:
         ValueError: the name is in use, or the process set is not usable here.
@@ -132,7 +132,7 @@ def submit_many(
     process_set: ProcessSet,
     make: Callable[[list[Any]], Any] = tuple,
 ) -> AsyncResult:
-    """Submit tensors that are ready together or not at all; does not block.
+    """Submit, without blocking, tensors that are ready together or not at all.
 
     Raises:
         As `submit_one`.
@@ -142,7 +142,7 @@ def submit_many(
 
 
 def rank_in(process_set: ProcessSet, root_rank: int) -> int:
-    """Return the place of a rank of the job in a process set.
+    """Return the position of a rank of the job in a process set.
 
     Raises:
         ValueError: it is not in it.

@@ -22,11 +22,12 @@ class SyncBatchNorm(_BatchNorm):
     size.
 
     Args:
-        num_features: channels.
-        eps: added to the variance.
-        momentum: of the running mean and variance; None for their average over all steps.
-        affine: has a weight and a bias per channel.
-        track_running_stats: keeps a running mean and variance, for evaluation.
+        num_features: Number of channels.
+        eps: Number added to the variance.
+        momentum: Weight of the newest batch in the running mean and variance; None for their
+            average over all steps.
+        affine: Whether there is a weight and a bias per channel.
+        track_running_stats: Whether a running mean and variance are kept, for evaluation.
     """
 
     def _check_input_dim(self, batch: torch.Tensor) -> None:

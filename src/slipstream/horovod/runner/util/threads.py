@@ -18,11 +18,11 @@ def in_thread(
     """Return a thread that was started.
 
     Args:
-        target: what it calls.
-        args: for `target`.
-        name: of the thread.
-        daemon: the process may end before it does.
-        silent: what `target` raises is dropped.
+        target: Function that the thread calls.
+        args: Arguments for `target`.
+        name: Name of the thread.
+        daemon: Whether the process may end before the thread does.
+        silent: Whether an exception of `target` is dropped.
 
     Raises:
         ValueError: args is no tuple.
