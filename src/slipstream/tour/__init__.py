@@ -1,4 +1,4 @@
-"""The whole way of one model: forecast, trained, compiled, served and asked.
+"""The tour of one model through the product: forecast, training, compilation and serving.
 
     from slipstream.tour.guide import Tour, TourSpec
 

@@ -1,4 +1,4 @@
-"""The checkpoint of the demo's training, compiled to take pictures as bytes."""
+"""The checkpoint of the demo's training, compiled for images of bytes."""
 
 # PyTorch's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -22,13 +22,13 @@ BUDGET = 0.3  # percentage points of right answers that may be lost
 def compile_checkpoint(
     checkpoint: Path, package: Path, *, seconds: float, tell: Callable[[str, float], None]
 ) -> infer.Report:
-    """Compiles the trained network, calibrated and judged by test pictures.
+    """Compile the trained network; test images calibrate and judge it.
 
     Args:
-        checkpoint: file that the training wrote.
-        package: file to write, whose input is uint8 (1, 28, 28, 1).
-        seconds: to search for.
-        tell: called with what is being done, and the share of the time that has passed.
+        checkpoint: File that the training wrote.
+        package: File to write; the model's input is uint8 (1, 28, 28, 1).
+        seconds: Time of the search in seconds.
+        tell: Function that receives the current activity and the share of the time that has passed.
     """
     network = example.module("model").small_resnet()
     network.load_state_dict(torch.load(checkpoint, weights_only=True)["model"])

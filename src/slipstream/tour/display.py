@@ -1,4 +1,4 @@
-"""The tour on a terminal."""
+"""The display of the tour on a terminal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BAR_WIDTH = 24
 
 
 class Terminal:
-    """Shows the tour, with a bar for how far a step is.
+    """The display of the tour, with a progress bar for each step.
 
     Args:
-        console: for what is found.
-        bars: for what passes.
+        console: Console for the results.
+        bars: Console for the progress bars.
     """
 
     def __init__(self, console: Console, bars: Console) -> None:
@@ -45,19 +45,19 @@ class Terminal:
         )
 
     def begin(self, title: str) -> None:
-        """Begins the next step."""
+        """Begin the next step."""
         self._begun += 1
         self._say(Text(f"\n{self._begun}/{NUM_STEPS}  {title}", style="bold"))
 
     def progress(self, what: str, share: float) -> None:
-        """Moves the bar."""
+        """Move the progress bar."""
         if not self._bar.tasks:
             self._bar.add_task(what, total=1.0)
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], description=what, completed=share)
 
     def forecast(self, forecasts: Forecasts) -> None:
-        """Shows what the training will take."""
+        """Show the forecast of the training."""
         steps = forecasts.steps
         epochs = f"{forecasts.epochs} epoch{'s' if forecasts.epochs > 1 else ''}"
         self._say(
@@ -67,7 +67,7 @@ class Terminal:
         )
 
     def trained(self, forecasts: Forecasts, trained: Trained) -> None:
-        """Shows the training beside its forecasts."""
+        """Show the training beside its forecasts."""
         table = Table(title="Forecast, and measured", title_justify="left")
         for name in ("", "from kernels", "off", "and from steps", "off", "measured"):
             style = "dim" if name == "off" else "bold" if name == "measured" else None
@@ -82,13 +82,13 @@ class Terminal:
         )
 
     def compiled(self, report: Report, package: Path) -> None:
-        """Shows what the checkpoint was compiled to."""
+        """Show the compiled model."""
         self._say(Text(report.choice, style="bold"))
         self._say(f"Judged on {report.data}; allowed: {report.allowed}.")
         self._say(f"{package}: {package.stat().st_size / 1e3:.0f} kB")
 
     def answered(self, answered: Answered) -> None:
-        """Shows what the server said."""
+        """Show the answers of the server."""
         classes = Table.grid(padding=(0, 1))
         classes.add_row(Text(f"a test picture: {answered.label}", style="bold"))
         for name, probability in answered.likeliest:
@@ -103,13 +103,13 @@ class Terminal:
         )
 
     def end(self, package: Path, seconds: float) -> None:
-        """Says how long all took, and how it goes on."""
+        """Show the duration of the tour, and possible next steps."""
         minutes, rest = divmod(round(seconds), 60)
         self._say(f"\nThe tour took {minutes}:{rest:02d}. Go on with:")
         self._say(f"slipstream serve {package}", soft_wrap=True)
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Remove the progress bar."""
         for task in self._bar.task_ids:
             self._bar.stop()
             self._bar.remove_task(task)
@@ -126,7 +126,7 @@ def _bounds(shown: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _forecast(compared: Compared, interval: Interval) -> tuple[str, str]:
-    """Returns a forecast with its interval, and by how much it is off what was measured."""
+    """Return a forecast with its interval and its deviation from the measurement."""
     shown = {"s": duration, "": share, "1/s": rounded}[compared.unit](interval)
     if compared.unit:
         off = f"{interval.value / compared.measured - 1:+.1%}"
@@ -142,7 +142,7 @@ def _number(unit: str, value: float) -> str:
 
 
 def _picture(pixels: Pixels, colors: str | None) -> Text:
-    """Returns a grey picture: two rows of pixels in one of halved blocks, or in shades of ASCII."""
+    """Return a grey image as text: half blocks for two rows of pixels each, or shades in ASCII."""
     text = Text()
     for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
         for above, below in zip(upper, lower, strict=True):

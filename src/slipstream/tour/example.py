@@ -30,7 +30,7 @@ _PACKAGES = {
 
 
 def check_packages() -> None:
-    """Makes sure that all is installed that the tour takes.
+    """Check that all packages of the tour are installed.
 
     Raises:
         UnsupportedError: something is not; with the command that installs it.
@@ -48,7 +48,7 @@ def check_packages() -> None:
 
 
 def folder() -> Path:
-    """Returns the folder of the demo's scripts: the checkout's, or the copy in an installed wheel.
+    """Return the folder of the demo's scripts: the checkout's, or the copy in an installed wheel.
 
     Raises:
         UnsupportedError: there is neither.
@@ -65,7 +65,7 @@ def folder() -> Path:
 
 
 def module(name: str) -> ModuleType:
-    """Imports one of the demo's modules that needs none of the others: "data" or "model"."""
+    """Import one of the demo's self-contained modules, "data" or "model"."""
     path = folder() / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"slipstream_demo_{name}", path)
     assert spec is not None, path
@@ -76,7 +76,7 @@ def module(name: str) -> ModuleType:
 
 
 def fetch() -> None:
-    """Makes sure that the pictures are on this machine; downloads them where they are not.
+    """Download the images unless they are already on this machine.
 
     Raises:
         ConfigError: they are not, and cannot be downloaded; with what to do.

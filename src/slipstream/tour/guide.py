@@ -1,4 +1,4 @@
-"""The steps of the tour, in their order."""
+"""The steps of the tour in their order."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ SEARCH_SECONDS, QUICK_SEARCH_SECONDS = 40.0, 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourSpec:
-    """What the tour does.
+    """The options of the tour.
 
     Args:
-        output: folder for all that it writes.
-        ranks: of the training, each with one core.
-        epochs: None: as many of the demo's ten as the forecast finds time for.
-        quick: with some of the pictures, and numbers that are off.
-        stream: on which the training shows itself.
+        output: Folder for all files of the tour.
+        ranks: Ranks of the training, each with one core.
+        epochs: Epochs of the training; None chooses as many of the demo's ten as the forecast
+            has time for.
+        quick: True to use a part of the images, which makes the numbers less exact.
+        stream: Stream for the output of the training.
     """
 
     output: Path
@@ -44,44 +45,44 @@ class TourSpec:
 
     @property
     def samples(self) -> int:
-        """Pictures of an epoch."""
+        """Number of images in an epoch."""
         return QUICK_SAMPLES if self.quick else example.SAMPLES
 
 
 class View(Protocol):
-    """Who is told how the tour goes."""
+    """The interface of everything that shows the tour."""
 
     def begin(self, title: str) -> None:
-        """Begins the next step."""
+        """Begin the next step."""
         ...
 
     def progress(self, what: str, share: float) -> None:
-        """Says what is done in a step, and the share of it that is over."""
+        """Show the current activity of a step, and the share that is finished."""
         ...
 
     def forecast(self, forecasts: Forecasts) -> None:
-        """Shows what the training will take."""
+        """Show the forecast of the training."""
         ...
 
     def trained(self, forecasts: Forecasts, trained: Trained) -> None:
-        """Shows the training beside its forecasts."""
+        """Show the training beside its forecasts."""
         ...
 
     def compiled(self, report: Report, package: Path) -> None:
-        """Shows what the checkpoint was compiled to."""
+        """Show the compiled model."""
         ...
 
     def answered(self, answered: Answered) -> None:
-        """Shows what the server said."""
+        """Show the answers of the server."""
         ...
 
 
 def tour(spec: TourSpec, view: View) -> Toured:
-    """Goes the whole way; blocks for up to five minutes.
+    """Run the tour; blocks for up to five minutes.
 
     Args:
-        spec: what it does.
-        view: is told how it goes.
+        spec: Options of the tour.
+        view: Display that receives each step.
 
     Raises:
         UsageError: a step of so many ranks takes more pictures than there are.
@@ -128,7 +129,7 @@ def tour(spec: TourSpec, view: View) -> Toured:
 
 
 def _forecast(spec: TourSpec, view: View) -> Forecasts:
-    """Measures this machine, and ranks that train by themselves; forecasts how they do together."""
+    """Measure this machine and ranks that train alone; forecast their joint training."""
     hardware = spec.output / "here.toml"
     calibrate(
         hardware,
@@ -151,8 +152,10 @@ def _forecast(spec: TourSpec, view: View) -> Forecasts:
 
 
 def _alone(output: Path, ranks: int) -> float:
-    """Returns the pictures per second of one rank while the others compute beside it: cores share
-    caches and memory. Each trains by itself, and exchanges nothing."""
+    """Return the images per second of one rank while the other ranks compute beside it.
+
+    The cores share caches and memory. Each rank trains alone and exchanges nothing.
+    """
     samples = ALONE_STEPS * example.BATCH
 
     def one(rank: int) -> float:

@@ -1,4 +1,4 @@
-"""What the demo's training will take on this machine, before it is run."""
+"""The forecast of the demo's training on this machine, made before the training."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Prediction:
     """A forecast of the training.
 
     Args:
-        step: seconds of one step, on all ranks.
-        rate: pictures per second of all ranks.
-        efficiency: share of so many times what one rank does alone.
-        epoch: seconds of the steps of an epoch.
-        limit: what most of a step goes to, in words.
+        step: Duration of one step on all ranks, in seconds.
+        rate: Images per second of all ranks together.
+        efficiency: Rate as a share of the rate of one rank alone, times the ranks.
+        epoch: Duration of the steps of an epoch, in seconds.
+        limit: Part of a step that takes the most time, in words.
     """
 
     step: Interval
@@ -37,25 +37,26 @@ class Prediction:
 
 
 def calibrate(target: Path, *, quick: bool, progress: Progress) -> None:
-    """Measures what a rank of one core reaches, and writes it as a file of hardware.
+    """Measure the performance of a rank with one core, and write it to a hardware file.
 
     Args:
-        target: file to write.
-        quick: some seconds, and numbers that are off.
-        progress: told what is measured, how much was and how much there is.
+        target: File to write.
+        quick: True to measure for some seconds only, which makes the numbers less exact.
+        progress: Function that receives the current measurement, the number of finished ones, and
+            the number of all.
     """
     found = measure(DEVICE, threads=example.THREADS, quick=quick, progress=progress)
     file.write(found, target)
 
 
 def predict(hardware: Path, *, ranks: int, samples: int, alone: float | None = None) -> Prediction:
-    """Forecasts the training; nothing is run.
+    """Forecast the training without running it.
 
     Args:
-        hardware: file that `calibrate` wrote.
-        ranks: of this host.
-        samples: of an epoch.
-        alone: pictures per second that one rank was seen to train; None: it was not.
+        hardware: File that `calibrate` wrote.
+        ranks: Number of ranks on this host.
+        samples: Number of samples in an epoch.
+        alone: Measured images per second of one rank that trains alone; None if not measured.
     """
     result = forecast(
         f"{example.folder() / 'model.py'}:small_resnet",

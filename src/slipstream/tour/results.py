@@ -1,4 +1,4 @@
-"""What the tour forecast, and what came of it."""
+"""The results of the tour: forecasts, measurements and comparisons."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from slipstream.tour.training import Trained
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A number as it was forecast and as it came.
+    """A quantity with its forecasts and its measurement.
 
     Args:
-        name: for people.
-        unit: "s", "1/s" for pictures per second, or "" for a share.
-        kernels: forecast from what this machine's kernels reach.
-        steps: forecast from that and steps without exchange.
-        measured: in the training.
+        name: Name of the quantity, for people.
+        unit: Unit: "s", "1/s" for images per second, or "" for a share.
+        kernels: Forecast from the performance of this machine's kernels.
+        steps: Forecast from the kernels and from steps without exchange.
+        measured: Value measured in the training.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Forecasts:
     """Both forecasts of the training.
 
     Args:
-        ranks: that train.
-        epochs: that they train.
-        alone: pictures per second of a rank that trains by itself while the others do so too.
-        kernels: from what this machine's kernels reach.
-        steps: from that and `alone`.
+        ranks: Number of ranks in the training.
+        epochs: Number of epochs in the training.
+        alone: Images per second of a rank while every rank trains alone.
+        kernels: Forecast from the performance of this machine's kernels.
+        steps: Forecast from the kernels and from `alone`.
     """
 
     ranks: int
@@ -53,11 +53,11 @@ class Forecasts:
     steps: Prediction
 
     def seconds(self, prediction: Prediction) -> Interval:
-        """Returns the seconds of all steps, by one of the forecasts."""
+        """Return the duration of all steps in seconds by one of the forecasts."""
         return scaled(prediction.epoch, self.epochs)
 
     def beside(self, trained: Trained) -> Iterator[Compared]:
-        """Yields what can be compared with a training."""
+        """Yield the quantities that can be compared with a training."""
         efficiency = trained.rate / (self.ranks * self.alone)
         came = (
             ("a step", "s", trained.step),
@@ -76,15 +76,15 @@ class Forecasts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toured:
-    """The whole tour.
+    """The results of the complete tour.
 
     Args:
-        forecasts: of the training.
-        trained: the training.
-        report: how its checkpoint was compiled.
-        package: file of the compiled model.
-        answered: what the server of it said.
-        seconds: that all took.
+        forecasts: Forecasts of the training.
+        trained: Results of the training.
+        report: Report of the compilation.
+        package: File of the compiled model.
+        answered: Answers of a server of the model.
+        seconds: Duration of the tour in seconds.
     """
 
     forecasts: Forecasts
@@ -96,7 +96,7 @@ class Toured:
 
 
 def as_json(toured: Toured) -> dict[str, Any]:
-    """Returns the tour's numbers for programs: seconds, pictures per second, shares of 1."""
+    """Return the tour's numbers for programs: seconds, images per second, shares of 1."""
     chosen, answered = toured.report.chosen, toured.answered
     return {
         "ranks": toured.forecasts.ranks,

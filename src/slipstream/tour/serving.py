@@ -32,15 +32,15 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What the server said.
+    """The answers of the server.
 
     Args:
-        pixels: of the first picture that was asked about, uint8 (28, 28).
-        label: what it is.
-        likeliest: the three likeliest classes for it, with their probabilities.
-        asked: how many pictures.
-        right: of these, how many were classified rightly.
-        middle_ms: from a request to its answer, median.
+        pixels: First image that was sent, uint8 (28, 28).
+        label: True class of this image.
+        likeliest: Three likeliest classes of this image, with their probabilities.
+        asked: Number of images that were sent.
+        right: Number of images that were classified correctly.
+        middle_ms: Median time from a request to its answer, in milliseconds.
     """
 
     pixels: Pixels
@@ -53,13 +53,13 @@ class Answered:
 
 @contextmanager
 def served(package: Path) -> Generator[str]:
-    """Starts a server of the package on a free port, yields its address, and ends it.
+    """Start a server of the package on a free port, yield its address, and end it.
 
     Args:
-        package: compiled model.
+        package: File of the compiled model.
 
     Raises:
-        SlipstreamError: it ended before it answered.
+        SlipstreamError: the server ended before it answered.
     """
     command = [sys.executable, "-m", "slipstream.cli", "serve", f"{MODEL}={package}"]
     with started("the server", [*command, "--port", "0", "--grpc-port", "-1"]) as server:
@@ -67,10 +67,10 @@ def served(package: Path) -> Generator[str]:
 
 
 def ask(url: str) -> Answered:
-    """Classifies test pictures over the Open Inference Protocol, one after the other.
+    """Classify test images over the Open Inference Protocol, one after the other.
 
     Args:
-        url: of the server.
+        url: Address of the server.
 
     Raises:
         SlipstreamError: an answer is not one of status 200.

@@ -16,15 +16,15 @@ from slipstream.tour import example
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a training came to.
+    """The results of a training.
 
     Args:
-        checkpoint: file of its weights.
-        accuracy: share of the test pictures that it classifies rightly.
-        rate: pictures per second of all ranks, in steps.
-        step: seconds of a step.
-        seconds: of all steps.
-        whole_seconds: with reading the pictures, tests and checkpoints.
+        checkpoint: File of the weights.
+        accuracy: Share of the test images that are classified correctly.
+        rate: Images per second of all ranks together, in steps.
+        step: Duration of a step in seconds.
+        seconds: Duration of all steps in seconds.
+        whole_seconds: Duration in seconds with reading, tests and checkpoints.
     """
 
     checkpoint: Path
@@ -36,18 +36,19 @@ class Trained:
 
 
 def train(output: Path, *, ranks: int, epochs: int, samples: int, stream: TextIO | None) -> Trained:
-    """Trains; blocks until it has ended.
+    """Train the demo's network; blocks until the training has ended.
 
     Args:
-        output: folder for the checkpoint and the results.
-        ranks: processes of this host.
-        epochs: to train.
-        samples: pictures of an epoch, and at most so many for tests; a step's at least.
-        stream: on which the training shows itself, live where that is a terminal; None: it shows
-            errors only, on stderr.
+        output: Folder for the checkpoint and the results.
+        ranks: Number of processes on this host.
+        epochs: Number of epochs.
+        samples: Number of images in an epoch, and the largest number for tests; at least those of
+            one step.
+        stream: Stream for the output of the training, live on a terminal; None shows errors only,
+            on stderr.
 
     Raises:
-        SlipstreamError: it failed; what it said was shown.
+        SlipstreamError: the training failed; its output was shown.
     """
     command = [sys.executable, "-m", "slipstream.cli", "run", "-n", str(ranks)]
     if stream is None:

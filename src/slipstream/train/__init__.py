@@ -1,4 +1,4 @@
-"""From a script for one process to many, in two lines (PAISoar's API, on PyTorch).
+"""Data-parallel training of a script for one process, in two lines (PAISoar's API on PyTorch).
 
 optimizer = ReplicatedVarsOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
 schedule = smooth_exponential_decay(optimizer, warmup_steps=500, decay_steps=1000)

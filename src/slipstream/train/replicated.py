@@ -20,8 +20,8 @@ def ReplicatedVarsOptimizer(  # noqa: N802  PAISoar's name
     does that), and buffers, such as those of batch normalisation, are each rank's own.
 
     Args:
-        optimizer: of all parameters that are trained, on the CPU.
-        compression: of gradients between hosts, of `hvd.Compression`.
+        optimizer: Optimizer of all trained parameters, which are on the CPU.
+        compression: Compression of gradients between hosts, a member of `hvd.Compression`.
 
     Returns:
         An optimizer of the same class; use it in place of the one that was passed.

@@ -14,7 +14,7 @@ from slipstream.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)  # schedulers read __dict__, so there are no slots
 class SmoothExponentialDecay:
-    """A rate as a multiple of one worker's: it rises to that of all, then decays without steps.
+    """A factor on one worker's learning rate: it rises to the number of workers, then decays.
 
     With n workers, w steps of warm-up, s decay steps and decay rate d, in step t (from 0)
 
@@ -25,10 +25,10 @@ class SmoothExponentialDecay:
     in the begin (Goyal et al., 2017, arXiv 1706.02677).
 
     Args:
-        workers: that train together, 1 or more.
-        warmup_steps: 0 or more.
-        decay_steps: in which the rate is multiplied by `decay_rate`, 1 or more.
-        decay_rate: above 0, at most 1.
+        workers: Number of workers that train together, 1 or more.
+        warmup_steps: Steps of the rise, 0 or more.
+        decay_steps: Steps after which the rate has been multiplied by `decay_rate`, 1 or more.
+        decay_rate: Factor of the decay, above 0 and at most 1.
     """
 
     workers: int
@@ -37,7 +37,7 @@ class SmoothExponentialDecay:
     decay_rate: float
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Raise an error for values that are not allowed."""
         for name, least in (("workers", 1), ("warmup_steps", 0), ("decay_steps", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} is {getattr(self, name)}; allowed: {least} and more")
@@ -45,7 +45,7 @@ class SmoothExponentialDecay:
             raise UsageError(f"decay_rate is {self.decay_rate}; allowed: above 0, at most 1")
 
     def __call__(self, step: int) -> float:
-        """Return what the rate of one worker is multiplied by.
+        """Return the factor on the learning rate of one worker.
 
         Args:
             step: 0 or more.
@@ -67,9 +67,12 @@ def smooth_exponential_decay(
     """Return a scheduler whose step() is called after each optimizer.step().
 
     Args:
-        optimizer: with the learning rate of one worker.
-        warmup_steps, decay_steps, decay_rate: as `SmoothExponentialDecay` has them.
-        workers: that train together; default: all ranks of the job, 1 where none was joined.
+        optimizer: Optimizer with the learning rate of one worker.
+        warmup_steps: Steps of the rise, 0 or more.
+        decay_steps: Steps after which the rate has been multiplied by `decay_rate`, 1 or more.
+        decay_rate: Factor of the decay, above 0 and at most 1 (default 0.9).
+        workers: Number of workers that train together (default: all ranks of the job, or 1 without
+            a job).
 
     Raises:
         UsageError: a value is not allowed.
