@@ -30,8 +30,8 @@ from slipstream.infer.outputs.reduction import Reduction
 from slipstream.infer.package.first_load import try_package
 from slipstream.infer.package.package import Check, Manifest, Package, Reading, tensors, write
 from slipstream.infer.package.report import Candidate, Report, Rewritten, State
-from slipstream.infer.search.goal import AGREEMENT, TARGETS, Goal, Target
-from slipstream.infer.search.search import Found, Tell, search
+from slipstream.infer.search.objective import AGREEMENT, TARGETS, Objective, Target
+from slipstream.infer.search.search import SearchResult, Tell, search
 
 NUM_RUNS = 3  # that tell which sizes of outputs differ from input to input
 
@@ -106,7 +106,7 @@ def compile_model(
     it is at its place. Blocks. On a machine with other work the choice may be wrong.
     """
     begin = time.monotonic()
-    goal = Goal(
+    objective = Objective(
         target=target,
         budget=budget,
         snr_db=snr_db,
@@ -119,7 +119,7 @@ def compile_model(
         without=without,
         large_bytes=large_bytes,
     )
-    _check(goal)
+    _check(objective)
     path = Path(output)
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
@@ -139,15 +139,15 @@ def compile_model(
     imported = reduction.prepared(imported)
     samples = None if data is None else load_data(data, imported.graph, pictures)
     classes, remark = _classes(imported.graph, samples)
-    reduction, other = reduction.settled(imported, samples, goal.threads)
+    reduction, other = reduction.settled(imported, samples, objective.threads)
     imported = replace(imported, notes=(*imported.notes, *remark, *other))
     began = time.monotonic()
-    found = search(imported, goal, samples, tell)
+    found = search(imported, objective, samples, tell)
     now = time.monotonic()
-    report = _report(imported, goal, found, now - begin, now - began)
+    report = _report(imported, objective, found, now - begin, now - began)
     tell("the package is written", 1.0)
     found = replace(found, graph=reduction.of(found.graph))
-    package = _package(imported, goal, found, report, samples, reading, classes)
+    package = _package(imported, objective, found, report, samples, reading, classes)
     tell("the package is loaded in another process", 1.0)
     write(path, package, try_package)
     return report
@@ -169,31 +169,36 @@ def _classes(graph: Graph, samples: Batches | None) -> tuple[tuple[str, ...], tu
     return (), (f"there are {len(names)} folders and {count} classes, so their names are not kept",)
 
 
-def _check(goal: Goal) -> None:
-    """Raise UsageError for a goal that no search can have."""
-    if goal.target not in TARGETS:
-        raise UsageError(f"the target is {goal.target!r}; allowed: {', '.join(TARGETS)}")
-    if goal.seconds <= 0 or goal.budget < 0 or goal.threads < 1:
+def _check(objective: Objective) -> None:
+    """Raise UsageError for an objective that no search can have."""
+    if objective.target not in TARGETS:
+        allowed = ", ".join(TARGETS)
+        raise UsageError(f"the target is {objective.target!r}; allowed: {allowed}")
+    if objective.seconds <= 0 or objective.budget < 0 or objective.threads < 1:
         raise UsageError(
-            f"seconds is {goal.seconds}, budget {goal.budget}, threads {goal.threads}; allowed:"
-            " more than 0, 0 and more, 1 and more"
+            f"seconds is {objective.seconds}, budget {objective.budget}, threads"
+            f" {objective.threads}; allowed: more than 0, 0 and more, 1 and more"
         )
-    if goal.most_rounds < LEAST_ROUNDS:
+    if objective.most_rounds < LEAST_ROUNDS:
         raise UsageError(
-            f"most_rounds is {goal.most_rounds}; allowed: {LEAST_ROUNDS} and more, as fewer rounds"
-            " tell no quartiles"
+            f"most_rounds is {objective.most_rounds}; allowed: {LEAST_ROUNDS} and more,"
+            " because fewer rounds have no quartiles"
         )
 
 
 def _report(
-    imported: Imported, goal: Goal, found: Found, seconds: float, search_seconds: float
+    imported: Imported,
+    objective: Objective,
+    found: SearchResult,
+    seconds: float,
+    search_seconds: float,
 ) -> Report:
     return Report(
         origin=imported.origin,
         machine=this_machine(),
-        threads=goal.threads,
-        target=goal.target,
-        allowed=goal.allowed(found.comparison),
+        threads=objective.threads,
+        target=objective.target,
+        allowed=objective.allowed(found.comparison),
         accuracy=found.accuracy,
         data=found.accuracy.data,
         notes=(*imported.notes, *found.notes),
@@ -204,26 +209,28 @@ def _report(
                 name=item.name,
                 matches=item.matches,
                 nodes_saved=item.nodes_before - item.nodes_after,
-                gained_ms=1e3 * found.gains[item.name] if item.name in found.gains else None,
+                gained_ms=1e3 * found.speed_ups[item.name]
+                if item.name in found.speed_ups
+                else None,
             )
             for item in found.applied
             if item.matches
         ),
         candidates=found.candidates,
         segments=found.segments,
-        choice=choice_of(found.candidates, goal),
+        choice=choice_of(found.candidates, objective),
         seconds=seconds,
         search_seconds=search_seconds,
     )
 
 
-def choice_of(candidates: tuple[Candidate, ...], goal: Goal) -> str:
+def choice_of(candidates: tuple[Candidate, ...], objective: Objective) -> str:
     """Why the first of the candidates was chosen, in a sentence."""
     chosen = candidates[0]
     assert chosen.low_ms is not None
     graph = "the rewritten graph" if chosen.rewrites else "the graph as imported"
     text = f"{chosen.title} on {graph}: {chosen.low_ms:.3f} ms in the best quarter of its rounds"
-    if goal.target == "memory":
+    if objective.target == "memory":
         text += f" and {(chosen.weights_bytes or 0) / 1e6:.1f} MB of weights, the least of all"
     others = [
         (item.low_ms, item)
@@ -241,8 +248,8 @@ def choice_of(candidates: tuple[Candidate, ...], goal: Goal) -> str:
 
 def _package(
     imported: Imported,
-    goal: Goal,
-    found: Found,
+    objective: Objective,
+    found: SearchResult,
     report: Report,
     samples: Samples | None,
     reading: Reading | None,
@@ -251,8 +258,8 @@ def _package(
     """The package: what was chosen is made ready once more, for its results and what it rounds."""
     given = synthetic(imported.graph, NUM_RUNS) if samples is None else samples
     first: Sample = given[0]
-    engine = engine_of(found.recipe.engine, goal.large_bytes)
-    executable = engine.prepare(found.graph, found.recipe, goal.threads)
+    engine = engine_of(found.recipe.engine, objective.large_bytes)
+    executable = engine.prepare(found.graph, found.recipe, objective.threads)
     outputs = executable.run(first.inputs)
     others = (given[index].inputs for index in range(1, min(NUM_RUNS, len(given))))
     runs = [outputs, *(executable.run(inputs) for inputs in others)]
@@ -267,7 +274,7 @@ def _package(
         pictures=reading,
         classes=classes,
         recipe=found.recipe,
-        threads=goal.threads,
+        threads=objective.threads,
         accuracy=found.accuracy,
         machine=report.machine,
     )

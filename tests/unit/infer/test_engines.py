@@ -22,7 +22,7 @@ from slipstream.infer.native.precision import storable
 from slipstream.infer.package.small_constants import made_small, made_whole
 from slipstream.infer.quantize.observe import observe
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.trial import weights_bytes
 
 LEAST_DB = {"fp32": 90, "bf16": 30, "fp16": 45, "int8": 25, "int8-dynamic": 30, "int8-weights": 30}
@@ -327,4 +327,4 @@ def test_an_engine_that_makes_numbers_of_nan_is_refused_on_samples_with_nan(
     comparison = Comparison()
     comparison.add(ENGINES[engine].prepare(graph, chosen, 1).run({"x": values}), right)
     assert comparison.is_finite_alike == is_right
-    assert ("NaN" in Goal().objection(chosen, comparison)) != is_right
+    assert ("NaN" in Objective().objection(chosen, comparison)) != is_right

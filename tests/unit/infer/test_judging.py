@@ -15,7 +15,7 @@ from slipstream.infer.data import load_data
 from slipstream.infer.engines import FLOATS
 from slipstream.infer.importers import Imported
 from slipstream.infer.package.report import State
-from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.search import search
 
 
@@ -25,7 +25,7 @@ def images():
 
 
 def goal(**more):
-    return Goal(**{"seconds": 60, "most_rounds": 5, "engines": ("native",), **more})
+    return Objective(**{"seconds": 60, "most_rounds": 5, "engines": ("native",), **more})
 
 
 def found_by(net, images, **more):
@@ -210,4 +210,4 @@ def test_labels_of_what_tells_nothing_apart_are_refused(build):
 )
 def test_limits_that_are_none_are_refused(limits):
     with pytest.raises(UsageError, match=r"; allowed: (a number|0 to 100)"):
-        Goal(**limits)
+        Objective(**limits)

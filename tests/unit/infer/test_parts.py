@@ -14,7 +14,7 @@ from slipstream.infer.importers import Imported
 from slipstream.infer.package.package import read, write
 from slipstream.infer.package.report import Segment
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.search import search
 from slipstream.infer.search.segments import Contender, best_parts, measure_segments
 from slipstream.infer.search.trial import weights_bytes
@@ -189,7 +189,7 @@ def test_the_precision_of_parts_is_the_least_faithful():
 
 
 def test_the_search_times_parts_and_says_so(plain):
-    found = search(Imported(plain, None, "it"), Goal(most_rounds=5, seconds=3))
+    found = search(Imported(plain, None, "it"), Objective(most_rounds=5, seconds=3))
     assert len(found.segments) > 1
     assert all(item.ms for item in found.segments)
 

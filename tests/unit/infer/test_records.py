@@ -16,7 +16,7 @@ from slipstream import infer, serve
 from slipstream.infer.engines.protocol import Part, Recipe, Small
 from slipstream.infer.graph.graph import Node
 from slipstream.infer.package.package import Accuracy, Manifest, Reading, Tensor
-from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.trial import Trial
 
 # They are filled in while a graph is made, a search goes on, or a request is answered.
@@ -26,7 +26,14 @@ CHANGED = {
     "RequestRecord", "ActiveRequest", "Server", "_Team", "Trial", "Powers",
 }  # fmt: skip
 # Those of which there are many.
-SMALL = ("graph.analysis", "search.goal", "images.pictures", "rewrites", "serve", "run.session")
+SMALL = (
+    "graph.analysis",
+    "search.objective",
+    "images.pictures",
+    "rewrites",
+    "serve",
+    "run.session",
+)
 
 
 def _records(kind) -> Iterator[type]:
@@ -64,7 +71,7 @@ def test_small_records_have_no_room_for_more():
             assert "__slots__" in vars(record), record
 
 
-@pytest.mark.parametrize("record", ["Goal", "BatcherLimits", "ServeOptions", "RequestRecord",
+@pytest.mark.parametrize("record", ["Objective", "BatcherLimits", "ServeOptions", "RequestRecord",
                                     "PictureOptions", "Reader", "BoxOptions", "Stages",
                                     "NodeCost"])  # fmt: skip
 def test_records_of_many_fields_are_made_by_name(record):
@@ -106,7 +113,7 @@ def test_a_recipe_is_of_floats_on_a_rewritten_graph_one_call_at_a_time():
 
 
 def test_a_search_is_for_latency_and_takes_five_minutes_at_most():
-    found = {each.name: getattr(Goal(), each.name) for each in fields(Goal)}
+    found = {each.name: getattr(Objective(), each.name) for each in fields(Objective)}
     assert found == {
         "target": "latency", "budget": 0.3, "snr_db": None, "agreement": 95.0,
         "is_classifier": False, "seconds": 300.0, "most_rounds": 200, "threads": 1, "engines": (),

@@ -11,7 +11,7 @@ from slipstream.infer.data import load_data
 from slipstream.infer.engines import ENGINES, FLOATS, Recipe
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.package.report import State
-from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.search import search
 from slipstream.infer.search.trial import weights_bytes
 
@@ -38,7 +38,7 @@ def found(imported, samples):
 
 
 def goal(**more):
-    return Goal(**{"seconds": 60, "most_rounds": 5, **more})
+    return Objective(**{"seconds": 60, "most_rounds": 5, **more})
 
 
 def titles(found, *states):
@@ -195,15 +195,15 @@ def test_the_first_samples_are_judged_and_timed_however_little_time_there_is(imp
 def test_what_rewrites_gained_is_measured(imported):
     found = search(imported, goal(engines=("onnxruntime",)))
     matched = {item.name for item in found.applied if item.matches}
-    assert found.recipe.rewrites is False or found.gains.keys() <= matched
+    assert found.recipe.rewrites is False or found.speed_ups.keys() <= matched
     if found.recipe.rewrites:
-        assert found.gains
+        assert found.speed_ups
 
 
 def test_rewrites_that_the_engine_needs_have_no_gain(imported):
     """Our kernels have no MatMul that is not linear."""
     found = search(imported, goal(engines=("native",)))
-    assert "silu" in found.gains
+    assert "silu" in found.speed_ups
     assert "gemm-linear" in {item.name for item in found.applied if item.matches}
 
 

@@ -12,7 +12,7 @@ from slipstream.infer.accuracy.accuracy import ENOUGH
 from slipstream.infer.data import load_data
 from slipstream.infer.importers import Imported
 from slipstream.infer.package.report import State
-from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.search import search
 from slipstream.infer.search.time_limit import TimeLimit
 
@@ -37,7 +37,7 @@ def searched(net, seconds, step_seconds, **more):
     """What was found, and the seconds that it took."""
     machine = Machine(step_seconds)
     images = np.random.default_rng(4).standard_normal((400, 3, 8, 8)).astype(np.float32)
-    goal = Goal(seconds=seconds, most_rounds=5, **more)
+    goal = Objective(seconds=seconds, most_rounds=5, **more)
     limit = TimeLimit(seconds, machine.clock)
     imported = Imported(net, None, "the net")
     found = search(imported, goal, load_data(list(images), net), machine.tell, limit)

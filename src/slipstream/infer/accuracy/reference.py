@@ -14,7 +14,7 @@ from slipstream.infer.engines.onnxruntime import graph_session
 from slipstream.infer.engines.protocol import Recipe
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph.graph import Array, Graph
-from slipstream.infer.search.mixture import Case
+from slipstream.infer.search.mixed_precision import Case
 
 
 class Reference:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing, missing_gpu
-from slipstream.infer.engines.protocol import Executable, Precision, Recipe
+from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
 from slipstream.infer.graph.graph import Array, Graph
 
 
@@ -34,6 +34,16 @@ class Inductor:
     name: str = "inductor"
     device: Literal["cpu", "cuda"] = "cpu"
     module: Any = None
+
+    is_packable = False
+    runs_rewritten = False
+    runs_imported = True
+    mixes_dynamic = False
+    is_quick_to_prepare = False
+
+    def with_module(self, module: Any) -> Engine:
+        """See `Engine`."""
+        return replace(self, module=module)
 
     def available(self) -> str | None:
         """None, or what it lacks: a GPU, torch, or a module."""

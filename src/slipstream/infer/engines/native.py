@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.pool import Pool
-from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Small
+from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe, Small
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.outlets import channels_last
@@ -22,6 +22,17 @@ class Native:
     """Kernels of `kernels/`, for graphs whose products they have."""
 
     name = "native"
+
+    is_packable = True
+    runs_rewritten = True
+    runs_imported = False
+    mixes_dynamic = True
+    is_quick_to_prepare = True
+
+    def with_module(self, module: Any) -> Engine:
+        """See `Engine`."""
+        del module
+        return self
 
     def available(self) -> str | None:
         """None, or what it lacks: the kernels, or ONNX Runtime."""

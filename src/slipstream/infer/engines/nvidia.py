@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing, missing_gpu
 from slipstream.infer.engines.onnxruntime import CPU, Session
-from slipstream.infer.engines.protocol import Executable, Precision, Recipe
+from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
 from slipstream.infer.engines.standard import onnx_bytes
 from slipstream.infer.graph.graph import Graph
 
@@ -32,6 +33,17 @@ class OnnxRuntimeOnGpu:
     name: str
     providers: tuple[str, ...]
     settings: Mapping[Precision, Mapping[str, str]]
+
+    is_packable = True
+    runs_rewritten = True
+    runs_imported = True
+    mixes_dynamic = False
+    is_quick_to_prepare = False
+
+    def with_module(self, module: Any) -> Engine:
+        """See `Engine`."""
+        del module
+        return self
 
     def available(self) -> str | None:
         """None, or what it lacks: a GPU, or a build of ONNX Runtime for it."""

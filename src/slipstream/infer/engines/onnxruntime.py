@@ -17,7 +17,7 @@ from onnx import TensorProto
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.engines.modules import missing
-from slipstream.infer.engines.protocol import Executable, Precision, Recipe, Small
+from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe, Small
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph.graph import Array, Graph
@@ -46,6 +46,17 @@ class OnnxRuntime:
 
     name: str = "onnxruntime"
     file_bytes: int = LARGE_BYTES
+
+    is_packable = True
+    runs_rewritten = True
+    runs_imported = True
+    mixes_dynamic = False
+    is_quick_to_prepare = False
+
+    def with_module(self, module: Any) -> Engine:
+        """See `Engine`."""
+        del module
+        return self
 
     def available(self) -> str | None:
         """None, or that it is not installed."""

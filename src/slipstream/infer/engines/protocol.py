@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -118,6 +118,35 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """In recipes and on the command line."""
+        ...
+
+    @property
+    def is_packable(self) -> bool:
+        """Whether a package can store a model for this engine; if not, it is only measured."""
+        ...
+
+    @property
+    def runs_rewritten(self) -> bool:
+        """Whether the engine accepts graphs that went through our rewrites."""
+        ...
+
+    @property
+    def runs_imported(self) -> bool:
+        """Whether the engine accepts graphs as they were imported."""
+        ...
+
+    @property
+    def mixes_dynamic(self) -> bool:
+        """Whether products without ranges may be int8-dynamic beside products in int8."""
+        ...
+
+    @property
+    def is_quick_to_prepare(self) -> bool:
+        """Whether the engine prepares a graph faster than others, so that calibration uses it."""
+        ...
+
+    def with_module(self, module: Any) -> Engine:
+        """Return an engine for the PyTorch module of a model; itself if it runs graphs only."""
         ...
 
     def available(self) -> str | None:

@@ -14,9 +14,9 @@ from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.native.precision import storable
 from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observe
 from slipstream.infer.quantize.shifts import shifts_of
-from slipstream.infer.search.contest import Contest
+from slipstream.infer.search.autotuner import Autotuner
 from slipstream.infer.search.judging import some
-from slipstream.infer.search.mixture import Case, Mixture
+from slipstream.infer.search.mixed_precision import Case, MixedPrecision
 from slipstream.infer.search.trial import Trial
 
 # Shares of the time until which each part may go on.
@@ -26,37 +26,37 @@ MOST_CASES = 64  # samples that judge mixtures
 LEAST_MIXTURES = 2 + len(METHODS)  # that are made ready to measure times, and the noise of a part
 
 
-def add_bytes(contest: Contest, add: Callable[[Trial], None]) -> dict[str, Histogram]:
+def add_bytes(tuner: Autotuner, add: Callable[[Trial], None]) -> dict[str, Histogram]:
     """Make candidates with bytes ready, and `add` each; returns what values were seen.
 
     The first engine that can compute on them finds the method of calibration; ranges are the
     graph's, so the others take the same.
     """
-    for engine, recipe in contest.recipes("int8-weights"):
-        add(contest.ready(engine, recipe))
-    wanted = list(contest.recipes("int8"))
-    dynamic = list(contest.recipes("int8-dynamic")) if _is_of_matrices(contest.rewritten) else []
-    names = storable(contest.rewritten)
+    for engine, recipe in tuner.recipes("int8-weights"):
+        add(tuner.ready(engine, recipe))
+    wanted = list(tuner.recipes("int8"))
+    dynamic = list(tuner.recipes("int8-dynamic")) if _is_of_matrices(tuner.rewritten) else []
+    names = storable(tuner.rewritten)
     if not (wanted or dynamic) or not names:
         return {}
-    seen = some(contest, contest.samples.calibration, OBSERVING_ENDS, what="values are observed")
+    seen = some(tuner, tuner.samples.calibration, OBSERVING_ENDS, what="values are observed")
     inputs: list[Mapping[str, Array]] = []
-    histograms = observe(contest.rewritten, _recorded(seen, inputs), names)
-    contest.calibrated = len(inputs)
+    histograms = observe(tuner.rewritten, _recorded(seen, inputs), names)
+    tuner.calibrated = len(inputs)
     means = {name: histogram.means for name, histogram in histograms.items()}
-    shifts = {"shifts": shifts_of(contest.rewritten, means)}
+    shifts = {"shifts": shifts_of(tuner.rewritten, means)}
     for engine, recipe in dynamic:
-        add(contest.ready(engine, recipe.model_copy(update=shifts)))
+        add(tuner.ready(engine, recipe.model_copy(update=shifts)))
     wanted = [(engine, recipe.model_copy(update=shifts)) for engine, recipe in wanted]
-    wanted.sort(key=lambda item: item[0].name != "native")  # the others take longer to be ready
+    wanted.sort(key=lambda item: not item[0].is_quick_to_prepare)
     first: Trial | None = None
     for engine, recipe in wanted:
         if first is None:
-            trial = _calibrated(contest, engine, recipe, histograms)
+            trial = _calibrated(tuner, engine, recipe, histograms)
             first = None if trial.executable is None else trial
         else:
             same = recipe.model_copy(update={"ranges": first.recipe.ranges})
-            trial = contest.ready(engine, same, first.method)
+            trial = tuner.ready(engine, same, first.method)
         add(trial)
     return histograms
 
@@ -78,116 +78,116 @@ def _is_of_matrices(graph: Graph) -> bool:
 
 
 def _calibrated(
-    contest: Contest, engine: Engine, recipe: Recipe, histograms: Mapping[str, Histogram]
+    tuner: Autotuner, engine: Engine, recipe: Recipe, histograms: Mapping[str, Histogram]
 ) -> Trial:
     """The candidate whose method of calibration gives the best results."""
-    few = contest.reference.cases(some(contest, contest.samples.judged.first(ENOUGH), 1.0))
-    best = contest.ready(engine, _with(recipe, histograms, METHODS[0]), METHODS[0])
+    few = tuner.reference.cases(some(tuner, tuner.samples.judged.first(ENOUGH), 1.0))
+    best = tuner.ready(engine, _with(recipe, histograms, METHODS[0]), METHODS[0])
     if best.executable is None:
         return best
-    least = _compared(contest, best, few).snr_db
-    needed = contest.ready_seconds(engine.name) + ENOUGH * best.run_seconds
+    least = _compared(tuner, best, few).snr_db
+    needed = tuner.ready_seconds(engine.name) + ENOUGH * best.run_seconds
     for method in METHODS[1:]:
-        if not contest.limit.fits("calibrate by every method", needed, CALIBRATION_ENDS):
+        if not tuner.limit.fits("calibrate by every method", needed, CALIBRATION_ENDS):
             continue
-        other = contest.ready(engine, _with(recipe, histograms, method), method)
+        other = tuner.ready(engine, _with(recipe, histograms, method), method)
         if other.executable is None:
             continue
-        found = _compared(contest, other, few).snr_db
+        found = _compared(tuner, other, few).snr_db
         if found > least:
             best, other, least = other, best, found
         other.close()
     return best
 
 
-def add_mixtures(contest: Contest, histograms: Mapping[str, Histogram]) -> None:
+def add_mixtures(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
     """Where bytes everywhere are not good enough, leave the values in floating point that cost
     most: by the first engine that has bytes, and the same ones for the others."""
-    bytes_ = [trial for trial in contest.alive() if trial.recipe.precision == "int8"]
+    bytes_ = [trial for trial in tuner.alive() if trial.recipe.precision == "int8"]
     bytes_.sort(key=lambda trial: not isinstance(trial.executable, Profiled))
     if not bytes_:
         return
-    samples = contest.samples.judged.turns(contest.samples.calibration).first(MOST_CASES)
-    cases = contest.reference.cases(some(contest, samples, CASES_END))
+    samples = tuner.samples.judged.turns(tuner.samples.calibration).first(MOST_CASES)
+    cases = tuner.reference.cases(some(tuner, samples, CASES_END))
     first = bytes_[0]
-    if not _objections(contest, first, cases):
+    if not _objections(tuner, first, cases):
         return
-    engine = next(item for item in contest.engines if item.name == first.recipe.engine)
+    engine = next(item for item in tuner.engines if item.name == first.recipe.engine)
     trials = LEAST_MIXTURES + math.ceil(math.log2(max(len(histograms), 1) + 1))
-    needed = contest.ready_seconds(engine.name) + len(cases) * first.run_seconds
-    if not contest.limit.fits("mix bytes and floats", trials * needed, MIXING_ENDS):
+    needed = tuner.ready_seconds(engine.name) + len(cases) * first.run_seconds
+    if not tuner.limit.fits("mix bytes and floats", trials * needed, MIXING_ENDS):
         return
-    recipe = first.recipe.model_copy(update={"rest": _rest(contest, engine, cases)})
+    recipe = first.recipe.model_copy(update={"rest": _rest(tuner, engine, cases)})
     ranges = [_ranges(histograms, method) for method in METHODS]
-    mixture = Mixture(
+    mixture = MixedPrecision(
         engine,
-        contest.rewritten,
+        tuner.rewritten,
         recipe,
         ranges,
-        contest.goal.threads,
+        tuner.objective.threads,
         cases,
-        yardstick=contest.reference.yardstick,
+        yardstick=tuner.reference.yardstick,
     )
-    seconds = contest.limit.left(MIXING_ENDS) * PARTS_SHARE
-    order = mixture.order(seconds, contest.say, contest.limit.clock)
-    contest.say("a mixture of bytes and floats is looked for")
+    seconds = tuner.limit.left(MIXING_ENDS) * PARTS_SHARE
+    order = mixture.order(seconds, tuner.say, tuner.limit.clock)
+    tuner.say("a mixture of bytes and floats is looked for")
 
     def is_good(found: Comparison) -> bool:
-        return not contest.goal.objection(recipe, found)
+        return not tuner.objective.objection(recipe, found)
 
     def go_on() -> bool:
-        return contest.limit.fits("mix bytes and floats", needed, MIXING_ENDS)
+        return tuner.limit.fits("mix bytes and floats", needed, MIXING_ENDS)
 
     count = mixture.least(order, is_good, go_on)
     if count == len(order):
-        contest.notes.append("no mixture with bytes was found that is good enough")
+        tuner.note("no mixture with bytes was found that is good enough")
         return
     safer = order[(count + len(order)) // 2 :]
-    taken = mixture.pruned(order, count, is_good, lambda: contest.share() <= MIXING_ENDS)
+    taken = mixture.pruned(order, count, is_good, lambda: tuner.share() <= MIXING_ENDS)
     tried: list[Mapping[str, tuple[float, float]]] = []
     for parts in (order[count:], taken, safer):
         mixed = mixture.of(parts)
         if mixed.ranges not in tried:
-            _add_mixture(contest, len(histograms), mixed)
+            _add_mixture(tuner, len(histograms), mixed)
             tried.append(mixed.ranges)
 
 
-def _add_mixture(contest: Contest, values: int, mixed: Recipe) -> None:
+def _add_mixture(tuner: Autotuner, values: int, mixed: Recipe) -> None:
     """The mixture that one engine found, on all."""
-    for engine, recipe in contest.recipes("int8"):
+    for engine, recipe in tuner.recipes("int8"):
         rest = mixed.rest if mixed.rest in _rests(engine) else "fp32"
         update = {"ranges": mixed.ranges, "shifts": mixed.shifts, "rest": rest}
-        trial = contest.ready(engine, recipe.model_copy(update=update), "noise", MIXED_ENDS)
+        trial = tuner.ready(engine, recipe.model_copy(update=update), "noise", MIXED_ENDS)
         trial.kept = values - len(mixed.ranges)
-        contest.trials.append(trial)
+        tuner.add(trial)
 
 
-def _objections(contest: Contest, trial: Trial, cases: Sequence[Case]) -> str:
+def _objections(tuner: Autotuner, trial: Trial, cases: Sequence[Case]) -> str:
     """What there is to say against a trial, by its results in some cases."""
-    return contest.goal.objection(trial.recipe, _compared(contest, trial, cases))
+    return tuner.objective.objection(trial.recipe, _compared(tuner, trial, cases))
 
 
-def _compared(contest: Contest, trial: Trial, cases: Sequence[Case]) -> Comparison:
+def _compared(tuner: Autotuner, trial: Trial, cases: Sequence[Case]) -> Comparison:
     assert trial.executable is not None
-    found = contest.reference.comparison()
+    found = tuner.reference.comparison()
     for case in cases:
         found.add(trial.executable.run(case.sample.inputs), case.right, case.sample.labels)
     return found
 
 
-def _rest(contest: Contest, engine: Engine, cases: Sequence[Case]) -> Precision:
+def _rest(tuner: Autotuner, engine: Engine, cases: Sequence[Case]) -> Precision:
     """What the engine has that takes less time than float32 and is good enough by itself."""
     for precision in _rests(engine):
-        trials = (t for t in contest.alive() if t.recipe.precision == precision)
+        trials = (t for t in tuner.alive() if t.recipe.precision == precision)
         trial = next((t for t in trials if t.recipe.engine == engine.name), None)
-        if trial is not None and not _objections(contest, trial, cases):
+        if trial is not None and not _objections(tuner, trial, cases):
             return precision
     return "fp32"
 
 
 def _rests(engine: Engine) -> tuple[Precision, ...]:
     """What an engine may compute beside bytes, the fastest first."""
-    dynamic: tuple[Precision, ...] = ("int8-dynamic",) if engine.name == "native" else ()
+    dynamic: tuple[Precision, ...] = ("int8-dynamic",) if engine.mixes_dynamic else ()
     return (*dynamic, *(("bf16",) if "bf16" in engine.precisions() else ()))
 
 

@@ -52,7 +52,7 @@ class Part:
     saved: float
 
 
-class Mixture:
+class MixedPrecision:
     """The search for one engine.
 
     Args:

@@ -14,8 +14,8 @@ from slipstream.infer.native.precision import storable
 from slipstream.infer.package.report import State
 from slipstream.infer.quantize.observe import METHODS, observe
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.search.goal import Goal
-from slipstream.infer.search.mixture import Mixture, Part
+from slipstream.infer.search.mixed_precision import MixedPrecision, Part
+from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.search import search
 from slipstream.infer.search.time_limit import TimeLimit
 from slipstream.infer.search.trial import weights_bytes
@@ -62,7 +62,7 @@ def mixture_of(graph, samples, cases, engine="native", methods=METHODS):
     found = observe(rewritten, inputs, storable(rewritten))
     ranges = [{name: values.range(method) for name, values in found.items()} for method in methods]
     recipe = Recipe(engine=engine, precision="int8", ranges=ranges[0])
-    return Mixture(ENGINES[engine], rewritten, recipe, ranges, 1, cases), recipe
+    return MixedPrecision(ENGINES[engine], rewritten, recipe, ranges, 1, cases), recipe
 
 
 def names(parts):
@@ -129,7 +129,9 @@ def test_only_the_parts_become_bytes(graph, samples, cases):
 
 
 def test_the_search_keeps_the_sensitive_value_in_floating_point(graph, samples):
-    found = search(Imported(graph, None, "it"), Goal(most_rounds=5, seconds=20, snr_db=30), samples)
+    found = search(
+        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=20, snr_db=30), samples
+    )
     whole = [c for c in found.candidates if c.precision == "int8" and not c.kept]
     mixed = [c for c in found.candidates if c.kept and c.state is not State.REJECTED]
     assert all(item.state is State.REJECTED for item in whole)
@@ -140,7 +142,9 @@ def test_the_search_keeps_the_sensitive_value_in_floating_point(graph, samples):
 
 
 def test_a_mixture_that_cannot_be_good_enough_is_not_proposed(graph, samples):
-    found = search(Imported(graph, None, "it"), Goal(most_rounds=5, seconds=5, snr_db=90), samples)
+    found = search(
+        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=5, snr_db=90), samples
+    )
     assert not any(item.kept for item in found.candidates)
     assert any("no mixture" in note for note in found.notes)
 
@@ -149,7 +153,7 @@ def test_bytes_that_are_good_enough_are_not_mixed(net):
     random = np.random.default_rng(11)
     images = list(random.standard_normal((16, 3, 8, 8)).astype(np.float32))
     found = search(
-        Imported(net, None, "it"), Goal(most_rounds=5, seconds=5), load_data(images, net)
+        Imported(net, None, "it"), Objective(most_rounds=5, seconds=5), load_data(images, net)
     )
     assert not any(item.kept for item in found.candidates)
 
@@ -194,7 +198,9 @@ def test_values_that_the_engine_leaves_to_another_one_are_no_trouble(build):
     assert order[-1].noise == 0
     assert mixture.least(order, lambda found: False) == len(order)
     assert mixture.pruned(order, len(order), lambda found: True, lambda: True)
-    found = search(Imported(graph, None, "it"), Goal(most_rounds=5, seconds=5, snr_db=90), samples)
+    found = search(
+        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=5, snr_db=90), samples
+    )
     assert found.recipe.precision != "int8"
 
 
@@ -213,21 +219,21 @@ def test_matrices_beside_bytes_may_find_their_ranges_in_each_call(build):
     samples = load_data(list(rows.astype(np.float32)), graph)
     asked = 32 if kernels.adds_pairs() else 34
     found = search(
-        Imported(graph, None, "it"), Goal(most_rounds=5, seconds=6, snr_db=asked), samples
+        Imported(graph, None, "it"), Objective(most_rounds=5, seconds=6, snr_db=asked), samples
     )
     mixed = [item for item in found.candidates if item.rest == "int8-dynamic"]
     assert mixed
     assert {item.engine for item in mixed} == {"native"}
     assert all(item.snr_db > asked and item.kept > 0 for item in mixed)
     assert {item.rest for item in found.candidates if item.engine != "native"} == {"fp32"}
-    goal = Goal(most_rounds=5, seconds=6, snr_db=asked - 1, engines=("onnxruntime",))
+    goal = Objective(most_rounds=5, seconds=6, snr_db=asked - 1, engines=("onnxruntime",))
     found = search(Imported(graph, None, "it"), goal, samples)
     assert {item.rest for item in found.candidates} == {"fp32"}
 
 
 def test_a_mixture_that_was_found_late_is_still_made_ready(graph, samples, monkeypatch):
     """The search for it took its whole time, after which nothing else was made ready."""
-    whole, seconds = Mixture.pruned, [0.0]
+    whole, seconds = MixedPrecision.pruned, [0.0]
 
     def slow(self, order, count, is_good, go_on):
         found = whole(self, order, count, is_good, go_on)
@@ -235,9 +241,9 @@ def test_a_mixture_that_was_found_late_is_still_made_ready(graph, samples, monke
             seconds[0] += 1
         return found
 
-    monkeypatch.setattr(Mixture, "pruned", slow)
+    monkeypatch.setattr(MixedPrecision, "pruned", slow)
     limit = TimeLimit(400, lambda: seconds[0])
-    goal = Goal(most_rounds=5, seconds=400, snr_db=30)
+    goal = Objective(most_rounds=5, seconds=400, snr_db=30)
     found = search(Imported(graph, None, "it"), goal, samples, limit=limit)
     mixed = [item for item in found.candidates if item.kept]
     assert any(item.snr_db is not None and item.snr_db >= 30 for item in mixed)

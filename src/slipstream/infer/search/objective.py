@@ -22,7 +22,7 @@ AGREEMENT = 95.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Goal:
+class Objective:
     """What is looked for.
 
     Args:

@@ -1,13 +1,12 @@
-"""The contest of candidates: each is made ready, judged by its results (see `judging`), and timed.
+"""The autotuner: it prepares every candidate, compares its results (see `judging`) and times it.
 
-Those that keep to the budget are timed by turns.
+Candidates whose results keep to the budget are timed in alternation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy.accuracy import ENOUGH
@@ -15,7 +14,6 @@ from slipstream.infer.accuracy.division import Division
 from slipstream.infer.accuracy.reference import Reference
 from slipstream.infer.data import Sample, Samples, synthetic
 from slipstream.infer.engines import ENGINES, Engine, Precision, Recipe, engine_of
-from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.modules import NO_GPU
 from slipstream.infer.graph.graph import Graph
 from slipstream.infer.graph.spilled import spilled
@@ -24,7 +22,7 @@ from slipstream.infer.machine import give_memory_back
 from slipstream.infer.measure import LEAST_CALLS, interleave
 from slipstream.infer.package.report import Candidate, State
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.search.goal import Goal
+from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.time_limit import TimeLimit
 from slipstream.infer.search.trial import Trial
 
@@ -38,26 +36,26 @@ READY_ENDS = 0.5  # of the time: then nothing else is made ready
 LEAST_TIMING = 0.1  # of the time: what was judged late is timed all the same
 
 
-class Contest:
-    """All candidates of one search, and what they go through."""
+class Autotuner:
+    """The candidates of one search, with the methods that prepare, time and choose them."""
 
     def __init__(
         self,
         imported: Imported,
-        goal: Goal,
+        objective: Objective,
         samples: Samples | None,
         tell: Tell,
         limit: TimeLimit | None = None,
     ) -> None:
         """See `search`."""
-        self.imported, self.goal, self._tell = imported, goal, tell
-        self.limit = limit or TimeLimit(goal.seconds)
+        self.imported, self.objective, self._tell = imported, objective, tell
+        self.limit = limit or TimeLimit(objective.seconds)
         self._ready_seconds: dict[str, float] = {}  # the longest of each engine
-        self.notes: list[str] = []
-        self.untried: list[Candidate] = []
-        self.trials: list[Trial] = []
+        self._notes: list[str] = []
+        self._untried: list[Candidate] = []
+        self._trials: list[Trial] = []
         self.weights_bytes = sum(array.nbytes for array in imported.graph.constants.values())
-        self.rewritten, self.applied = optimise(imported.graph, without=goal.without)
+        self.rewritten, self.applied = optimise(imported.graph, without=objective.without)
         if self.is_large:
             self.rewritten = spilled(self.rewritten, imported.graph)
             give_memory_back()
@@ -67,13 +65,13 @@ class Contest:
         self.calibrated = 0  # samples by which ranges were found
         self.first = self.samples.judged[0].inputs
         self.engines = self._wanted_engines()
-        self.reference = Reference(imported.graph, goal.threads, imported.origin)
+        self.reference = Reference(imported.graph, objective.threads, imported.origin)
         self.reference.learn(
-            self._first_samples(), is_classifier=goal.is_classifier, clock=self.limit.clock
+            self._first_samples(), is_classifier=objective.is_classifier, clock=self.limit.clock
         )
 
     def _first_samples(self) -> Iterator[Sample]:
-        """A few, one at least, which tell how large the numbers of the outputs are."""
+        """Yield a few samples, at least one, from which the magnitude of the outputs is learnt."""
         known = self.samples.calibration if len(self.samples.calibration) else self.samples.judged
         for index in range(min(ENOUGH, len(known))):
             if index and self.share() > LEARNING_ENDS:
@@ -84,8 +82,8 @@ class Contest:
     # ---- candidates ----------------------------------------------------------------------------
 
     def _wanted_engines(self) -> list[Engine]:
-        """Those that are wanted and there; the others are named among the candidates."""
-        wanted = self.goal.engines or tuple(ENGINES)
+        """Return the requested engines that are installed; the others become untried."""
+        wanted = self.objective.engines or tuple(ENGINES)
         strange = sorted(set(wanted) - set(ENGINES))
         if strange:
             raise UsageError(
@@ -93,25 +91,24 @@ class Contest:
             )
         found: list[Engine] = []
         for name in wanted:
-            engine = engine_of(name, self.goal.large_bytes)
-            if isinstance(engine, Inductor):
-                module = self.imported.module
-                if not self.goal.engines:  # nobody is going to call it
-                    module = self.imported.is_module or None
-                engine = replace(engine, module=module)
+            engine = engine_of(name, self.objective.large_bytes)
+            module = self.imported.module
+            if not self.objective.engines:  # nobody is going to call it
+                module = self.imported.is_module or None
+            engine = engine.with_module(module)
             reason = engine.available()
-            if reason is None and isinstance(engine, Inductor) and not self.goal.engines:
+            if reason is None and not engine.is_packable and not self.objective.engines:
                 reason = f"{NO_PACKAGE}; --engine {name} measures it beside others"
             if reason is None:
                 found.append(engine)
-            elif self.goal.engines or reason != NO_GPU:  # few have one
-                self.untried.append(Candidate(engine=name, state=State.UNTRIED, reason=reason))
+            elif self.objective.engines or reason != NO_GPU:  # few have one
+                self._untried.append(Candidate(engine=name, state=State.UNTRIED, reason=reason))
         return found
 
     def recipes(self, *precisions: Precision) -> Iterator[tuple[Engine, Recipe]]:
-        """Every engine with every precision, graph and number of streams that it should try."""
-        threads = self.goal.threads
-        several = {1, threads} if self.goal.target == "throughput" else {1}
+        """Yield each engine with a recipe for every precision, graph and number of streams."""
+        threads = self.objective.threads
+        several = {1, threads} if self.objective.target == "throughput" else {1}
         for engine in self.engines:
             able = engine.precisions()
             for precision in precisions:
@@ -128,14 +125,17 @@ class Contest:
                         yield engine, recipe
 
     def by_graph(self, *precisions: Precision) -> list[tuple[Engine, Recipe]]:
-        """The same, those on the rewritten graph first, so that each engine has its turn."""
+        """Return `recipes`, with the rewritten graph first, so that each engine has its turn."""
         return sorted(self.recipes(*precisions), key=lambda item: not item[1].rewrites)
 
     def ready(
         self, engine: Engine, recipe: Recipe, method: str | None = None, end: float = READY_ENDS
     ) -> Trial:
-        """A candidate, made ready; what went wrong is its reason. It is not tried where others are
-        ready and more than a share `end` of the time has passed."""
+        """Prepare a candidate; if that fails, the candidate carries the reason.
+
+        It is not tried if others are ready and its preparation would not be done when a share
+        `end` of the time has passed.
+        """
         trial = Trial(recipe, method, comparison=self.reference.comparison())
         needed = self.ready_seconds(engine.name)
         if self.alive() and not self.limit.fits("make all candidates ready", needed, end):
@@ -143,7 +143,7 @@ class Contest:
             return trial
         begin = self.limit.clock()
         self.say(f"{recipe.engine} {recipe.precision} is made ready")
-        trial.prepare(engine, self.graph(recipe), self.goal.threads, self.first)
+        trial.prepare(engine, self.graph(recipe), self.objective.threads, self.first)
         if self.is_large:
             give_memory_back()
         took = self.limit.clock() - begin
@@ -151,31 +151,37 @@ class Contest:
         return trial
 
     def ready_seconds(self, engine: str) -> float:
-        """Seconds that an engine takes to make a candidate ready: the longest so far, or the least
-        of the others where it made none."""
+        """Return the seconds that an engine takes to prepare a candidate.
+
+        This is its longest preparation so far, or the shortest of the other engines if it has
+        prepared none.
+        """
         least = min(self._ready_seconds.values(), default=0.0)
         return self._ready_seconds.get(engine, least)
 
     def graph(self, recipe: Recipe) -> Graph:
-        """The graph that a recipe runs."""
+        """Return the graph that a recipe runs."""
         return self.rewritten if recipe.rewrites else self.imported.graph
 
     def time(self, trials: Sequence[Trial], end: float) -> None:
-        """Time trials by turns, until a share of the time has passed: the fastest ones, as many as
-        can have the least number of rounds."""
-        left = max(self.limit.left(end), self.goal.seconds * LEAST_TIMING)
+        """Time trials in alternation until a share `end` of the time has passed.
+
+        If there is no time for all, the fastest are timed: as many as can have the least number
+        of rounds.
+        """
+        left = max(self.limit.left(end), self.objective.seconds * LEAST_TIMING)
         alive = {str(number): trial for number, trial in enumerate(self._timeable(trials, left))}
-        with ThreadPoolExecutor(self.goal.threads) as callers:
+        with ThreadPoolExecutor(self.objective.threads) as callers:
             runs = {name: trial.round(self.first, callers) for name, trial in alive.items()}
             timings = interleave(
                 runs,
                 left,
-                most_rounds=self.goal.most_rounds,
+                most_rounds=self.objective.most_rounds,
                 tell=lambda share: self.say("candidates are timed"),
             )
         for name, timing in timings.items():
             alive[name].timing = timing
-            if isinstance(engine_of(alive[name].recipe.engine), Inductor):
+            if not engine_of(alive[name].recipe.engine).is_packable:
                 alive[name].state, alive[name].reason = State.COMPARED, NO_PACKAGE
 
     def _timeable(self, trials: Sequence[Trial], left: float) -> list[Trial]:
@@ -189,53 +195,74 @@ class Contest:
         return [trial for trial in trials if trial.executable is not None]
 
     def close(self) -> None:
-        """Give back all that was made ready."""
+        """Close every candidate and the reference."""
         self.reference.close()
-        for trial in self.trials:
+        for trial in self._trials:
             trial.close()
 
     @property
     def is_large(self) -> bool:
-        """Whether candidates are open one at a time; see `one_by_one`."""
-        return self.weights_bytes >= self.goal.large_bytes
+        """Whether the model is so large that one candidate is open at a time; see `one_by_one`."""
+        return self.weights_bytes >= self.objective.large_bytes
+
+    def add(self, trial: Trial) -> None:
+        """Enter a candidate among those of this search."""
+        self._trials.append(trial)
+
+    def note(self, text: str) -> None:
+        """Add a sentence to the report's notes: a step that was left out, and the reason."""
+        self._notes.append(text)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the notes of this search, then those of its time limit."""
+        return (*self._notes, *self.limit.notes())
+
+    def candidates(self, chosen: Trial) -> tuple[Candidate, ...]:
+        """Return all candidates for the report: the chosen one, the others by time, the untried."""
+        order = sorted(self._trials, key=lambda trial: (trial is not chosen, *_order(trial)))
+        return (*(trial.candidate() for trial in order), *self._untried)
 
     def alive(self) -> list[Trial]:
-        """Those that are open, or were closed after they had been judged and timed."""
-        return [trial for trial in self.trials if trial.is_alive]
+        """Return the candidates that are open, or were closed after judging and timing."""
+        return [trial for trial in self._trials if trial.is_alive]
 
     def reopen(self, trial: Trial) -> None:
-        """Make a candidate ready again that was closed; what goes wrong ends it."""
+        """Prepare a closed candidate again; an error ends it."""
         if trial.executable is None:
-            engine = engine_of(trial.recipe.engine, self.goal.large_bytes)
-            trial.prepare(engine, self.graph(trial.recipe), self.goal.threads, self.first)
+            engine = engine_of(trial.recipe.engine, self.objective.large_bytes)
+            trial.prepare(engine, self.graph(trial.recipe), self.objective.threads, self.first)
 
     def best(self) -> Trial:
-        """Of those that were measured; UnsupportedError where there is none."""
+        """Return the best measured candidate; raise UnsupportedError if there is none."""
         right = [trial for trial in self.alive() if trial.state is State.MEASURED]
         if not right:
-            tried = (*(trial.candidate() for trial in self.trials), *self.untried)
+            tried = (*(trial.candidate() for trial in self._trials), *self._untried)
             reasons = "; ".join(f"{item.title}: {item.reason}" for item in tried)
             raise UnsupportedError(
                 f"no candidate can be chosen for {self.imported.origin}: {reasons}"
             )
-        if self.goal.target == "memory":
+        if self.objective.target == "memory":
             return min(right, key=lambda trial: (trial.weights_bytes, trial.seconds))
         return min(right, key=lambda trial: trial.seconds)
 
     def share(self) -> float:
-        """Of the time that has passed; above 1 when it is over."""
+        """Return the share of the time that has passed; it is above 1 when the time is over."""
         return self.limit.share()
 
     def say(self, text: str) -> None:
-        """Tell what is being done."""
+        """Report the current step, and the share of the time that has passed."""
         self.limit.begin(text.partition(":")[0])
         self._tell(text, min(self.share(), 1.0))
 
 
+def _order(trial: Trial) -> tuple[bool, float]:
+    return trial.timing is None, 0.0 if trial.timing is None else trial.seconds
+
+
 def _routes(engine: Engine, precision: Precision) -> tuple[bool, ...]:
-    """Of the rewritten graph and the one imported, those that are worth a try."""
-    if isinstance(engine, Inductor):
+    """Return whether to try the rewritten graph (True), the imported one (False), or both."""
+    if not engine.runs_rewritten:
         return (False,)
-    if engine.name == "native" or precision.startswith("int8"):
+    if not engine.runs_imported or precision.startswith("int8"):
         return (True,)
     return (True, False)
