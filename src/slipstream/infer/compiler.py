@@ -33,7 +33,7 @@ from slipstream.infer.package.report import Candidate, Report, Rewritten, State
 from slipstream.infer.search.objective import AGREEMENT, TARGETS, Objective, Target
 from slipstream.infer.search.search import SearchResult, Tell, search
 
-NUM_RUNS = 3  # that tell which sizes of outputs differ from input to input
+NUM_RUNS = 3  # runs that show which output sizes vary with the input; chosen by hand
 
 
 def compile_model(
@@ -63,47 +63,54 @@ def compile_model(
     """Compile a model to the fastest form on this machine that is accurate enough.
 
     Args:
-        model: an ONNX file or its bytes; a PyTorch module, exported program or .pt2 file; a Keras
-            model or file, a SavedModel folder; a file of Caffe, MXNet or Kaldi; or the name of a
-            factory of one of these or of a JAX function, "package.module:function".
-        output: the file to write, model.slip by custom. An existing one is replaced.
-        example_inputs: of a module or function: arrays in the order of its arguments, or by name.
-        shapes: by name, of inputs whose dimensions the model leaves open.
-        weights: the file of a model's weights where they are not in the model, net.caffemodel;
+        model: ONNX file or its bytes; PyTorch module, exported program or .pt2 file; Keras model
+            or file; SavedModel folder; file of Caffe, MXNet or Kaldi; or the name of a factory of
+            one of these or of a JAX function, "package.module:function".
+        output: Path of the package, by convention model.slip. An existing file is replaced.
+        example_inputs: Arrays for a module or function, in the order of its arguments or by name.
+        shapes: Shapes of the inputs whose dimensions the model leaves open, by input name.
+        weights: File of the model's weights if the model does not contain them, net.caffemodel;
             default the one beside it.
-        data: samples, which int8 needs: a folder, an .npz file, "package.module:loader" or an
+        data: Samples, which int8 needs: a folder, an .npz file, "package.module:loader" or an
             iterable; see `slipstream.infer.data.load_data`.
-        pictures: how a folder of pictures is read.
-        pixels: the package takes uint8 (n, height, width, channels), as cameras and decoders give
-            it, and files and pictures of any size, read as `pictures` says; it is normalised inside
-            of the graph. Samples have to be such pixels too.
-        top: the package gives so many `labels` with the highest `scores`, in place of all scores.
-        boxes: the package gives the best `boxes` that do not overlap, their `scores`, `labels` and
-            `counts`, in place of all boxes; see `slipstream.infer.outputs.boxes.with_boxes`.
-        budget: percentage points of top-1 accuracy that may be lost where the data has labels.
-        snr_db: least signal to noise in dB of each output, and of each group of its channels where
-            their sizes differ; default 20, or none where labels alone tell that no more than the
-            budget is lost.
-        agreement: percent of the answers that have to be the model's own, where the data has no
-            labels and an output is of classes; default 95.
-        target: "latency" of one call, "throughput" of as many as there are threads, or "memory".
-        seconds: duration that the search may have, default 300. A step whose expected time does not
-            fit is left out and named in the report's notes; what has begun is finished. The import
-            before it, and the package's first load after it, come on top.
-        most_rounds: rounds after which candidates are timed no further, 5 or more; default 200. Few
-            rounds end the search of a small model early, and leave `seconds` to its other parts.
-        threads: default all cores that this process may use.
-        engines: those to try, by name; default all whose results a package can hold.
-        without: rewrites to leave out, by name.
-        large_bytes: size of the model's constants from which its candidates are open one at a time,
-            so that they take less than twice its memory, and fewer are tried; default 1 GiB.
-        tell: called with what is being done, and the share of `seconds` that has passed, 0 to 1.
+        pictures: Options for reading a folder of images (default `PictureOptions()`).
+        pixels: True if the package takes uint8 (n, height, width, channels), the layout of cameras
+            and decoders, and image files of any size, read according to `pictures`; the graph
+            normalises them. The samples must be such pixels too (default False).
+        top: Number of `labels` with the highest `scores` that the package returns in place of all
+            scores (default: all scores).
+        boxes: Options of a package that returns the best `boxes` that do not overlap, with their
+            `scores`, `labels` and `counts`, in place of all boxes; see
+            `slipstream.infer.outputs.boxes.with_boxes`.
+        budget: Percentage points of top-1 accuracy that may be lost if the data has labels
+            (default 0.3).
+        snr_db: Least signal-to-noise ratio in dB of each output, and of each group of its channels
+            if their magnitudes differ; default 20, or none if labels alone prove that the loss is
+            within the budget.
+        agreement: Percentage of answers that must equal the model's own if the data has no labels
+            and an output gives classes (default 95).
+        target: "latency" of one call, "throughput" of as many calls as there are threads, or
+            "memory" (default "latency").
+        seconds: Duration allowed for the search (default 300). A step whose expected time does not
+            fit is left out and named in the report's notes; a step that has begun is finished. The
+            import before the search and the package's first load after it take extra time.
+        most_rounds: Greatest number of timing rounds per candidate, 5 or more (default 200). A
+            lower number ends the search of a small model early, and leaves `seconds` to its other
+            steps.
+        threads: Threads of one call; default all cores that this process may use.
+        engines: Names of the engines to try; default all whose results a package can store.
+        without: Names of the rewrites to leave out.
+        large_bytes: Size of the model's constants in bytes (default 1 GiB) from which one candidate
+            is open at a time, so that the search takes less than twice the model's memory; fewer
+            candidates are tried.
+        tell: Function called with the current step and the share of `seconds` that has passed,
+            0 to 1.
 
-    Returns: what was tried and why this was chosen; it is in the package as well.
+    Returns the report: all candidates, and the reason for the choice. The package contains it too.
 
-    Raises UsageError for a model, data or option that is not right; UnsupportedError where no
-    candidate keeps to the budget. The package is loaded and called once in another process before
-    it is at its place. Blocks. On a machine with other work the choice may be wrong.
+    Raises UsageError for an invalid model, data or option; UnsupportedError if no candidate keeps
+    to the budget. The package is loaded and called once in another process before it is moved to
+    `output`. Blocks. Other work on the machine during the search may lead to a wrong choice.
     """
     begin = time.monotonic()
     objective = Objective(
@@ -154,14 +161,14 @@ def compile_model(
 
 
 def _reading(graph: Graph, options: PictureOptions) -> Reading:
-    """How files become the input of a graph that takes pixels."""
+    """Return the reading of image files into the input of a graph that takes pixels."""
     name = picture_input(graph)
     _, height, width, channels = graph.shape(name) or (0, 0, 0, 0)
     return Reading(input=name, size=Reader.of(options, height, width, channels).size)
 
 
 def _classes(graph: Graph, samples: Batches | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the classes, and a remark where folders are not as many as these."""
+    """Return the names of the classes, and a remark if their number differs from the folders'."""
     names = () if samples is None else samples.classes
     count = (graph.shape(graph.outputs[0]) or (0,))[-1]
     if not names or len(names) == count:
@@ -170,7 +177,7 @@ def _classes(graph: Graph, samples: Batches | None) -> tuple[tuple[str, ...], tu
 
 
 def _check(objective: Objective) -> None:
-    """Raise UsageError for an objective that no search can have."""
+    """Raise UsageError for an objective outside of the allowed ranges."""
     if objective.target not in TARGETS:
         allowed = ", ".join(TARGETS)
         raise UsageError(f"the target is {objective.target!r}; allowed: {allowed}")
@@ -225,7 +232,7 @@ def _report(
 
 
 def choice_of(candidates: tuple[Candidate, ...], objective: Objective) -> str:
-    """Why the first of the candidates was chosen, in a sentence."""
+    """Return the reason for choosing the first of the candidates, in a sentence."""
     chosen = candidates[0]
     assert chosen.low_ms is not None
     graph = "the rewritten graph" if chosen.rewrites else "the graph as imported"
@@ -255,7 +262,7 @@ def _package(
     reading: Reading | None,
     classes: tuple[str, ...],
 ) -> Package:
-    """The package: what was chosen is made ready once more, for its results and what it rounds."""
+    """Return the package; the chosen candidate runs once more for its outputs and roundings."""
     given = synthetic(imported.graph, NUM_RUNS) if samples is None else samples
     first: Sample = given[0]
     engine = engine_of(found.recipe.engine, objective.large_bytes)

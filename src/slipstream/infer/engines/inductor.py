@@ -22,13 +22,13 @@ from slipstream.infer.graph.graph import Array, Graph
 
 @dataclass(frozen=True)
 class Inductor:
-    """Measured beside the others. A package cannot hold what it makes: that is code.
+    """PyTorch's Inductor, only measured: a package cannot store the code that it generates.
 
     Args:
-        name: in recipes and on the command line.
-        device: that it compiles for. Inputs and outputs are in the processor's memory either way.
-        module: a torch.nn.Module that takes the graph's inputs in their order and returns its
-            outputs, or None where the graph came from elsewhere.
+        name: Name in recipes and on the command line.
+        device: Device that it compiles for. Inputs and outputs are always in host memory.
+        module: torch.nn.Module that takes the graph's inputs in their order and returns its
+            outputs, or None if the graph came from elsewhere.
     """
 
     name: str = "inductor"
@@ -46,7 +46,7 @@ class Inductor:
         return replace(self, module=module)
 
     def available(self) -> str | None:
-        """None, or what it lacks: a GPU, torch, or a module."""
+        """Return None, or the missing requirement: a GPU, torch, or a module."""
         reason = missing("torch", "pip install torch")
         if self.device == "cuda":
             reason = missing_gpu() or reason or _without_cuda()
@@ -55,7 +55,7 @@ class Inductor:
         return reason
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Those that it is measured in."""
+        """Return the precisions that it is measured in."""
         return ("fp32",)
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:

@@ -35,7 +35,7 @@ class Native:
         return self
 
     def available(self) -> str | None:
-        """None, or what it lacks: the kernels, or ONNX Runtime."""
+        """Return None, or the missing requirement: the kernels, or ONNX Runtime."""
         try:
             from slipstream import _kernels  # noqa: F401  # pyright: ignore
         except ImportError as error:
@@ -43,7 +43,7 @@ class Native:
         return missing("onnxruntime")
 
     def precisions(self) -> tuple[Precision, ...]:
-        """What this processor multiplies."""
+        """Return the precisions that this processor multiplies."""
         from slipstream import _kernels  # pyright: ignore
 
         if _kernels.adds_pairs():  # pyright: ignore
@@ -59,7 +59,7 @@ class Native:
 
 
 def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
-    """How values are stored that may be bytes or bfloat16."""
+    """Return the storage format of each value that may be bytes or bfloat16."""
     if recipe.precision == "fp32":
         return {}
     names = storable(body)

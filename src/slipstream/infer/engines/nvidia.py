@@ -25,7 +25,7 @@ class OnnxRuntimeOnGpu:
     """The first GPU. Inputs and outputs are in the processor's memory, as those of every engine.
 
     Args:
-        name: in recipes and on the command line.
+        name: Name in recipes and on the command line.
         providers: ONNX Runtime's names of what may run operators there, the one wanted first.
         settings: of that one, for each precision that it has.
     """
@@ -46,7 +46,7 @@ class OnnxRuntimeOnGpu:
         return self
 
     def available(self) -> str | None:
-        """None, or what it lacks: a GPU, or a build of ONNX Runtime for it."""
+        """Return None, or the missing requirement: a GPU, or a build of ONNX Runtime for it."""
         reason = missing_gpu() or missing("onnxruntime", INSTALL)
         if reason is not None:
             return reason

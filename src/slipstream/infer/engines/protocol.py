@@ -1,4 +1,4 @@
-"""What an engine is: it takes a graph and a recipe, and makes something that can be run."""
+"""The protocol of engines: an engine turns a graph and a recipe into an executable."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ PRECISIONS: tuple[Precision, ...] = (*FLOATS, "int8", "int8-dynamic", "int8-weig
 
 
 class Recipe(BaseModel):
-    """How a graph is to be run: all that an engine has to know beside it. Plain JSON.
+    """The instructions by which an engine runs a graph, complete and in plain JSON.
 
     Args:
-        engine: one of `ENGINES`.
-        precision: of products; int8 is of activations and weights, int8-dynamic the same for
-            products of matrices, with ranges of activations that every call finds for itself;
-            int8-weights is of weights only.
-        rewrites: the graph went through our rewrites; False: it is as it was imported.
-        streams: calls that run at a time, each on its share of the threads; 1 gives the least
-            latency.
-        ranges: for int8, the least and greatest real number that the bytes of a value stand for.
-        shifts: for int8 and int8-dynamic, what is added to the biases of products that read bytes,
-            by their outputs: rounded weights would shift their results by as much.
-        rest: for int8, the precision of products of values that have no range; int8-dynamic is
-            that of matrices only.
-        parts: of the engine "split": how each part of the graph is run, in their order.
+        engine: Name of the engine, one of `ENGINES` or "split".
+        precision: Precision of products. int8 applies to activations and weights; int8-dynamic does
+            the same for products of matrices, and every call computes the ranges of its own
+            activations; int8-weights applies to weights only.
+        rewrites: True if the graph went through our rewrites; False if it is as imported.
+        streams: Calls that run at the same time, each on its share of the threads (default 1, which
+            gives the least latency).
+        ranges: Least and greatest real numbers that the bytes of a value represent, for int8.
+        shifts: Numbers added to the biases of products that read bytes, by their outputs, for int8
+            and int8-dynamic; they cancel the shift that rounded weights cause.
+        rest: Precision of the products of values without a range, for int8; int8-dynamic applies
+            to products of matrices only.
+        parts: Parts of the graph in their order, each with its recipe, for the engine "split".
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,8 +49,9 @@ class Part(BaseModel):
     """A part of a graph.
 
     Args:
-        end: the value with which it ends, through which all goes; "" for the last part.
-        recipe: how it is run.
+        end: Name of the value that ends the part, the only one that later parts read; "" for the
+            last part.
+        recipe: Recipe of the part.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,36 +64,35 @@ class Executable(Protocol):
     """A graph made ready by an engine."""
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Every output by its name, in arrays that belong to the caller.
+        """Return every output by its name, in arrays that belong to the caller.
 
-        `inputs` has every input of the graph in its dtype and shape, C-contiguous: nothing is
-        checked. Any number of threads may call at a time: each call takes what it needs to run for
-        itself from a pool (workers, requests), so none waits for another. Blocks; lets other
-        threads of Python run.
+        `inputs` must contain every input of the graph in its dtype and shape, C-contiguous: nothing
+        is checked. Any number of threads may call at the same time: each call takes its own workers
+        or request from a pool, so no call waits for another. Blocks, and releases the GIL.
         """
         ...
 
     def close(self) -> None:
-        """Give threads and memory back; no call may be under way. Closing twice does nothing."""
+        """Release threads and memory; no call may be running. Closing twice does nothing."""
         ...
 
 
 @runtime_checkable
 class Profiled(Protocol):
-    """An executable that knows where its time goes."""
+    """An executable that measures the time of each step."""
 
     def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
-        """Seconds of each step of one run, by the value that it computes. Blocks as `run` does."""
+        """Return the seconds of each step of one run, by its output value. Blocks like `run`."""
         ...
 
 
 class Small(BaseModel):
-    """What an engine makes of a float32 constant before it computes with it.
+    """The form into which an engine converts a float32 constant before it computes with it.
 
     Args:
-        dtype: int8: by a scale per channel, to the greatest of each.
-        axis: of those channels.
-        of_bytes: whether int8 numbers multiply bytes; see `Weights.quantise`.
+        dtype: Type of the converted numbers; int8 has a scale per channel, set by its greatest.
+        axis: Axis of the channels (default 0).
+        of_bytes: True if int8 numbers multiply bytes (default); see `Weights.quantise`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -108,7 +108,7 @@ class Rounding(Protocol):
 
     @property
     def small(self) -> Mapping[str, Small]:
-        """By the constants' names; those whose other readers need them whole may be among them."""
+        """The converted constants by name; other nodes may read some at full precision."""
         ...
 
 
@@ -117,7 +117,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """In recipes and on the command line."""
+        """The name in recipes and on the command line."""
         ...
 
     @property
@@ -150,22 +150,22 @@ class Engine(Protocol):
         ...
 
     def available(self) -> str | None:
-        """None where it can be used here, else why not and what to do."""
+        """Return None if the engine is usable here, else the reason and a remedy."""
         ...
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Those for which this machine has instructions. Only of an available engine."""
+        """Return the precisions of this machine; call it only if `available()` is None."""
         ...
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """Make a graph ready to run.
 
         Args:
-            graph: all shapes fixed; rewritten if and only if the recipe says so.
-            recipe: for this engine.
-            threads: of all streams together, 1 or more.
+            graph: Graph with fixed shapes; rewritten if and only if `recipe.rewrites`.
+            recipe: Recipe for this engine.
+            threads: Threads of all streams together, 1 or more.
 
-        Raises UnsupportedError for what the engine cannot do with this graph: another engine or
-        precision can.
+        Raises UnsupportedError if the engine cannot run this graph in this precision; another
+        engine or precision may.
         """
         ...

@@ -1,4 +1,4 @@
-"""What a compilation looks for, and what it lets pass."""
+"""The objective of a compilation, and the accuracy that it requires."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ TARGETS: tuple[Target, ...] = ("latency", "throughput", "memory")
 
 FAITHFUL_DB = 60.0  # float32 that differs more computes something else: rounding leaves 90 and more
 DEFAULT_DB = 20.0
-FLOATS_DB = 10.0  # that numbers of 16 bits have to spare where samples do not tell more
+FLOATS_DB = 10.0  # margin in dB for 16-bit numbers if there are too few samples to be sure
 AGREEMENT = 95.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
-    """What is looked for.
+    """The objective of a search and its limits.
 
     Args:
-        target: latency: least time of one call; throughput: least time per call when as many run
-            as there are threads; memory: least bytes of weights, then time.
-        budget: percentage points of right answers that may be lost, where there are labels.
-        snr_db: least signal to noise in dB of each output, and of each group of its channels, with
-            the noise that samples of the kind have at most on average (95 % confidence); default
-            20, or none where labels alone tell that no more than the budget is lost.
-        agreement: percent of the answers that have to be the model's own, where there are no
-            labels and an output gives probabilities of classes, or classes; default 95.
-        is_classifier: the first output has a number for each class along its last axis, whether or
-            not these are probabilities.
-        seconds: duration that the search may have; what has begun is finished.
-        most_rounds: rounds after which candidates are timed no further, 5 or more; default 200.
-        threads: of every candidate.
-        engines: names of those to try; default all whose results a package can hold.
-        without: names of rewrites to leave out.
-        large_bytes: size of a model's constants from which its candidates are open one at a time,
-            so that they take less than twice its memory; default 1 GiB.
+        target: "latency": least time of one call; "throughput": least time per call when as many
+            calls run as there are threads; "memory": least bytes of weights, then time (default
+            "latency").
+        budget: Percentage points of right answers that may be lost if there are labels (default
+            0.3).
+        snr_db: Least signal-to-noise ratio in dB of each output, and of each group of its channels.
+            The noise is the upper 95 % confidence bound of the mean over samples. Default 20, or
+            none if labels alone prove that the loss is within the budget.
+        agreement: Percentage of answers that must equal the model's own if there are no labels
+            and an output gives classes or their probabilities (default 95).
+        is_classifier: True if the first output has a number for each class along its last axis,
+            whether or not these are probabilities (default False).
+        seconds: Duration allowed for the search (default 300); a step that has begun is finished.
+        most_rounds: Greatest number of timing rounds per candidate, 5 or more (default 200).
+        threads: Threads of every candidate (default 1).
+        engines: Names of the engines to try; default all whose results a package can store.
+        without: Names of the rewrites to leave out.
+        large_bytes: Size of the model's constants in bytes (default 1 GiB) from which one candidate
+            is open at a time, so that the search takes less than twice the model's memory.
     """
 
     target: Target = "latency"
@@ -58,7 +60,7 @@ class Objective:
     large_bytes: int = LARGE_BYTES
 
     def __post_init__(self) -> None:
-        """Raises UsageError for limits that are none."""
+        """Raise UsageError for a limit that is not finite or out of range."""
         limits = {"budget": self.budget, "snr": self.snr_db, "agreement": self.agreement}
         for name, limit in limits.items():
             if limit is not None and not math.isfinite(limit):
@@ -67,7 +69,7 @@ class Objective:
             raise UsageError(f"the agreement is {self.agreement:g} %; allowed: 0 to 100")
 
     def allowed(self, comparison: Comparison) -> str:
-        """The budget in words, for what a comparison has."""
+        """Return the accuracy required of a comparison, in words."""
         least = f"a signal to noise of {self._least_db:g} dB or more"
         if not comparison.labelled:
             same = f", and {self.agreement:g} % of the answers the same"
@@ -78,7 +80,7 @@ class Objective:
         return lost
 
     def objection(self, recipe: Recipe, comparison: Comparison) -> str:
-        """Why results are not good enough; "" where they are."""
+        """Return the reason why results are not accurate enough, or "" if they are."""
         found, loss, same = comparison.snr_db, comparison.top1_loss, comparison.agreement
         if recipe.precision == "fp32" and not recipe.parts and found < FAITHFUL_DB:
             return f"its float32 is wrong: {_told(comparison)}, and rounding leaves {FAITHFUL_DB:g}"
@@ -91,12 +93,14 @@ class Objective:
         return self._too_noisy(recipe, comparison)
 
     def is_hopeful(self, comparison: Comparison) -> bool:
-        """Whether more samples could still show that results are good enough."""
+        """Return whether more samples could still show that results are accurate enough."""
         return bool(comparison.labelled) or comparison.snr_db >= self._least_db
 
     def refutes(self, recipe: Recipe, judged: Comparison, held_out: Comparison) -> str:
-        """What samples that were held out say against a candidate that was good enough on those
-        that judged it; "" where they say nothing."""
+        """Return the reason to reject a candidate after a comparison on held-out samples, or "".
+
+        The candidate was accurate enough on the samples that judged it.
+        """
         both = judged.together(held_out)
         if self.snr_db is not None or not self._is_sure(both):
             found, least = held_out.snr_db, self._least_db
@@ -119,7 +123,10 @@ class Objective:
         return ""
 
     def _too_near(self, recipe: Recipe, comparison: Comparison) -> str:
-        """What there is to say against floating point, whose noise hardly depends on the inputs."""
+        """Return the objection to a recipe in floating point, or "".
+
+        Its noise hardly depends on the inputs, so a margin can replace samples.
+        """
         least = self._least_db + FLOATS_DB
         if recipe.precision == "fp32" or comparison.snr_db >= least:
             return ""
@@ -128,7 +135,7 @@ class Objective:
         return f"{comparison.snr_db:.1f} dB, and {least:g} is the least of numbers of 16 bits"
 
     def _is_sure(self, comparison: Comparison) -> bool:
-        """Whether labels alone tell that no more than the budget is lost."""
+        """Return whether labels alone prove that the loss is within the budget."""
         most = comparison.most_loss
         return most is not None and most <= self.budget
 
@@ -144,5 +151,5 @@ def _told(comparison: Comparison) -> str:
 
 
 def has_bytes(recipe: Recipe) -> bool:
-    """Whether some of its numbers are bytes, whose noise depends on the inputs."""
+    """Return whether some numbers of a recipe are bytes, whose noise depends on the inputs."""
     return recipe.precision not in FLOATS or any(has_bytes(part.recipe) for part in recipe.parts)
