@@ -2,8 +2,8 @@
 
 Every trial is a few real steps. The search changes one setting at a time, first upwards, then
 downwards, as long as steps become shorter by more than the noise of their times. Then it rests,
-each time longer, until the duration of a step changes. If steps hardly wait for communication, there
-is nothing to gain, and nothing is tried.
+each time longer, until the duration of a step changes. If steps hardly wait for communication,
+there is nothing to gain, and nothing is tried.
 
 The search is pure arithmetic: ranks that get the same numbers choose the same values.
 """
