@@ -24,7 +24,7 @@ from slipstream.infer.importers.builder import Builder
 WIDE = ("float32", "int32", "int64")  # dtypes that every engine computes with
 
 
-class Options(Protocol):
+class AxisOptions(Protocol):
     """What a layer's options say, in any format."""
 
     @property
@@ -37,7 +37,7 @@ class Options(Protocol):
         ...
 
 
-def axis_of(options: Options, name: str, default: int, rank: int) -> int:
+def axis_of(options: AxisOptions, name: str, default: int, rank: int) -> int:
     """An axis, counted from the front; UsageError for one that is not there."""
     axis = options.integer(name, default)
     if not -rank <= axis < rank:

@@ -58,13 +58,13 @@ REWRITES: tuple[Rewrite, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one rewrite did to a graph, in all rounds together.
+    """The effect of one rewrite on a graph, over all rounds together.
 
     Args:
-        name: of the rewrite.
-        matches: how many it rewrote.
-        nodes_before: of the graph when the rewrite first saw it.
-        nodes_after: the same, less the nodes that it saved.
+        name: The rewrite's name.
+        matches: Number of matches that it rewrote.
+        nodes_before: Number of nodes in the graph before the rewrite first ran.
+        nodes_after: The same number, less the nodes that the rewrite saved.
     """
 
     name: str
@@ -74,13 +74,14 @@ class Applied:
 
 
 def optimise(graph: Graph, *, without: Collection[str] = ()) -> tuple[Graph, tuple[Applied, ...]]:
-    """A copy of the graph to which all rewrites were applied until none finds a match.
+    """Return an optimised copy of the graph, to which all rewrites were applied until none matches.
 
     Args:
-        graph: of ONNX's operators from version 13 on; stays as it is, and shares its arrays.
-        without: names of rewrites to leave out, default none.
+        graph: Graph of ONNX operators of version 13 or newer. It is not changed; the copy shares
+            its arrays.
+        without: Names of rewrites to leave out (default none).
 
-    Returns: the graph, and what each rewrite did, in the order of `REWRITES`.
+    Returns: the new graph, and the effect of each rewrite, in the order of `REWRITES`.
 
     Raises UsageError for names that no rewrite has and for graphs of older operators.
     """
@@ -132,7 +133,7 @@ def _chosen(without: Collection[str]) -> list[Rewrite]:
 
 
 def _tidied(graph: Graph) -> Graph:
-    """The graph without constants and knowledge of values that no node has any more."""
+    """Remove the constants and the value information that no node uses any more."""
     read = {name for node in graph.nodes for name in node.reads()} | set(graph.outputs)
     given = {output for node in graph.nodes for output in node.outputs}
     graph.constants = {name: array for name, array in graph.constants.items() if name in read}

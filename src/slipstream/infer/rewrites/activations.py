@@ -17,7 +17,7 @@ CUBIC = 0.044715  # of GELU's approximation by tanh: Hendrycks and Gimpel (2016)
 
 
 def _pair(editor: Editor, node: Node, scale: float) -> list[tuple[str, str]]:
-    """Both orders of two factors whose product, times a number, the node gives."""
+    """Yield both orders of two factors whose product, times a number, is the node's result."""
     number, values = factors_of(editor, node)
     if not is_close(number, scale) or len(values) != 2:
         return []
@@ -52,12 +52,12 @@ def _is_hard_sigmoid(editor: Editor, name: str, x: str) -> bool:
 
 
 def is_sixth(node: Node) -> bool:
-    """Whether HardSigmoid is PyTorch's, relu6(x + 3) / 6."""
+    """Tell whether a HardSigmoid is the one of PyTorch, relu6(x + 3) / 6."""
     return is_close(node.get("alpha", 0.2), 1 / 6) and is_close(node.get("beta", 0.5), 0.5)
 
 
 def _clipped(editor: Editor, name: str) -> str | None:
-    """What x is where a value is Clip(x + 3, 0, 6)."""
+    """Return x if the value is Clip(x + 3, 0, 6)."""
     node = editor.only(name, "Clip")
     if node is None or len(node.inputs) != 3:
         return None
@@ -115,7 +115,7 @@ def _is_tanh(editor: Editor, name: str, x: str) -> bool:
 
 
 def _other_term(editor: Editor, name: str, x: str) -> str | None:
-    """What is added to x."""
+    """Return the term that is added to x."""
     node = editor.only(name, "Add")
     if node is None or x not in node.inputs:
         return None
@@ -123,13 +123,13 @@ def _other_term(editor: Editor, name: str, x: str) -> str | None:
 
 
 def _is_cubic(editor: Editor, name: str, x: str, exponent: int) -> bool:
-    """Whether a value is 0.044715 times a power of x."""
+    """Tell whether the value is 0.044715 times a power of x."""
     scale, values = factors(editor, name)
     return is_close(scale, CUBIC) and sum(_degree(editor, value, x) for value in values) == exponent
 
 
 def _degree(editor: Editor, name: str, x: str) -> float:
-    """The power of x that a value is, nan where it is none."""
+    """Return the exponent if the value is a power of x, else nan."""
     if name == x:
         return 1
     node = editor.only(name, "Pow")

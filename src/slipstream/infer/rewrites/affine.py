@@ -24,7 +24,7 @@ LAYERS = ("Conv", "ConvTranspose", LINEAR)
 
 
 def linear(x: str, weight: str, bias: str | None, output: str, name: str = "") -> Node:
-    """A node slipstream.Linear."""
+    """Create a node slipstream.Linear."""
     inputs = [x, weight] if bias is None else [x, weight, bias]
     return Node("Linear", inputs, [output], domain=SLIPSTREAM, name=name)
 
@@ -68,7 +68,7 @@ def _without_zeros(editor: Editor, node: Node) -> Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class AffineLayer:
     """A convolution or linear layer with constant weights whose result one node reads."""
 
     node: Node
@@ -87,7 +87,7 @@ class Layer:
                 return self.weight.shape[1]
 
     def scaled(self, scale: Array) -> Array:
-        """The weights with output channels scaled by [channels] or [1], in the weights' type."""
+        """Scale the weights' output channels by [channels] or [1] and keep the weights' type."""
         scale = np.broadcast_to(scale, (self.num_channels,))
         match self.node.op:
             case "Conv":
@@ -107,8 +107,8 @@ class Layer:
         return scaled.astype(self.weight.dtype)
 
 
-def layer_of(editor: Editor, name: str) -> Layer | None:
-    """The layer that gives a value which is read once, if its weights and bias are constants."""
+def layer_of(editor: Editor, name: str) -> AffineLayer | None:
+    """Return the layer of a value that is read once, if its weights and bias are constants."""
     node = editor.only(name, *LAYERS)
     if node is None:
         return None
@@ -117,11 +117,11 @@ def layer_of(editor: Editor, name: str) -> Layer | None:
     bias = editor.constant(node.inputs[2]) if has_bias else None
     if weight is None or weight.dtype != np.float32 or (has_bias and bias is None):
         return None
-    return Layer(node, weight, bias)
+    return AffineLayer(node, weight, bias)
 
 
-def _with(editor: Editor, layer: Layer, scale: Array, shift: Array, output: str) -> Node:
-    """The layer with its output channels scaled and then shifted."""
+def _with(editor: Editor, layer: AffineLayer, scale: Array, shift: Array, output: str) -> Node:
+    """Return the layer with its output channels scaled and then shifted."""
     old = layer.node
     weight = old.inputs[1]
     if (scale != 1).any():
@@ -197,8 +197,8 @@ def _absorb(editor: Editor, node: Node) -> Replacement:
     return [_with(editor, layer, scale, shift, node.output)]
 
 
-def _per_channel(editor: Editor, layer: Layer, constant: Array) -> Array | None:
-    """The constant as float64 [channels] or [1], if it is the same at all places of a channel."""
+def _per_channel(editor: Editor, layer: AffineLayer, constant: Array) -> Array | None:
+    """Return the constant as float64 [channels] or [1] if it is uniform within each channel."""
     is_linear = kind(layer.node) == LINEAR
     rank = editor.rank(layer.node.output) if is_linear else layer.weight.ndim
     if constant.ndim > 1 and (rank is None or constant.ndim > rank):
@@ -214,7 +214,7 @@ def _per_channel(editor: Editor, layer: Layer, constant: Array) -> Array | None:
 
 
 def _scale_before(editor: Editor, node: Node) -> Replacement:
-    """A number that the input is multiplied by."""
+    """Move a scalar factor of the layer's input into the weights."""
     product = editor.only(node.inputs[0], "Mul")
     found = None if product is None else operands(editor, product)
     weight = editor.constant(node.inputs[1])
@@ -257,7 +257,7 @@ def _power(editor: Editor, node: Node) -> Replacement:
 
 
 def _merge_constants(editor: Editor, node: Node) -> Replacement:
-    """Two constants added, or multiplied by, one after the other."""
+    """Merge two constants that are added, or multiplied, one after the other."""
     outer = operands(editor, node)
     first = None if outer is None else editor.only(outer.value, node.op)
     inner = None if first is None else operands(editor, first)

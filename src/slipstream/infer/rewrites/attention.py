@@ -68,7 +68,7 @@ def _attention(editor: Editor, node: Node) -> Replacement:
 
 
 def _fits(editor: Editor, node: Node, scores: Scores, value: Heads) -> bool:
-    """Whether the operands' heads agree, and the result has the shape of the queries' tokens."""
+    """Tell whether the heads agree and the result has the shape of the queries' tokens."""
     sizes = {(heads.heads, heads.size) for heads in (scores.query, scores.key, value)}
     result, tokens = editor.value(node.output).shape, editor.value(scores.query.source).shape
     if len(sizes) > 1 or result is None or tokens is None or len(result) != 3:
@@ -90,7 +90,7 @@ def _scores(editor: Editor, name: str) -> Scores | None:
 
 
 def _broadcasts(mask: Value, scores: Value) -> bool:
-    """Whether adding a mask leaves the scores' shape."""
+    """Tell whether the scores keep their shape when the mask is added."""
     if mask.shape is None or scores.shape is None or len(mask.shape) > len(scores.shape):
         return False
     pairs = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
@@ -110,7 +110,7 @@ def _product(editor: Editor, name: str) -> Scores | None:
 
 
 def _scaled(editor: Editor, name: str) -> tuple[float, str]:
-    """The number that a value, which only one node reads, is multiplied by; and the value."""
+    """Return the scalar factor of a value that is read once, and the unscaled value."""
     node = editor.only(name, "Mul", "Div")
     if node is None:
         return 1.0, name
@@ -125,7 +125,7 @@ def _scaled(editor: Editor, name: str) -> tuple[float, str]:
 
 
 def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | None:
-    """The heads of an operand (batch, heads, tokens, size), or turned (.., size, tokens)."""
+    """Return the heads of an operand (batch, heads, tokens, size) or (.., size, tokens)."""
     scale, name = _scaled(editor, name)
     if is_turned:
         order = editor.only(name, "Transpose")
@@ -142,7 +142,7 @@ def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | Non
 
 
 def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
-    """Heads of Transpose(Reshape(x)) for x (batch, tokens, heads * size)."""
+    """Return the heads of Transpose(Reshape(x)) for x (batch, tokens, heads * size)."""
     split = editor.only(order.inputs[0], "Reshape")
     if split is None or order.get("perm") != perm:
         return None
@@ -156,7 +156,7 @@ def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
 
 
 def _part(editor: Editor, name: str) -> Heads | None:
-    """Heads of one of x's parts, for x (batch, tokens, parts * heads * size)."""
+    """Return the heads of one part of x, for x (batch, tokens, parts * heads * size)."""
     found = _selected(editor, name)
     if found is None:
         return None
@@ -175,7 +175,7 @@ def _part(editor: Editor, name: str) -> Heads | None:
 
 
 def _selected(editor: Editor, name: str) -> tuple[int, str] | None:
-    """Which element along the first axis a value is, and of what."""
+    """Return the index along the first axis that a value selects, and the source value."""
     node = editor.only(name, "Gather", "Squeeze", "Reshape")
     if node is None:
         return None
@@ -198,7 +198,7 @@ def _selected(editor: Editor, name: str) -> tuple[int, str] | None:
 
 
 def _drops_first(editor: Editor, node: Node) -> bool:
-    """Whether Squeeze or Reshape only takes away a first axis of length 1."""
+    """Tell whether a Squeeze or Reshape only removes a first axis of length 1."""
     if node.op == "Squeeze":
         return axes(editor, node) == [0]
     old, new = editor.shape(node.inputs[0]), editor.shape(node.output)
@@ -206,7 +206,7 @@ def _drops_first(editor: Editor, node: Node) -> bool:
 
 
 def _sliced(editor: Editor, node: Node) -> tuple[int, str] | None:
-    """Which element of the first axis a Slice is, and of what."""
+    """Return the index that a Slice selects along the first axis, and the source value."""
     arrays = [editor.constant(name) for name in node.inputs[1:]]
     numbers = [array.tolist() for array in arrays if array is not None]
     if len(numbers) != len(arrays) or len(numbers) < 3 or any(len(item) > 1 for item in numbers):
@@ -216,7 +216,7 @@ def _sliced(editor: Editor, node: Node) -> tuple[int, str] | None:
 
 
 def _operands(editor: Editor, heads: tuple[Heads, Heads, Heads]) -> tuple[list[str], list[Node]]:
-    """The operands' names, and a Split for each value of which they are parts."""
+    """Return the operands' names, and a Split for each value that they are parts of."""
     splits: dict[str, Node] = {}
     names: list[str] = []
     for item in heads:
@@ -233,7 +233,7 @@ def _operands(editor: Editor, heads: tuple[Heads, Heads, Heads]) -> tuple[list[s
 
 
 def split_last(editor: Editor, name: str, sizes: list[int]) -> Node:
-    """A Split of a value's last axis into new values."""
+    """Split a value's last axis into new values."""
     parts = [editor.name(f"{name}_part") for _ in sizes]
     lengths = editor.add_constant(f"{name}_parts", np.array(sizes, np.int64))
     return Node("Split", [name, lengths], parts, {"axis": -1})

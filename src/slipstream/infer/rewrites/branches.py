@@ -38,7 +38,7 @@ def _take(editor: Editor, node: Node) -> Replacement:
 
 
 def _reads_inside(node: Node, names: Mapping[str, str]) -> bool:
-    """A branch or body in the node reads a value that has another name from now on."""
+    """Tell whether a subgraph of the node reads a value that was renamed."""
     renamed = {old for old, new in names.items() if old != new}
     return any(
         isinstance(attribute, Subgraph) and not renamed.isdisjoint(attribute.reads)

@@ -51,7 +51,7 @@ def _merge_duplicates(graph: Graph) -> int:
 
 
 def _key(node: Node) -> Hashable:
-    """What two nodes have in common that compute the same, None for those that may differ."""
+    """Return a key that nodes of equal results share, or None if the results may differ."""
     if node.op in MAY_DIFFER:
         return None
     inputs = sorted(node.inputs) if node.op in COMMUTATIVE else node.inputs
@@ -103,7 +103,7 @@ END = np.iinfo(np.int32).max  # an end of Slice from here on means the end of th
 
 
 def _identity(editor: Editor, node: Node) -> Replacement:
-    """The value that a node only passes on."""
+    """Return the value that the node passes on unchanged."""
     return node.inputs[0]
 
 
@@ -240,7 +240,7 @@ def _transpose_of_batches(editor: Editor, node: Node) -> Replacement:
 
 
 def _transpose_of_ones(editor: Editor, node: Node) -> Replacement:
-    """A Transpose that moves only axes of length 1 changes no element's place."""
+    """Replace a Transpose that moves only axes of length 1 by a Reshape."""
     shape, order = editor.shape(node.inputs[0]), node.get("perm")
     if shape is None or order is None:
         return None
@@ -253,7 +253,7 @@ def _transpose_of_ones(editor: Editor, node: Node) -> Replacement:
 
 
 def _mean_of_pixels(editor: Editor, node: Node) -> Replacement:
-    """ReduceMean over all places of a picture, which engines pool faster than they reduce."""
+    """Replace a ReduceMean over all pixels of an image by pooling, which engines run faster."""
     shape, dtype = editor.value(node.inputs[0]).shape, editor.value(node.inputs[0]).dtype
     is_picture = shape is not None and len(shape) == 4 and dtype == np.float32
     if not is_picture or node.get("keepdims", 1) != 1 or axes(editor, node) != [2, 3]:

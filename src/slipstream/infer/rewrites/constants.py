@@ -72,7 +72,7 @@ def _grows_too_large(editor: Editor, node: Node, arrays: dict[str, Array]) -> bo
 
 
 def _size(editor: Editor, node: Node, output: str) -> int | None:
-    """Bytes of a result at most, None where it may be large; 0 stands for a small one."""
+    """Return an upper bound of the result's bytes: None if it may be large, 0 if it is small."""
     first = editor.constant(node.inputs[0])
     if first is None:
         return None
@@ -154,7 +154,7 @@ def _fixed_target(editor: Editor, node: Node) -> Replacement:
 
 
 def _copied(sizes: list[int], own: Sequence[Entry] | None) -> list[int]:
-    """Targets in which the size that is implied is copied, where it is the only unknown one."""
+    """Copy the inferred size into the targets if it is their only unknown size."""
     at = sizes.index(-1) if sizes.count(-1) == 1 else len(sizes)
     if own is None or at >= len(own) or isinstance(own[at], int):
         return sizes
@@ -174,7 +174,7 @@ def _target_size(entry: Entry, at: int, own: Sequence[Entry] | None) -> int:
 
 
 def _entries(editor: Editor, name: str) -> Sequence[Entry] | None:
-    """The elements of a vector or scalar of integers, as far as they follow from shapes."""
+    """Return the elements of an integer vector or scalar that follow from known shapes."""
     array = editor.constant(name)
     if array is not None:
         is_vector = array.ndim <= 1 and array.dtype.kind == "i"

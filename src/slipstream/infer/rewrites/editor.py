@@ -40,7 +40,7 @@ class Rewrite:
 
 
 def rewrite(name: str, what: str, rule: Rule, *kinds: str) -> Rewrite:
-    """The rewrite that tries a rule on each node of some kinds, or on every node."""
+    """Return a rewrite that tries the rule on each node of the kinds, or on every node."""
 
     def apply(graph: Graph) -> int:
         editor = Editor(graph)
@@ -55,7 +55,7 @@ def rewrite(name: str, what: str, rule: Rule, *kinds: str) -> Rewrite:
 
 
 def kind(node: Node) -> str:
-    """The operator with its domain: `Conv`, `slipstream.Linear`."""
+    """Return the operator with its domain: `Conv`, `slipstream.Linear`."""
     return f"{node.domain}.{node.op}" if node.domain else node.op
 
 
@@ -75,51 +75,51 @@ class Editor:
     # ---- looking ---------------------------------------------------------------------------
 
     def has(self, node: Node) -> bool:
-        """Whether no change has removed the node."""
+        """Tell whether the node is still in the graph."""
         return id(node) not in self._gone
 
     def producer(self, name: str, *kinds: str) -> Node | None:
-        """The node that gives a value, if it is of one of these kinds."""
+        """Return the node that computes the value, if it is of one of these kinds."""
         node = self._producers.get(name)
         return node if node is not None and (not kinds or kind(node) in kinds) else None
 
     def only(self, name: str, *kinds: str) -> Node | None:
-        """The same, if the value is read once and is no output of the graph."""
+        """Return the producer if the value is read once and is no output of the graph."""
         return self.producer(name, *kinds) if self.is_private(name) else None
 
     def is_private(self, name: str) -> bool:
-        """Whether the value is read once and is no output of the graph."""
+        """Tell whether the value is read once and is no output of the graph."""
         return len(self._readers.get(name, ())) == 1 and name not in self._outputs
 
     def is_output(self, name: str) -> bool:
-        """Whether the value is an output of the graph."""
+        """Tell whether the value is an output of the graph."""
         return name in self._outputs
 
     def is_read(self, name: str) -> bool:
-        """Whether anybody reads the value."""
+        """Tell whether a node or an output of the graph reads the value."""
         return name in self._outputs or bool(self._readers.get(name))
 
     def constant(self, name: str) -> Array | None:
-        """The elements of a value that is a constant."""
+        """Return the elements of a value that is a constant."""
         return self.graph.constants.get(name)
 
     def scalar(self, name: str) -> float | None:
-        """The number that a constant of one element is; one of rank above 1 is none."""
+        """Return the number of a one-element constant of rank 0 or 1."""
         array = self.graph.constants.get(name)
         if array is None or array.size != 1 or array.ndim > 1 or array.dtype.kind not in "fiu":
             return None
         return float(array.reshape(())[()])
 
     def value(self, name: str) -> Value:
-        """What is known of a value."""
+        """Return the known type and shape of a value."""
         return self.graph.value(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of a value, where every dimension is known."""
+        """Return the shape of a value if all its dimensions are known."""
         return self.graph.shape(name)
 
     def rank(self, name: str) -> int | None:
-        """The number of dimensions of a value, where it is known."""
+        """Return the number of dimensions of a value if it is known."""
         shape = self.graph.value(name).shape
         return None if shape is None else len(shape)
 
@@ -131,7 +131,7 @@ class Editor:
     # ---- changing --------------------------------------------------------------------------
 
     def name(self, stem: str) -> str:
-        """A new value's name."""
+        """Return an unused name for a new value."""
         name, number = stem, 0
         while name in self._taken:
             number += 1
@@ -140,7 +140,7 @@ class Editor:
         return name
 
     def add_constant(self, stem: str, array: Array) -> str:
-        """A new constant's name."""
+        """Add a constant and return its new name."""
         name = self.name(stem)
         self.graph.constants[name] = array
         return name

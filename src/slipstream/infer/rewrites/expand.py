@@ -23,7 +23,7 @@ FLOAT32 = 1  # ONNX's number of the type
 
 
 def expand(graph: Graph, keep: Collection[str] = ()) -> Graph:
-    """The same graph without operators of ours, but for those whose names are in `keep`."""
+    """Return the same graph without our own operators, except those named in `keep`."""
     result = graph.copy()
     editor = Editor(result)
     for node in list(result.nodes):
@@ -50,11 +50,11 @@ class _Writer:
         return output
 
     def number(self, value: float) -> str:
-        """A constant float32 scalar."""
+        """Add a constant float32 scalar and return its name."""
         return self.editor.add_constant(f"{self.stem}/number", np.array(value, np.float32))
 
     def vector(self, values: Sequence[int]) -> str:
-        """A constant int64 vector."""
+        """Add a constant int64 vector and return its name."""
         return self.editor.add_constant(f"{self.stem}/vector", np.array(values, np.int64))
 
 

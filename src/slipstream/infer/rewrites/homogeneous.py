@@ -59,7 +59,7 @@ def _through(editor: Editor, node: Node) -> Replacement:
 
 
 def _ends_in_layer(editor: Editor, name: str) -> bool:
-    """Whether a value is a layer's result, perhaps times a value and plus a constant."""
+    """Tell whether a value is a layer's result, perhaps scaled and plus a constant."""
     if editor.only(name, *LAYERS):
         return True
     node = editor.only(name, "Add", "Mul")
@@ -70,7 +70,7 @@ def _ends_in_layer(editor: Editor, name: str) -> bool:
 
 
 def _layer_first(editor: Editor, node: Node) -> tuple[str, str]:
-    """The operand that ends in a layer, and the other one; two empty names where neither does."""
+    """Return the operand that ends in a layer and the other one, or two empty names."""
     for base, other in (node.inputs, node.inputs[::-1]):
         constant = editor.constant(other)
         suits = constant is not None if node.op == "Add" else constant is None

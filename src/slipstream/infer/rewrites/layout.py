@@ -44,10 +44,10 @@ class _Moved:
     """A node on the other side of a Transpose.
 
     Args:
-        editor: of the graph.
-        node: as it is.
-        order: what the Transpose has as `perm`.
-        before: nodes that bring other operands into the order of axes before the Transpose.
+        editor: Editor of the graph.
+        node: The node before it is moved.
+        order: The attribute `perm` of the Transpose.
+        before: Nodes that bring other operands into the order of axes before the Transpose.
     """
 
     editor: Editor
@@ -56,7 +56,7 @@ class _Moved:
     before: list[Node] = field(default_factory=list[Node])
 
     def inner(self, name: str) -> str | None:
-        """An operand in the order before the Transpose; None where that costs something."""
+        """Return an operand in the axis order before the Transpose, or None if that costs time."""
         producer = self.editor.producer(name, "Transpose")
         if producer is not None and producer.get("perm") == self.order:
             return producer.inputs[0]
@@ -77,7 +77,7 @@ class _Moved:
         return self.editor.add_constant(f"{self.node.output}_moved", array)
 
     def _reshaped(self, name: str) -> str | None:
-        """An operand of which the Transpose moves only axes of length 1."""
+        """Return an operand whose axes longer than 1 keep their order in the Transpose."""
         shape = self.editor.shape(name)
         if shape is None or len(shape) > len(self.order):
             return None
@@ -100,7 +100,7 @@ class _Moved:
         attributes: Mapping[str, Attribute] | None = None,
         order: list[int] | None = None,
     ) -> list[Node]:
-        """The node before the Transpose, and for each output one after it, of `order`."""
+        """Place the node before the Transpose, and a Transpose of `order` after each output."""
         perm = self.order if order is None else order
         node, editor = self.node, self.editor
         if perm == sorted(perm):
@@ -142,7 +142,7 @@ def _clip(moved: _Moved) -> Replacement:
 
 
 def _along(moved: _Moved) -> Replacement:
-    """Operators with the attribute `axis`, of one or several operands."""
+    """Move operators with the attribute `axis`, which have one or several operands."""
     rank = len(moved.order)
     default = {"Concat": None, "Split": 0}.get(moved.node.op, -1)
     axis = moved.node.get("axis", default)
@@ -156,7 +156,7 @@ def _along(moved: _Moved) -> Replacement:
 
 
 def _whole(moved: _Moved, name: str) -> str | None:
-    """An operand of all axes, which must not be broadcast."""
+    """Return an operand that has all axes and needs no broadcast."""
     array = moved.editor.constant(name)
     if array is None:
         return moved.inner(name)
@@ -189,7 +189,7 @@ def _slice(moved: _Moved) -> Replacement:
 
 
 def _reduction(moved: _Moved) -> Replacement:
-    """The axes that are left keep their order, and may need no Transpose any more."""
+    """Move a reduction; the axes left keep their order and may need no Transpose."""
     node, editor, order = moved.node, moved.editor, moved.order
     over, inner = axes(editor, node), moved.inner(node.inputs[0])
     if over is None or inner is None:
@@ -219,7 +219,7 @@ RULES: dict[str, Callable[[_Moved], Replacement]] = {
 
 
 def _pictures(graph: Graph) -> set[str]:
-    """Values that convolutions and pools give, and what follows from them without a Transpose."""
+    """Collect the results of convolutions and pools, and all that follows without a Transpose."""
     found: set[str] = set()
     for node in graph.nodes:
         if kind(node) in SOURCES or (kind(node) in RULES and not found.isdisjoint(node.inputs)):
@@ -228,7 +228,7 @@ def _pictures(graph: Graph) -> set[str]:
 
 
 def _order(editor: Editor, node: Node, pictures: set[str]) -> list[int] | None:
-    """The order of the Transpose of a picture that the node reads, if there is one."""
+    """Return the order of the Transpose of an image that the node reads, if there is one."""
     for name in node.inputs:
         before = editor.producer(name, "Transpose")
         if before is None or before.inputs[0] not in pictures:

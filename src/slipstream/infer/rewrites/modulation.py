@@ -28,7 +28,7 @@ from slipstream.infer.rewrites.patterns import (
 
 
 @dataclass(frozen=True, slots=True)
-class Modulated:
+class ModulatedProduct:
     """Weights that are a constant times a style, and perhaps normalised per output channel."""
 
     weight: Array
@@ -61,7 +61,7 @@ def _modulated_conv(editor: Editor, node: Node) -> Replacement:
 
 
 def _layout(editor: Editor, name: str) -> tuple[list[Node], str]:
-    """The operators, last first, that only lay out the elements of a value anew; and the value."""
+    """Return the operators, last first, that only change the layout of a value; and the value."""
     node = editor.only(name, "Transpose", *RESHAPES)
     if node is None or editor.shape(name) is None:
         return [], name
@@ -70,7 +70,7 @@ def _layout(editor: Editor, name: str) -> tuple[list[Node], str]:
 
 
 def _laid_out(editor: Editor, array: Array, shape: tuple[int, ...], layout: list[Node]) -> Array:
-    """What the operators make of an array that broadcasts to the shape of their input."""
+    """Apply the layout operators to an array that broadcasts to the shape of their input."""
     array = np.broadcast_to(array, shape)
     for node in reversed(layout):
         if node.op == "Transpose":
@@ -80,8 +80,8 @@ def _laid_out(editor: Editor, array: Array, shape: tuple[int, ...], layout: list
     return array
 
 
-def _axis(editor: Editor, found: Modulated, axis: int, layout: list[Node]) -> int | None:
-    """Where an axis of the weights ends up."""
+def _axis(editor: Editor, found: ModulatedProduct, axis: int, layout: list[Node]) -> int | None:
+    """Return the new position of an axis of the weights."""
     size = found.shape[axis]
     places = np.arange(size).reshape(-1, *[1] * (len(found.shape) - axis - 1))
     result = _laid_out(editor, places, found.shape, layout)
@@ -92,7 +92,7 @@ def _axis(editor: Editor, found: Modulated, axis: int, layout: list[Node]) -> in
     return None
 
 
-def _weights(editor: Editor, name: str) -> Modulated | None:
+def _weights(editor: Editor, name: str) -> ModulatedProduct | None:
     """W s, or W s / sqrt(sum((W s)^2) + epsilon)."""
     node = editor.only(name, "Mul")
     plain = None if node is None else _styled(editor, node)
@@ -110,8 +110,8 @@ def _weights(editor: Editor, name: str) -> Modulated | None:
     return None
 
 
-def _styled(editor: Editor, node: Node) -> Modulated | None:
-    """A constant times one number per element of one axis."""
+def _styled(editor: Editor, node: Node) -> ModulatedProduct | None:
+    """Match a constant times one number per element of one axis."""
     shape = editor.shape(node.output)
     for constant, style in (node.inputs, node.inputs[::-1]):
         weight = editor.constant(constant)
@@ -119,18 +119,18 @@ def _styled(editor: Editor, node: Node) -> Modulated | None:
             continue
         axis = _long_axis(editor.shape(style), len(shape))
         if axis is not None and weight.size == np.prod(shape):
-            return Modulated(weight, style, axis, None, shape)
+            return ModulatedProduct(weight, style, axis, None, shape)
     return None
 
 
 def _long_axis(shape: tuple[int, ...] | None, rank: int) -> int | None:
-    """The only axis that is longer than 1, after alignment to a rank."""
+    """Return the only axis that is longer than 1, after alignment to a rank."""
     long = [axis for axis, size in enumerate(shape or ()) if size > 1]
     return long[0] + rank - len(shape) if shape is not None and len(long) == 1 else None
 
 
 def _norm(editor: Editor, name: str, product: str) -> tuple[float, int] | None:
-    """The epsilon with which a value is 1 / sqrt(sum(product^2) + epsilon), and the axis left."""
+    """Return epsilon and the axis left if a value is 1 / sqrt(sum(product^2) + epsilon)."""
     inner = inverse_root(editor, name)
     found = None if inner is None else plus_epsilon(editor, inner)
     total = None if found is None else editor.only(reshaped(editor, found[0]), "ReduceSum")
@@ -143,7 +143,7 @@ def _norm(editor: Editor, name: str, product: str) -> tuple[float, int] | None:
     return (found[1], left[0]) if len(left) == 1 else None
 
 
-def _scaled_conv(editor: Editor, node: Node, found: Modulated, weight: Array) -> Replacement:
+def _scaled_conv(editor: Editor, node: Node, found: ModulatedProduct, weight: Array) -> Replacement:
     """x s, the convolution by the constant, and times d."""
     rank = weight.ndim
     is_conv = node.op == "Conv"
@@ -178,7 +178,9 @@ def _scaled_conv(editor: Editor, node: Node, found: Modulated, weight: Array) ->
     ]
 
 
-def _demodulation(editor: Editor, found: Modulated, lengths: Array, scale: str) -> list[Node]:
+def _demodulation(
+    editor: Editor, found: ModulatedProduct, lengths: Array, scale: str
+) -> list[Node]:
     """d[1, outputs] from s and from the squares' sums [inputs, outputs]."""
     names = [editor.name(f"{scale}_{what}") for what in ("style", "squares", "sums", "sum", "root")]
     matrix = editor.add_constant(f"{scale}_matrix", lengths)

@@ -40,7 +40,7 @@ class Normalised:
 
 
 def _normalised(editor: Editor, node: Node) -> Normalised | None:
-    """Of Div by a root, or of Mul by 1 / root."""
+    """Match a Div by a root, or a Mul by 1 / root."""
     if node.op == "Div":
         root = editor.only(node.inputs[1], "Sqrt")
         orders = [] if root is None else [(node.inputs[0], root.inputs[0])]
@@ -56,7 +56,7 @@ def _normalised(editor: Editor, node: Node) -> Normalised | None:
 
 
 def _mean_square(editor: Editor, x: str, variance: str) -> Normalised | None:
-    """The axes and epsilon with which a value is mean(x^2) + epsilon."""
+    """Return the axes and epsilon if a value is mean(x^2) + epsilon."""
     found = plus_epsilon(editor, variance)
     mean = None if found is None else editor.only(found[0], "ReduceMean")
     if found is None or mean is None or mean.get("keepdims", 1) != 1:
@@ -68,7 +68,7 @@ def _mean_square(editor: Editor, x: str, variance: str) -> Normalised | None:
 
 
 def _centred(editor: Editor, found: Normalised) -> str | None:
-    """What the value is, less its own mean, if that is what it is."""
+    """Return x if the value is x less its own mean."""
     difference = editor.producer(found.x, "Sub")
     mean = None if difference is None else editor.producer(difference.inputs[1], "ReduceMean")
     if difference is None or mean is None or mean.inputs[0] != difference.inputs[0]:
@@ -127,7 +127,7 @@ def _scaled_norm(editor: Editor, node: Node) -> Replacement:
 
 
 def _over(constant: Array, scale: Array, rank: int | None) -> Array | None:
-    """The constant in the shape of the scale, if it does not change along the other axes."""
+    """Return the constant in the shape of the scale if it is uniform along the other axes."""
     if rank is None or constant.ndim > rank:
         return None
     trailing = constant.shape[max(0, constant.ndim - scale.ndim) :]

@@ -16,7 +16,7 @@ from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 
 
 def _zeros(editor: Editor, name: str) -> tuple[Node, list[int]] | None:
-    """The Pad that gives a value, and ONNX's pads, if it puts zeros along inner axes only."""
+    """Return the Pad of a value and ONNX's pads, if it adds zeros along inner axes only."""
     node = editor.producer(name, "Pad")
     if node is None or node.get("mode", "constant") != "constant" or len(node.inputs) > 3:
         return None
@@ -43,7 +43,7 @@ def _padded(editor: Editor, node: Node) -> Replacement:
 
 
 def _keeps_maximum(editor: Editor, node: Node, pad: Node, own: list[int], sums: list[int]) -> bool:
-    """Whether zeros at the border are never larger than what is within."""
+    """Tell whether zeros at the border are never larger than the values within."""
     kernel = node.get("kernel_shape")
     is_narrow = all(size < length for size, length in zip(sums, (*kernel, *kernel), strict=True))
     is_positive = editor.producer(pad.inputs[0], "Relu") is not None

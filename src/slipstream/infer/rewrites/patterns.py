@@ -29,7 +29,7 @@ class Operands:
 
 
 def operands(editor: Editor, node: Node) -> Operands | None:
-    """The operands of a binary operator, if exactly one is a constant."""
+    """Return the operands of a binary operator if exactly one is a constant."""
     first, second = node.inputs
     constants = editor.constant(first), editor.constant(second)
     if constants[0] is not None and constants[1] is None:
@@ -40,12 +40,12 @@ def operands(editor: Editor, node: Node) -> Operands | None:
 
 
 def is_close(number: float | None, expected: float) -> bool:
-    """Whether a constant is the one that a pattern has, whatever rounded it."""
+    """Tell whether a constant equals the pattern's, apart from rounding."""
     return number is not None and math.isclose(number, expected, rel_tol=CLOSE)
 
 
 def plus(editor: Editor, name: str, expected: float) -> str | None:
-    """What a scalar constant is added to, to give a value that nobody else reads."""
+    """Return x if a value that is read once is x plus the scalar constant."""
     node = editor.only(name, "Add")
     for one, other in _orders(node):
         if is_close(editor.scalar(other), expected):
@@ -61,13 +61,13 @@ def _orders(node: Node | None) -> list[tuple[str, str]]:
 
 
 def factors(editor: Editor, name: str) -> tuple[float, list[str]]:
-    """The scalar and the other factors of a product, through products that nobody else reads."""
+    """Return the scalar and the other factors of a product, through products read once."""
     node = editor.only(name, "Mul", "Div")
     return (1.0, [name]) if node is None else factors_of(editor, node)
 
 
 def factors_of(editor: Editor, node: Node) -> tuple[float, list[str]]:
-    """The same of the product that a Mul, or a Div by a scalar, gives."""
+    """Return the scalar and the other factors of a Mul, or of a Div by a scalar."""
     first, second = node.inputs
     if node.op == "Div":
         divisor = editor.scalar(second)
@@ -86,7 +86,7 @@ def factors_of(editor: Editor, node: Node) -> tuple[float, list[str]]:
 
 
 def squared(editor: Editor, name: str) -> str | None:
-    """What a value that nobody else reads is the square of."""
+    """Return x if a value that is read once is the square of x."""
     node = editor.only(name, "Mul", "Pow")
     if node is None:
         return None
@@ -96,7 +96,7 @@ def squared(editor: Editor, name: str) -> str | None:
 
 
 def inverse_root(editor: Editor, name: str) -> str | None:
-    """What a value that nobody else reads is 1/sqrt of."""
+    """Return x if a value that is read once is 1/sqrt(x)."""
     node = editor.only(name, "Div", "Reciprocal")
     if node is None or (node.op == "Div" and not is_close(editor.scalar(node.inputs[0]), 1)):
         return None
@@ -105,7 +105,7 @@ def inverse_root(editor: Editor, name: str) -> str | None:
 
 
 def plus_epsilon(editor: Editor, name: str) -> tuple[str, float] | None:
-    """What a small constant is added to, to give a value that nobody else reads; that constant."""
+    """Return x and epsilon if a value that is read once is x plus a small constant."""
     node = editor.only(name, "Add")
     for one, other in _orders(node):
         epsilon = editor.scalar(other)
@@ -115,7 +115,7 @@ def plus_epsilon(editor: Editor, name: str) -> tuple[str, float] | None:
 
 
 def axes(editor: Editor, node: Node) -> list[int] | None:
-    """The axes of a reduction, of Squeeze or Unsqueeze, where the graph says them; 0 or above."""
+    """Return the known axes of a reduction, Squeeze or Unsqueeze, counted from 0."""
     given = node.get("axes")
     if given is None and len(node.inputs) > 1:
         array = editor.constant(node.inputs[1])
@@ -127,18 +127,18 @@ def axes(editor: Editor, node: Node) -> list[int] | None:
 
 
 def is_same(one: int | str | None, other: int | str | None) -> bool:
-    """Whether two dimensions are known to be equal."""
+    """Tell whether two dimensions are known to be equal."""
     return one is not None and one == other
 
 
 def reshaped(editor: Editor, name: str) -> str:
-    """The value at the other end of a chain of operators that keep the order of the elements."""
+    """Follow a chain of operators that keep the order of the elements to its other end."""
     node = editor.only(name, *RESHAPES)
     return name if node is None else reshaped(editor, node.inputs[0])
 
 
 def target(old: Value, new: Value) -> Array | None:
-    """What Reshape's second input must be, to make a value of one shape one of another."""
+    """Return the second input of a Reshape from one shape to another."""
     if old.shape is None or new.shape is None:
         return None
     sizes: list[int] = []

@@ -14,7 +14,7 @@ RELATIVE = 1e-6
 
 
 def _reduced(editor: Editor, name: str, op: str, x: str) -> int | None:
-    """The axis over which a value is the reduction of x, which keeps it with length 1."""
+    """Return the axis if a value is the reduction of x that keeps this axis with length 1."""
     node = editor.producer(name, op)
     if node is None or node.inputs[0] != x or node.get("keepdims", 1) != 1:
         return None
@@ -58,7 +58,7 @@ def _log_softmax(editor: Editor, node: Node) -> Replacement:
 
 
 def _mean(editor: Editor, node: Node) -> Replacement:
-    """A sum divided by the number of its terms, perhaps reshaped between."""
+    """Match a sum divided by the number of its terms, perhaps reshaped between."""
     source, number = _quotient(editor, node)
     reshape = editor.only(source, "Reshape")
     total = editor.only(source if reshape is None else reshape.inputs[0], "ReduceSum")
@@ -81,7 +81,7 @@ def _mean(editor: Editor, node: Node) -> Replacement:
 
 
 def _quotient(editor: Editor, node: Node) -> tuple[str, float | None]:
-    """What is divided, and by which number."""
+    """Return the dividend and the scalar divisor."""
     first, second = node.inputs
     if node.op == "Div":
         return first, editor.scalar(second)
@@ -108,7 +108,7 @@ def _clip(editor: Editor, node: Node) -> Replacement:
 
 
 def _erfc(editor: Editor, node: Node) -> Replacement:
-    """1 - erf(-x c) is 1 + erf(x c)."""
+    """Replace 1 - erf(-x c) by 1 + erf(x c)."""
     erf = editor.only(node.inputs[1], "Erf")
     product = None if erf is None else editor.only(erf.inputs[0], "Div", "Mul")
     negative = None if product is None else editor.only(product.inputs[0], "Neg")

@@ -58,7 +58,7 @@ def _node(
 def _excitation(
     editor: Editor, gated: str, x: str
 ) -> tuple[Node, Node, tuple[Dense, Dense]] | None:
-    """The gate, the activation and the two layers that make the factors of x's channels."""
+    """Return the gate, the activation and the two layers that compute x's channel factors."""
     gate = editor.only(reshaped(editor, gated), "Sigmoid", "HardSigmoid")
     if gate is None or (gate.op == "HardSigmoid" and not is_sixth(gate)):
         return None

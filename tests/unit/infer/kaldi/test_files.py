@@ -12,7 +12,7 @@ import pytest
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.importers import load_model
 from slipstream.infer.importers.kaldi import read_kaldi
-from slipstream.infer.importers.kaldi.stream import DamagedError, Stream
+from slipstream.infer.importers.kaldi.stream import DamagedError, KaldiStream
 
 SHAPES = {"input": (1, 10, 4)}
 
@@ -58,7 +58,7 @@ def archived(tmp_path, writer, array, *method, binary=True):
         file.write("key", array, *method)
     data = (tmp_path / "x.ark").read_bytes()
     assert not binary or data[4:6] == b"\0B"
-    return Stream(data, is_binary=binary, at=len("key ") + 2 * binary)
+    return KaldiStream(data, is_binary=binary, at=len("key ") + 2 * binary)
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -207,7 +207,7 @@ def test_files_that_are_none(tmp_path, data, message):
 def test_a_size_that_is_not_there_asks_for_no_memory():
     data = b"FM \4" + struct.pack("<i", 2**30) + b"\4" + struct.pack("<i", 2**30) + b"\0" * 40
     with pytest.raises(DamagedError, match="bytes are missing"):
-        Stream(data, is_binary=True).matrix()
+        KaldiStream(data, is_binary=True).matrix()
 
 
 # ---- damaged -------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers.builder import Builder, refuse_all
 from slipstream.infer.importers.caffe import arrange, boxes, pointwise, products, windows
-from slipstream.infer.importers.caffe.network import Layer, Network, read_network
+from slipstream.infer.importers.caffe.network import CaffeLayer, CaffeNetwork, read_network
 
-Convert = Callable[[Builder, Layer, list[str]], "str | list[str]"]
+Convert = Callable[[Builder, CaffeLayer, list[str]], "str | list[str]"]
 
 LAYERS: dict[str, Convert] = {
     **products.LAYERS,
@@ -52,7 +52,7 @@ def read_caffe(
     return builder.finish({name: values[name] for name in outputs}), tuple(network.notes)
 
 
-def _with_detections(network: Network) -> Network:
+def _with_detections(network: CaffeNetwork) -> CaffeNetwork:
     """The network whose detections are boxes and scores, of which the user chooses the best."""
     layers = list(network.layers)
     notes = list(network.notes)
@@ -64,7 +64,7 @@ def _with_detections(network: Network) -> Network:
 
 
 def _inputs(
-    builder: Builder, network: Network, shapes: Mapping[str, tuple[int, ...]], where: str
+    builder: Builder, network: CaffeNetwork, shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> dict[str, str]:
     strange = sorted(shapes.keys() - network.inputs.keys())
     if strange:
@@ -81,7 +81,7 @@ def _inputs(
     return {name: name for name in network.inputs}
 
 
-def _import(builder: Builder, layer: Layer, blobs: dict[str, str]) -> None:
+def _import(builder: Builder, layer: CaffeLayer, blobs: dict[str, str]) -> None:
     """Add a layer; `blobs` says which value a blob is at this point, as layers may replace it."""
     builder.where = layer.title
     missing = [name for name in layer.bottoms if name not in blobs]
@@ -95,7 +95,7 @@ def _import(builder: Builder, layer: Layer, blobs: dict[str, str]) -> None:
     blobs.update(zip(layer.tops, results, strict=True))
 
 
-def _unread(network: Network) -> list[str]:
+def _unread(network: CaffeNetwork) -> list[str]:
     """Blobs that no later layer reads, in the order of the layers."""
     waiting: dict[str, None] = {}
     for layer in network.layers:

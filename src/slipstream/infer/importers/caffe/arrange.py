@@ -9,13 +9,13 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.caffe.network import Layer
+from slipstream.infer.importers.caffe.network import CaffeLayer
 from slipstream.infer.importers.moves import axis_of, cast, reshape
 
 REDUCTIONS = ("SUM", "ASUM", "SUMSQ", "MEAN")
 
 
-def _concat(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _concat(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     if not x:
         raise UsageError(f"{layer.title}: it reads nothing")
     options = layer.message.message("concat_param")
@@ -24,7 +24,7 @@ def _concat(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Concat", *x, axis=axis)
 
 
-def _slice(builder: Builder, layer: Layer, x: list[str]) -> list[str]:
+def _slice(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
     layer.only(x, 1)
     options = layer.message.message("slice_param")
     shape = builder.shape(x[0])
@@ -50,19 +50,19 @@ def _slice(builder: Builder, layer: Layer, x: list[str]) -> list[str]:
     return builder.add_several(count, "Split", x[0], split, axis=axis)
 
 
-def _split(builder: Builder, layer: Layer, x: list[str]) -> list[str]:
+def _split(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
     layer.only(x, 1)
     del builder
     return x * len(layer.tops)
 
 
-def _same(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _same(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     del builder
     return x[0]
 
 
-def _flatten(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _flatten(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     options = layer.message.message("flatten_param")
     shape = builder.shape(x[0])
@@ -73,7 +73,7 @@ def _flatten(builder: Builder, layer: Layer, x: list[str]) -> str:
     return reshape(builder, x[0], (*shape[:begin], math.prod(shape[begin:end]), *shape[end:]))
 
 
-def _reshape(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _reshape(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Of the axes that are reshaped, 0 keeps a size and -1 stands for what is left."""
     layer.only(x, 1)
     options = layer.message.message("reshape_param")
@@ -97,7 +97,7 @@ def _reshape(builder: Builder, layer: Layer, x: list[str]) -> str:
     return reshape(builder, x[0], (*shape[:begin], *sizes, *shape[end:]))
 
 
-def _crop(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _crop(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """The first blob, cut to the second's sizes from `axis` on."""
     layer.only(x, 2)
     options = layer.message.message("crop_param")
@@ -118,7 +118,7 @@ def _crop(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Slice", x[0], *tables)
 
 
-def _permute(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _permute(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Axes that are not named follow in their order."""
     layer.only(x, 1)
     rank = len(builder.shape(x[0]))
@@ -129,7 +129,7 @@ def _permute(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Transpose", x[0], perm=order)
 
 
-def _tile(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _tile(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     options = layer.message.message("tile_param")
     rank = len(builder.shape(x[0]))
@@ -138,7 +138,7 @@ def _tile(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Tile", x[0], builder.constant("repeats", repeats))
 
 
-def _shuffle(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _shuffle(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Channels of all groups by turns."""
     layer.only(x, 1)
     group = layer.message.message("shuffle_channel_param").integer("group", 1)
@@ -150,7 +150,7 @@ def _shuffle(builder: Builder, layer: Layer, x: list[str]) -> str:
     return reshape(builder, turned, shape)
 
 
-def _reduction(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _reduction(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """All axes from one on become a number."""
     layer.only(x, 1)
     options = layer.message.message("reduction_param")
@@ -171,7 +171,7 @@ def _reduction(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Mul", result, builder.constant("coeff", factor))
 
 
-def _arg_max(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _arg_max(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Places of the greatest as floats, their values, or both one after the other."""
     layer.only(x, 1)
     options = layer.message.message("argmax_param")

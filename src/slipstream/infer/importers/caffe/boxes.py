@@ -13,7 +13,7 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.caffe.network import Layer
+from slipstream.infer.importers.caffe.network import CaffeLayer
 from slipstream.infer.importers.caffe.products import pair
 from slipstream.infer.importers.caffe.text import Message
 from slipstream.infer.importers.moves import reshape
@@ -24,7 +24,7 @@ DEFAULT_VARIANCE = 0.1
 CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # as the format numbers them
 
 
-def _prior_box(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _prior_box(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Boxes around every cell of the first blob, in parts of the picture that is the second.
 
     (1, 2, cells * boxes * 4): corners x, y, x, y; then the variance of each.
@@ -58,7 +58,7 @@ def _prior_box(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.constant("boxes", both)
 
 
-def _sizes(layer: Layer, options: Message) -> list[tuple[float, float]]:
+def _sizes(layer: CaffeLayer, options: Message) -> list[tuple[float, float]]:
     """Widths and heights in pixels."""
     least, greatest = options.numbers("min_size"), options.numbers("max_size")
     if not least or (greatest and len(greatest) != len(least)):
@@ -79,14 +79,14 @@ def _sizes(layer: Layer, options: Message) -> list[tuple[float, float]]:
     return found
 
 
-def _variances(layer: Layer, options: Message) -> list[float]:
+def _variances(layer: CaffeLayer, options: Message) -> list[float]:
     found = options.numbers("variance") or [DEFAULT_VARIANCE]
     if len(found) not in (1, 4):
         raise UsageError(f"{layer.title}: {len(found)} variances; allowed: 1 or 4")
     return found
 
 
-def detections(layer: Layer) -> tuple[Layer, str]:
+def detections(layer: CaffeLayer) -> tuple[CaffeLayer, str]:
     """DetectionOutput with the two blobs that are imported in place of its own, and a note."""
     options = layer.message.message("detection_output_param")
     top = layer.tops[0] if layer.tops else layer.name
@@ -100,7 +100,7 @@ def detections(layer: Layer) -> tuple[Layer, str]:
     return replace(layer, tops=[f"{top}_boxes", f"{top}_scores"]), note
 
 
-def _detection_output(builder: Builder, layer: Layer, x: list[str]) -> list[str]:
+def _detection_output(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
     """Every box, (n, boxes, 4) corners in parts of the picture, and its scores (n, classes, boxes).
 
     The background's scores are 0.

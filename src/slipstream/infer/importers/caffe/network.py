@@ -55,7 +55,7 @@ FOR_TRAINING = (
 
 
 @dataclass(frozen=True)
-class Layer:
+class CaffeLayer:
     """One layer: its type by the newer name, the blobs it reads and gives, its weights."""
 
     name: str
@@ -92,7 +92,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Network:
+class CaffeNetwork:
     """A network.
 
     Args:
@@ -104,11 +104,11 @@ class Network:
 
     name: str
     inputs: dict[str, tuple[int, ...] | None]
-    layers: list[Layer]
+    layers: list[CaffeLayer]
     notes: list[str] = field(default_factory=list[str])
 
 
-def read_network(prototxt: Path, caffemodel: Path) -> Network:
+def read_network(prototxt: Path, caffemodel: Path) -> CaffeNetwork:
     """The network of two files; UsageError where they cannot be read."""
     message = read_text(prototxt)
     found = [layer for layer in _layers(message, read_blobs(caffemodel), str(prototxt)) if layer]
@@ -123,10 +123,10 @@ def read_network(prototxt: Path, caffemodel: Path) -> Network:
     used = {bottom for layer in layers for bottom in layer.bottoms}
     notes = [f"layers for training were left out: {', '.join(left_out)}"] if left_out else []
     inputs = {name: shape for name, shape in shapes.items() if name in used}
-    return Network(message.text("name", prototxt.stem), inputs, layers, notes)
+    return CaffeNetwork(message.text("name", prototxt.stem), inputs, layers, notes)
 
 
-def _layers(message: Message, blobs: Blobs, where: str) -> list[Layer]:
+def _layers(message: Message, blobs: Blobs, where: str) -> list[CaffeLayer]:
     newer, older = message.messages("layer"), message.messages("layers")
     if newer and older:
         raise UsageError(f"{where}: it has both `layer` and `layers`; allowed: one of the two")
@@ -137,7 +137,7 @@ def _layers(message: Message, blobs: Blobs, where: str) -> list[Layer]:
     ]
 
 
-def _layer(message: Message, blobs: Blobs, where: str, *, is_older: bool) -> Layer:
+def _layer(message: Message, blobs: Blobs, where: str, *, is_older: bool) -> CaffeLayer:
     name, kind = message.text("name"), message.text("type")
     if not kind:
         raise UsageError(f"{where}: layer {name!r} has no type; older forms cannot be read")
@@ -145,7 +145,7 @@ def _layer(message: Message, blobs: Blobs, where: str, *, is_older: bool) -> Lay
         words = "".join(word.capitalize() for word in kind.split("_"))
         kind = V1_TYPES.get(kind, words)
     message.where = f"{name} ({kind})"
-    return Layer(
+    return CaffeLayer(
         name or kind,
         kind,
         message.texts("bottom"),
@@ -181,7 +181,7 @@ def _net_inputs(message: Message) -> dict[str, tuple[int, ...] | None]:
     return _by_name(names, shapes)
 
 
-def _data_shapes(layer: Layer) -> Mapping[str, tuple[int, ...] | None]:
+def _data_shapes(layer: CaffeLayer) -> Mapping[str, tuple[int, ...] | None]:
     message = layer.message
     if layer.type == "MemoryData":
         options = message.message("memory_data_param")

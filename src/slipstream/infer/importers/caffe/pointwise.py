@@ -8,7 +8,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.caffe.network import Layer
+from slipstream.infer.importers.caffe.network import CaffeLayer
 from slipstream.infer.importers.moves import axis_of, cast
 
 OPERATIONS = ("SUM", "PROD", "MAX")  # of Eltwise, with the one that is the default first
@@ -16,7 +16,7 @@ NUMBERS = ("PROD", "SUM", "MAX")  # as the format numbers them
 
 
 def _one(op: str):
-    def convert(builder: Builder, layer: Layer, x: list[str]) -> str:
+    def convert(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
         layer.only(x, 1)
         return builder.add(op, x[0])
 
@@ -32,7 +32,7 @@ def _affine(builder: Builder, x: str, scale: float, shift: float) -> str:
     return x
 
 
-def _relu(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _relu(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     slope = layer.message.message("relu_param").number("negative_slope", 0.0)
     if slope == 0:
@@ -40,19 +40,19 @@ def _relu(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("LeakyRelu", x[0], alpha=slope)
 
 
-def _elu(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _elu(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     alpha = layer.message.message("elu_param").number("alpha", 1.0)
     return builder.add("Elu", x[0], alpha=alpha)
 
 
-def _swish(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _swish(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     beta = layer.message.message("swish_param").number("beta", 1.0)
     return builder.add("Mul", x[0], builder.add("Sigmoid", _affine(builder, x[0], beta, 0.0)))
 
 
-def _clip(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _clip(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     low, high = 0.0, 6.0
     if layer.type == "Clip":
@@ -62,7 +62,7 @@ def _clip(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Clip", x[0], *ends)
 
 
-def _power(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _power(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """(shift + scale * x) ** power."""
     layer.only(x, 1)
     options = layer.message.message("power_param")
@@ -73,7 +73,7 @@ def _power(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Pow", inner, builder.constant("power", power))
 
 
-def _exp(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _exp(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """base ** (shift + scale * x)."""
     layer.only(x, 1)
     options = layer.message.message("exp_param")
@@ -82,7 +82,7 @@ def _exp(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Exp", _affine(builder, x[0], scale * factor, shift * factor))
 
 
-def _log(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _log(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """The logarithm of shift + scale * x to a base."""
     layer.only(x, 1)
     options = layer.message.message("log_param")
@@ -93,7 +93,7 @@ def _log(builder: Builder, layer: Layer, x: list[str]) -> str:
     return _affine(builder, builder.add("Log", inner), 1 / factor, 0.0)
 
 
-def _log_of_base(layer: Layer, base: float) -> float:
+def _log_of_base(layer: CaffeLayer, base: float) -> float:
     if base == -1:
         return 1.0
     if not 0 < base < math.inf:
@@ -101,14 +101,14 @@ def _log_of_base(layer: Layer, base: float) -> float:
     return math.log(base)
 
 
-def _threshold(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _threshold(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     threshold = layer.message.message("threshold_param").number("threshold", 0.0)
     above = builder.add("Greater", x[0], builder.constant("threshold", threshold))
     return cast(builder, above, np.float32)
 
 
-def _eltwise(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _eltwise(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     options = layer.message.message("eltwise_param")
     text = options.text("operation", "SUM")
     operation = (
@@ -129,13 +129,13 @@ def _eltwise(builder: Builder, layer: Layer, x: list[str]) -> str:
     return result
 
 
-def _softmax(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _softmax(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     options = layer.message.message("softmax_param")
     return builder.add("Softmax", x[0], axis=axis_of(options, "axis", 1, len(builder.shape(x[0]))))
 
 
-def _mvn(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _mvn(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Mean 0 and variance 1, of a picture's channel or of a whole picture."""
     layer.only(x, 1)
     options = layer.message.message("mvn_param")

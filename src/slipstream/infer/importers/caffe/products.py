@@ -12,7 +12,7 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.caffe.network import Layer
+from slipstream.infer.importers.caffe.network import CaffeLayer
 from slipstream.infer.importers.caffe.text import Message
 from slipstream.infer.importers.moves import axis_of, cast, reshape
 
@@ -42,7 +42,7 @@ def _windows(options: Message) -> dict[str, list[int]]:
     }
 
 
-def _convolution(builder: Builder, layer: Layer, x: list[str]) -> list[str]:
+def _convolution(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
     """One set of weights for every bottom, as Caffe has it."""
     options = layer.message.message("convolution_param")
     outputs = options.integer("num_output", 0)
@@ -68,18 +68,18 @@ def _convolution(builder: Builder, layer: Layer, x: list[str]) -> list[str]:
     return found
 
 
-def _channels(builder: Builder, layer: Layer, blob: str) -> int:
+def _channels(builder: Builder, layer: CaffeLayer, blob: str) -> int:
     shape = builder.shape(blob)
     if len(shape) != 4:
         raise UsageError(f"{layer.title}: its blob has the shape {shape}; allowed: 4 dimensions")
     return shape[1]
 
 
-def _weights(builder: Builder, layer: Layer, shape: tuple[int, ...]) -> str:
+def _weights(builder: Builder, layer: CaffeLayer, shape: tuple[int, ...]) -> str:
     return builder.constant("weight", layer.blob(0, shape))
 
 
-def _inner_product(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _inner_product(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     options = layer.message.message("inner_product_param")
     shape = builder.shape(x[0])
@@ -98,7 +98,7 @@ def _inner_product(builder: Builder, layer: Layer, x: list[str]) -> str:
     return reshape(builder, result, (*shape[:axis], outputs))
 
 
-def _embed(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _embed(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     options = layer.message.message("embed_param")
     outputs = options.integer("num_output", 0)
@@ -109,7 +109,7 @@ def _embed(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Add", result, builder.constant("bias", layer.blob(1, (outputs,))))
 
 
-def _batch_norm(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _batch_norm(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Means and variances are stored times a factor, which is the third blob."""
     layer.only(x, 1)
     options = layer.message.message("batch_norm_param")
@@ -134,7 +134,7 @@ def _batch_norm(builder: Builder, layer: Layer, x: list[str]) -> str:
     )
 
 
-def _scale(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _scale(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """y = x * scale + bias; the scale is a blob, or what another layer gives."""
     options = layer.message.message("scale_param")
     has_bias = options.flag("bias_term", False)
@@ -150,7 +150,7 @@ def _scale(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("Add", result, builder.constant("bias", layer.blob(len(x) % 2, shape)))
 
 
-def _bias(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _bias(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     options = layer.message.message("bias_param")
     if len(x) == 2:
         return builder.add("Add", x[0], _stretched(builder, options, x))
@@ -183,7 +183,7 @@ def _broadcast_shape(builder: Builder, options: Message, x: list[str]) -> tuple[
     return (*other, *(1 for _ in shape[axis + len(other) :]))
 
 
-def _prelu(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _prelu(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     shape = builder.shape(x[0])
     is_shared = layer.message.message("prelu_param").flag("channel_shared", False)
@@ -192,7 +192,7 @@ def _prelu(builder: Builder, layer: Layer, x: list[str]) -> str:
     return builder.add("PRelu", x[0], builder.constant("slope", slopes))
 
 
-def _normalize(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _normalize(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """SSD's: by the square root of the sum of squares, of a pixel or of the whole."""
     layer.only(x, 1)
     options = layer.message.message("norm_param")

@@ -142,7 +142,7 @@ def read_text(path: Path) -> Message:
 
 def parse(text: str, where: str) -> Message:
     """The message that a text is; errors call it `where` and name the line."""
-    return _Parser(_tokens(text, where), where).fields_until("", where, 0)
+    return _TextParser(_tokens(text, where), where).fields_until("", where, 0)
 
 
 def _tokens(text: str, where: str) -> list[Token]:
@@ -166,7 +166,7 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: ESCAPES.get(match[1], match[1]), text, flags=re.DOTALL)
 
 
-class _Parser:
+class _TextParser:
     def __init__(self, tokens: Sequence[Token], where: str) -> None:
         self._tokens = tokens
         self._where = where

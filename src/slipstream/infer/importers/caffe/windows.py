@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.caffe.network import Layer
+from slipstream.infer.importers.caffe.network import CaffeLayer
 from slipstream.infer.importers.caffe.products import pair
 from slipstream.infer.importers.caffe.text import Message
 from slipstream.infer.importers.pooling import Windows, pool
@@ -15,7 +15,7 @@ POOLS = ("MAX", "AVE", "STOCHASTIC")
 REGIONS = ("ACROSS_CHANNELS", "WITHIN_CHANNEL")
 
 
-def kind(layer: Layer) -> str:
+def kind(layer: CaffeLayer) -> str:
     """The type, with what decides whether it can be imported."""
     if layer.type == "Pooling":
         pool = layer.message.message("pooling_param").choice("pool", POOLS)
@@ -23,7 +23,7 @@ def kind(layer: Layer) -> str:
     return layer.type
 
 
-def _pooling(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _pooling(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Rounded up, unless it says otherwise; windows that begin in the far padding are left out.
 
     A mean is over what of the window lies in the picture or its padding, as in Caffe.
@@ -68,7 +68,7 @@ def _counts(
     return counts
 
 
-def _lrn(builder: Builder, layer: Layer, x: list[str]) -> str:
+def _lrn(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     layer.only(x, 1)
     options = layer.message.message("lrn_param")
     size = options.integer("local_size", 5)

@@ -22,7 +22,7 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers.builder import Builder
-from slipstream.infer.importers.jax.reader import Reader
+from slipstream.infer.importers.jax.reader import JaxReader
 from slipstream.infer.importers.proof import LEAST_DB, Proved, prove
 from slipstream.infer.importers.step import Operand, plain
 
@@ -147,7 +147,7 @@ def _graph(
 ) -> tuple[Graph, bool]:
     """The graph, and whether numbers that JAX rounds to 16 bits are not rounded in it."""
     builder = Builder("jax")
-    reader = Reader(builder)
+    reader = JaxReader(builder)
     inputs = [
         reader.input(name, variable.aval)
         for name, variable in zip(names, traced.jaxpr.invars, strict=True)

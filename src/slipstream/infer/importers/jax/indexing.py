@@ -19,7 +19,7 @@ from slipstream.infer.importers.step import Operand, Rule, Step, Unimportable, c
 
 
 @dataclass(frozen=True, slots=True)
-class _Windows:
+class _GatherWindows:
     """What gather takes at each place, and scatter puts there: a window of the operand.
 
     Args:
@@ -103,7 +103,7 @@ class _Windows:
         return moves.concatenate(b, parts, -1)
 
 
-def _is_inside(windows: _Windows, columns: Sequence[Operand]) -> str | None:
+def _is_inside(windows: _GatherWindows, columns: Sequence[Operand]) -> str | None:
     """Whether windows lie within the operand, of shape `batch`; None where all surely do."""
     b = windows.step.b
     found: list[str] = []
@@ -125,7 +125,7 @@ def _is_inside(windows: _Windows, columns: Sequence[Operand]) -> str | None:
     return name
 
 
-def _clamped(windows: _Windows, columns: Sequence[Operand]) -> list[Operand]:
+def _clamped(windows: _GatherWindows, columns: Sequence[Operand]) -> list[Operand]:
     b = windows.step.b
     found: list[Operand] = []
     for axis, column in zip(windows.axes, columns, strict=True):
@@ -147,7 +147,7 @@ def _gather(step: Step) -> str:
     axes = [*numbers.start_index_map, *(pair[0] for pair in pairs)]
     dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     sizes = [int(size) for size in step.params["slice_sizes"]]
-    windows = _Windows(step, axes, dropped, sizes, pairs)
+    windows = _GatherWindows(step, axes, dropped, sizes, pairs)
     mode = _mode(step)
     columns = windows.columns()
     inside = _is_inside(windows, columns) if mode == "FILL_OR_DROP" else None
@@ -173,7 +173,7 @@ def _mode(step: Step) -> str:
     return str(step.params["mode"]).rpartition(".")[2].upper()
 
 
-def _arranged(windows: _Windows, taken: str, offsets: list[int]) -> str:
+def _arranged(windows: _GatherWindows, taken: str, offsets: list[int]) -> str:
     """What was taken, (batch, wide, rest), in the order of gather's result."""
     step = windows.step
     kept = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
@@ -190,7 +190,7 @@ def _arranged(windows: _Windows, taken: str, offsets: list[int]) -> str:
     return moves.reshape(step.b, moves.transpose(step.b, taken, order), step.shape)
 
 
-def _filled(windows: _Windows, result: str, inside: str, offsets: list[int]) -> str:
+def _filled(windows: _GatherWindows, result: str, inside: str, offsets: list[int]) -> str:
     """The result with what stands for windows that are not within the operand."""
     step, b = windows.step, windows.step.b
     shape = [1 if at in offsets else size for at, size in enumerate(step.shape)]
@@ -227,7 +227,7 @@ def _scatter(reduction: str) -> Rule:
         sizes = [1] * len(own)
         for axis, position in zip(kept, numbers.update_window_dims, strict=True):
             sizes[axis] = step.operands[2].shape[position]
-        windows = _Windows(step, axes, dropped, sizes, pairs)
+        windows = _GatherWindows(step, axes, dropped, sizes, pairs)
         if any(sizes[axis] != own[axis] for axis in windows.rest):
             raise Unimportable("of parts of an axis without index")
         updates = _updates(windows, [int(axis) for axis in numbers.update_window_dims])
@@ -237,7 +237,7 @@ def _scatter(reduction: str) -> Rule:
     return rule
 
 
-def _updates(windows: _Windows, positions: list[int]) -> str:
+def _updates(windows: _GatherWindows, positions: list[int]) -> str:
     """Scatter's third operand as (batch, wide, rest)."""
     step, b = windows.step, windows.step.b
     kept = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
@@ -251,7 +251,7 @@ def _updates(windows: _Windows, positions: list[int]) -> str:
     return moves.reshape(b, name, sizes)
 
 
-def _scattered(windows: _Windows, updates: str, reduction: str) -> str:
+def _scattered(windows: _GatherWindows, updates: str, reduction: str) -> str:
     """The operand, axes with an index first; what lies outside goes to a row that is cut off."""
     step, b = windows.step, windows.step.b
     target = moves.transpose(b, step.wide_full(0), windows.order)

@@ -49,7 +49,7 @@ class _Result:
     dtype: Any
 
 
-class Reader:
+class JaxReader:
     """Goes through jaxprs, and collects what has no rule."""
 
     def __init__(self, builder: Builder) -> None:

@@ -12,17 +12,17 @@ from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers.builder import Builder, refuse_all
 from slipstream.infer.importers.kaldi.components import KINDS
 from slipstream.infer.importers.kaldi.frames import Frames, needed_nodes, spans_of
-from slipstream.infer.importers.kaldi.model import COMPOSITE, Component, Model, read_model
+from slipstream.infer.importers.kaldi.model import COMPOSITE, Component, KaldiModel, read_model
 from slipstream.infer.importers.kaldi.nodes import (
     At,
     Descriptor,
-    Node,
+    KaldiNode,
     Reads,
     parse_nodes,
     read_by,
     sources_of,
 )
-from slipstream.infer.importers.kaldi.order import ALWAYS, Span, groups
+from slipstream.infer.importers.kaldi.order import ALWAYS, FrameSpan, groups
 
 OUTPUT = "output"
 PROBE = 1 << 20  # frames that no network's context is as wide as
@@ -52,9 +52,9 @@ def read_kaldi(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph
     _check_components(used, model, str(path))
     inputs = _inputs(used, shapes, str(path))
     left, right = _context(nodes, edges, model, inputs)
-    begins = {name: Span(-left, shape[1] - left) for name, shape in inputs.items()}
+    begins = {name: FrameSpan(-left, shape[1] - left) for name, shape in inputs.items()}
     fixed = _fixed_inputs(used)
-    begins.update({name: Span(time, time + inputs[name][1]) for name, time in fixed.items()})
+    begins.update({name: FrameSpan(time, time + inputs[name][1]) for name, time in fixed.items()})
     spans = spans_of(nodes, edges, model.components, begins)
     builder = Builder(path.stem)
     frames = Frames(builder, nodes, model.components, spans)
@@ -71,7 +71,10 @@ def read_kaldi(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph
 
 
 def _computed(
-    frames: Frames, nodes: Mapping[str, Node], edges: Mapping[str, list[str]], outputs: list[str]
+    frames: Frames,
+    nodes: Mapping[str, KaldiNode],
+    edges: Mapping[str, list[str]],
+    outputs: list[str],
 ) -> dict[str, str]:
     values: dict[str, str] = {}
     for group in groups(edges):
@@ -85,7 +88,9 @@ def _computed(
     return {name: values[name] for name in outputs}
 
 
-def _outputs(nodes: Mapping[str, Node], model: Model, where: str) -> tuple[list[str], list[str]]:
+def _outputs(
+    nodes: Mapping[str, KaldiNode], model: KaldiModel, where: str
+) -> tuple[list[str], list[str]]:
     """The node "output" alone where there is one: others serve for training."""
     found = [name for name, node in nodes.items() if node.kind == "output-node"]
     if not found:
@@ -100,7 +105,7 @@ def _outputs(nodes: Mapping[str, Node], model: Model, where: str) -> tuple[list[
     return found, notes
 
 
-def _check_components(used: list[Node], model: Model, where: str) -> None:
+def _check_components(used: list[KaldiNode], model: KaldiModel, where: str) -> None:
     names = [node.component for node in used if node.kind == "component-node"]
     missing = sorted({name for name in names if name not in model.components})
     if missing:
@@ -115,7 +120,7 @@ def _with_parts(component: Component) -> list[Component]:
     return [item for part in component.parts for item in _with_parts(part)]
 
 
-def _fixed_inputs(used: list[Node]) -> dict[str, int]:
+def _fixed_inputs(used: list[KaldiNode]) -> dict[str, int]:
     """Inputs that are read at one time only, and that time."""
     times: dict[str, set[int | None]] = {}
     for node in used:
@@ -141,7 +146,7 @@ def _times(source: Descriptor | None) -> list[tuple[str, int | None]]:
 
 
 def _inputs(
-    used: list[Node], shapes: Mapping[str, tuple[int, ...]], where: str
+    used: list[KaldiNode], shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> dict[str, tuple[int, ...]]:
     inputs = {node.name: node.dim for node in used if node.kind == "input-node"}
     fixed = _fixed_inputs(used)
@@ -165,14 +170,14 @@ def _inputs(
 
 
 def _context(
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, KaldiNode],
     edges: Mapping[str, list[str]],
-    model: Model,
+    model: KaldiModel,
     inputs: Mapping[str, tuple[int, ...]],
 ) -> tuple[int, int]:
     """How many frames before and after one it depends on, where nothing else is defined."""
     fixed = _fixed_inputs([nodes[name] for name in edges])
-    wide = {name: ALWAYS if name in fixed else Span(-PROBE, PROBE) for name in inputs}
+    wide = {name: ALWAYS if name in fixed else FrameSpan(-PROBE, PROBE) for name in inputs}
     spans = spans_of(nodes, edges, model.components, wide)
     ends = [spans[name] for name in edges if nodes[name].kind == "output-node"]
     if any(span == ALWAYS for span in ends):

@@ -17,18 +17,18 @@ from slipstream.infer.importers.kaldi.nodes import (
     Const,
     Descriptor,
     Failover,
-    Node,
+    KaldiNode,
     Offset,
     Optional,
     Reads,
     Round,
-    Scale,
+    ScaledTerm,
     Sum,
     parts_of,
     read_by,
     sources_of,
 )
-from slipstream.infer.importers.kaldi.order import ALWAYS, Span, groups, span_of
+from slipstream.infer.importers.kaldi.order import ALWAYS, FrameSpan, groups, span_of
 
 MOST_STEPS = 50_000  # of nodes in circles, all frames together
 LARGEST_OFFSET = 10_000
@@ -44,7 +44,7 @@ def time_offsets(component: Component) -> list[int]:
     return offsets
 
 
-def needed_nodes(nodes: Mapping[str, Node], outputs: list[str]) -> dict[str, list[str]]:
+def needed_nodes(nodes: Mapping[str, KaldiNode], outputs: list[str]) -> dict[str, list[str]]:
     """For every node that the outputs depend on, the nodes that it reads."""
     edges: dict[str, list[str]] = {}
     waiting = list(outputs)
@@ -57,11 +57,11 @@ def needed_nodes(nodes: Mapping[str, Node], outputs: list[str]) -> dict[str, lis
 
 
 def spans_of(
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, KaldiNode],
     edges: Mapping[str, list[str]],
     components: Mapping[str, Component],
-    inputs: Mapping[str, Span],
-) -> dict[str, Span]:
+    inputs: Mapping[str, FrameSpan],
+) -> dict[str, FrameSpan]:
     """The frames at which every node is defined, where the inputs are at those."""
     required = {name: list(read_by(nodes[name].source, required_only=True)) for name in edges}
     spans = dict(inputs)
@@ -78,7 +78,7 @@ def spans_of(
         span = span_of(node.source, spans, f"node {name}")
         if node.kind == "component-node" and span != ALWAYS:
             offsets = time_offsets(components[node.component])
-            span = Span(span.begin - min(offsets), span.end - max(offsets))
+            span = FrameSpan(span.begin - min(offsets), span.end - max(offsets))
         spans[name] = span
     return spans
 
@@ -92,9 +92,9 @@ class Frames:
     def __init__(
         self,
         builder: Builder,
-        nodes: Mapping[str, Node],
+        nodes: Mapping[str, KaldiNode],
         components: Mapping[str, Component],
-        spans: Mapping[str, Span],
+        spans: Mapping[str, FrameSpan],
     ) -> None:
         self._builder = builder
         self._layers = Layers(builder)
@@ -114,7 +114,7 @@ class Frames:
         span = self._spans[name]
         if span == ALWAYS:
             self._check_constant(name)
-            span = Span(0, 1)
+            span = FrameSpan(0, 1)
         if span.is_empty:
             raise UsageError(f"node {name}: too few frames come in for one of its own")
         self._whole[name] = self._node(name, span)
@@ -154,12 +154,12 @@ class Frames:
             )
         always = [name for name in names if self._spans[name] == ALWAYS]
         self._bounded.update(always)
-        self._spans.update({name: Span(begin, end) for name in always})
+        self._spans.update({name: FrameSpan(begin, end) for name in always})
         return begin, end
 
     # ---- nodes -----------------------------------------------------------------------------
 
-    def _node(self, name: str, span: Span) -> str:
+    def _node(self, name: str, span: FrameSpan) -> str:
         node = self._nodes[name]
         assert node.source is not None
         if node.kind == "component-node":
@@ -175,11 +175,11 @@ class Frames:
             return self._layers.cut(found, node.offset, node.offset + node.dim, 2)
         return found
 
-    def _component(self, component: Component, source: Descriptor, span: Span) -> str:
+    def _component(self, component: Component, source: Descriptor, span: FrameSpan) -> str:
         offsets = time_offsets(component)
         if offsets == [0]:
             return self._layers.apply(component, self._window(source, span))
-        wide = Span(span.begin + min(offsets), span.end + max(offsets))
+        wide = FrameSpan(span.begin + min(offsets), span.end + max(offsets))
         found = self._window(source, wide)
         self._builder.where = component.title
         length = span.end - span.begin
@@ -198,7 +198,7 @@ class Frames:
         node, span = self._nodes[name], self._spans[name]
 
         def whole(time: int) -> str:
-            return self._node(name, Span(time, time + 1))
+            return self._node(name, FrameSpan(time, time + 1))
 
         component = self._components.get(node.component)
         if component is None or not isinstance(node.source, Append):
@@ -226,7 +226,7 @@ class Frames:
         batch = self._component(outer, outside, span)
 
         def made(time: int) -> str:
-            step = self._component(inner, around, Span(time, time + 1))
+            step = self._component(inner, around, FrameSpan(time, time + 1))
             self._builder.where = name
             at = time - span.begin
             return self._builder.add("Add", step, self._layers.cut(batch, at, at + 1, 1))
@@ -235,7 +235,7 @@ class Frames:
 
     # ---- descriptors -----------------------------------------------------------------------
 
-    def _window(self, descriptor: Descriptor, span: Span) -> str:
+    def _window(self, descriptor: Descriptor, span: FrameSpan) -> str:
         """The frames of a span, at which the descriptor is defined."""
         match descriptor:
             case Reads(node):
@@ -248,19 +248,19 @@ class Frames:
                     return windows[0]
                 return self._builder.add("Concat", *windows, axis=2)
             case At(source, time):
-                return self._stretched(self._window(source, Span(time, time + 1)), span)
+                return self._stretched(self._window(source, FrameSpan(time, time + 1)), span)
             case Round(source, modulus):
                 return self._rounded(source, modulus, span)
             case Optional(source):
                 return self._padded(source, span)
             case Failover(first, second):
                 return self._replaced(first, second, span)
-            case Scale() | Const() | Sum():
+            case ScaledTerm() | Const() | Sum():
                 return self._arithmetic(descriptor, span)
 
-    def _arithmetic(self, descriptor: Scale | Const | Sum, span: Span) -> str:
+    def _arithmetic(self, descriptor: ScaledTerm | Const | Sum, span: FrameSpan) -> str:
         match descriptor:
-            case Scale(source, factor):
+            case ScaledTerm(source, factor):
                 found = self._window(source, span)
                 return self._builder.add("Mul", found, self._builder.constant("scale", factor))
             case Const(value, dim):
@@ -270,7 +270,7 @@ class Frames:
                 pair = self._window(first, span), self._window(second, span)
                 return self._builder.add("Add", *pair)
 
-    def _read(self, name: str, span: Span) -> str:
+    def _read(self, name: str, span: FrameSpan) -> str:
         if self._spans[name].both(span) != span:
             raise UsageError(f"node {name} is read before its first frame; that cannot be imported")
         if name in self._single and name not in self._whole:
@@ -281,20 +281,20 @@ class Frames:
         begin = self._spans[name].begin
         return self._layers.cut(whole, span.begin - begin, span.end - begin, 1)
 
-    def _stretched(self, x: str, span: Span) -> str:
+    def _stretched(self, x: str, span: FrameSpan) -> str:
         length = span.end - span.begin
         if length == 1:
             return x
         shape = np.asarray([1, length, self._builder.shape(x)[2]])
         return self._builder.add("Expand", x, self._builder.constant("shape", shape))
 
-    def _rounded(self, source: Descriptor, modulus: int, span: Span) -> str:
+    def _rounded(self, source: Descriptor, modulus: int, span: FrameSpan) -> str:
         times: Array = np.arange(span.begin, span.end) // modulus * modulus
-        found = self._window(source, Span(int(times[0]), int(times[-1]) + 1))
+        found = self._window(source, FrameSpan(int(times[0]), int(times[-1]) + 1))
         places = self._builder.constant("places", times - times[0])
         return self._builder.add("Gather", found, places, axis=1)
 
-    def _padded(self, source: Descriptor, span: Span) -> str:
+    def _padded(self, source: Descriptor, span: FrameSpan) -> str:
         """Zeros where the source is not defined."""
         inside = span_of(source, self._spans, "").both(span)
         if inside != span and self._bounded.intersection(read_by(source)):
@@ -311,13 +311,13 @@ class Frames:
         pads = np.asarray([0, inside.begin - span.begin, 0, 0, span.end - inside.end, 0])
         return self._builder.add("Pad", found, self._builder.constant("pads", pads))
 
-    def _replaced(self, first: Descriptor, second: Descriptor, span: Span) -> str:
+    def _replaced(self, first: Descriptor, second: Descriptor, span: FrameSpan) -> str:
         """The second before and after the frames at which the first is defined."""
         inside = span_of(first, self._spans, "").both(span)
         if inside.is_empty:
             return self._window(second, span)
-        pieces = [(second, Span(span.begin, inside.begin)), (first, inside)]
-        pieces.append((second, Span(inside.end, span.end)))
+        pieces = [(second, FrameSpan(span.begin, inside.begin)), (first, inside)]
+        pieces.append((second, FrameSpan(inside.end, span.end)))
         found = [self._window(part, piece) for part, piece in pieces if not piece.is_empty]
         return found[0] if len(found) == 1 else self._builder.add("Concat", *found, axis=1)
 
@@ -337,7 +337,9 @@ class Frames:
                 return sum(self._dim(part) for part in parts)
             case Sum(first, _) | Failover(first, _):
                 return self._dim(first)
-            case Offset(source) | Scale(source) | Round(source) | At(source) | Optional(source):
+            case (
+                Offset(source) | ScaledTerm(source) | Round(source) | At(source) | Optional(source)
+            ):
                 return self._dim(source)
 
     def _check_constant(self, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
-from slipstream.infer.importers.kaldi.stream import DamagedError, Stream
+from slipstream.infer.importers.kaldi.stream import DamagedError, KaldiStream
 
 # What follows a token: i whole number, f number, b truth value, n whole numbers, v vector,
 # m matrix; nothing for "".
@@ -149,7 +149,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Model:
+class KaldiModel:
     """A network: lines of configuration, components by name, how many priors there are."""
 
     lines: list[str]
@@ -157,7 +157,7 @@ class Model:
     num_priors: int
 
 
-def read_model(path: Path, known: frozenset[str]) -> Model:
+def read_model(path: Path, known: frozenset[str]) -> KaldiModel:
     """The nnet3 of a final.mdl or final.raw, text or binary; the transition model is skipped.
 
     Args:
@@ -170,14 +170,14 @@ def read_model(path: Path, known: frozenset[str]) -> Model:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     is_binary = data[:2] == b"\0B"
-    stream = Stream(data, is_binary=is_binary, at=2 if is_binary else 0)
+    stream = KaldiStream(data, is_binary=is_binary, at=2 if is_binary else 0)
     try:
         return _model(stream, known)
     except DamagedError as error:
         raise UsageError(f"{path}: this is no nnet3 of Kaldi, or a damaged one: {error}") from error
 
 
-def _model(stream: Stream, known: frozenset[str]) -> Model:
+def _model(stream: KaldiStream, known: frozenset[str]) -> KaldiModel:
     first = stream.token()
     if first == "<TransitionModel>":
         stream.skip_past("</TransitionModel>")
@@ -198,10 +198,10 @@ def _model(stream: Stream, known: frozenset[str]) -> Model:
         name = stream.token()
         components[name] = _component(stream, name, stream.token(), known, 0)
     _expect(stream, "</Nnet3>")
-    return Model(lines, components, _num_priors(stream))
+    return KaldiModel(lines, components, _num_priors(stream))
 
 
-def _num_priors(stream: Stream) -> int:
+def _num_priors(stream: KaldiStream) -> int:
     if not stream.data[stream.at :].strip():
         return 0
     _expect(stream, "<LeftContext>")
@@ -213,7 +213,7 @@ def _num_priors(stream: Stream) -> int:
 
 
 def _component(
-    stream: Stream, name: str, opening: str, known: frozenset[str], depth: int
+    stream: KaldiStream, name: str, opening: str, known: frozenset[str], depth: int
 ) -> Component:
     """A component up to the token that ends it, which begins with `opening`, "<KindComponent>"."""
     kind = opening[1:-1]
@@ -236,7 +236,7 @@ def _component(
     return Component(name, kind, values)
 
 
-def _composite(stream: Stream, name: str, known: frozenset[str], depth: int) -> Component:
+def _composite(stream: KaldiStream, name: str, known: frozenset[str], depth: int) -> Component:
     token = stream.token()
     while token != "<NumComponents>":
         if token == "<MaxRowsProcess>":
@@ -259,7 +259,7 @@ def _composite(stream: Stream, name: str, known: frozenset[str], depth: int) -> 
     return Component(name, COMPOSITE, {}, tuple(parts))
 
 
-def _value(stream: Stream, letter: str) -> Any:
+def _value(stream: KaldiStream, letter: str) -> Any:
     readers = {
         "i": stream.integer,
         "f": stream.number,
@@ -271,7 +271,7 @@ def _value(stream: Stream, letter: str) -> Any:
     return readers[letter]()
 
 
-def _expect(stream: Stream, token: str) -> None:
+def _expect(stream: KaldiStream, token: str) -> None:
     found = stream.token()
     if found != token:
         raise DamagedError(f"{found[:40]!r} stands where {token} belongs")

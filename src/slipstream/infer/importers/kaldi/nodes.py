@@ -72,7 +72,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScaledTerm:
     """A multiple."""
 
     source: Descriptor
@@ -94,11 +94,11 @@ class Append:
     parts: tuple[Descriptor, ...]
 
 
-Descriptor = Reads | Offset | Round | At | Optional | Failover | Sum | Scale | Const | Append
+Descriptor = Reads | Offset | Round | At | Optional | Failover | Sum | ScaledTerm | Const | Append
 
 
 @dataclass(frozen=True)
-class Node:
+class KaldiNode:
     """A node: an input, a component that reads something, a range of another node, or an output.
 
     Args:
@@ -117,9 +117,9 @@ class Node:
     dim: int = 0
 
 
-def parse_nodes(lines: list[str], where: str) -> dict[str, Node]:
+def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
     """Nodes by name, of lines such as `component-node name=a component=b input=Offset(c, -1)`."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, KaldiNode] = {}
     for line in lines:
         node = _node(line, where)
         if node.name in nodes:
@@ -139,7 +139,7 @@ def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
             return parts
         case Sum(first, second) | Failover(first, second):
             return (first, second)
-        case Offset(source) | Round(source) | At(source) | Scale(source) | Optional(source):
+        case Offset(source) | Round(source) | At(source) | ScaledTerm(source) | Optional(source):
             return (source,)
         case Reads() | Const():
             return ()
@@ -162,7 +162,7 @@ def read_by(descriptor: Descriptor | None, *, required_only: bool = False) -> It
             yield from read_by(source, required_only=required_only)
 
 
-def _node(line: str, where: str) -> Node:
+def _node(line: str, where: str) -> KaldiNode:
     kind = line.split(None, 1)[0]
     keys = list(KEY.finditer(line))
     ends = [key.start() for key in keys[1:]] + [len(line)]
@@ -187,7 +187,7 @@ def _node(line: str, where: str) -> Node:
     }
     if numbers["dim-offset"] < 0 or ("dim" in needed[kind] and numbers["dim"] < 1):
         raise UsageError(f"{where}: node {name} has {numbers['dim']} dimensions")
-    return Node(
+    return KaldiNode(
         name, kind, source, fields.get("component", ""), numbers["dim-offset"], numbers["dim"]
     )
 
@@ -294,7 +294,7 @@ class _Parser:
             raise self._trouble(self._text) from error
         self._expect(",")
         if name == "Scale":
-            return Scale(self._descriptor(depth), number)
+            return ScaledTerm(self._descriptor(depth), number)
         dim = _integer(self._next(), self._where)
         if dim < 1:
             raise self._trouble(self._text)

@@ -17,7 +17,7 @@ from slipstream.infer.importers.kaldi.nodes import (
     Optional,
     Reads,
     Round,
-    Scale,
+    ScaledTerm,
     Sum,
 )
 
@@ -25,21 +25,21 @@ FAR = 2**40
 
 
 @dataclass(frozen=True)
-class Span:
+class FrameSpan:
     """Frames from `begin` to before `end`."""
 
     begin: int
     end: int
 
-    def moved(self, frames: int) -> Span:
+    def moved(self, frames: int) -> FrameSpan:
         """The same, that many frames later; what has no end stays as it is."""
         if self == ALWAYS:
             return self
-        return Span(self.begin + frames, self.end + frames)
+        return FrameSpan(self.begin + frames, self.end + frames)
 
-    def both(self, other: Span) -> Span:
+    def both(self, other: FrameSpan) -> FrameSpan:
         """What is in this one and the other."""
-        return Span(max(self.begin, other.begin), min(self.end, other.end))
+        return FrameSpan(max(self.begin, other.begin), min(self.end, other.end))
 
     @property
     def is_empty(self) -> bool:
@@ -47,18 +47,18 @@ class Span:
         return self.end <= self.begin
 
 
-ALWAYS = Span(-FAR, FAR)
-NEVER = Span(0, 0)
+ALWAYS = FrameSpan(-FAR, FAR)
+NEVER = FrameSpan(0, 0)
 
 
-def span_of(descriptor: Descriptor, spans: Mapping[str, Span], where: str) -> Span:
+def span_of(descriptor: Descriptor, spans: Mapping[str, FrameSpan], where: str) -> FrameSpan:
     """The frames at which a descriptor is defined, from those of the nodes."""
     match descriptor:
         case Reads(node):
             return spans[node]
         case Offset(source, frames):
             return span_of(source, spans, where).moved(-frames)
-        case Scale(source, _):
+        case ScaledTerm(source, _):
             return span_of(source, spans, where)
         case Round(source, modulus):
             return _rounded(span_of(source, spans, where), modulus)
@@ -73,22 +73,22 @@ def span_of(descriptor: Descriptor, spans: Mapping[str, Span], where: str) -> Sp
             return span_of(first, spans, where).both(span_of(second, spans, where))
         case Append(parts):
             found = [span_of(part, spans, where) for part in parts]
-            return reduce(Span.both, found)
+            return reduce(FrameSpan.both, found)
 
 
-def _rounded(span: Span, modulus: int) -> Span:
+def _rounded(span: FrameSpan, modulus: int) -> FrameSpan:
     if span == ALWAYS:
         return span
     begin = -(-span.begin // modulus) * modulus
-    return Span(begin, ((span.end - 1) // modulus + 1) * modulus)
+    return FrameSpan(begin, ((span.end - 1) // modulus + 1) * modulus)
 
 
-def _either(one: Span, other: Span, where: str) -> Span:
+def _either(one: FrameSpan, other: FrameSpan, where: str) -> FrameSpan:
     if one.is_empty or other.is_empty:
         return other if one.is_empty else one
     if one.begin > other.end or other.begin > one.end:
         raise UsageError(f"{where}: the parts of a Failover leave frames out between them")
-    return Span(min(one.begin, other.begin), max(one.end, other.end))
+    return FrameSpan(min(one.begin, other.begin), max(one.end, other.end))
 
 
 def groups(edges: Mapping[str, list[str]]) -> list[list[str]]:

@@ -26,7 +26,7 @@ class DamagedError(ValueError):
     """The bytes are not what they should be."""
 
 
-class Stream:
+class KaldiStream:
     """Reads one thing after the other from bytes; DamagedError for what does not belong there."""
 
     def __init__(self, data: bytes, *, is_binary: bool, at: int = 0) -> None:

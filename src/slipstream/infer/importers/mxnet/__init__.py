@@ -12,9 +12,9 @@ from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.importers.builder import Builder, refuse_all
 from slipstream.infer.importers.mxnet import arrange, pointwise, products, reduce, windows
 from slipstream.infer.importers.mxnet.params import read_params
-from slipstream.infer.importers.mxnet.symbol import VARIABLE, Options, Symbol, read_symbol
+from slipstream.infer.importers.mxnet.symbol import VARIABLE, Symbol, SymbolOptions, read_symbol
 
-Convert = Callable[[Builder, Options, list[str]], "str | list[str]"]
+Convert = Callable[[Builder, SymbolOptions, list[str]], "str | list[str]"]
 
 OPERATORS: dict[str, Convert] = {
     **products.OPERATORS,

@@ -10,12 +10,12 @@ from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.moves import axis_of, cast, reshape
 from slipstream.infer.importers.mxnet.products import indices
-from slipstream.infer.importers.mxnet.symbol import Options
+from slipstream.infer.importers.mxnet.symbol import SymbolOptions
 
 FAR = 2**62  # behind every end
 
 
-def _reshape(builder: Builder, options: Options, x: list[str]) -> str:
+def _reshape(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     shape = builder.shape(x[0])
     codes = options.integers("shape") or options.integers("target_shape")
     is_reversed = options.flag("reverse", False)
@@ -38,7 +38,7 @@ def _reversed_codes(codes: list[int]) -> list[int]:
     return [code for group in turned for code in group]
 
 
-def reshape_codes(shape: tuple[int, ...], codes: list[int], options: Options) -> list[int]:
+def reshape_codes(shape: tuple[int, ...], codes: list[int], options: SymbolOptions) -> list[int]:
     """The shape that MXNet's codes say.
 
     0 keeps a dimension, -1 is what is left, -2 keeps all that remain, -3 joins two, -4 parts one
@@ -76,12 +76,12 @@ def _parted(whole: int, one: int, other: int) -> list[int]:
     return [one, whole // one if other == -1 else other]
 
 
-def _flatten(builder: Builder, options: Options, x: list[str]) -> str:
+def _flatten(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     del options
     return builder.add("Flatten", x[0], axis=1)
 
 
-def _transpose(builder: Builder, options: Options, x: list[str]) -> str:
+def _transpose(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     rank = len(builder.shape(x[0]))
     axes = options.integers("axes") or list(range(rank))[::-1]
     if sorted(axis % rank for axis in axes) != list(range(rank)):
@@ -89,7 +89,7 @@ def _transpose(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Transpose", x[0], perm=[axis % rank for axis in axes])
 
 
-def _swap_axes(builder: Builder, options: Options, x: list[str]) -> str:
+def _swap_axes(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     rank = len(builder.shape(x[0]))
     one, other = axis_of(options, "dim1", 0, rank), axis_of(options, "dim2", 0, rank)
     axes = list(range(rank))
@@ -97,13 +97,13 @@ def _swap_axes(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Transpose", x[0], perm=axes)
 
 
-def _expand_dims(builder: Builder, options: Options, x: list[str]) -> str:
+def _expand_dims(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     shape = list(builder.shape(x[0]))
     shape.insert(axis_of(options, "axis", 0, len(shape) + 1), 1)
     return reshape(builder, x[0], shape)
 
 
-def _squeeze(builder: Builder, options: Options, x: list[str]) -> str:
+def _squeeze(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     shape = builder.shape(x[0])
     rank = len(shape)
     axes = [axis % rank for axis in options.integers("axis")]
@@ -121,7 +121,7 @@ def _cut(
     return builder.add("Slice", x, *names)
 
 
-def _slice(builder: Builder, options: Options, x: list[str]) -> str:
+def _slice(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     begins, ends = options.optional_integers("begin"), options.optional_integers("end")
     steps = [step or 1 for step in options.optional_integers("step")] or [1] * len(begins)
     if not len(begins) == len(ends) == len(steps) <= len(builder.shape(x[0])):
@@ -137,13 +137,13 @@ def _slice(builder: Builder, options: Options, x: list[str]) -> str:
     )
 
 
-def _slice_axis(builder: Builder, options: Options, x: list[str]) -> str:
+def _slice_axis(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     axis = axis_of(options, "axis", 0, len(builder.shape(x[0])))
     end = options.integer("end", FAR)
     return _cut(builder, x[0], [options.integer("begin", 0)], [end], [axis], [1])
 
 
-def _slice_like(builder: Builder, options: Options, x: list[str]) -> str:
+def _slice_like(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     shape, like = builder.shape(x[0]), builder.shape(x[1])
     axes = [axis % len(shape) for axis in options.integers("axes")] or list(range(len(like)))
     if any(axis >= len(like) or like[axis] > shape[axis] for axis in axes):
@@ -152,7 +152,7 @@ def _slice_like(builder: Builder, options: Options, x: list[str]) -> str:
     return _cut(builder, x[0], [0] * len(axes), ends, axes, [1] * len(axes))
 
 
-def _split(builder: Builder, options: Options, x: list[str]) -> list[str]:
+def _split(builder: Builder, options: SymbolOptions, x: list[str]) -> list[str]:
     count = options.integer("num_outputs", 1)
     shape = builder.shape(x[0])
     axis = axis_of(options, "axis", 1, len(shape))
@@ -168,18 +168,18 @@ def _split(builder: Builder, options: Options, x: list[str]) -> list[str]:
     return [reshape(builder, part, rest) for part in parts]
 
 
-def _concat(builder: Builder, options: Options, x: list[str]) -> str:
+def _concat(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     return builder.add("Concat", *x, axis=axis_of(options, "dim", 1, len(builder.shape(x[0]))))
 
 
-def _stack(builder: Builder, options: Options, x: list[str]) -> str:
+def _stack(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     shape = list(builder.shape(x[0]))
     axis = axis_of(options, "axis", 0, len(shape) + 1)
     shape.insert(axis, 1)
     return builder.add("Concat", *(reshape(builder, name, shape) for name in x), axis=axis)
 
 
-def _tile(builder: Builder, options: Options, x: list[str]) -> str:
+def _tile(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     repeats, shape = options.integers("reps"), list(builder.shape(x[0]))
     data = x[0]
     if len(repeats) > len(shape):
@@ -188,7 +188,7 @@ def _tile(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Tile", data, builder.constant("reps", np.asarray(repeats, np.int64)))
 
 
-def _repeat(builder: Builder, options: Options, x: list[str]) -> str:
+def _repeat(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     """Every element of an axis several times, one after the other."""
     data, shape = x[0], builder.shape(x[0])
     if not options.has("axis"):
@@ -203,7 +203,7 @@ def _repeat(builder: Builder, options: Options, x: list[str]) -> str:
     return reshape(builder, tiled, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
 
 
-def _broadcast_to(builder: Builder, options: Options, x: list[str]) -> str:
+def _broadcast_to(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     shape, wanted = builder.shape(x[0]), options.integers("shape")
     if len(wanted) != len(shape):
         raise UsageError(f"{options.where}: {shape} to {wanted}; as many dimensions are needed")
@@ -211,7 +211,7 @@ def _broadcast_to(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Expand", x[0], builder.constant("shape", np.asarray(sizes, np.int64)))
 
 
-def _broadcast_axis(builder: Builder, options: Options, x: list[str]) -> str:
+def _broadcast_axis(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     sizes = list(builder.shape(x[0]))
     axes, lengths = options.integers("axis"), options.integers("size")
     for axis, length in zip(axes, lengths, strict=True):
@@ -219,39 +219,39 @@ def _broadcast_axis(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Expand", x[0], builder.constant("shape", np.asarray(sizes, np.int64)))
 
 
-def _broadcast_like(builder: Builder, options: Options, x: list[str]) -> str:
+def _broadcast_like(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     if options.has("lhs_axes"):
         raise UsageError(f"{options.where}: lhs_axes cannot be imported")
     shape = builder.constant("shape", np.asarray(builder.shape(x[1]), np.int64))
     return builder.add("Expand", x[0], shape)
 
 
-def _take(builder: Builder, options: Options, x: list[str]) -> str:
+def _take(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     options.choice("mode", ("clip",))
     shape = builder.shape(x[0])
     axis = axis_of(options, "axis", 0, len(shape))
     return builder.add("Gather", x[0], indices(builder, x[1], shape[axis]), axis=axis)
 
 
-def _flip(builder: Builder, options: Options, x: list[str]) -> str:
+def _flip(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     rank = len(builder.shape(x[0]))
     axes = [axis % rank for axis in options.integers("axis")]
     count = len(axes)
     return _cut(builder, x[0], [FAR] * count, [-FAR] * count, axes, [-1] * count)
 
 
-def _one_hot(builder: Builder, options: Options, x: list[str]) -> str:
+def _one_hot(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     depth = builder.constant("depth", np.asarray(options.integer("depth", 1)))
     ends = [options.number("off_value", 0.0), options.number("on_value", 1.0)]
     values = builder.constant("values", np.asarray(ends, np.float32))
     return builder.add("OneHot", cast(builder, x[0], np.int64), depth, values)
 
 
-def _depth_to_space(builder: Builder, options: Options, x: list[str]) -> str:
+def _depth_to_space(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     return builder.add("DepthToSpace", x[0], blocksize=options.integer("block_size", 1))
 
 
-def _space_to_depth(builder: Builder, options: Options, x: list[str]) -> str:
+def _space_to_depth(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     return builder.add("SpaceToDepth", x[0], blocksize=options.integer("block_size", 1))
 
 

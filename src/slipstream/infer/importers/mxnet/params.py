@@ -37,14 +37,14 @@ def read_params(path: Path) -> dict[str, Array]:
         raise UsageError(f"{path} cannot be read: {error}") from error
     try:
         found = _Reader(data).list()
-    except (_DamagedError, struct.error) as error:
+    except (_DamagedParamsError, struct.error) as error:
         raise UsageError(
             f"{path}: this is no .params file of MXNet, or damaged: {error}"
         ) from error
     return {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in found.items()}
 
 
-class _DamagedError(ValueError):
+class _DamagedParamsError(ValueError):
     """The bytes are not what they should be."""
 
 
@@ -56,12 +56,12 @@ class _Reader:
     def list(self) -> dict[str, Array]:
         magic, _, count = self._take("<QQQ")
         if magic != LIST:
-            raise _DamagedError(f"it begins with {magic:#x}, not {LIST:#x}")
+            raise _DamagedParamsError(f"it begins with {magic:#x}, not {LIST:#x}")
         arrays = [self._array() for _ in self._many(count, 8)]
         (num_names,) = self._take("<Q")
         names = [self._name() for _ in self._many(num_names, 8)]
         if len(names) != len(arrays):
-            raise _DamagedError(f"it has {len(arrays)} arrays and {len(names)} names")
+            raise _DamagedParamsError(f"it has {len(arrays)} arrays and {len(names)} names")
         return dict(zip(names, arrays, strict=True))
 
     def _name(self) -> str:
@@ -73,13 +73,13 @@ class _Reader:
         if magic in (V2, V3):
             (storage,) = self._take("<i")
             if storage not in (-1, 0):
-                raise _DamagedError("it holds a sparse array; save it as a dense one")
+                raise _DamagedParamsError("it holds a sparse array; save it as a dense one")
         shape = self._shape(magic)
         if shape is None:
             return np.zeros(0, np.float32)
         _, _, dtype = self._take("<iii")  # the device and its number come first
         if dtype not in DTYPES:
-            raise _DamagedError(f"an array has the type {dtype}")
+            raise _DamagedParamsError(f"an array has the type {dtype}")
         kind = np.dtype(DTYPES[dtype])
         array = np.frombuffer(self._bytes(math.prod(shape) * kind.itemsize), kind).reshape(shape)
         if dtype == BFLOAT16:
@@ -97,16 +97,16 @@ class _Reader:
         if is_none:
             return None
         if not 0 <= rank <= MOST_DIMENSIONS:
-            raise _DamagedError(f"an array has {rank} dimensions")
+            raise _DamagedParamsError(f"an array has {rank} dimensions")
         shape = self._take(f"<{rank}{'q' if size == 8 else 'I'}")
         if any(length < 0 for length in shape):
-            raise _DamagedError(f"an array has the shape {shape}")
+            raise _DamagedParamsError(f"an array has the shape {shape}")
         return shape
 
     def _many(self, count: int, least: int) -> range:
         """`count` things of at least so many bytes each."""
         if count * least > len(self._data) - self._at:
-            raise _DamagedError(f"it is too short for {count} arrays")
+            raise _DamagedParamsError(f"it is too short for {count} arrays")
         return range(count)
 
     def _take(self, layout: str) -> tuple[int, ...]:
@@ -115,6 +115,6 @@ class _Reader:
     def _bytes(self, length: int) -> bytes:
         piece = self._data[self._at : self._at + length]
         if len(piece) != length:
-            raise _DamagedError(f"{length - len(piece)} bytes are missing")
+            raise _DamagedParamsError(f"{length - len(piece)} bytes are missing")
         self._at += length
         return piece

@@ -11,9 +11,9 @@ from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.moves import axis_of, cast
 from slipstream.infer.importers.mxnet.products import along
-from slipstream.infer.importers.mxnet.symbol import Options
+from slipstream.infer.importers.mxnet.symbol import SymbolOptions
 
-Convert = Callable[[Builder, Options, list[str]], str]
+Convert = Callable[[Builder, SymbolOptions, list[str]], str]
 SELU_ALPHA, SELU_GAMMA = 1.6732632423543772, 1.0507009873554805
 CASTS = ("float32", "float64", "float16", "uint8", "int8", "int32", "int64")
 
@@ -81,14 +81,14 @@ def _binary(op: str) -> Convert:
     return lambda builder, options, x: builder.add(op, x[0], x[1])
 
 
-def _scalar(builder: Builder, options: Options, x: str) -> str:
+def _scalar(builder: Builder, options: SymbolOptions, x: str) -> str:
     return builder.constant(
         "scalar", np.asarray(options.number("scalar", 1.0)).astype(builder.dtype(x))
     )
 
 
 def _with_scalar(op: str, *, is_first: bool = False) -> Convert:
-    def convert(builder: Builder, options: Options, x: list[str]) -> str:
+    def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         pair = [x[0], _scalar(builder, options, x[0])]
         return builder.add(op, *(reversed(pair) if is_first else pair))
 
@@ -98,20 +98,20 @@ def _with_scalar(op: str, *, is_first: bool = False) -> Convert:
 def _compared(op: str, *, by_scalar: bool) -> Convert:
     """1 where it is so and 0 elsewhere."""
 
-    def convert(builder: Builder, options: Options, x: list[str]) -> str:
+    def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         other = _scalar(builder, options, x[0]) if by_scalar else x[1]
         return cast(builder, builder.add(op, x[0], other), np.float32)
 
     return convert
 
 
-def _activation(builder: Builder, options: Options, x: list[str]) -> str:
+def _activation(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     ops = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus"}
     ops["softsign"] = "Softsign"
     return builder.add(ops[options.choice("act_type", list(ops))], x[0])
 
 
-def _leaky_relu(builder: Builder, options: Options, x: list[str]) -> str:
+def _leaky_relu(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     kinds = ("leaky", "prelu", "elu", "selu", "gelu", "rrelu")
     kind = options.choice("act_type", kinds)
     slope = options.number("slope", 0.25)
@@ -135,12 +135,12 @@ def _gelu(builder: Builder, x: str) -> str:
     return builder.add("Mul", builder.add("Mul", x, shifted), builder.constant("half", 0.5))
 
 
-def _hard_sigmoid(builder: Builder, options: Options, x: list[str]) -> str:
+def _hard_sigmoid(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     alpha, beta = options.number("alpha", 0.2), options.number("beta", 0.5)
     return builder.add("HardSigmoid", x[0], alpha=alpha, beta=beta)
 
 
-def _clip(builder: Builder, options: Options, x: list[str]) -> str:
+def _clip(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     ends = [
         builder.constant(name, np.asarray(options.number(name, 0.0)).astype(builder.dtype(x[0])))
         for name in ("a_min", "a_max")
@@ -152,23 +152,23 @@ def _power_of(power: float) -> Convert:
     return lambda builder, options, x: builder.add("Pow", x[0], builder.constant("power", power))
 
 
-def _square(builder: Builder, options: Options, x: list[str]) -> str:
+def _square(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     del options
     return builder.add("Mul", x[0], x[0])
 
 
-def _rsqrt(builder: Builder, options: Options, x: list[str]) -> str:
+def _rsqrt(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     del options
     return builder.add("Reciprocal", builder.add("Sqrt", x[0]))
 
 
-def _div_sqrt_dim(builder: Builder, options: Options, x: list[str]) -> str:
+def _div_sqrt_dim(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     del options
     factor = 1 / math.sqrt(builder.shape(x[0])[-1])
     return builder.add("Mul", x[0], builder.constant("factor", factor))
 
 
-def _sum_of_all(builder: Builder, options: Options, x: list[str]) -> str:
+def _sum_of_all(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     del options
     result = x[0]
     for name in x[1:]:
@@ -176,23 +176,23 @@ def _sum_of_all(builder: Builder, options: Options, x: list[str]) -> str:
     return result
 
 
-def _same(builder: Builder, options: Options, x: list[str]) -> str:
+def _same(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     del builder, options
     return x[0]
 
 
-def _cast(builder: Builder, options: Options, x: list[str]) -> str:
+def _cast(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     dtype = np.dtype(options.choice("dtype", CASTS))
     return cast(builder, x[0], np.float32 if dtype.kind == "f" else dtype)
 
 
-def _where(builder: Builder, options: Options, x: list[str]) -> str:
+def _where(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     del options
     return builder.add("Where", cast(builder, x[0], np.bool_), x[1], x[2])
 
 
 def _softmax(op: str) -> Convert:
-    def convert(builder: Builder, options: Options, x: list[str]) -> str:
+    def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         if options.flag("use_length", False):
             raise UsageError(f"{options.where}: use_length cannot be imported")
         data, temperature = x[0], options.number("temperature", 1.0)
@@ -204,7 +204,7 @@ def _softmax(op: str) -> Convert:
     return convert
 
 
-def _softmax_output(builder: Builder, options: Options, x: list[str]) -> str:
+def _softmax_output(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     """Over the channels, or with preserve_shape over the last axis."""
     rank = len(builder.shape(x[0]))
     if options.flag("multi_output", False) or rank == 2:
@@ -214,14 +214,14 @@ def _softmax_output(builder: Builder, options: Options, x: list[str]) -> str:
     raise _ambiguous(options, rank, "multi_output=True or preserve_shape=True")
 
 
-def _softmax_activation(builder: Builder, options: Options, x: list[str]) -> str:
+def _softmax_activation(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     rank = len(builder.shape(x[0]))
     if options.choice("mode", ("instance", "channel")) == "channel" or rank == 2:
         return builder.add("Softmax", x[0], axis=1)
     raise _ambiguous(options, rank, "mode='channel', or use softmax")
 
 
-def _ambiguous(options: Options, rank: int, instead: str) -> UsageError:
+def _ambiguous(options: SymbolOptions, rank: int, instead: str) -> UsageError:
     return UsageError(
         f"{options.where}: of {rank} dimensions it is over the last or over all of them, as MXNet"
         f" was built with oneDNN or not; say {instead}"

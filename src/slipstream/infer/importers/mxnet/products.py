@@ -13,7 +13,7 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.moves import axis_of, cast, reshape
-from slipstream.infer.importers.mxnet.symbol import Options
+from slipstream.infer.importers.mxnet.symbol import SymbolOptions
 
 BATCH_NORM_EPSILON = 1e-3
 
@@ -24,7 +24,7 @@ def along(builder: Builder, x: str, axis: int, rank: int) -> str:
     return reshape(builder, x, (size, *(1 for _ in range(rank - 1 - axis))))
 
 
-def per_axis(options: Options, name: str, default: int, rank: int, least: int) -> list[int]:
+def per_axis(options: SymbolOptions, name: str, default: int, rank: int, least: int) -> list[int]:
     """A property of windows for each axis."""
     found = options.integers(name) or [default] * rank
     if len(found) != rank or not all(least <= value < 2**31 for value in found):
@@ -34,12 +34,12 @@ def per_axis(options: Options, name: str, default: int, rank: int, least: int) -
     return found
 
 
-def plain_layout(options: Options) -> None:
+def plain_layout(options: SymbolOptions) -> None:
     """UsageError unless channels come after the batch."""
     options.choice("layout", ("None", "NCW", "NCHW", "NCDHW"))
 
 
-def _windows(builder: Builder, options: Options, x: str) -> dict[str, list[int]]:
+def _windows(builder: Builder, options: SymbolOptions, x: str) -> dict[str, list[int]]:
     plain_layout(options)
     rank = len(builder.shape(x)) - 2
     pads = per_axis(options, "pad", 0, rank, 0)
@@ -51,7 +51,7 @@ def _windows(builder: Builder, options: Options, x: str) -> dict[str, list[int]]
     }
 
 
-def _check(builder: Builder, options: Options, name: str, shape: tuple[int, ...]) -> None:
+def _check(builder: Builder, options: SymbolOptions, name: str, shape: tuple[int, ...]) -> None:
     if builder.shape(name) != shape:
         raise UsageError(
             f"{options.where}: its array has the shape {builder.shape(name)}, not {shape}; are the"
@@ -59,7 +59,7 @@ def _check(builder: Builder, options: Options, name: str, shape: tuple[int, ...]
         )
 
 
-def _convolution(builder: Builder, options: Options, x: list[str]) -> str:
+def _convolution(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     attributes: dict[str, Any] = {**_windows(builder, options, x[0])}
     channels, outputs = builder.shape(x[0])[1], options.integer("num_filter", 0)
     group = options.integer("num_group", 1)
@@ -72,7 +72,7 @@ def _convolution(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Conv", *x[: 2 + has_bias], group=group, **attributes)
 
 
-def _deconvolution(builder: Builder, options: Options, x: list[str]) -> str:
+def _deconvolution(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     attributes: dict[str, Any] = {**_windows(builder, options, x[0])}
     channels, outputs = builder.shape(x[0])[1], options.integer("num_filter", 0)
     group = options.integer("num_group", 1)
@@ -90,7 +90,7 @@ def _deconvolution(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("ConvTranspose", *x[: 2 + has_bias], group=group, **attributes)
 
 
-def _fully_connected(builder: Builder, options: Options, x: list[str]) -> str:
+def _fully_connected(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     shape = builder.shape(x[0])
     flattens = options.flag("flatten", True)
     inner = math.prod(shape[1:]) if flattens else shape[-1]
@@ -110,7 +110,7 @@ def _fully_connected(builder: Builder, options: Options, x: list[str]) -> str:
     return reshape(builder, result, (*shape[:-1], outputs))
 
 
-def _batch_norm(builder: Builder, options: Options, x: list[str]) -> str:
+def _batch_norm(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     """As in inference; with fix_gamma, which is the default, the scale is 1 whatever is stored."""
     shape = builder.shape(x[0])
     axis = axis_of(options, "axis", 1, len(shape))
@@ -130,7 +130,7 @@ def _batch_norm(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Add", scaled, along(builder, offset, axis, len(shape)))
 
 
-def _layer_norm(builder: Builder, options: Options, x: list[str]) -> str:
+def _layer_norm(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     rank = len(builder.shape(x[0]))
     axis = axis_of(options, "axis", -1, rank)
     epsilon = options.number("eps", 1e-5)
@@ -145,11 +145,11 @@ def _layer_norm(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Add", scaled, along(builder, x[2], axis, rank))
 
 
-def _instance_norm(builder: Builder, options: Options, x: list[str]) -> str:
+def _instance_norm(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     return builder.add("InstanceNormalization", *x[:3], epsilon=options.number("eps", 1e-3))
 
 
-def _l2_normalization(builder: Builder, options: Options, x: list[str]) -> str:
+def _l2_normalization(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     mode = options.choice("mode", ("instance", "channel", "spatial"))
     rank = len(builder.shape(x[0]))
     axes = {"instance": range(1, rank), "channel": range(1, 2), "spatial": range(2, rank)}[mode]
@@ -159,7 +159,7 @@ def _l2_normalization(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Div", x[0], builder.add("Sqrt", shifted))
 
 
-def _embedding(builder: Builder, options: Options, x: list[str]) -> str:
+def _embedding(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     """Indices outside the table are moved to its ends, as MXNet does."""
     size = options.integer("input_dim", 0)
     _check(builder, options, x[1], (size, options.integer("output_dim", 0)))
@@ -181,12 +181,12 @@ def _turned(builder: Builder, x: str, is_turned: bool) -> str:
     return builder.add("Transpose", x, perm=[*axes[:-2], axes[-1], axes[-2]])
 
 
-def _batch_dot(builder: Builder, options: Options, x: list[str]) -> str:
+def _batch_dot(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     left = _turned(builder, x[0], options.flag("transpose_a", False))
     return builder.add("MatMul", left, _turned(builder, x[1], options.flag("transpose_b", False)))
 
 
-def _dot(builder: Builder, options: Options, x: list[str]) -> str:
+def _dot(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     """The last axis of the first by the first axis of the second."""
     turns = [options.flag("transpose_a", False), options.flag("transpose_b", False)]
     shapes = [builder.shape(name) for name in x[:2]]

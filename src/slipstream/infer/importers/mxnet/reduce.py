@@ -9,12 +9,12 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.moves import axis_of, cast, reshape
-from slipstream.infer.importers.mxnet.symbol import Options
+from slipstream.infer.importers.mxnet.symbol import SymbolOptions
 
-Convert = Callable[[Builder, Options, list[str]], str]
+Convert = Callable[[Builder, SymbolOptions, list[str]], str]
 
 
-def _axes(builder: Builder, options: Options, x: str) -> list[int]:
+def _axes(builder: Builder, options: SymbolOptions, x: str) -> list[int]:
     """Those that are named, or with `exclude` all others; all where none is named."""
     rank = len(builder.shape(x))
     named = options.integers("axis")
@@ -27,7 +27,7 @@ def _axes(builder: Builder, options: Options, x: str) -> list[int]:
 
 
 def _reduced(op: str) -> Convert:
-    def convert(builder: Builder, options: Options, x: list[str]) -> str:
+    def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         axes, keeps = _axes(builder, options, x[0]), options.flag("keepdims", False)
         if op == "ReduceSum":
             result = builder.add(op, x[0], builder.constant("axes", np.asarray(axes)), keepdims=1)
@@ -41,7 +41,7 @@ def _reduced(op: str) -> Convert:
     return convert
 
 
-def _norm(builder: Builder, options: Options, x: list[str]) -> str:
+def _norm(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     order = options.integer("ord", 2)
     if order not in (1, 2):
         raise UsageError(f"{options.where}: ord is {order}; allowed: 1, 2")
@@ -51,7 +51,7 @@ def _norm(builder: Builder, options: Options, x: list[str]) -> str:
 def _arg(op: str) -> Convert:
     """The place of the first that is greatest, or least, as float32."""
 
-    def convert(builder: Builder, options: Options, x: list[str]) -> str:
+    def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         data, shape = x[0], builder.shape(x[0])
         if not options.has("axis"):
             data = reshape(builder, data, (-1,))

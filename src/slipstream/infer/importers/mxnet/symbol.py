@@ -22,7 +22,7 @@ LOSSES = {  # of these only the first input counts: the second is what is to be 
 
 
 @dataclass(frozen=True)
-class Options:
+class SymbolOptions:
     """Attributes of a node. Every reader raises UsageError for texts of another kind."""
 
     where: str
@@ -100,7 +100,7 @@ class SymbolNode:
     op: str
     name: str
     inputs: list[tuple[int, int]]  # number of the node, and of its output
-    options: Options
+    options: SymbolOptions
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _node(item: Any, number: int) -> SymbolNode:
     if op in LOSSES:
         inputs = inputs[:1]
     texts = {str(key): str(value) for key, value in pairs.items()}
-    return SymbolNode(op, name, inputs, Options(f"{name} ({op})", texts))
+    return SymbolNode(op, name, inputs, SymbolOptions(f"{name} ({op})", texts))
 
 
 def _add_states(nodes: list[SymbolNode]) -> None:
@@ -153,7 +153,7 @@ def _add_states(nodes: list[SymbolNode]) -> None:
             for state in ("moving_mean", "moving_var"):
                 name = f"{node.name}_{state}"
                 node.inputs.append((len(nodes), 0))
-                nodes.append(SymbolNode(VARIABLE, name, [], Options(name, {})))
+                nodes.append(SymbolNode(VARIABLE, name, [], SymbolOptions(name, {})))
 
 
 def _entry(entry: Any, before: int) -> tuple[int, int]:

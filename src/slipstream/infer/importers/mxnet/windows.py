@@ -7,13 +7,13 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.mxnet.products import per_axis, plain_layout
-from slipstream.infer.importers.mxnet.symbol import Options
+from slipstream.infer.importers.mxnet.symbol import SymbolOptions
 from slipstream.infer.importers.pooling import Windows, pool
 
 GLOBAL = {"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}
 
 
-def _pooling(builder: Builder, options: Options, x: list[str]) -> str:
+def _pooling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     """Rounded down, or up by the convention `full`."""
     plain_layout(options)
     kind = options.choice("pool_type", ("max", "avg", "sum"))
@@ -47,7 +47,7 @@ def _pooling(builder: Builder, options: Options, x: list[str]) -> str:
     )
 
 
-def _lrn(builder: Builder, options: Options, x: list[str]) -> str:
+def _lrn(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     size = options.integer("nsize", 5)
     if size < 1 or size % 2 == 0 or size >= 2**31:
         raise UsageError(f"{options.where}: nsize is {size}; allowed: odd numbers")
@@ -61,7 +61,7 @@ def _lrn(builder: Builder, options: Options, x: list[str]) -> str:
     )
 
 
-def _pad(builder: Builder, options: Options, x: list[str]) -> str:
+def _pad(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     mode = options.choice("mode", ("constant", "edge", "reflect"))
     widths = options.integers("pad_width")
     if len(widths) != 2 * len(builder.shape(x[0])) or not all(0 <= n < 2**31 for n in widths):
@@ -73,7 +73,7 @@ def _pad(builder: Builder, options: Options, x: list[str]) -> str:
     return builder.add("Pad", *inputs, mode=mode)
 
 
-def _up_sampling(builder: Builder, options: Options, x: list[str]) -> str:
+def _up_sampling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     """Nearest neighbours; several inputs are all brought to the size of the first, and joined."""
     options.choice("sample_type", ("nearest",))
     scale = options.integer("scale", 1)
@@ -101,7 +101,7 @@ def _resized(builder: Builder, x: str, size: list[int], mode: str, coordinates: 
     )
 
 
-def _bilinear_resize(builder: Builder, options: Options, x: list[str]) -> str:
+def _bilinear_resize(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     options.choice("mode", ("size",))
     size = [options.integer("height", 1), options.integer("width", 1)]
     if options.has("scale_height") or min(size) < 1 or len(builder.shape(x[0])) != 4:

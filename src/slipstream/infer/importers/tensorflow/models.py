@@ -31,7 +31,7 @@ from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.proof import Proved, prove
 from slipstream.infer.importers.shapes import Shapes, fix_shapes
 from slipstream.infer.importers.step import Operand, Unimportable, graph_dtype, plain
-from slipstream.infer.importers.tensorflow.reader import Reader
+from slipstream.infer.importers.tensorflow.reader import TensorFlowReader
 
 KERAS_FILES = (".h5", ".hdf5", ".keras")
 STDERR = 2
@@ -343,7 +343,7 @@ def _graph(
         tensorflow.import_graph_def(definition, name="")
     library = {item.signature.name: item for item in definition.library.function}
     builder = Builder("tensorflow")
-    reader = Reader(builder, graph, library)
+    reader = TensorFlowReader(builder, graph, library)
     given: dict[str, Operand] = {}
     for name, spec, tensor in zip(names, specs, frozen.inputs, strict=True):
         shape = tuple(spec.shape.as_list())

@@ -40,7 +40,7 @@ class _Lost:
     """The value of what depends on something that cannot be imported."""
 
 
-class Reader:
+class TensorFlowReader:
     """Goes through graphs, and collects what has no rule."""
 
     def __init__(self, builder: Builder, graph: Any, library: Mapping[str, Any]) -> None:
