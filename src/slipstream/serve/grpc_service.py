@@ -75,15 +75,15 @@ class GrpcService:
     async def _ready(self, _: Any, __: Any) -> Any:
         return message("ServerReadyResponse")(ready=self._repository.is_ready)
 
-    async def _model_ready(self, asked: Any, _: Any) -> Any:
-        found = self._repository.get(asked.name, asked.version)
+    async def _model_ready(self, request: Any, _: Any) -> Any:
+        found = self._repository.get(request.name, request.version)
         return message("ModelReadyResponse")(ready=found is not None)
 
     async def _server(self, _: Any, __: Any) -> Any:
         return message("ServerMetadataResponse")(name="slipstream", version=self._version)
 
-    async def _model(self, asked: Any, _: Any) -> Any:
-        served = self._repository.find(asked.name, asked.version)
+    async def _model(self, request: Any, _: Any) -> Any:
+        served = self._repository.find(request.name, request.version)
         response = message("ModelMetadataResponse")(
             name=served.spec.name,
             versions=self._repository.versions(served.spec.name),
@@ -93,22 +93,22 @@ class GrpcService:
             (served.signature.inputs, response.inputs),
             (served.signature.outputs, response.outputs),
         ):
-            for each in served.signature.described(tensors):
-                into.add(**each)
+            for description in served.signature.described(tensors):
+                into.add(**description)
         return response
 
-    async def _infer(self, asked: Any, context: Any) -> Any:
+    async def _infer(self, request: Any, context: Any) -> Any:
         fields = {name: str(value) for name, value in context.invocation_metadata() or ()}
-        name, version = asked.model_name, asked.model_version
-        with self._handler.request("grpc", name, version, fields) as request:
-            record = request.record
-            record.num_bytes = asked.ByteSize()
+        name, version = request.model_name, request.model_version
+        with self._handler.request("grpc", name, version, fields) as active:
+            record = active.record
+            record.num_bytes = request.ByteSize()
             if record.trace:
                 await context.send_initial_metadata(tuple(record.trace.items()))
-            call = _call_of(asked, context.time_remaining())
-            done = await request.answer(call)
-            classes = request.served.manifest.classes
-            response = _response_of(asked, call, done.outputs, classes)
+            call = _call_of(request, context.time_remaining())
+            done = await active.answer(call)
+            classes = active.served.manifest.classes
+            response = _response_of(request, call, done.outputs, classes)
             response.model_name, response.model_version = record.model, record.version
             return response
 
@@ -139,12 +139,12 @@ def _read(read: Callable[[bytes], Any], raw: bytes) -> Any:
         raise invalid(f"the message cannot be read: {error}") from error
 
 
-def _call_of(asked: Any, remaining: float | None) -> InferenceCall:
-    raw = asked.raw_input_contents
-    if raw and len(raw) != len(asked.inputs):
-        raise invalid(f"there are {len(raw)} raw contents for {len(asked.inputs)} inputs")
+def _call_of(request: Any, remaining: float | None) -> InferenceCall:
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise invalid(f"there are {len(raw)} raw contents for {len(request.inputs)} inputs")
     given: dict[str, InputValue] = {}
-    for number, each in enumerate(asked.inputs):
+    for number, each in enumerate(request.inputs):
         if each.name in given:
             raise invalid(f"the input {each.name[:64]!r} is given twice")
         if any(size < 0 for size in each.shape):
@@ -154,12 +154,12 @@ def _call_of(asked: Any, remaining: float | None) -> InferenceCall:
             given[each.name] = of_raw(view, each.datatype, list(each.shape), each.name[:64])
         else:
             given[each.name] = _of_contents(each)
-    timeout = _timeout(asked.parameters)
+    timeout = _timeout(request.parameters)
     seconds = min(remaining or math.inf, timeout or math.inf)
     return InferenceCall(
         given=given,
-        id=asked.id,
-        outputs={each.name: True for each in asked.outputs},
+        id=request.id,
+        outputs={each.name: True for each in request.outputs},
         seconds=None if seconds == math.inf else seconds,
     )
 
@@ -191,10 +191,10 @@ def _of_contents(given: Any) -> InputValue:
 
 
 def _response_of(
-    asked: Any, call: InferenceCall, outputs: Mapping[str, Array], classes: Sequence[str]
+    request: Any, call: InferenceCall, outputs: Mapping[str, Array], classes: Sequence[str]
 ) -> Any:
     """Build the response to a call; the parameter `classes` has one line per label."""
-    response = message("ModelInferResponse")(id=asked.id)
+    response = message("ModelInferResponse")(id=request.id)
     for name in requested_outputs(call, outputs):
         array = np.asarray(outputs[name], order="C")
         tensor = response.outputs.add(

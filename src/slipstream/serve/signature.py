@@ -170,16 +170,16 @@ class Signature:
             raise invalid(f"input {tensor.name!r} is {BYTES}; {self._allowed(tensor)}")
         if not 1 <= len(files) <= self._most_rows:
             raise invalid(f"input {tensor.name!r} has {len(files)} files; {self._allowed(tensor)}")
-        found = np.empty((len(files), *tensor.shape[1:]), np.uint8)
+        images = np.empty((len(files), *tensor.shape[1:]), np.uint8)
         for number, file in enumerate(files):
             try:
-                self._reader[1](file, found[number])
+                self._reader[1](file, images[number])
             except UsageError as error:
                 too_large = isinstance(error, TooManyPixelsError)
                 reason = Reason.TOO_LARGE if too_large else Reason.INVALID
                 words = f"input {tensor.name!r}, file {number}: {error}"
                 raise RequestRefusedError(reason, words) from error
-        return found
+        return images
 
 
 def _rows(tensors: Sequence[Tensor]) -> int | None:
@@ -197,9 +197,9 @@ def _joined(arrays: Sequence[Array]) -> Array:
 def _filled(array: Array, rows: int) -> Array:
     if len(array) == rows:
         return array
-    found = np.zeros((rows, *array.shape[1:]), array.dtype)
-    found[: len(array)] = array
-    return found
+    filled = np.zeros((rows, *array.shape[1:]), array.dtype)
+    filled[: len(array)] = array
+    return filled
 
 
 def _counts(counts: Mapping[str, int]) -> str:
