@@ -41,14 +41,14 @@ class Builder:
         self._counts: Counter[str] = Counter()
 
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike = np.float32) -> str:
-        """An input of the graph, by its own name."""
+        """Add an input of the graph under its own name."""
         self._check_size(tuple(shape))
         self._taken.add(name)
         self._graph.inputs[name] = Value(np.dtype(dtype), tuple(shape))
         return name
 
     def constant(self, stem: str, array: npt.ArrayLike) -> str:
-        """A constant; floats of 64 bits become those of 32."""
+        """Add a constant; 64-bit floats become 32-bit floats."""
         found = np.asarray(array)
         if found.dtype == np.float64:
             found = found.astype(np.float32)
@@ -57,11 +57,11 @@ class Builder:
         return name
 
     def add(self, op: str, *inputs: str, **attributes: Attribute) -> str:
-        """An operation of one output; its name. Inputs that are left out are ""."""
+        """Add a node of one output and return its name. Omitted inputs are ""."""
         return self.add_several(1, op, *inputs, **attributes)[0]
 
     def add_several(self, count: int, op: str, *inputs: str, **attributes: Attribute) -> list[str]:
-        """An operation of `count` outputs; their names."""
+        """Add a node of `count` outputs and return their names."""
         outputs = [self._fresh(self._stem) for _ in range(count)]
         node = Node(op, list(inputs), outputs, dict(attributes), name=outputs[0])
         for name, value in zip(outputs, self._inferred(node), strict=True):
@@ -70,19 +70,19 @@ class Builder:
         return outputs
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a value of this graph."""
+        """Return the shape of a value of this graph."""
         shape = self._graph.shape(name)
         assert shape is not None, name
         return shape
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """The dtype of a value of this graph."""
+        """Return the dtype of a value of this graph."""
         dtype = self._graph.value(name).dtype
         assert dtype is not None, name
         return dtype
 
     def constant_value(self, name: str) -> Array | None:
-        """The elements of a constant; None for what is computed."""
+        """Return the elements of a constant, or None for a computed value."""
         return self._graph.constants.get(name)
 
     def finish(self, outputs: Mapping[str, str]) -> Graph:
@@ -114,7 +114,7 @@ class Builder:
         return name
 
     def _inferred(self, node: Node) -> list[Value]:
-        """What ONNX's own inference finds for one node."""
+        """Run ONNX's own shape inference on one node."""
         attributes: dict[str, Any] = {**node.attributes}
         proto = helper.make_node(node.op, node.inputs, node.outputs, **attributes)
         used = {name for name in node.inputs if name}

@@ -57,7 +57,7 @@ def _kaldi(path: Path, weights: Path | None, shapes: Shapes) -> Read:
 
 
 def _found(path: Path, candidates: list[Path]) -> Path:
-    """The first that is there; UsageError that says where it was looked for."""
+    """Return the first file that exists; the UsageError lists the paths tried."""
     for candidate in candidates:
         if candidate.is_file():
             return candidate

@@ -33,12 +33,12 @@ class AxisOptions(Protocol):
         ...
 
     def integer(self, name: str, default: int, /) -> int:
-        """A whole number, or the default."""
+        """Return an integer option, or the default."""
         ...
 
 
 def axis_of(options: AxisOptions, name: str, default: int, rank: int) -> int:
-    """An axis, counted from the front; UsageError for one that is not there."""
+    """Return an axis counted from the front; UsageError if it does not exist."""
     axis = options.integer(name, default)
     if not -rank <= axis < rank:
         raise UsageError(f"{options.where}: {name} is {axis}; there are {rank} dimensions")
@@ -46,12 +46,12 @@ def axis_of(options: AxisOptions, name: str, default: int, rank: int) -> int:
 
 
 def inverse(order: Sequence[int]) -> list[int]:
-    """The order of axes that undoes another."""
+    """Return the order of axes that undoes another."""
     return [list(order).index(axis) for axis in range(len(order))]
 
 
 def transpose(b: Builder, name: str, order: Sequence[int]) -> str:
-    """Axes in another order."""
+    """Transpose the axes into another order."""
     perm = [int(axis) for axis in order]
     if perm == sorted(perm):
         return name
@@ -61,7 +61,7 @@ def transpose(b: Builder, name: str, order: Sequence[int]) -> str:
 
 
 def reshape(b: Builder, name: str, shape: Sequence[int]) -> str:
-    """The same elements, in the same order."""
+    """Reshape the value; its elements keep their order."""
     sizes = tuple(int(size) for size in shape)
     if sizes == b.shape(name):
         return name
@@ -71,7 +71,7 @@ def reshape(b: Builder, name: str, shape: Sequence[int]) -> str:
 
 
 def cast(b: Builder, name: str, dtype: npt.DTypeLike) -> str:
-    """Elements of another dtype; fractions are cut off."""
+    """Cast the elements to another dtype; fractions are cut off."""
     wanted = np.dtype(dtype)
     if wanted == b.dtype(name):
         return name
@@ -80,7 +80,7 @@ def cast(b: Builder, name: str, dtype: npt.DTypeLike) -> str:
 
 
 def expand(b: Builder, name: str, shape: Sequence[int]) -> str:
-    """Axes of length 1 repeated; ranks are alike."""
+    """Repeat axes of length 1; the ranks must agree."""
     sizes = tuple(int(size) for size in shape)
     return name if sizes == b.shape(name) else b.add("Expand", name, numbers(b, "shape", sizes))
 
@@ -111,7 +111,7 @@ def cut(
 
 
 def flip(b: Builder, name: str, axes: Sequence[int]) -> str:
-    """Axes backwards."""
+    """Reverse axes."""
     if not axes:
         return name
     last = np.iinfo(np.int64).min
@@ -166,12 +166,12 @@ def spread(b: Builder, name: str, holes: Sequence[int], value: str | None = None
 
 
 def concatenate(b: Builder, names: Sequence[str], axis: int) -> str:
-    """Values one after the other."""
+    """Concatenate values along an axis."""
     return names[0] if len(names) == 1 else b.add("Concat", *names, axis=int(axis))
 
 
 def is_wide(dtype: np.dtype[Any]) -> bool:
-    """Whether every engine computes with a dtype: float32, int32, int64."""
+    """Tell whether every engine computes with a dtype: float32, int32, int64."""
     return dtype.name in WIDE
 
 
@@ -185,12 +185,12 @@ def widened(b: Builder, name: str) -> str:
 
 
 def numbers(b: Builder, stem: str, values: Sequence[int]) -> str:
-    """A constant vector of int64: a shape, axes and the like."""
+    """Add a constant int64 vector: a shape, axes and the like."""
     return b.constant(stem, np.array([int(value) for value in values], np.int64))
 
 
 def scalar(b: Builder, value: float, dtype: npt.DTypeLike = np.float32) -> str:
-    """A constant of rank 0."""
+    """Add a constant of rank 0."""
     return b.constant("number", np.asarray(value, dtype))
 
 

@@ -54,7 +54,7 @@ class _Side:
         return self.free + self.contract == sorted(self.free + self.contract)
 
     def sizes(self, axes: Sequence[int]) -> list[int]:
-        """Lengths of axes."""
+        """Return the lengths of axes."""
         shape = self._b.shape(self._name)
         return [shape[axis] for axis in axes]
 

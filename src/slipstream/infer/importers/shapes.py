@@ -46,7 +46,7 @@ def fix_shapes(graph: Graph, shapes: Shapes) -> tuple[Graph, tuple[str, ...]]:
 
 
 def _named_sizes(graph: Graph, shapes: Shapes) -> dict[str, int]:
-    """Sizes of named dimensions that the shapes imply; checks the shapes on the way."""
+    """Check the shapes and return the sizes of named dimensions that they imply."""
     sizes: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in graph.inputs:

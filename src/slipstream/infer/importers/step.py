@@ -81,7 +81,7 @@ class Step:
         return self.b.constant("constant", plain(operand.value))
 
     def full(self, at: int) -> str:
-        """An operand's name, in its whole shape."""
+        """Return the name of an operand in its full shape."""
         return moves.expand(self.b, self.compact(at), self.operands[at].shape)
 
     def wide(self, at: int) -> str:
@@ -93,24 +93,24 @@ class Step:
         return moves.widened(self.b, self.full(at))
 
     def array(self, at: int) -> Array | None:
-        """An operand's elements, where they are known; compact."""
+        """Return the elements of a known operand, in compact form."""
         operand = self.operands[at]
         return plain(operand.value) if operand.is_known else None
 
     def whole_array(self, at: int) -> Array | None:
-        """The same, in its whole shape."""
+        """Return the elements of a known operand in its full shape."""
         array = self.array(at)
         return None if array is None else np.broadcast_to(array, self.operands[at].shape)
 
     def known(self, at: int) -> Array:
-        """An operand that has to be known; Unimportable where it is not."""
+        """Return an operand's elements; Unimportable if they are not known."""
         array = self.whole_array(at)
         if array is None:
             raise Unimportable(f"with operand {at} computed")
         return array
 
     def text(self, name: str, default: str = "") -> str:
-        """A parameter that is a text; TensorFlow has them as bytes."""
+        """Return a text parameter; TensorFlow stores these as bytes."""
         value = self.params.get(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 

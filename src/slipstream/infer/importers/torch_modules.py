@@ -58,7 +58,7 @@ class Exported:
 
 
 def is_torch(source: object) -> bool:
-    """True for modules and exported programs; imports nothing."""
+    """Tell whether the object is a module or an exported program; import nothing."""
     return any(
         f"{kind.__module__}.{kind.__qualname__}"
         in ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
@@ -67,7 +67,7 @@ def is_torch(source: object) -> bool:
 
 
 def read_program(path: Path) -> Any:
-    """The exported program of a .pt2 file; UsageError where it is none."""
+    """Load the exported program of a .pt2 file; UsageError if the file is none."""
     import torch
 
     try:
@@ -128,7 +128,7 @@ def _arguments(module: Any, program: Any, example: object) -> list[str]:
 
 
 def _tensors(names: Sequence[str], example: object, shapes: Shapes, program: Any) -> dict[str, Any]:
-    """The example's tensors by argument."""
+    """Return the example's tensors by argument."""
     import torch
 
     if example is None and program is not None and program.example_inputs is not None:

@@ -96,7 +96,7 @@ def _import(builder: Builder, layer: CaffeLayer, blobs: dict[str, str]) -> None:
 
 
 def _unread(network: CaffeNetwork) -> list[str]:
-    """Blobs that no later layer reads, in the order of the layers."""
+    """Return the blobs that no later layer reads, in the order of the layers."""
     waiting: dict[str, None] = {}
     for layer in network.layers:
         for name in layer.bottoms:

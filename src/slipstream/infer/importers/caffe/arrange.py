@@ -119,7 +119,7 @@ def _crop(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _permute(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Axes that are not named follow in their order."""
+    """Permute the axes; axes that are not named follow in their order."""
     layer.only(x, 1)
     rank = len(builder.shape(x[0]))
     order = layer.message.message("permute_param").integers("order")

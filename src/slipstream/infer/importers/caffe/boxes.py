@@ -59,7 +59,7 @@ def _prior_box(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _sizes(layer: CaffeLayer, options: Message) -> list[tuple[float, float]]:
-    """Widths and heights in pixels."""
+    """Return the widths and heights in pixels."""
     least, greatest = options.numbers("min_size"), options.numbers("max_size")
     if not least or (greatest and len(greatest) != len(least)):
         raise UsageError(f"{layer.title}: {len(least)} min_size and {len(greatest)} max_size")

@@ -109,7 +109,7 @@ class CaffeNetwork:
 
 
 def read_network(prototxt: Path, caffemodel: Path) -> CaffeNetwork:
-    """The network of two files; UsageError where they cannot be read."""
+    """Read a network from its two files; UsageError if they cannot be read."""
     message = read_text(prototxt)
     found = [layer for layer in _layers(message, read_blobs(caffemodel), str(prototxt)) if layer]
     if not found:
@@ -156,7 +156,7 @@ def _layer(message: Message, blobs: Blobs, where: str, *, is_older: bool) -> Caf
 
 
 def _is_used(layer: Message, state: Message) -> bool:
-    """Whether the layer's rules include it when the network is tested."""
+    """Tell whether the layer's rules include it at test time."""
     included, excluded = layer.messages("include"), layer.messages("exclude")
     if included:
         return any(_meets(rule, state) for rule in included)

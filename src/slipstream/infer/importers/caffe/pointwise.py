@@ -83,7 +83,7 @@ def _exp(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _log(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """The logarithm of shift + scale * x to a base."""
+    """Compute the logarithm of shift + scale * x to a base."""
     layer.only(x, 1)
     options = layer.message.message("log_param")
     factor = _log_of_base(layer, options.number("base", -1.0))

@@ -160,7 +160,7 @@ def _bias(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _stored_shape(builder: Builder, options: Message, x: str) -> tuple[int, ...]:
-    """The shape of a blob of `num_axes` axes from `axis` on, so that it broadcasts."""
+    """Return the shape in which a blob of `num_axes` axes from `axis` on broadcasts."""
     shape = builder.shape(x)
     axis = axis_of(options, "axis", 1, len(shape))
     count = options.integer("num_axes", 1)
@@ -171,7 +171,7 @@ def _stored_shape(builder: Builder, options: Message, x: str) -> tuple[int, ...]
 
 
 def _stretched(builder: Builder, options: Message, x: list[str]) -> str:
-    """The second blob, in a shape that broadcasts to the first."""
+    """Reshape the second blob so that it broadcasts to the first."""
     return reshape(builder, x[1], _broadcast_shape(builder, options, x))
 
 

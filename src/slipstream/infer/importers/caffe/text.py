@@ -45,16 +45,16 @@ class Message:
     fields: dict[str, list[str | Message]] = field(default_factory=dict[str, "list[str | Message]"])
 
     def has(self, name: str) -> bool:
-        """Whether the field is there."""
+        """Tell whether the field is present."""
         return name in self.fields
 
     def message(self, name: str) -> Message:
-        """A message inside, empty where it is absent."""
+        """Return a nested message, empty if it is absent."""
         found = self.messages(name)
         return found[-1] if found else Message(f"{self.where} {name}")
 
     def messages(self, name: str) -> list[Message]:
-        """All messages of this name inside."""
+        """Return all nested messages of this name."""
         found = self.fields.get(name, [])
         result = [item for item in found if isinstance(item, Message)]
         if len(result) != len(found):
@@ -64,7 +64,7 @@ class Message:
         return result
 
     def texts(self, name: str) -> list[str]:
-        """All values of a field, as they are written."""
+        """Return all values of a field as they are written."""
         found = self.fields.get(name, [])
         result = [item for item in found if isinstance(item, str)]
         if len(result) != len(found):
@@ -72,7 +72,7 @@ class Message:
         return result
 
     def text(self, name: str, default: str = "") -> str:
-        """A string."""
+        """Return a string."""
         found = self.texts(name)
         return found[-1] if found else default
 
@@ -86,7 +86,7 @@ class Message:
         return text
 
     def flag(self, name: str, default: bool) -> bool:
-        """A truth value."""
+        """Return a truth value."""
         words = {"true": True, "True": True, "t": True, "1": True}
         words |= {"false": False, "False": False, "f": False, "0": False}
         text = self.text(name, str(default))
@@ -95,20 +95,20 @@ class Message:
         return words[text]
 
     def integers(self, name: str) -> list[int]:
-        """All values of a field of whole numbers."""
+        """Return all values of an integer field."""
         return [self._integer(name, text) for text in self.texts(name)]
 
     def integer(self, name: str, default: int) -> int:
-        """A whole number."""
+        """Return an integer."""
         found = self.texts(name)
         return self._integer(name, found[-1]) if found else default
 
     def numbers(self, name: str) -> list[float]:
-        """All values of a field of numbers."""
+        """Return all values of a numeric field."""
         return [self._number(name, text) for text in self.texts(name)]
 
     def number(self, name: str, default: float) -> float:
-        """A number."""
+        """Return a number."""
         found = self.texts(name)
         return self._number(name, found[-1]) if found else default
 
@@ -132,7 +132,7 @@ class Message:
 
 
 def read_text(path: Path) -> Message:
-    """The message of a file; UsageError where it cannot be read or is not of this format."""
+    """Read the message of a file; UsageError if it is unreadable or not of this format."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -141,7 +141,7 @@ def read_text(path: Path) -> Message:
 
 
 def parse(text: str, where: str) -> Message:
-    """The message that a text is; errors call it `where` and name the line."""
+    """Parse a text as a message; errors call it `where` and name the line."""
     return _TextParser(_tokens(text, where), where).fields_until("", where, 0)
 
 
@@ -173,7 +173,7 @@ class _TextParser:
         self._at = 0
 
     def fields_until(self, end: str, where: str, depth: int) -> Message:
-        """Fields up to the mark that ends them, "" for the end of the file."""
+        """Parse fields up to the end mark, which is "" for the end of the file."""
         if depth > DEEPEST:
             raise self._trouble(f"messages deeper than {DEEPEST}")
         message = Message(where)

@@ -50,7 +50,7 @@ def _counts(
     strides: Sequence[int],
     pads: Sequence[int],
 ) -> list[int]:
-    """How many windows there are, downwards and across."""
+    """Return the number of windows per column and per row."""
     is_floor = options.choice("round_mode", ("CEIL", "FLOOR")) == "FLOOR"
     is_floor = is_floor or not options.flag("ceil_mode", True)
     counts: list[int] = []

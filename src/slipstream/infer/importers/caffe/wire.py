@@ -115,7 +115,7 @@ def _numbers(data: memoryview, dtype: np.dtype[np.floating]) -> Array:
 
 
 def _fields(data: memoryview) -> Iterator[Field]:
-    """The fields of a message, in their order."""
+    """Yield the fields of a message in their order."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -30,7 +30,7 @@ HALVED_DB = 20.0  # signal to noise that rounding to bfloat16 may leave
 
 
 def is_function(source: object) -> bool:
-    """True for what can be called and is no class; imports nothing."""
+    """Tell whether the object is callable and no class; import nothing."""
     return callable(source) and not isinstance(source, type)
 
 

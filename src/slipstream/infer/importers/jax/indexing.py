@@ -57,7 +57,7 @@ class _GatherWindows:
         return [*self.axes, *self.rest]
 
     def columns(self) -> list[Operand]:
-        """Where windows begin along each of `axes`; int64."""
+        """Return the int64 start of each window along each of `axes`."""
         step, b, indices = self.step, self.step.b, self.step.operands[1]
         found: list[Operand] = []
         known = step.whole_array(1)
@@ -77,7 +77,7 @@ class _GatherWindows:
         return found
 
     def last(self, axis: int) -> int:
-        """The last place along an axis where a window may begin."""
+        """Return the last position along an axis at which a window may begin."""
         return self.step.operands[0].shape[axis] - self.sizes[axis]
 
     def places(self, columns: Sequence[Operand]) -> str:
@@ -342,7 +342,7 @@ def _largest(step: Step) -> list[str]:
 
 
 def _sorted(step: Step) -> list[str]:
-    """Operands in the order of the first."""
+    """Sort all operands in the order of the first."""
     if int(step.params["num_keys"]) != 1:
         raise Unimportable("by several keys")
     b, axis = step.b, int(step.params["dimension"])

@@ -102,7 +102,7 @@ def _angle(step: Step) -> str:
 
 
 def _rounded(step: Step) -> str:
-    """To the nearest; halves to the even one, or away from zero."""
+    """Round to the nearest integer; halves go to the even one, or away from zero."""
     b, x = step.b, step.compact(0)
     if "EVEN" in str(step.params.get("rounding_method", "")).upper():
         return b.add("Round", x)

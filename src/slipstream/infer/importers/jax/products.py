@@ -147,7 +147,7 @@ class _Windows:
         return {"kernel_shape": self.sizes, "strides": self.strides}
 
     def arranged(self, name: str, filling: str | None) -> str:
-        """The operand as (batch, channels, ...), padded."""
+        """Return the operand as (batch, channels, ...), padded."""
         b = self._b
         name = moves.transpose(b, name, [*self.outer, *self.inner])
         shape = b.shape(name)
@@ -160,7 +160,7 @@ class _Windows:
         return name
 
     def restored(self, name: str) -> str:
-        """A pool's result in the order of the operand's axes."""
+        """Return a pool's result in the order of the operand's axes."""
         order = [*self.outer, *self.inner]
         name = moves.reshape(self._b, name, [self._shape[axis] for axis in order])
         return moves.transpose(self._b, name, moves.inverse(order))

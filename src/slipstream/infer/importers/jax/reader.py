@@ -58,7 +58,7 @@ class JaxReader:
         self._b = builder
 
     def input(self, name: str, aval: Any) -> Operand:
-        """An input of the graph."""
+        """Add an input of the graph."""
         try:
             dtype = graph_dtype(aval.dtype)
         except Unimportable as reason:
@@ -67,7 +67,7 @@ class JaxReader:
         return Operand(self._b.input(name, aval.shape, dtype), tuple(aval.shape))
 
     def named(self, operand: Operand) -> str:
-        """An operand as a value of the graph, in its whole shape."""
+        """Return an operand as a value of the graph, in its full shape."""
         name = operand.value
         if operand.is_known:
             name = self._b.constant("constant", plain(operand.value))
@@ -76,7 +76,7 @@ class JaxReader:
     def run(
         self, jaxpr: Any, consts: Sequence[Operand], inputs: Sequence[Operand]
     ) -> list[Operand]:
-        """The results of a jaxpr for these operands."""
+        """Import a jaxpr and return its results for these operands."""
         from jax.extend.core import Literal
 
         known: dict[Any, Operand] = {
@@ -116,7 +116,7 @@ class JaxReader:
         return self._body(body, operands)
 
     def _body(self, body: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """The results of a jaxpr, closed or not."""
+        """Return the results of a jaxpr, closed or not."""
         consts = getattr(body, "consts", ())
         jaxpr = getattr(body, "jaxpr", body)
         return self.run(jaxpr, [Operand(item, np.shape(item)) for item in consts], operands)
@@ -182,7 +182,7 @@ class JaxReader:
         return found
 
     def _scan(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """A loop of a known length, unrolled."""
+        """Unroll a loop of known length."""
         p = equation.params
         length, body = int(p["length"]), p["jaxpr"]
         num_equations = length * max(len(body.jaxpr.eqns), 1)
@@ -218,7 +218,7 @@ class JaxReader:
         return Operand(moves.reshape(self._b, name, own[1:]), shape)
 
     def _stacked(self, column: list[Operand]) -> Operand:
-        """Results of all rounds, one after the other along a new first axis."""
+        """Stack the results of all rounds along a new first axis."""
         shape = column[0].shape
         rows = [moves.reshape(self._b, self.named(item), [1, *shape]) for item in column]
         return Operand(moves.concatenate(self._b, rows, 0), (len(column), *shape))

@@ -45,7 +45,7 @@ class Layers:
         return KINDS[component.kind](self, component, x)
 
     def cut(self, x: str, begin: int, end: int, axis: int) -> str:
-        """A range of an axis, 1 for frames and 2 for dimensions."""
+        """Cut a range out of an axis, 1 for frames and 2 for dimensions."""
         if (begin, end) == (0, self.builder.shape(x)[axis]):
             return x
         tables = (("starts", begin), ("ends", end), ("axes", axis))
@@ -74,7 +74,7 @@ def weights(component: Component) -> tuple[Array, Array]:
 
 
 def affine(layers: Layers, component: Component, x: str) -> str:
-    """The matrix times every frame, and the bias."""
+    """Multiply the matrix by every frame and add the bias."""
     matrix, bias = weights(component)
     turned = layers.constant(component, "weight", lambda: np.transpose(matrix))
     result = layers.builder.add("MatMul", x, turned)
@@ -135,7 +135,7 @@ def _batch_norm(layers: Layers, component: Component, x: str) -> str:
 
 
 def _normalize(layers: Layers, component: Component, x: str) -> str:
-    """Every block of every frame divided by its root mean square."""
+    """Divide every block of every frame by its root mean square."""
     builder = layers.builder
     _, frames, dim = builder.shape(x)
     block = int(component.number("BlockDim", dim))

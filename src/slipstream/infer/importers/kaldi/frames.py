@@ -35,7 +35,7 @@ LARGEST_OFFSET = 10_000
 
 
 def time_offsets(component: Component) -> list[int]:
-    """The frames that a component reads, relative to the one that it gives."""
+    """Return the frames that a component reads, relative to its output frame."""
     if component.kind != TDNN:
         return [0]
     offsets: list[int] = component.array("TimeOffsets").tolist()
@@ -45,7 +45,7 @@ def time_offsets(component: Component) -> list[int]:
 
 
 def needed_nodes(nodes: Mapping[str, KaldiNode], outputs: list[str]) -> dict[str, list[str]]:
-    """For every node that the outputs depend on, the nodes that it reads."""
+    """Return the nodes that each node on the way to the outputs reads."""
     edges: dict[str, list[str]] = {}
     waiting = list(outputs)
     while waiting:
@@ -295,7 +295,7 @@ class Frames:
         return self._builder.add("Gather", found, places, axis=1)
 
     def _padded(self, source: Descriptor, span: FrameSpan) -> str:
-        """Zeros where the source is not defined."""
+        """Pad with zeros the frames at which the source is not defined."""
         inside = span_of(source, self._spans, "").both(span)
         if inside != span and self._bounded.intersection(read_by(source)):
             raise UsageError(

@@ -233,7 +233,7 @@ class _Parser:
             raise self._trouble(self._text)
 
     def _has(self, mark: str) -> bool:
-        """Takes the mark, where it is next."""
+        """Consume the mark if it is next and return whether it was."""
         is_next = self._tokens[self._at : self._at + 1] == [mark]
         self._at += is_next
         return is_next

@@ -38,7 +38,7 @@ class FrameSpan:
         return FrameSpan(self.begin + frames, self.end + frames)
 
     def both(self, other: FrameSpan) -> FrameSpan:
-        """What is in this one and the other."""
+        """Return the intersection of two spans."""
         return FrameSpan(max(self.begin, other.begin), min(self.end, other.end))
 
     @property
@@ -52,7 +52,7 @@ NEVER = FrameSpan(0, 0)
 
 
 def span_of(descriptor: Descriptor, spans: Mapping[str, FrameSpan], where: str) -> FrameSpan:
-    """The frames at which a descriptor is defined, from those of the nodes."""
+    """Return the frames at which a descriptor is defined, given the spans of the nodes."""
     match descriptor:
         case Reads(node):
             return spans[node]

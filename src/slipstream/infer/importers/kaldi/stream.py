@@ -35,7 +35,7 @@ class KaldiStream:
         self.at = at
 
     def token(self) -> str:
-        """The next word."""
+        """Read the next word."""
         while self.data[self.at : self.at + 1] in (b" ", b"\n", b"\t", b"\r"):
             self.at += 1
         window = self.data[self.at : self.at + LONGEST_TOKEN]
@@ -48,7 +48,7 @@ class KaldiStream:
         return word.decode("ascii", errors="replace")
 
     def line(self) -> str:
-        """The rest of this line."""
+        """Read the rest of this line."""
         end = self.data.find(b"\n", self.at)
         if end < 0:
             raise DamagedError("it ends inside the configuration")
@@ -64,13 +64,13 @@ class KaldiStream:
         self.at = found + len(mark) + self.is_binary
 
     def integer(self) -> int:
-        """A whole number of 32 or 64 bits."""
+        """Read an integer of 32 or 64 bits."""
         if self.is_binary:
             return int(self._sized({4: "<i", 8: "<q", 0xFC: "<I", 0xF8: "<Q"}))
         return int(self._parsed(int))
 
     def number(self) -> float:
-        """A number of 32 or 64 bits."""
+        """Read a number of 32 or 64 bits."""
         if self.is_binary:
             return float(self._sized({4: "<f", 8: "<d"}))
         return self._parsed(float)
@@ -83,7 +83,7 @@ class KaldiStream:
         return text == "T"
 
     def integers(self) -> Array:
-        """A vector of whole numbers, int64."""
+        """Read a vector of integers as int64."""
         if not self.is_binary:
             found = np.asarray([value for row in self._text_rows() for value in row])
             if not np.all(np.abs(found) < 2**31):
@@ -96,7 +96,7 @@ class KaldiStream:
         return self._elements(count, np.dtype(f"<i{size}")).astype(np.int64)
 
     def vector(self) -> Array:
-        """A vector, float32."""
+        """Read a vector as float32."""
         if not self.is_binary:
             return np.asarray([value for row in self._text_rows() for value in row], np.float32)
         name = self.token()
@@ -105,7 +105,7 @@ class KaldiStream:
         return self._elements(self.integer(), ELEMENTS[name[0]]).astype(np.float32)
 
     def matrix(self) -> Array:
-        """A matrix, float32."""
+        """Read a matrix as float32."""
         if not self.is_binary:
             rows = [row for row in self._text_rows() if row]
             if any(len(row) != len(rows[0]) for row in rows):

@@ -189,7 +189,7 @@ def _tile(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _repeat(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Every element of an axis several times, one after the other."""
+    """Repeat every element of an axis several times in a row."""
     data, shape = x[0], builder.shape(x[0])
     if not options.has("axis"):
         shape = (math.prod(shape),)

@@ -87,7 +87,7 @@ class _Reader:
         return array
 
     def _shape(self, magic: int) -> tuple[int, ...] | None:
-        """None for an array without elements, after which nothing follows."""
+        """Read a shape, or None for an array without elements, which has no data."""
         if magic in (V1, V2, V3):
             (rank,) = self._take("<i")
             size = 8

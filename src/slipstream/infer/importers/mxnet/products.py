@@ -19,13 +19,13 @@ BATCH_NORM_EPSILON = 1e-3
 
 
 def along(builder: Builder, x: str, axis: int, rank: int) -> str:
-    """A vector, in a shape that broadcasts along an axis."""
+    """Reshape a vector so that it broadcasts along an axis."""
     size = math.prod(builder.shape(x))
     return reshape(builder, x, (size, *(1 for _ in range(rank - 1 - axis))))
 
 
 def per_axis(options: SymbolOptions, name: str, default: int, rank: int, least: int) -> list[int]:
-    """A property of windows for each axis."""
+    """Return a window property for each axis."""
     found = options.integers(name) or [default] * rank
     if len(found) != rank or not all(least <= value < 2**31 for value in found):
         raise UsageError(

@@ -29,22 +29,22 @@ class SymbolOptions:
     texts: Mapping[str, str]
 
     def text(self, name: str, default: str) -> str:
-        """A word."""
+        """Return a word."""
         return self.texts.get(name, default)
 
     def has(self, name: str) -> bool:
-        """Whether it is there and not None."""
+        """Tell whether the option is present and not None."""
         return self.texts.get(name, "None") != "None"
 
     def flag(self, name: str, default: bool) -> bool:
-        """A truth value."""
+        """Return a truth value."""
         text = self.texts.get(name, str(default))
         if text not in ("True", "False", "1", "0", "true", "false"):
             raise self._strange(name, "True, False")
         return text in ("True", "1", "true")
 
     def integer(self, name: str, default: int) -> int:
-        """A whole number; the default too where it is None."""
+        """Return an integer; the default also replaces None."""
         text = self.texts[name] if self.has(name) else str(default)
         try:
             value = int(text)
@@ -55,7 +55,7 @@ class SymbolOptions:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """A number."""
+        """Return a number."""
         try:
             return float(self.texts[name]) if self.has(name) else default
         except ValueError as error:
@@ -83,7 +83,7 @@ class SymbolOptions:
             raise self._strange(name, "whole numbers, (2, 2)") from error
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
-        """One of some words; default the first."""
+        """Return one of the allowed words (default: the first)."""
         text = self.texts.get(name, allowed[0])
         if text not in allowed:
             raise self._strange(name, ", ".join(allowed))
@@ -113,7 +113,7 @@ class Symbol:
 
 
 def read_symbol(path: Path) -> Symbol:
-    """The network of a file; UsageError where it cannot be read or is none."""
+    """Read the network of a file; UsageError if the file is unreadable or no network."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:

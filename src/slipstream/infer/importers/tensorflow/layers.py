@@ -20,29 +20,29 @@ from slipstream.infer.importers.step import Rule, Step, Unimportable
 
 
 def _is_first(step: Step) -> bool:
-    """Whether the op has channels first itself."""
+    """Tell whether the op itself has channels first."""
     return step.text("data_format", "NHWC").startswith("NC")
 
 
 def _first(step: Step, name: str) -> str:
-    """A picture or volume with channels first."""
+    """Return an image or volume with channels first."""
     rank = len(step.b.shape(name))
     return name if _is_first(step) else moves.transpose(step.b, name, to_first(rank))
 
 
 def _back(step: Step, name: str) -> str:
-    """A result in the op's own order."""
+    """Return a result in the op's own axis order."""
     rank = len(step.b.shape(name))
     return name if _is_first(step) else moves.transpose(step.b, name, to_last(rank))
 
 
 def to_first(rank: int) -> list[int]:
-    """The order of axes that brings channels from the last place to the second."""
+    """Return the order of axes that moves channels from the last position to the second."""
     return [0, rank - 1, *range(1, rank - 1)]
 
 
 def to_last(rank: int) -> list[int]:
-    """The order of axes that brings channels from the second place to the last."""
+    """Return the order of axes that moves channels from the second position to the last."""
     return [0, *range(2, rank), 1]
 
 

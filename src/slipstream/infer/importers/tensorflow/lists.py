@@ -43,7 +43,7 @@ def _operand(items: Sequence[Operand | None]) -> Operand:
 
 
 def named(b: Builder, operand: Operand) -> str:
-    """An operand as a value of the graph."""
+    """Return an operand as a value of the graph."""
     if isinstance(operand.value, str):
         return operand.value
     return b.constant("constant", plain(operand.value))

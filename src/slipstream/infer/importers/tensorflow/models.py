@@ -56,18 +56,18 @@ class _Signature:
 
 
 def is_tensorflow(source: object) -> bool:
-    """True for models of Keras and objects of TensorFlow that can be called; imports nothing."""
+    """Tell whether the object is a Keras model or a TensorFlow callable; import nothing."""
     homes = {kind.__module__.partition(".")[0] for kind in type(source).__mro__}
     return callable(source) and not homes.isdisjoint(("keras", "tensorflow"))
 
 
 def is_saved(path: Path) -> bool:
-    """True for the files and folders that Keras and TensorFlow write."""
+    """Tell whether the path is a file or folder written by Keras or TensorFlow."""
     return path.suffix in KERAS_FILES or (path / "saved_model.pb").is_file()
 
 
 def read_saved(path: Path) -> Any:
-    """What a file of Keras or a SavedModel holds; UsageError where it cannot be read."""
+    """Load a Keras file or a SavedModel; UsageError if it cannot be read."""
     with _quiet():
         import tensorflow
 
@@ -279,7 +279,7 @@ def _tensors(specs: Sequence[Any], names: Sequence[str], example: Mapping[str, A
 
 
 def _flat(tree: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Results by name."""
+    """Return the results by name."""
     import tensorflow
 
     if isinstance(tree, Mapping):

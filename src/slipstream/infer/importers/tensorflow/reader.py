@@ -51,11 +51,11 @@ class TensorFlowReader:
         self._functions: dict[str, Any] = {}
 
     def named(self, operand: Operand) -> str:
-        """An operand as a value of the graph."""
+        """Return an operand as a value of the graph."""
         return named(self._b, operand)
 
     def run(self, given: Values, fetches: Sequence[Any]) -> list[Operand]:
-        """The values of tensors of one graph of TensorFlow, from those that are given."""
+        """Import the ops and return the values of tensors of one graph, given other values."""
         values = dict(given)
         for op in _ordered(fetches, given):
             results = self._op(op, [values[tensor.name] for tensor in op.inputs])
@@ -163,7 +163,7 @@ class TensorFlowReader:
 
 
 def _ordered(fetches: Sequence[Any], given: Mapping[str, Operand]) -> list[Any]:
-    """The ops that tensors need, each after those that it needs."""
+    """Return the ops that the tensors need, each after the ops that it reads."""
     order: list[Any] = []
     seen: set[str] = set()
     stack = [(tensor.op, False) for tensor in reversed(fetches) if tensor.name not in given]

@@ -110,7 +110,7 @@ def _cut(step: Step) -> str:
 
 
 def _index(step: Step) -> tuple[Any, ...]:
-    """StridedSlice's operands and masks as NumPy's index."""
+    """Convert StridedSlice's operands and masks to a NumPy index."""
     begins, ends, strides = (_whole(step, at) for at in (1, 2, 3))
     masks = {
         name: int(step.params[f"{name}_mask"])
