@@ -15,7 +15,7 @@ from cli import in_process, usage_error
 from slipstream import infer
 from slipstream.bench.infer.contenders import EXPORTED
 from slipstream.bench.infer.fashion_mnist import write_pictures
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.models import model_folder
 from slipstream.bench.infer.processes import cores_of, run_to_end
 from slipstream.infer import PictureOptions
@@ -74,7 +74,7 @@ def program(*arguments: str) -> subprocess.CompletedProcess[str]:
 def exported(cache: Path, model: str) -> Path:
     """Return the file of a model that a benchmark before this one left in the cache."""
     with model_folder(cache, model) as folder:
-        job = Job(model=model, folder=str(folder), file=EXPORTED)
+        job = InferJob(model=model, folder=str(folder), file=EXPORTED)
         run_to_end("infer.prepare", job.as_text(), cores_of(1))
         return folder / EXPORTED
 

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from slipstream.bench.train import table as train_table
-from slipstream.bench.train.job import ALONE, Trained, TrainJob
+from slipstream.bench.train.job import ALONE, TrainJob, TrainSamples
 from slipstream.bench.train.measure import TrainResult, TrainSpec, samples_per_second
 from slipstream.bench.train.models import MODELS
 from slipstream.errors import UsageError
@@ -21,8 +21,8 @@ COMMAND = str(Path(sys.executable).with_name("slipstream"))
 DEMO = Path(__file__).parents[2] / "examples" / "01_fashion_mnist" / "model.py"
 
 
-def trained(contender: str, *seconds: float, loss: float = 2.0) -> Trained:
-    return Trained(
+def trained(contender: str, *seconds: float, loss: float = 2.0) -> TrainSamples:
+    return TrainSamples(
         contender=contender,
         samples_per_step=256,
         parameters=166_000,

@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from slipstream.bench.forecast.lab import LabNumbers, Wires
-from slipstream.bench.forecast.measure import ForecastSpec, Report, Row
-from slipstream.bench.forecast.step import Bucket, Hosts, buckets, forecast_step
+from slipstream.bench.forecast.measure import ForecastReport, ForecastRow, ForecastSpec
+from slipstream.bench.forecast.step import Hosts, StepBucket, buckets, forecast_step
 from slipstream.bench.forecast.table import table
 from slipstream.bench.limits import GOODPUT
-from slipstream.bench.models import Layer, Model, Parameter, model
-from slipstream.bench.replay.job import Measured
+from slipstream.bench.models import ModelLayer, Parameter, ReplayModel, model
+from slipstream.bench.replay.job import ReplaySamples
 from slipstream.errors import UsageError
 from slipstream.forecast.calibrate.line import Line
 from slipstream.forecast.hardware import Link
@@ -24,12 +24,14 @@ from slipstream.lab import LabSpec
 COMMAND = str(Path(sys.executable).with_name("slipstream"))
 
 
-def layer(name: str, elements: int) -> Layer:
-    return Layer(name=name, parameters=(Parameter(name=f"{name}.w", shape=(elements,)),), flops=1)
+def layer(name: str, elements: int) -> ModelLayer:
+    return ModelLayer(
+        name=name, parameters=(Parameter(name=f"{name}.w", shape=(elements,)),), flops=1
+    )
 
 
 # In backward order 2 MB, which are enough for the first bucket, and then 40 MB.
-TWO_LAYERS = Model(
+TWO_LAYERS = ReplayModel(
     name="two",
     layers=(layer("first", 10_000_000), layer("second", 500_000)),
     batch=1,
@@ -46,7 +48,7 @@ def hosts(count: int, rate: float) -> Hosts:
 
 
 def test_buckets_are_those_of_ddp() -> None:
-    assert list(buckets(TWO_LAYERS.layers)) == [Bucket(500_000, 1), Bucket(10_000_000, 0)]
+    assert list(buckets(TWO_LAYERS.layers)) == [StepBucket(500_000, 1), StepBucket(10_000_000, 0)]
     resnet = list(buckets(model("resnet50").layers))
     assert sum(bucket.num_elements for bucket in resnet) == 25_557_032
     # The classifier, in front of which there is more than a megabyte, then 25 MiB and what tops it.
@@ -126,18 +128,18 @@ def test_what_cannot_be_judged_is_a_wrong_call(wrong: dict[str, object], message
 
 def test_the_table_has_errors_and_their_mean() -> None:
     rows = tuple(
-        Row(
+        ForecastRow(
             model="vgg16",
             backend="gloo",
             hosts=4,
             ranks=1,
             rate="1gbit",
             forecast=forecast,
-            measured=Measured(seconds=(2.0, 1.0, 9.0)),
+            measured=ReplaySamples(seconds=(2.0, 1.0, 9.0)),
         )
         for forecast in (2.2, 1.9, 2.0, 2.4)
     )
-    report = Report(spec=ForecastSpec(), numbers=numbers(), rows=rows)
+    report = ForecastReport(spec=ForecastSpec(), numbers=numbers(), rows=rows)
     assert report.mean_error == pytest.approx((0.1 + 0.05 + 0 + 0.2) / 4)
     assert report.high_error == pytest.approx(0.2)
     console = Console(width=100)

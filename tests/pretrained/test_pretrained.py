@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from slipstream.bench.pretrained.case import Pretrained
-from slipstream.bench.pretrained.measure import OPENVINO, ORT, OURS, Row, measure
+from slipstream.bench.pretrained.measure import OPENVINO, ORT, OURS, PretrainedRow, measure
 from slipstream.bench.pretrained.zoo import PRETRAINED
 from slipstream.errors import UsageError
 
@@ -36,7 +36,7 @@ def _needs(model: Pretrained) -> None:
 
 
 @functools.cache
-def _measured(name: str) -> Row:
+def _measured(name: str) -> PretrainedRow:
     """Compile and measure a model; once, for all tests of it."""
     _needs(PRETRAINED[name])
     return measure(PRETRAINED[name], seconds=SECONDS, is_short=True)

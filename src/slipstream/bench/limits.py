@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slipstream.bench.models import Model, Parameter
+from slipstream.bench.models import Parameter, ReplayModel
 from slipstream.codecs import EXACT, wire_bytes
 
 Wire = Literal["fp32", "fp16", "int8"]
@@ -45,7 +45,7 @@ _MOST_STEPS = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Network:
+class HostNetwork:
     """What the hosts are connected by.
 
     Args:
@@ -59,11 +59,11 @@ class Network:
     goodput: float = GOODPUT
 
     def allreduce_seconds(self, num_bytes: float) -> float:
-        """Returns how long the link is busy with the sum over all hosts of a buffer."""
+        """Return how long the link is busy with the sum over all hosts of a buffer."""
         return self._seconds(2 * (self.hosts - 1) / self.hosts * num_bytes)
 
     def allgather_seconds(self, num_bytes: float) -> float:
-        """Returns how long the link is busy with the concatenation of every host's buffer."""
+        """Return how long the link is busy with the concatenation of every host's buffer."""
         return self._seconds((self.hosts - 1) * num_bytes)
 
     def _seconds(self, num_bytes: float) -> float:
@@ -88,7 +88,7 @@ class LayerTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class StepSeconds:
     """How long a step takes without any communication, in seconds.
 
     Args:
@@ -130,8 +130,10 @@ class Limit:
         return self.compute_only / self.across
 
 
-def limit(model: Model, step: Step, network: Network, wire: Wire, *, sparse: bool = False) -> Limit:
-    """Returns the shortest steps that the network allows.
+def limit(
+    model: ReplayModel, step: StepSeconds, network: HostNetwork, wire: Wire, *, sparse: bool = False
+) -> Limit:
+    """Return the shortest steps that the network allows.
 
     Args:
         model: whose gradients are communicated.
@@ -145,9 +147,9 @@ def limit(model: Model, step: Step, network: Network, wire: Wire, *, sparse: boo
 
 
 def layer_times(
-    model: Model, step: Step, network: Network, wire: Wire, *, sparse: bool = False
+    model: ReplayModel, step: StepSeconds, network: HostNetwork, wire: Wire, *, sparse: bool = False
 ) -> list[LayerTimes]:
-    """Returns each layer's share of a step: compute by FLOPs, updates by elements.
+    """Return each layer's share of a step: compute by FLOPs, updates by elements.
 
     Args are those of `limit`.
     """
@@ -169,9 +171,9 @@ def layer_times(
 
 
 def _transfer_seconds(
-    parameter: Parameter, network: Network, wire_bytes: float, batch: int
+    parameter: Parameter, network: HostNetwork, wire_bytes: float, batch: int
 ) -> float:
-    """Returns the transfer of a gradient; with a batch, of touched rows where that is shorter.
+    """Return the transfer of a gradient; with a batch, of touched rows where that is shorter.
 
     Hosts touch different rows, so these are gathered and not summed on the way.
     """
@@ -184,7 +186,7 @@ def _transfer_seconds(
 
 
 def step_within(layers: Sequence[LayerTimes]) -> float:
-    """Returns the shortest step that ends with the optimizer, in seconds.
+    """Return the shortest step that ends with the optimizer, in seconds.
 
     Args:
         layers: in forward order.
@@ -198,7 +200,7 @@ def step_within(layers: Sequence[LayerTimes]) -> float:
 
 
 def step_across(layers: Sequence[LayerTimes]) -> float:
-    """Returns the shortest step of a long row of them, in seconds.
+    """Return the shortest step of a long row of them, in seconds.
 
     Args:
         layers: in forward order.
@@ -232,13 +234,13 @@ class _Link:
         self._now = 0.0
 
     def submit(self, index: int, now: float) -> None:
-        """Adds a layer's gradients, which are ready now."""
+        """Add a layer's gradients, which are ready now."""
         self._advance(now)
         self._remaining[index] = self._seconds[index]
         heapq.heappush(self._queue, index)
 
     def wait(self, index: int, now: float) -> float:
-        """Returns when a layer's gradients are there, if nothing else is submitted until then."""
+        """Return when a layer's gradients are there, if nothing else is submitted until then."""
         self._advance(now)
         if index not in self._remaining:
             return now

@@ -13,8 +13,14 @@ from rich.console import Console
 from slipstream.bench.comm import bars as comm_bars
 from slipstream.bench.comm import limits as comm_limits
 from slipstream.bench.comm import table as comm_table
-from slipstream.bench.comm.job import Job, Samples, calls_in_a_row, read_samples, write_samples
-from slipstream.bench.comm.measure import CommReport, CommSpec, Row, measure
+from slipstream.bench.comm.job import (
+    CommJob,
+    CommSamples,
+    calls_in_a_row,
+    read_samples,
+    write_samples,
+)
+from slipstream.bench.comm.measure import CommReport, CommRow, CommSpec, measure
 from slipstream.errors import UsageError
 from slipstream.lab import LabSpec
 
@@ -22,8 +28,10 @@ COMMAND = str(Path(sys.executable).with_name("slipstream"))
 MB = 1_000_000
 
 
-def samples(contender: str, *seconds: float, size: int = 100 * MB) -> Samples:
-    return Samples(collective="allreduce", size=size, contender=contender, calls=1, seconds=seconds)
+def samples(contender: str, *seconds: float, size: int = 100 * MB) -> CommSamples:
+    return CommSamples(
+        collective="allreduce", size=size, contender=contender, calls=1, seconds=seconds
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +69,7 @@ def test_flows_that_fill_no_link_are_the_limit() -> None:
 
 
 def test_bus_bandwidth_is_that_of_a_link() -> None:
-    row = Row(samples=samples("gloo", 2.0, 1.5, 1.0), limit_seconds=1.2)
+    row = CommRow(samples=samples("gloo", 2.0, 1.5, 1.0), limit_seconds=1.2)
     assert row.bus_bandwidth(4) == pytest.approx(100 * MB)
     assert row.limit_share == pytest.approx(0.8)
 
@@ -73,7 +81,7 @@ def test_a_round_has_as_many_calls_as_fit() -> None:
 
 
 def test_jobs_and_samples_survive_json(tmp_path: Path) -> None:
-    job = Job(
+    job = CommJob(
         collectives=("allreduce",),
         sizes=(4000,),
         contenders=("gloo",),
@@ -82,7 +90,7 @@ def test_jobs_and_samples_survive_json(tmp_path: Path) -> None:
         folder=str(tmp_path),
         ping_ranks=(0, 2),
     )
-    assert Job.from_text(job.as_text()) == job
+    assert CommJob.from_text(job.as_text()) == job
     write_samples(job.output, [samples("gloo", 1.0, 2.0)])
     assert read_samples(job.output) == [samples("gloo", 1.0, 2.0)]
 
@@ -107,7 +115,7 @@ def test_a_measurement_that_cannot_be_is_a_wrong_call(
         CommSpec(**{"local": 2, **wrong})
 
 
-def report(spec: CommSpec, *rows: Row) -> CommReport:
+def report(spec: CommSpec, *rows: CommRow) -> CommReport:
     return CommReport(spec=spec, rows=rows, notes=())
 
 
@@ -126,9 +134,9 @@ def test_a_table_has_times_shares_ratios_and_bytes_within_100_columns() -> None:
     text = shown(
         report(
             spec,
-            Row(samples=samples("gloo", 10.0), limit_seconds=3.35, **counted),
-            Row(samples=samples("slipstream int8+feedback", 4.0), limit_seconds=2.0, **counted),
-            Row(samples=samples("tcp ping-pong", 50e-6)),
+            CommRow(samples=samples("gloo", 10.0), limit_seconds=3.35, **counted),
+            CommRow(samples=samples("slipstream int8+feedback", 4.0), limit_seconds=2.0, **counted),
+            CommRow(samples=samples("tcp ping-pong", 50e-6)),
         )
     )
     assert all(len(line) <= 100 for line in text.splitlines())
@@ -143,8 +151,8 @@ def test_on_one_machine_the_limit_is_the_loop() -> None:
     text = shown(
         report(
             CommSpec(local=2, sizes=(100 * MB,)),
-            Row(samples=samples("slipstream", 0.02)),
-            Row(samples=samples("copy and add", 0.012)),
+            CommRow(samples=samples("slipstream", 0.02)),
+            CommRow(samples=samples("copy and add", 0.012)),
         )
     )
     (ours,) = [line for line in text.splitlines() if " 20 ms " in line]
@@ -157,8 +165,8 @@ def test_promises_are_met_or_not() -> None:
     for seconds, verdict in ((2.0, "met"), (5.0, "not met")):
         measured = report(
             case.spec,
-            Row(samples=samples("gloo", 10.0)),
-            Row(samples=samples("slipstream", seconds)),
+            CommRow(samples=samples("gloo", 10.0)),
+            CommRow(samples=samples("slipstream", seconds)),
         )
         console = Console(width=100)
         with console.capture() as captured:
@@ -173,7 +181,7 @@ def test_every_promise_finds_what_it_compares() -> None:
         names = ["slipstream", "gloo", "slipstream ring", "copy and add"]
         names += [f"slipstream {codec}" for codec in spec.codecs]
         rows = [
-            Row(samples=samples(name, 1.0, size=size), limit_seconds=1.0, least_host_bytes=1.0)
+            CommRow(samples=samples(name, 1.0, size=size), limit_seconds=1.0, least_host_bytes=1.0)
             for name in names
             for size in spec.sizes
         ]
@@ -253,7 +261,9 @@ def test_wrong_options_are_explained(options: list[str], said: str) -> None:
 
 def test_the_99th_percentile_leaves_out_one_of_a_hundred() -> None:
     seconds = tuple(float(i) for i in range(1, 101))
-    measured = Samples(collective="allreduce", size=4, contender="gloo", calls=1, seconds=seconds)
+    measured = CommSamples(
+        collective="allreduce", size=4, contender="gloo", calls=1, seconds=seconds
+    )
     assert measured.p99 == 99.0
     assert dataclasses.replace(measured, seconds=(3.0, 1.0, 2.0)).p99 == 3.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from slipstream.bench.forecast.published import CLAIMS, Claim, Scaling, published, scaling
+from slipstream.bench.forecast.published import CLAIMS, PublishedClaim, Scaling, published, scaling
 from slipstream.bench.forecast.step import replay_workload
 from slipstream.bench.models import model
 from slipstream.cli import app
@@ -20,7 +20,7 @@ SECONDS = 0.3
 WORKLOAD = replay_workload(model("resnet50"), 612e9 * SECONDS)
 
 
-def forecast(claim: Claim, *, spread: float = 0.0, between: float = 1.0) -> Scaling:
+def forecast(claim: PublishedClaim, *, spread: float = 0.0, between: float = 1.0) -> Scaling:
     runtime = Runtime(name="pytorch", forward_us=0, backward_us=0, step_ms=0, spread=spread)
     fitted = Parameters(
         rates=Rates(memory=1.0, gap_us=0.0),
@@ -31,7 +31,7 @@ def forecast(claim: Claim, *, spread: float = 0.0, between: float = 1.0) -> Scal
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_what_is_lost_is_waiting_and_exposed_exchange(claim: Claim) -> None:
+def test_what_is_lost_is_waiting_and_exposed_exchange(claim: PublishedClaim) -> None:
     found = forecast(claim, spread=0.03)
     for step in (found.ddp, found.within, found.even, found.fitted):
         lost = found.waited(step) + found.exposed(step)

@@ -19,7 +19,7 @@ pytest.importorskip("onnxruntime")
 
 from slipstream.bench.infer.bars import best_bar, fp32_bar, geometric_mean
 from slipstream.bench.infer.contenders import CONTENDERS, OURS_BEST, OURS_FP32, chosen, obstacle
-from slipstream.bench.infer.job import Job, Timed
+from slipstream.bench.infer.job import InferJob, InferTiming
 from slipstream.bench.infer.measure import InferReport, InferSpec, ModelResult
 from slipstream.bench.infer.models import folder_name
 from slipstream.bench.infer.peak import peaks
@@ -32,8 +32,8 @@ from slipstream.errors import UsageError
 MS = 1e-3
 
 
-def timed(contender: str, ms: float, snr_db: float, detail: str = "") -> Timed:
-    return Timed(
+def timed(contender: str, ms: float, snr_db: float, detail: str = "") -> InferTiming:
+    return InferTiming(
         contender=contender,
         turns=((ms * MS, 1.1 * ms * MS), (0.9 * ms * MS,)),
         snr_db=snr_db,
@@ -241,7 +241,7 @@ def test_a_turn_has_one_call_that_counts_at_least():
 
 def test_quartiles_of_few_calls():
     assert timed("ort", 10.0, 1.0).quartiles == pytest.approx((9.5 * MS, 10.5 * MS))
-    one = Timed(
+    one = InferTiming(
         contender="ort",
         turns=((0.5,),),
         snr_db=1.0,
@@ -256,8 +256,8 @@ def test_quartiles_of_few_calls():
 
 
 def test_a_job_goes_through_text():
-    job = Job(model="resnet50", folder="/tmp", file="model.onnx", snr_db=1.5)
-    assert Job.from_text(job.as_text()) == job
+    job = InferJob(model="resnet50", folder="/tmp", file="model.onnx", snr_db=1.5)
+    assert InferJob.from_text(job.as_text()) == job
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -272,7 +272,7 @@ def test_cores_are_the_last_ones_that_may_be_used():
 
 
 def test_a_process_that_fails_says_its_last_lines():
-    job = Job(model="resnet50", folder="/nowhere", contender="ort")
+    job = InferJob(model="resnet50", folder="/nowhere", contender="ort")
     with pytest.raises(ProcessError, match="No such file"):
         run_to_end("infer.process", job.as_text(), cores_of(1))
     assert os.sched_getaffinity(0)  # as it was

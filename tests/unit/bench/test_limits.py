@@ -4,9 +4,9 @@ import pytest
 
 from slipstream.bench.limits import (
     GOODPUT,
+    HostNetwork,
     LayerTimes,
-    Network,
-    Step,
+    StepSeconds,
     Wire,
     limit,
     step_across,
@@ -14,13 +14,13 @@ from slipstream.bench.limits import (
 )
 from slipstream.bench.models import MODELS, model
 
-FOUR_HOSTS = Network(hosts=4, bits_per_second=1e9)
+FOUR_HOSTS = HostNetwork(hosts=4, bits_per_second=1e9)
 
 # Published steps on V100, 30 times slower, and what the optimizer adds on two cores.
 STEPS = {
-    "resnet50": Step(compute=1.65, optimizer=0.11),
-    "vgg16": Step(compute=2.91, optimizer=0.40),
-    "bert-base": Step(compute=4.32, optimizer=0.39),
+    "resnet50": StepSeconds(compute=1.65, optimizer=0.11),
+    "vgg16": StepSeconds(compute=2.91, optimizer=0.40),
+    "bert-base": StepSeconds(compute=4.32, optimizer=0.39),
 }
 
 
@@ -56,7 +56,7 @@ def test_an_allreduce_sends_two_times_h_minus_1_of_h() -> None:
 
 
 def test_one_host_communicates_nothing() -> None:
-    assert Network(hosts=1, bits_per_second=1e9).allreduce_seconds(1e9) == 0
+    assert HostNetwork(hosts=1, bits_per_second=1e9).allreduce_seconds(1e9) == 0
 
 
 def test_without_bytes_a_step_is_its_compute() -> None:
@@ -96,7 +96,7 @@ def test_across_is_bound_by_the_bytes_when_there_are_many() -> None:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("wire", ["fp32", "int8"])
 def test_limits_are_in_order(name: str, wire: Wire) -> None:
-    found = limit(model(name), Step(compute=1.0, optimizer=0.1), FOUR_HOSTS, wire)
+    found = limit(model(name), StepSeconds(compute=1.0, optimizer=0.1), FOUR_HOSTS, wire)
     assert found.across * (1 + 1e-6) >= 1.1
     assert found.across <= found.within * (1 + 1e-6)
 
@@ -117,7 +117,7 @@ def test_touched_rows_beat_the_limits_of_dense_gradients() -> None:
 
 
 def test_rows_are_not_gathered_where_a_dense_sum_is_shorter() -> None:
-    many = Network(hosts=64, bits_per_second=1e9)
+    many = HostNetwork(hosts=64, bits_per_second=1e9)
     bert = model("bert-base")
     step = STEPS["bert-base"]
     assert limit(bert, step, many, "fp32", sparse=True) == limit(bert, step, many, "fp32")

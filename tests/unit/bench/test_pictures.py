@@ -14,7 +14,7 @@ from rich.console import Console
 
 from slipstream.bench.images.contenders import CONTENDERS
 from slipstream.bench.images.files import photograph, write_photographs
-from slipstream.bench.images.measure import BARS, PicturesReport, PicturesSpec, Row
+from slipstream.bench.images.measure import BARS, ImageRow, PicturesReport, PicturesSpec
 from slipstream.bench.images.pipelines import MEAN, STD, prefetched, prepare
 from slipstream.bench.images.process import single_turn, stream_turn
 from slipstream.bench.images.table import as_json, caption, tables
@@ -88,7 +88,7 @@ def test_turns_time_every_picture_or_the_stream(files):
 def report_of(**seconds):
     spec = PicturesSpec(models=("resnet50",), tasks=("latency",))
     rows = [
-        Row(
+        ImageRow(
             model="resnet50",
             contender=name,
             seconds=(second, second * 1.5, second * 2),

@@ -11,8 +11,15 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from slipstream.bench.limits import Limit
-from slipstream.bench.replay.job import Job, Measured
-from slipstream.bench.replay.measure import ReplaySpec, Row, default_peers, limits, peers, replay
+from slipstream.bench.replay.job import ReplayJob, ReplaySamples
+from slipstream.bench.replay.measure import (
+    ReplayRow,
+    ReplaySpec,
+    default_peers,
+    limits,
+    peers,
+    replay,
+)
 from slipstream.bench.replay.table import as_json, table
 from slipstream.cli.bench import replay as bench_replay
 from slipstream.errors import UsageError
@@ -20,11 +27,13 @@ from slipstream.errors import UsageError
 LIMIT = Limit(compute_only=1.0, within=2.0, across=1.25)
 
 
-def row(peer: str, seconds: tuple[float, ...]) -> Row:
-    return Row(model="vgg16", peer=peer, wire="fp32", steps=Measured(seconds=seconds), limit=LIMIT)
+def row(peer: str, seconds: tuple[float, ...]) -> ReplayRow:
+    return ReplayRow(
+        model="vgg16", peer=peer, wire="fp32", steps=ReplaySamples(seconds=seconds), limit=LIMIT
+    )
 
 
-def shown(spec: ReplaySpec, rows: list[Row]) -> str:
+def shown(spec: ReplaySpec, rows: list[ReplayRow]) -> str:
     console = Console(width=160)
     with console.capture() as captured:
         console.print(table(spec, rows))
@@ -66,7 +75,7 @@ def test_compute_is_as_slow_as_the_lab() -> None:
 
 
 def test_a_job_arrives_as_it_was_sent() -> None:
-    job = Job(
+    job = ReplayJob(
         model="vgg16",
         strategy="ddp",
         backend="gloo",
@@ -78,13 +87,13 @@ def test_a_job_arrives_as_it_was_sent() -> None:
         sparse=True,
         output="/there/it is",
     )
-    assert Job.from_text(job.as_text()) == job
+    assert ReplayJob.from_text(job.as_text()) == job
 
 
 def test_rounds_are_measured_together(tmp_path: Path) -> None:
-    Measured(seconds=(1.0, 2.0)).write(str(tmp_path / "steps"))
-    read = Measured.read(str(tmp_path / "steps"))
-    merged = Measured.merged([read, Measured(seconds=(9.0,))])
+    ReplaySamples(seconds=(1.0, 2.0)).write(str(tmp_path / "steps"))
+    read = ReplaySamples.read(str(tmp_path / "steps"))
+    merged = ReplaySamples.merged([read, ReplaySamples(seconds=(9.0,))])
     assert merged.median == 2.0
     assert merged.mean == 4.0
 

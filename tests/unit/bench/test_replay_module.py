@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from slipstream.bench.models import Layer, Model, Parameter, model  # noqa: E402
+from slipstream.bench.models import ModelLayer, Parameter, ReplayModel, model  # noqa: E402
 from slipstream.bench.replay.device import BusyDevice, TimedDevice  # noqa: E402
 from slipstream.bench.replay.module import ReplayModule  # noqa: E402
 from slipstream.bench.replay.strategies import compute_only  # noqa: E402
@@ -17,23 +17,23 @@ from slipstream.bench.replay.strategies import compute_only  # noqa: E402
 RANKS = Path(__file__).parent / "ranks"
 
 
-def language_model() -> Model:
+def language_model() -> ReplayModel:
     """Three layers: an embedding with sparse rows, a matrix, and a head that uses the embedding."""
     words = Parameter(name="words", shape=(50, 4), rows_per_sample=3)
     matrix = Parameter(name="matrix", shape=(4, 4))
-    return Model(
+    return ReplayModel(
         name="tiny",
         layers=(
-            Layer(name="embedding", parameters=(words,), flops=0),
-            Layer(name="middle", parameters=(matrix,), flops=100),
-            Layer(name="head", parameters=(), flops=100, tied=("words",)),
+            ModelLayer(name="embedding", parameters=(words,), flops=0),
+            ModelLayer(name="middle", parameters=(matrix,), flops=100),
+            ModelLayer(name="head", parameters=(), flops=100, tied=("words",)),
         ),
         batch=2,
         sample="three words",
     )
 
 
-def made(replayed: Model, seconds: float = 0.0, *, sparse: bool = False) -> ReplayModule:
+def made(replayed: ReplayModel, seconds: float = 0.0, *, sparse: bool = False) -> ReplayModule:
     return ReplayModule(replayed, TimedDevice(), seconds, sparse=sparse)
 
 

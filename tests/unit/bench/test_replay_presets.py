@@ -2,12 +2,12 @@
 
 import pytest
 
-from slipstream.bench.limits import Network, Step, limit
+from slipstream.bench.limits import HostNetwork, StepSeconds, limit
 from slipstream.bench.models import MODELS, model
 from slipstream.bench.replay.presets import PRESETS, preset
 from slipstream.errors import UsageError
 
-LAB = Network(hosts=4, bits_per_second=1e9)
+LAB = HostNetwork(hosts=4, bits_per_second=1e9)
 
 
 def test_a_lab_of_as_many_hosts_is_slower_by_the_ratio_of_the_links() -> None:
@@ -19,11 +19,11 @@ def test_a_lab_of_as_many_hosts_is_slower_by_the_ratio_of_the_links() -> None:
 def test_limits_in_the_lab_are_those_of_the_published_setting(name: str, hosts: int) -> None:
     published = preset(name)
     vgg = model("vgg16")
-    lab = Network(hosts=hosts, bits_per_second=1e9)
-    there = Network(hosts=published.hosts, bits_per_second=1e9 * published.gbit_per_second)
+    lab = HostNetwork(hosts=hosts, bits_per_second=1e9)
+    there = HostNetwork(hosts=published.hosts, bits_per_second=1e9 * published.gbit_per_second)
     seconds = published.step_seconds(vgg)
-    here = limit(vgg, Step(compute=seconds * published.slowdown(lab)), lab, "fp16")
-    wanted = limit(vgg, Step(compute=seconds), there, "fp16")
+    here = limit(vgg, StepSeconds(compute=seconds * published.slowdown(lab)), lab, "fp16")
+    wanted = limit(vgg, StepSeconds(compute=seconds), there, "fp16")
     assert here.efficiency_within == pytest.approx(wanted.efficiency_within)
     assert here.efficiency_across == pytest.approx(wanted.efficiency_across)
 

@@ -18,7 +18,7 @@ from slipstream.bench.serve.clients import (
     Connection,
     Load,
     OpenLoop,
-    Turn,
+    ServeTurn,
     closed_loop,
     memory_of,
 )
@@ -70,8 +70,8 @@ async def server(answer: Answer) -> AsyncIterator[str]:
         await asyncio.gather(*serving, return_exceptions=True)
 
 
-def run(answer: Answer, **load: float | int) -> Turn:
-    async def asked() -> Turn:
+def run(answer: Answer, **load: float | int) -> ServeTurn:
+    async def asked() -> ServeTurn:
         async with server(answer) as url:
             made = Load(url=url, request="", **load)  # pyright: ignore[reportArgumentType]
             if made.clients:
@@ -88,8 +88,10 @@ async def at_once(_: int) -> int:
 def test_load_and_turn_come_back_from_their_text():
     load = Load(url="http://a:1", request="file", seconds=2.0, rate=3.5, pid=7)
     assert Load.from_text(load.as_text()) == load
-    turn = Turn(seconds=1.0, latencies=(0.1,), statuses={200: 1, 0: 2}, lags=(0.0,), memory=(5,))
-    assert Turn.from_text(turn.as_text()) == turn
+    turn = ServeTurn(
+        seconds=1.0, latencies=(0.1,), statuses={200: 1, 0: 2}, lags=(0.0,), memory=(5,)
+    )
+    assert ServeTurn.from_text(turn.as_text()) == turn
 
 
 def test_a_closed_loop_waits_for_each_answer():
@@ -172,7 +174,9 @@ def test_a_connection_that_was_idle_for_long_is_left():
 
 def overload(statuses: dict[int, int], latencies: tuple[float, ...], **more: int) -> Overload:
     memory = tuple(more.get("begin", 100) for _ in range(8)) + (more.get("end", 100),) * 8
-    turn = Turn(seconds=2.0, latencies=latencies, statuses=statuses, lags=(0.001,), memory=memory)
+    turn = ServeTurn(
+        seconds=2.0, latencies=latencies, statuses=statuses, lags=(0.001,), memory=memory
+    )
     return Overload(contender=OURS, rate=10.0, deadline=0.1, turn=turn)
 
 

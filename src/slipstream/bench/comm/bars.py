@@ -22,7 +22,7 @@ SETTLING_CALLS = 8  # in which the number of streams is found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
+class CommBar:
     """One promise.
 
     Args:
@@ -45,13 +45,13 @@ class Bar:
         return f"at least {self.at_least:g}"
 
     def holds(self, value: float) -> bool:
-        """Returns whether a value is what is promised."""
+        """Return whether a value is what is promised."""
         is_enough = self.at_least is None or value >= self.at_least
         return is_enough and (self.at_most is None or value <= self.at_most)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class CommCase:
     """Promises that one measurement decides.
 
     Args:
@@ -60,7 +60,7 @@ class Case:
     """
 
     spec: CommSpec
-    bars: tuple[Bar, ...]
+    bars: tuple[CommBar, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,13 +73,13 @@ class Outcome:
         error: why it failed.
     """
 
-    case: Case
+    case: CommCase
     report: CommReport | None
     error: str = ""
 
 
-def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Case, ...]:
-    """Returns all cases.
+def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[CommCase, ...]:
+    """Return all cases.
 
     Args:
         large: bytes that are bound by the link.
@@ -90,22 +90,22 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Case
     racks = LabSpec(ranks_per_host=2, racks=2, uplink="250mbit")
     made = [
         _plain(large, small, rounds),
-        Case(
+        CommCase(
             spec=_spec(LabSpec(flow_rate="250mbit"), large, rounds, "gloo"),
             bars=(_faster("time of gloo / ours", OURS, "gloo", large, 3.6),),
         ),
-        Case(
+        CommCase(
             spec=_spec(LabSpec(flow_rates=flows), large, rounds),
             bars=(_link_share("bus bandwidth / sum of the flows", large, 0.90),),
         ),
-        Case(
+        CommCase(
             spec=_spec(LabSpec(ranks_per_host=2), large, rounds, "gloo"),
             bars=(
                 _faster("time of gloo / ours", OURS, "gloo", large, 1.12),
                 _host_bytes(large),
             ),
         ),
-        Case(
+        CommCase(
             spec=_spec(racks, large, rounds, "gloo", "ring"),
             bars=(
                 _uplink_bytes(large),
@@ -118,11 +118,11 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Case
     return (*made, _beside_others(large, 20 * rounds), *local)
 
 
-def run(chosen: Sequence[Case], on_note: OnNote) -> Iterator[Outcome]:
-    """Measures case by case; blocks for minutes. A case that fails ends no other."""
+def run(chosen: Sequence[CommCase], on_note: OnNote) -> Iterator[Outcome]:
+    """Measure case by case, and block for minutes. A case that fails ends no other."""
     for number, case in enumerate(chosen, 1):
 
-        def tell(text: str, number: int = number, case: Case = case) -> None:
+        def tell(text: str, number: int = number, case: CommCase = case) -> None:
             on_note(f"{number} of {len(chosen)}, {title(case.spec)}: {text}")
 
         tell("started")
@@ -133,7 +133,7 @@ def run(chosen: Sequence[Case], on_note: OnNote) -> Iterator[Outcome]:
 
 
 def bars_table(outcomes: Sequence[Outcome]) -> Table:
-    """Returns a row for each promise."""
+    """Return a row for each promise."""
     table = Table(
         title="Promised and measured",
         caption=environment_line(),
@@ -159,7 +159,7 @@ def bars_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def bars_as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Returns promises, what was measured, and every sample."""
+    """Return promises, what was measured, and every sample."""
     return [_outcome_as_json(outcome) for outcome in outcomes]
 
 
@@ -186,7 +186,7 @@ def _outcome_as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _plain(large: int, small: int, rounds: int) -> Case:
+def _plain(large: int, small: int, rounds: int) -> CommCase:
     codecs = ("none", "fp16", "int8", "int8+feedback")
     spec = CommSpec(
         lab=LabSpec(),
@@ -196,7 +196,7 @@ def _plain(large: int, small: int, rounds: int) -> Case:
         rounds=rounds,
         warmup=SETTLING_CALLS,
     )
-    return Case(
+    return CommCase(
         spec=spec,
         bars=(
             _link_share("bus bandwidth / rate of the link", large, 0.94),
@@ -215,7 +215,7 @@ def _plain(large: int, small: int, rounds: int) -> Case:
     )
 
 
-def _beside_others(size: int, rounds: int) -> Case:
+def _beside_others(size: int, rounds: int) -> CommCase:
     spec = dataclasses.replace(_spec(LabSpec(), size, rounds), cross_traffic="500mbit")
 
     def unevenness(report: CommReport) -> float:
@@ -223,11 +223,11 @@ def _beside_others(size: int, rounds: int) -> Case:
         return samples.p99 / samples.median
 
     text = f"{format_size(size)}: 99th percentile of the time / median"
-    return Case(spec=spec, bars=(Bar(text=text, measured=unevenness, at_most=1.3),))
+    return CommCase(spec=spec, bars=(CommBar(text=text, measured=unevenness, at_most=1.3),))
 
 
-def _local(ranks: int, large: int, small: int, rounds: int) -> Case:
-    return Case(
+def _local(ranks: int, large: int, small: int, rounds: int) -> CommCase:
+    return CommCase(
         spec=CommSpec(local=ranks, sizes=(small, large), peers=("gloo",), rounds=rounds),
         bars=(
             _faster("time of gloo / ours", OURS, "gloo", large, 3.0),
@@ -241,41 +241,41 @@ def _spec(lab: LabSpec, size: int, rounds: int, *peers: str) -> CommSpec:
     return CommSpec(lab=lab, sizes=(size,), peers=peers, rounds=rounds, warmup=SETTLING_CALLS)
 
 
-def _faster(text: str, ours: str, other: str, size: int, at_least: float) -> Bar:
-    return Bar(
+def _faster(text: str, ours: str, other: str, size: int, at_least: float) -> CommBar:
+    return CommBar(
         text=f"{format_size(size)}: {text}",
         measured=lambda report: report.times_faster(ours, other, size),
         at_least=at_least,
     )
 
 
-def _tenth(size: int) -> Bar:
-    return Bar(
+def _tenth(size: int) -> CommBar:
+    return CommBar(
         text=f"{format_size(size)}: our time / gloo's",
         measured=lambda report: 1 / report.times_faster(OURS, "gloo", size),
         at_most=0.1,
     )
 
 
-def _link_share(text: str, size: int, at_least: float) -> Bar:
-    return Bar(
+def _link_share(text: str, size: int, at_least: float) -> CommBar:
+    return CommBar(
         text=f"{format_size(size)}: {text}",
         measured=lambda report: (report.row(OURS, size).limit_share or 0.0) * GOODPUT,
         at_least=at_least,
     )
 
 
-def _host_bytes(size: int) -> Bar:
+def _host_bytes(size: int) -> CommBar:
     def excess(report: CommReport) -> float:
         row = report.row(OURS, size)
         return (row.host_bytes or 0) / (row.least_host_bytes or 1.0)
 
-    return Bar(text="payload over a link / the least", measured=excess, at_most=1.01)
+    return CommBar(text="payload over a link / the least", measured=excess, at_most=1.01)
 
 
-def _uplink_bytes(size: int) -> Bar:
+def _uplink_bytes(size: int) -> CommBar:
     def excess(report: CommReport) -> float:
         row = report.row(OURS, size)
         return (row.uplink_bytes or 0) / (row.least_uplink_bytes or 1.0)
 
-    return Bar(text="payload over an uplink / the least", measured=excess, at_most=1.01)
+    return CommBar(text="payload over an uplink / the least", measured=excess, at_most=1.01)

@@ -52,7 +52,7 @@ class Buffers:
         self.output = torch.empty(elements, device=device)
 
     def reset(self) -> None:
-        """Puts the input in place."""
+        """Put the input in place."""
         if self.is_in_place:
             self.output.copy_(self._input)
 
@@ -62,7 +62,7 @@ class Buffers:
         return self._input
 
     def expected(self, *, is_average: bool) -> torch.Tensor:
-        """Returns what the output should be after one call."""
+        """Return what the output should be after one call."""
         total = self.ranks * (self.ranks + 1) / 2
         if self.collective == "allreduce":
             return self.pattern * (total / self.ranks if is_average else total)
@@ -81,11 +81,11 @@ class Buffers:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class CollectiveContender:
     """One way to do a collective.
 
     Args:
-        name: as `Job` has it.
+        name: as `CommJob` has it.
         group: over which it is done.
         codec: none or, for Slipstream's allreduce, another.
     """
@@ -102,17 +102,17 @@ class Contender:
         return torch.device("cpu")
 
     def takes(self, collective: str) -> bool:
-        """Returns whether it can do a collective."""
+        """Return whether it can do a collective."""
         return self.codec == "none" or collective == "allreduce"
 
     def call(self, buffers: Buffers) -> Callable[[], None]:
-        """Returns what does the collective once and blocks until it is done."""
+        """Return what does the collective once and blocks until it is done."""
         if self.codec != "none":
             return self._encoded(buffers)
         return _finished(_operation(buffers, self.group), self.device)
 
     def check(self, buffers: Buffers, call: Callable[[], None]) -> None:
-        """Calls once, and compares the result with what it should be.
+        """Call once, and compare the result with what it should be.
 
         Raises:
             InternalError: it is something else.
@@ -135,8 +135,8 @@ class Contender:
         return lambda: _wait(group.average_encoded(output, codec, residual=residual))
 
 
-def contender(name: str) -> Contender:
-    """Returns a contender with a group of its own; all ranks call it in the same order.
+def contender(name: str) -> CollectiveContender:
+    """Return a contender with a group of its own; all ranks call it in the same order.
 
     Args:
         name: gloo, nccl, slipstream or slipstream and a codec.
@@ -146,7 +146,7 @@ def contender(name: str) -> Contender:
         torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
     group = dist.new_group(backend=backend)
     assert isinstance(group, dist.ProcessGroup)
-    return Contender(name, group, codec or "none")
+    return CollectiveContender(name, group, codec or "none")
 
 
 def _operation(buffers: Buffers, group: dist.ProcessGroup) -> Callable[[], object]:

@@ -30,7 +30,7 @@ _SO_MAX_PACING_RATE = 47  # Linux; not among the constants of `socket`
 
 @contextmanager
 def cross_traffic(lab: Lab, rate: str) -> Generator[None, None, None]:
-    """Has every host of a lab send to the next one, until the block ends.
+    """Have every host of a lab send to the next one, until the block ends.
 
     Args:
         lab: that is up, with at least two hosts.
@@ -53,7 +53,7 @@ def cross_traffic(lab: Lab, rate: str) -> Generator[None, None, None]:
 
 
 def main(bytes_per_second: int, addresses: Sequence[str]) -> None:
-    """Sends to the next host and takes what the one before sends; never returns.
+    """Send to the next host and take what the one before sends; never returns.
 
     Args:
         bytes_per_second: of this host's connection.
@@ -79,7 +79,7 @@ def _drain(listener: socket.socket) -> None:
 
 
 def _connect(address: str, port: int) -> socket.socket:
-    """Returns a connection to a host that may not listen yet."""
+    """Return a connection to a host that may not listen yet."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -23,7 +23,7 @@ COPY_AND_ADD = "copy and add"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class CommJob:
     """What every rank does.
 
     Args:
@@ -49,12 +49,12 @@ class Job:
     counted_from: int = 0
 
     def as_text(self) -> str:
-        """Returns what `from_text` reads."""
+        """Return what `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_text(cls, text: str) -> Job:
-        """Returns the job of a text that `as_text` wrote."""
+    def from_text(cls, text: str) -> CommJob:
+        """Return the job of a text that `as_text` wrote."""
         return cls(**with_tuples(json.loads(text)))
 
     @property
@@ -68,7 +68,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Samples:
+class CommSamples:
     """How long one contender took.
 
     Args:
@@ -98,18 +98,18 @@ class Samples:
         return sorted(self.seconds)[math.ceil(0.99 * len(self.seconds)) - 1]
 
 
-def write_samples(path: Path, samples: Sequence[Samples]) -> None:
-    """Writes what `read_samples` reads."""
+def write_samples(path: Path, samples: Sequence[CommSamples]) -> None:
+    """Write what `read_samples` reads."""
     path.write_text(json.dumps([asdict(each) for each in samples]))
 
 
-def read_samples(path: Path) -> list[Samples]:
-    """Returns what rank 0 wrote."""
-    return [Samples(**with_tuples(fields)) for fields in json.loads(path.read_text())]
+def read_samples(path: Path) -> list[CommSamples]:
+    """Return what rank 0 wrote."""
+    return [CommSamples(**with_tuples(fields)) for fields in json.loads(path.read_text())]
 
 
 def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Returns fields as they were before JSON made lists of their tuples."""
+    """Return fields as they were before JSON made lists of their tuples."""
     return {
         name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
         for name, value in fields.items()
@@ -117,5 +117,5 @@ def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls_in_a_row(seconds: float) -> int:
-    """Returns how many calls make a round, if one takes so long."""
+    """Return how many calls make a round, if one takes so long."""
     return max(1, min(MOST_CALLS, int(ROUND_SECONDS / max(seconds, 1e-9))))

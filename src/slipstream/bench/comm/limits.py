@@ -27,7 +27,7 @@ CODEC_SHARE: Mapping[str, float] = {
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Returns what the size is multiplied with, before the division by the time.
+    """Return what the size is multiplied with, before the division by the time.
 
     It makes collectives on any number of ranks comparable with the rate of a rank's link.
     """
@@ -37,7 +37,7 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 
 def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
-    """Returns what passes the busiest link in one direction at least.
+    """Return what passes the busiest link in one direction at least.
 
     Args:
         collective: one of `COLLECTIVES`.
@@ -54,17 +54,17 @@ def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
 
 
 def host_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none") -> float:
-    """Returns what the busiest host's link sends or receives at least."""
+    """Return what the busiest host's link sends or receives at least."""
     return least_bytes(collective, size, spec.hosts, spec.world_size) * CODEC_SHARE[codec]
 
 
 def uplink_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none") -> float:
-    """Returns what the busiest uplink sends or receives at least."""
+    """Return what the busiest uplink sends or receives at least."""
     return least_bytes(collective, size, spec.racks, spec.world_size) * CODEC_SHARE[codec]
 
 
 def host_bits_per_second(spec: LabSpec) -> int:
-    """Returns what the slowest host's link carries with as many connections as it takes."""
+    """Return what the slowest host's link carries with as many connections as it takes."""
     rate = min(spec.link_rates)
     return min(rate, sum(spec.flow_caps)) if spec.flow_caps else rate
 
@@ -72,7 +72,7 @@ def host_bits_per_second(spec: LabSpec) -> int:
 def limit_seconds(
     spec: LabSpec, collective: str, size: float, codec: str = "none", goodput: float = GOODPUT
 ) -> float:
-    """Returns the time in which no algorithm can do better on these links.
+    """Return the time in which no algorithm can do better on these links.
 
     Args:
         spec: the lab.

@@ -19,7 +19,7 @@ from pathlib import Path
 from slipstream.bench.comm import limits as comm_limits
 from slipstream.bench.comm import start as comm_start
 from slipstream.bench.comm.cross_traffic import cross_traffic
-from slipstream.bench.comm.job import COPY_AND_ADD, PING_PONG, Job, Samples
+from slipstream.bench.comm.job import COPY_AND_ADD, PING_PONG, CommJob, CommSamples
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabCounters, LabSpec
 from slipstream.lab.rates import parse_rate
@@ -63,7 +63,7 @@ class CommSpec:
     cross_traffic: str = ""
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         _check_names("collective", self.collectives, comm_limits.COLLECTIVES)
         _check_names("codec", self.codecs, tuple(comm_limits.CODEC_SHARE))
         _check_names("peer", self.peers, PEERS)
@@ -99,7 +99,7 @@ class CommSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class CommRow:
     """What one contender reached with one size.
 
     Args:
@@ -113,7 +113,7 @@ class Row:
         uplink_bytes: payload that passed the busiest uplink in one direction.
     """
 
-    samples: Samples
+    samples: CommSamples
     codec: str = "none"
     limit_seconds: float | None = None
     least_host_bytes: float | None = None
@@ -143,11 +143,11 @@ class CommReport:
     """
 
     spec: CommSpec
-    rows: tuple[Row, ...]
+    rows: tuple[CommRow, ...]
     notes: tuple[str, ...]
 
-    def row(self, contender: str, size: int, collective: str = "allreduce") -> Row:
-        """Returns one row.
+    def row(self, contender: str, size: int, collective: str = "allreduce") -> CommRow:
+        """Return one row.
 
         Raises:
             KeyError: it was not measured.
@@ -165,13 +165,13 @@ class CommReport:
     def times_faster(
         self, contender: str, other: str, size: int, collective: str = "allreduce"
     ) -> float:
-        """Returns the other contender's median time divided by this one's."""
+        """Return the other contender's median time divided by this one's."""
         times = [self.row(each, size, collective).samples.median for each in (other, contender)]
         return times[0] / times[1]
 
 
 def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
-    """Measures; blocks for seconds to minutes, as the sizes and rates are.
+    """Run the measurement, and block for seconds to minutes, as the sizes and rates are.
 
     Args:
         spec: what, and where.
@@ -198,7 +198,7 @@ def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
     return CommReport(spec=spec, rows=tuple(_sorted(rows)), notes=tuple(notes))
 
 
-def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> Job:
+def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> CommJob:
     contenders = [each for each in ("gloo", "nccl") if each in peers]
     contenders += [
         "slipstream" if codec == "none" else f"slipstream {codec}" for codec in spec.codecs
@@ -217,11 +217,11 @@ def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> 
     )
 
 
-def _alone(spec: CommSpec, name: str, folder: str) -> Job:
-    """Returns the job of one contender, in a folder of its own."""
+def _alone(spec: CommSpec, name: str, folder: str) -> CommJob:
+    """Return the job of one contender, in a folder of its own."""
     own = Path(folder) / name
     own.mkdir()
-    return Job(
+    return CommJob(
         collectives=spec.collectives,
         sizes=spec.sizes,
         contenders=(name,),
@@ -234,10 +234,10 @@ def _alone(spec: CommSpec, name: str, folder: str) -> Job:
 def _run(
     spec: CommSpec,
     lab: Lab | None,
-    job: Job,
+    job: CommJob,
     on_note: OnNote,
     environ: Mapping[str, str] | None = None,
-) -> list[Row]:
+) -> list[CommRow]:
     if lab is None:
         samples = comm_start.run_here(job, spec.ranks, environ or {}, on_note)
         return [_row(spec, each, {}) for each in samples]
@@ -245,7 +245,7 @@ def _run(
     return [_row(spec, each, readings) for each in samples]
 
 
-def _run_ring(spec: CommSpec, lab: Lab | None, folder: str, on_note: OnNote) -> list[Row]:
+def _run_ring(spec: CommSpec, lab: Lab | None, folder: str, on_note: OnNote) -> list[CommRow]:
     job = dataclasses.replace(
         _alone(spec, "ring", folder),
         contenders=("slipstream",),
@@ -258,16 +258,16 @@ def _run_ring(spec: CommSpec, lab: Lab | None, folder: str, on_note: OnNote) -> 
     ]
 
 
-def _row(spec: CommSpec, samples: Samples, readings: Mapping[int, LabCounters]) -> Row:
+def _row(spec: CommSpec, samples: CommSamples, readings: Mapping[int, LabCounters]) -> CommRow:
     codec = samples.contender.removeprefix("slipstream").strip() or "none"
     lab = spec.lab
     if samples.contender in (PING_PONG, COPY_AND_ADD):
-        return Row(samples=samples)
+        return CommRow(samples=samples)
     codec = codec if codec in comm_limits.CODEC_SHARE else "none"
     if lab is None or not spec.has_network:
-        return Row(samples=samples, codec=codec)
+        return CommRow(samples=samples, codec=codec)
     what = (lab, samples.collective, samples.size, codec)
-    row = Row(
+    row = CommRow(
         samples=samples,
         codec=codec,
         limit_seconds=comm_limits.limit_seconds(*what),
@@ -289,9 +289,9 @@ def _row(spec: CommSpec, samples: Samples, readings: Mapping[int, LabCounters]) 
     )
 
 
-def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Returns rows by collective and size, yardsticks after contenders."""
-    groups: dict[tuple[str, int], list[Row]] = {}
+def _sorted(rows: Sequence[CommRow]) -> list[CommRow]:
+    """Return rows by collective and size, yardsticks after contenders."""
+    groups: dict[tuple[str, int], list[CommRow]] = {}
     for row in rows:
         groups.setdefault((row.samples.collective, row.samples.size), []).append(row)
     return [

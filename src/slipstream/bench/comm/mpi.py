@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.bench.comm.job import NOTE, Job, Samples, calls_in_a_row, write_samples
+from slipstream.bench.comm.job import NOTE, CommJob, CommSamples, calls_in_a_row, write_samples
 
 
 def main(text: str) -> None:
-    """Runs a job, together with the other ranks.
+    """Run a job, together with the other ranks.
 
     Args:
-        text: the job as `Job.as_text` writes it.
+        text: the job as `CommJob.as_text` writes it.
     """
-    job = Job.from_text(text)
+    job = CommJob.from_text(text)
     gc.disable()  # a collection in one rank would make all wait
     mpi: Any = importlib.import_module("mpi4py.MPI")
     world = mpi.COMM_WORLD
-    samples: list[Samples] = []
+    samples: list[CommSamples] = []
     for collective in job.collectives:
         for size in job.sizes:
             if world.Get_rank() == 0:
@@ -55,14 +55,16 @@ def _operation(mpi: Any, collective: str, size: int) -> Callable[[], object]:
     return calls[collective]
 
 
-def _measure(mpi: Any, job: Job, call: Callable[[], object], what: tuple[str, int]) -> Samples:
+def _measure(
+    mpi: Any, job: CommJob, call: Callable[[], object], what: tuple[str, int]
+) -> CommSamples:
     world = mpi.COMM_WORLD
     for _ in range(job.warmup):
         call()
     calls = calls_in_a_row(world.allreduce(_timed(world, call, 1), mpi.MAX))
     seconds = [world.allreduce(_timed(world, call, calls), mpi.MAX) for _ in range(job.rounds)]
     collective, size = what
-    return Samples(
+    return CommSamples(
         collective=collective, size=size, contender="mpi", calls=calls, seconds=tuple(seconds)
     )
 

@@ -21,14 +21,14 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
-from slipstream.bench.comm.contenders import Buffers, Contender, contender
+from slipstream.bench.comm.contenders import Buffers, CollectiveContender, contender
 from slipstream.bench.comm.job import (
     COPY_AND_ADD,
     NOTE,
     PING_PONG,
     READ,
-    Job,
-    Samples,
+    CommJob,
+    CommSamples,
     calls_in_a_row,
     write_samples,
 )
@@ -44,7 +44,7 @@ LEAST_COPY = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class CollectiveTurn:
     """What one contender does when it is its turn.
 
     Args:
@@ -67,7 +67,7 @@ class Measurement:
         job: what is measured.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: CommJob) -> None:
         self._job = job
         self._numbers = itertools.count()
         yardsticks = (PING_PONG, COPY_AND_ADD)
@@ -76,9 +76,9 @@ class Measurement:
         if PING_PONG in job.contenders:
             self._ping = PingPong(job.ping_ranks, job.ping_address)
 
-    def run(self) -> list[Samples]:
-        """Measures everything; blocks for minutes."""
-        samples: list[Samples] = []
+    def run(self) -> list[CommSamples]:
+        """Measure everything, and block for minutes."""
+        samples: list[CommSamples] = []
         for collective in self._job.collectives:
             for size in self._job.sizes:
                 _tell(f"{NOTE}{collective} of {size:,} bytes")
@@ -88,8 +88,8 @@ class Measurement:
             self._ping.close()
         return samples
 
-    def _turns(self, collective: str, size: int) -> Iterator[Turn]:
-        """Yields the contenders' turns; those on one device share their buffers."""
+    def _turns(self, collective: str, size: int) -> Iterator[CollectiveTurn]:
+        """Yield the contenders' turns; those on one device share their buffers."""
         by_device: dict[torch.device, Buffers] = {}
         for each in self._contenders:
             if not each.takes(collective):
@@ -98,18 +98,20 @@ class Measurement:
                 by_device[each.device] = Buffers(collective, size, each.device)
             yield self._checked(each, by_device[each.device])
         if self._ping is not None and size <= LARGEST_PING:
-            yield Turn(PING_PONG, self._ping.call(size), lambda: None, False)
+            yield CollectiveTurn(PING_PONG, self._ping.call(size), lambda: None, False)
         compares_memory = COPY_AND_ADD in self._job.contenders and collective == "allreduce"
         if compares_memory and size >= LEAST_COPY:
             loop = copy_and_add(size, dist.get_world_size())
-            yield Turn(COPY_AND_ADD, loop, lambda: None, False)
+            yield CollectiveTurn(COPY_AND_ADD, loop, lambda: None, False)
 
-    def _checked(self, each: Contender, buffers: Buffers) -> Turn:
+    def _checked(self, each: CollectiveContender, buffers: Buffers) -> CollectiveTurn:
         call = each.call(buffers)
         each.check(buffers, call)
-        return Turn(each.name, call, buffers.reset, True)
+        return CollectiveTurn(each.name, call, buffers.reset, True)
 
-    def _measure(self, collective: str, size: int, turns: list[Turn]) -> list[Samples]:
+    def _measure(
+        self, collective: str, size: int, turns: list[CollectiveTurn]
+    ) -> list[CommSamples]:
         calls = [self._warm_up(turn) for turn in turns]
         seconds: list[list[float]] = [[] for _ in turns]
         for _ in range(self._job.rounds):
@@ -118,7 +120,7 @@ class Measurement:
         slowest = torch.tensor(seconds, dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
         samples = [
-            Samples(
+            CommSamples(
                 collective=collective,
                 size=size,
                 contender=turn.name,
@@ -134,23 +136,23 @@ class Measurement:
             for each, turn in zip(samples, turns, strict=True)
         ]
 
-    def _warm_up(self, turn: Turn) -> int:
-        """Calls, and returns how many calls make a round, the same on all ranks."""
+    def _warm_up(self, turn: CollectiveTurn) -> int:
+        """Make the warm-up calls, and return how many calls make a round, the same on all ranks."""
         for _ in range(self._job.warmup):
             _timed(turn, 1)
         slowest = torch.tensor(_timed(turn, 2), dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
         return calls_in_a_row(slowest.item())
 
-    def _read_around(self, turn: Turn) -> tuple[int, ...]:
-        """Has the driver read its counters before and after one call."""
+    def _read_around(self, turn: CollectiveTurn) -> tuple[int, ...]:
+        """Have the driver read its counters before and after one call."""
         turn.prepare()
         before = self._read()
         turn.call()
         return before, self._read()
 
     def _read(self) -> int:
-        """Waits until the driver has taken a reading while no rank sends anything."""
+        """Wait until the driver has taken a reading while no rank sends anything."""
         number = next(self._numbers)
         dist.barrier()
         _tell(f"{READ}{number}")
@@ -165,12 +167,12 @@ class Measurement:
 
 
 def main(text: str) -> None:
-    """Runs a job, together with the other ranks.
+    """Run a job, together with the other ranks.
 
     Args:
-        text: the job as `Job.as_text` writes it.
+        text: the job as `CommJob.as_text` writes it.
     """
-    job = Job.from_text(text)
+    job = CommJob.from_text(text)
     gc.disable()  # a collection in one rank would make all wait
     dist.init_process_group("gloo")
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // dist.get_world_size()))
@@ -182,8 +184,8 @@ def main(text: str) -> None:
         dist.destroy_process_group()
 
 
-def _timed(turn: Turn, calls: int) -> float:
-    """Returns the seconds of one call, as the mean of several in a row.
+def _timed(turn: CollectiveTurn, calls: int) -> float:
+    """Return the seconds of one call, as the mean of several in a row.
 
     Ranks leave gloo's barrier up to milliseconds apart, so the first of several calls, after which
     they go on together, does not count. A round over MPI begins after MPI's own barrier.

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from slipstream.bench.comm.job import NOTE, READ, Job, Samples, read_samples
+from slipstream.bench.comm.job import NOTE, READ, CommJob, CommSamples, read_samples
 from slipstream.errors import SlipstreamError, UnsupportedError
 from slipstream.lab import Lab, LabCounters
 from slipstream.lab.network import INTERFACE
@@ -24,7 +24,7 @@ OnNote = Callable[[str], None]
 
 
 def check_torch() -> None:
-    """Makes sure that the ranks can import PyTorch.
+    """Make sure that the ranks can import PyTorch.
 
     Raises:
         UnsupportedError: it is not installed.
@@ -36,7 +36,7 @@ def check_torch() -> None:
 
 
 def present(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[str], list[str]]:
-    """Returns the peers that can be run here, and a note for each other one.
+    """Return the peers that can be run here, and a note for each other one.
 
     Args:
         peers: names.
@@ -73,9 +73,9 @@ def _version_of_mpirun() -> str:
 
 
 def run_in_lab(
-    lab: Lab, job: Job, environ: Mapping[str, str], on_note: OnNote
-) -> tuple[list[Samples], dict[int, LabCounters]]:
-    """Runs a job on all hosts of a lab; blocks until it has ended.
+    lab: Lab, job: CommJob, environ: Mapping[str, str], on_note: OnNote
+) -> tuple[list[CommSamples], dict[int, LabCounters]]:
+    """Run a job on all hosts of a lab, and block until it has ended.
 
     Returns:
         What rank 0 measured, and the readings of the lab's counters that it asked for.
@@ -98,8 +98,10 @@ def run_in_lab(
     return read_samples(job.output), readings
 
 
-def run_here(job: Job, ranks: int, environ: Mapping[str, str], on_note: OnNote) -> list[Samples]:
-    """Runs a job as ranks of this machine; blocks until it has ended.
+def run_here(
+    job: CommJob, ranks: int, environ: Mapping[str, str], on_note: OnNote
+) -> list[CommSamples]:
+    """Run a job as ranks of this machine, and block until it has ended.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -109,8 +111,8 @@ def run_here(job: Job, ranks: int, environ: Mapping[str, str], on_note: OnNote) 
     return read_samples(job.output)
 
 
-def run_mpi(job: Job, ranks: int, lab: Lab | None, on_note: OnNote) -> list[Samples]:
-    """Runs a job with mpirun, which reaches the hosts of a lab by entering their namespaces.
+def run_mpi(job: CommJob, ranks: int, lab: Lab | None, on_note: OnNote) -> list[CommSamples]:
+    """Run a job with mpirun, which reaches the hosts of a lab by entering their namespaces.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -140,7 +142,7 @@ def run_mpi(job: Job, ranks: int, lab: Lab | None, on_note: OnNote) -> list[Samp
 
 
 def _agent(lab: Lab) -> str:
-    """Returns a script that mpirun calls as it would call ssh: with a host and a command."""
+    """Return a script that mpirun calls as it would call ssh: with a host and a command."""
     cases = [
         f'host{host}) exec {shlex.join(_entry(lab, host, ""))[:-3]} "$*" ;;'
         for host in range(lab.spec.hosts)
@@ -149,13 +151,13 @@ def _agent(lab: Lab) -> str:
 
 
 def _entry(lab: Lab, host: int, command: str) -> list[str]:
-    """Returns what runs a shell's command on a host, under the host's name."""
+    """Return what runs a shell's command on a host, under the host's name."""
     enter = ["ip", "netns", "exec", lab.namespaces[host], "unshare", "--uts", "sh", "-c"]
     return [*enter, f'hostname host{host}; eval "$0"', command]
 
 
 def _follow(command: Sequence[str], environ: Mapping[str, str], on_note: OnNote) -> None:
-    """Runs a command to its end; its lines that are notes are passed on."""
+    """Run a command to its end; its lines that are notes are passed on."""
     last: deque[str] = deque(maxlen=NUM_LAST_LINES)
     with subprocess.Popen(
         command,

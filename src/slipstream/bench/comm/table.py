@@ -11,7 +11,7 @@ from rich.table import Table
 
 from slipstream.bench.comm import limits as comm_limits
 from slipstream.bench.comm.job import COPY_AND_ADD, PING_PONG
-from slipstream.bench.comm.measure import COUNTED_FROM, CommReport, CommSpec, Row
+from slipstream.bench.comm.measure import COUNTED_FROM, CommReport, CommRow, CommSpec
 from slipstream.bench.result import environment, environment_line
 from slipstream.lab import LabSpec
 from slipstream.units import format_bit_rate
@@ -21,12 +21,12 @@ P99_ROUNDS = 100  # fewer have no 99th percentile to speak of
 
 
 def tables(report: CommReport) -> list[Table]:
-    """Returns a table for each collective, a row for each size and contender."""
+    """Return a table for each collective, a row for each size and contender."""
     return [_table(report, collective) for collective in report.spec.collectives]
 
 
 def as_json(report: CommReport) -> dict[str, Any]:
-    """Returns everything that was measured, and how."""
+    """Return everything that was measured, and how."""
     spec = report.spec
     return {
         "spec": asdict(spec),
@@ -51,7 +51,7 @@ def as_json(report: CommReport) -> dict[str, Any]:
 
 
 def title(spec: CommSpec) -> str:
-    """Returns where it was measured, in one line."""
+    """Return where it was measured, in one line."""
     if spec.lab is None:
         return f"{spec.local} ranks of this machine"
     others = f", beside others' {spec.cross_traffic} from each" if spec.cross_traffic else ""
@@ -59,7 +59,7 @@ def title(spec: CommSpec) -> str:
 
 
 def describe_lab(lab: LabSpec) -> str:
-    """Returns hosts and rates of a lab in one line."""
+    """Return hosts and rates of a lab in one line."""
     text = f"{lab.hosts} lab hosts of {lab.ranks_per_host} at "
     text += " or ".join(map(format_bit_rate, sorted(set(lab.link_rates), reverse=True)))
     if caps := sorted(set(lab.flow_caps), reverse=True):
@@ -70,7 +70,7 @@ def describe_lab(lab: LabSpec) -> str:
 
 
 def format_size(size: float) -> str:
-    """Returns bytes with a unit, to three digits."""
+    """Return bytes with a unit, to three digits."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"
@@ -78,7 +78,7 @@ def format_size(size: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Returns a time with a unit, to three digits."""
+    """Return a time with a unit, to three digits."""
     for unit, factor in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"
@@ -119,16 +119,16 @@ def _table(report: CommReport, collective: str) -> Table:
     return shown
 
 
-def _shown_name(row: Row) -> str:
+def _shown_name(row: CommRow) -> str:
     return row.samples.contender.replace("+feedback", "+ef")
 
 
-def _others(rows: Sequence[Row], size: int) -> dict[str, float]:
-    """Returns the median seconds of each contender with one size."""
+def _others(rows: Sequence[CommRow], size: int) -> dict[str, float]:
+    """Return the median seconds of each contender with one size."""
     return {row.samples.contender: row.samples.median for row in rows if row.samples.size == size}
 
 
-def _cells(report: CommReport, row: Row, medians: dict[str, float]) -> list[str]:
+def _cells(report: CommReport, row: CommRow, medians: dict[str, float]) -> list[str]:
     name, median = row.samples.contender, row.samples.median
     if name == PING_PONG:
         return [format_seconds(median / 2), "", "", ""]

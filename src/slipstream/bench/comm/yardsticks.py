@@ -48,7 +48,7 @@ class PingPong:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def call(self, size: int) -> Callable[[], None]:
-        """Returns what sends a message of this size there and back; ranks between do nothing."""
+        """Return what sends a message of this size there and back; ranks between do nothing."""
         connection = self._socket
         if connection is None:
             return lambda: None
@@ -65,13 +65,13 @@ class PingPong:
         return first if self._is_first else second
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
 
 
 def copy_and_add(size: int, ranks: int) -> Callable[[], None]:
-    """Returns a loop that does what every rank of a shared-memory allreduce has to.
+    """Return a loop that does what every rank of a shared-memory allreduce has to.
 
     Of size (n-1)/n bytes, piece by piece: copy to a place between, add from there, copy out.
 

@@ -30,7 +30,7 @@ def calibrate(
     quick: bool = False,
     progress: Progress,
 ) -> Calibration:
-    """Measures this machine; blocks for about a minute.
+    """Measure this machine, and block for about a minute.
 
     Args:
         name: by which forecasts are to find the device; letters, digits, "-", "_" and ".".
@@ -84,7 +84,7 @@ def _ranks(quick: bool) -> Line | None:
 
 
 def fit_noisy(timed: Callable[[], Sequence[Sample]]) -> Line:
-    """Returns the line through samples, with more of them where larger ones took no longer.
+    """Return the line through samples, with more of them where larger ones took no longer.
 
     Args:
         timed: measures samples of all sizes; called `TRIES` times at most.

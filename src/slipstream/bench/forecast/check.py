@@ -17,7 +17,7 @@ HERE = "here"  # what `slipstream forecast calibrate` calls a device if it is no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckedStep:
     """A step on one device, forecast and measured.
 
     Args:
@@ -45,7 +45,7 @@ class Checked:
         return f"{self.batch / self.seconds:.4g}@{self.plan.strategy.micro_batch}"
 
     def as_json(self) -> dict[str, Any]:
-        """Returns it for programs."""
+        """Return it for programs."""
         return {
             "model": self.model,
             "batch": self.batch,
@@ -71,8 +71,8 @@ def check(
     optimizer: str = "adam",
     seconds: float = 10.0,
     progress: Progress,
-) -> Checked:
-    """Forecasts a step of one device, then trains on the one at hand; blocks for half a minute.
+) -> CheckedStep:
+    """Forecast a step of one device, then train on the one at hand, and block for half a minute.
 
     Args:
         model: as of `slipstream.forecast.forecast`, but no ONNX file; it is made with weights.
@@ -115,7 +115,7 @@ def check(
     )
     plan = _plan(model, options, progress)
     chosen = cast("Precision", precision)  # else it was not forecast
-    training = forecast_steps.Training(
+    training = forecast_steps.TrainingSetup(
         made=found.made,
         micro_batch=plan.strategy.micro_batch,
         micro_batches=plan.strategy.micro_batches,
@@ -127,7 +127,7 @@ def check(
         steps = forecast_steps.train(training, lambda what: progress(what, 0, 0), seconds=seconds)
     except RuntimeError as failure:  # of the user's code, or of the device
         raise SlipstreamError(f"a step of {model} failed on this device: {failure}") from failure
-    return Checked(
+    return CheckedStep(
         model=model,
         batch=batch,
         plan=plan,

@@ -56,7 +56,7 @@ STAGES = 5
 
 
 def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> MeasuredDevice:
-    """Measures; blocks for about half a minute.
+    """Run the measurement, and block for about half a minute.
 
     Args:
         tell: is told what is measured next, `STAGES` times.
@@ -130,7 +130,7 @@ class _Bench:
         self._sums = _SUMS[device]
 
     def products(self) -> dict[str, Peak]:
-        """Returns what products reach by dtype; without those that are slower than float32."""
+        """Return what products reach by dtype; without those that are slower than float32."""
         found: dict[str, Peak] = {}
         slowest = math.inf
         for name in DTYPES:
@@ -153,7 +153,7 @@ class _Bench:
         return TimedProduct(self._side, self._side, k, seconds)
 
     def window_share(self, name: str, reached: Peak) -> float:
-        """Returns what share of plain products convolutions reach.
+        """Return what share of plain products convolutions reach.
 
         Args:
             name: of a dtype.
@@ -166,7 +166,7 @@ class _Bench:
         )
 
     def rate(self, name: str, window: int) -> float:
-        """Returns the FLOP/s of convolutions.
+        """Return the FLOP/s of convolutions.
 
         Args:
             name: of a dtype.
@@ -177,7 +177,7 @@ class _Bench:
         )
 
     def _convolutions(self, name: str, window: int) -> list[TimedProduct]:
-        """Times convolutions; each is three products, of which the mean is returned."""
+        """Time convolutions; each is three products, of which the mean is returned."""
         found: list[TimedProduct] = []
         for channels, side in _CONVOLUTIONS:
             pixels = self._image(name, self._images, channels, side, side)
@@ -190,7 +190,7 @@ class _Bench:
         return found
 
     def depthwise(self, name: str) -> float:
-        """Returns the FLOP/s of a convolution of one channel per group.
+        """Return the FLOP/s of a convolution of one channel per group.
 
         Args:
             name: of a dtype.
@@ -201,7 +201,7 @@ class _Bench:
         return 6 * pixels.numel() * 9 / self._seconds_of_both(convolve, pixels, weight)
 
     def triad(self) -> float:
-        """Returns bytes per second, read and written, of a sum of two arrays."""
+        """Return bytes per second, read and written, of a sum of two arrays."""
         left, right, out = (self._random(self._elements) for _ in range(3))
         return (
             12
@@ -210,7 +210,7 @@ class _Bench:
         )
 
     def batch_norm(self, name: str) -> float:
-        """Returns bytes per second of a batch norm, which reads its input twice in each pass.
+        """Return bytes per second of a batch norm, which reads its input twice in each pass.
 
         Args:
             name: of the input's dtype; weights are in float32.
@@ -221,19 +221,19 @@ class _Bench:
         return _NORM_PASSES * pixels.numel() * pixels.element_size() / seconds
 
     def gather(self) -> float:
-        """Returns bytes per second, read and written, of rows of a table."""
+        """Return bytes per second, read and written, of rows of a table."""
         width, rows = 256, self._elements // 256
         table = self._random(rows, width)
         chosen = torch.randint(rows, (rows // 8,), device=self._device)
         seconds = self._seconds_of(lambda: functional.embedding(chosen, table))
         return 8 * len(chosen) * width / seconds
 
-    def host(self) -> forecast_host.Host:
-        """Returns what the host takes to issue operators."""
+    def host(self) -> forecast_host.HostSeconds:
+        """Return what the host takes to issue operators."""
         return forecast_host.measure(self._device, self._seconds_of)
 
     def copy(self) -> float:
-        """Returns bytes per second from the host's memory to the device's."""
+        """Return bytes per second from the host's memory to the device's."""
         source = torch.empty(self._elements, pin_memory=True)
         target = torch.empty(self._elements, device=self._device)
         return (
@@ -252,13 +252,13 @@ class _Bench:
     def _seconds_of_both(
         self, run: Callable[..., torch.Tensor], data: torch.Tensor, weight: torch.Tensor
     ) -> float:
-        """Returns the seconds of an operator of data and weight and of both gradients."""
+        """Return the seconds of an operator of data and weight and of both gradients."""
         leaves = data.requires_grad_(), weight.requires_grad_()
         gradient = torch.ones_like(run(*leaves))
         return self._seconds_of(lambda: torch.autograd.grad(run(*leaves), leaves, gradient))
 
     def _seconds_of(self, kernel: Callable[[], object], *, waits: bool = True) -> float:
-        """Returns the seconds of a kernel, after one call that does not count.
+        """Return the seconds of a kernel, after one call that does not count.
 
         Args:
             kernel: to time.
@@ -288,7 +288,7 @@ def _normed(norm: torch.nn.Module, pixels: torch.Tensor, _: torch.Tensor) -> tor
 
 @contextmanager
 def tf32(allowed: bool) -> Generator[None]:
-    """Lets products of float32 be of TF32, or not.
+    """Let products of float32 be of TF32, or not.
 
     Args:
         allowed: they may.

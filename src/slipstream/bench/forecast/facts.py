@@ -16,7 +16,7 @@ from slipstream.units import GIB, MIB
 
 
 def title(*, is_gpu: bool) -> str:
-    """Returns what the device calls itself, and the software.
+    """Return what the device calls itself, and the software.
 
     Args:
         is_gpu: a GPU; else the processors.
@@ -27,7 +27,7 @@ def title(*, is_gpu: bool) -> str:
 
 
 def memory_gib(*, is_gpu: bool) -> float:
-    """Returns the device's memory.
+    """Return the device's memory.
 
     Args:
         is_gpu: a GPU; else the processors.
@@ -38,13 +38,13 @@ def memory_gib(*, is_gpu: bool) -> float:
 
 
 def context_mib() -> float:
-    """Returns what this process has of a GPU's memory beside tensors."""
+    """Return what this process has of a GPU's memory beside tensors."""
     free, total = torch.cuda.mem_get_info()
     return (total - free - torch.cuda.memory_reserved()) / MIB
 
 
 def processors(*, is_gpu: bool) -> int:
-    """Returns the processors that tiles of a product are shared among.
+    """Return the processors that tiles of a product are shared among.
 
     Args:
         is_gpu: a GPU; else the processors.
@@ -55,7 +55,7 @@ def processors(*, is_gpu: bool) -> int:
 
 
 def cache_mib(*, is_gpu: bool) -> float:
-    """Returns the last level's cache.
+    """Return the last level's cache.
 
     Args:
         is_gpu: a GPU; else the processors.

@@ -31,7 +31,7 @@ class Timer(Protocol):
     """Times a kernel."""
 
     def __call__(self, kernel: Callable[[], object], *, waits: bool = True) -> float:
-        """Returns its seconds.
+        """Return its seconds.
 
         Args:
             kernel: to time, often.
@@ -41,7 +41,7 @@ class Timer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostSeconds:
     """Seconds of the host.
 
     Args:
@@ -71,7 +71,7 @@ class _Typical(nn.Module):
         self.language = Decoder(_SIZE)
 
     def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
-        """Returns one number."""
+        """Return one number."""
         return self.images(images).mean() + self.language(tokens).mean()
 
 
@@ -80,8 +80,8 @@ def _inputs(device: torch.device | None = None) -> tuple[Tensor, Tensor]:
     return images, torch.zeros(_SAMPLES, _SIZE.positions, dtype=torch.int64, device=device)
 
 
-def measure(device: torch.device, timer: Timer) -> Host:
-    """Measures; blocks for as long as four kernels are timed.
+def measure(device: torch.device, timer: Timer) -> HostSeconds:
+    """Run the measurement, and block for as long as four kernels are timed.
 
     Args:
         device: that the host feeds, or that it is.
@@ -108,7 +108,7 @@ def measure(device: torch.device, timer: Timer) -> Host:
     forward_backward = timer(passes, waits=False)
     whole = timer(step, waits=False)
     gap = None if device.type == "cpu" else _issued_before(module, inputs, timer) / before
-    return Host(
+    return HostSeconds(
         forward=forward / before,
         backward=max(forward_backward - forward, 0.0) / (len(traced) - before),
         update=max(whole - forward_backward, 0.0) / len(parameters),

@@ -48,7 +48,7 @@ class Wires:
     processed: float
 
     def link(self, bits_per_second: float, hosts: int) -> Link:
-        """Returns what each host has of a link.
+        """Return what each host has of a link.
 
         Where links and processors need about as long, neither is always busy: seconds add up as
         the sides of a right triangle do.
@@ -84,7 +84,7 @@ class LabNumbers:
     inside: Line | None = None
 
     def hosts(self, backend: str, spec: LabSpec) -> Hosts:
-        """Returns a lab as the forecast sees it.
+        """Return a lab as the forecast sees it.
 
         Args:
             backend: of torch.distributed.
@@ -188,5 +188,5 @@ def _updated() -> float:
 
 
 def as_json(numbers: LabNumbers) -> dict[str, object]:
-    """Returns what was measured, for programs."""
+    """Return what was measured, for programs."""
     return dataclasses.asdict(numbers)

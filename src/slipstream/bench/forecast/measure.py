@@ -18,8 +18,8 @@ from pathlib import Path
 
 from slipstream.bench.forecast.lab import LabNumbers, OnNote, calibrate
 from slipstream.bench.forecast.step import forecast_step
-from slipstream.bench.models import Model, model
-from slipstream.bench.replay.job import Job, Measured
+from slipstream.bench.models import ReplayModel, model
+from slipstream.bench.replay.job import ReplayJob, ReplaySamples
 from slipstream.bench.replay.measure import PEERS, START_LIMIT_SECONDS, STEP_LIMIT_SECONDS
 from slipstream.bench.replay.presets import preset
 from slipstream.errors import UsageError
@@ -63,7 +63,7 @@ class ForecastSpec:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         for name, value, least in (
             ("hosts", min(self.hosts, default=0), 2),
             ("ranks", self.ranks, 1),
@@ -89,13 +89,13 @@ class ForecastSpec:
             model(name)
 
     def labs(self) -> Iterator[LabSpec]:
-        """Yields the labs, one after the other."""
+        """Yield the labs, one after the other."""
         for hosts in self.hosts:
             for rate in self.rates:
                 yield LabSpec(hosts=hosts, ranks_per_host=self.ranks, rate=rate)
 
-    def compute_seconds(self, replayed: Model) -> float:
-        """Returns the forward and backward passes of a model, as they are replayed.
+    def compute_seconds(self, replayed: ReplayModel) -> float:
+        """Return the forward and backward passes of a model, as they are replayed.
 
         Args:
             replayed: the model.
@@ -104,7 +104,7 @@ class ForecastSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class ForecastRow:
     """A step, forecast and measured.
 
     Args:
@@ -123,7 +123,7 @@ class Row:
     ranks: int
     rate: str
     forecast: float
-    measured: Measured
+    measured: ReplaySamples
 
     @property
     def error(self) -> float:
@@ -132,7 +132,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class ForecastReport:
     """All rows, and what they were forecast from.
 
     Args:
@@ -143,7 +143,7 @@ class Report:
 
     spec: ForecastSpec
     numbers: LabNumbers
-    rows: tuple[Row, ...]
+    rows: tuple[ForecastRow, ...]
 
     @property
     def mean_error(self) -> float:
@@ -155,13 +155,13 @@ class Report:
         """The size that nine in ten errors have at most, as a share."""
         return high_error(self.rows)
 
-    def of(self, backend: str) -> tuple[Row, ...]:
-        """Returns the rows of a backend."""
+    def of(self, backend: str) -> tuple[ForecastRow, ...]:
+        """Return the rows of a backend."""
         return tuple(row for row in self.rows if row.backend == backend)
 
 
-def mean_error(rows: Sequence[Row]) -> float:
-    """Returns the mean of the errors' sizes, as a share.
+def mean_error(rows: Sequence[ForecastRow]) -> float:
+    """Return the mean of the errors' sizes, as a share.
 
     Args:
         rows: at least one.
@@ -169,8 +169,8 @@ def mean_error(rows: Sequence[Row]) -> float:
     return statistics.fmean(abs(row.error) for row in rows)
 
 
-def high_error(rows: Sequence[Row]) -> float:
-    """Returns the size that nine in ten errors have at most, as a share.
+def high_error(rows: Sequence[ForecastRow]) -> float:
+    """Return the size that nine in ten errors have at most, as a share.
 
     Args:
         rows: at least one.
@@ -179,8 +179,8 @@ def high_error(rows: Sequence[Row]) -> float:
     return sizes[-(-9 * len(sizes) // 10) - 1]
 
 
-def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> Report:
-    """Measures the lab, then forecasts and measures steps; blocks for many minutes.
+def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> ForecastReport:
+    """Measure the lab, then forecasts and measure steps, and block for many minutes.
 
     Args:
         spec: what is judged.
@@ -192,12 +192,12 @@ def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> Report:
     """
     tell = on_note or _ignore
     numbers = calibrate(tell, several=spec.ranks > 1, quick=spec.quick)
-    rows: list[Row] = []
+    rows: list[ForecastRow] = []
     for lab_spec in spec.labs():
         with Lab(lab_spec) as lab:
             for name in spec.models:
                 rows += _rows(spec, lab, model(name), numbers, tell)
-    return Report(spec=spec, numbers=numbers, rows=tuple(rows))
+    return ForecastReport(spec=spec, numbers=numbers, rows=tuple(rows))
 
 
 def _ignore(_: str) -> None:
@@ -205,9 +205,9 @@ def _ignore(_: str) -> None:
 
 
 def _rows(
-    spec: ForecastSpec, lab: Lab, replayed: Model, numbers: LabNumbers, tell: OnNote
-) -> Iterator[Row]:
-    measured: dict[str, list[Measured]] = {name: [] for name in spec.backends}
+    spec: ForecastSpec, lab: Lab, replayed: ReplayModel, numbers: LabNumbers, tell: OnNote
+) -> Iterator[ForecastRow]:
+    measured: dict[str, list[ReplaySamples]] = {name: [] for name in spec.backends}
     where = f"{replayed.name} on {lab.spec.hosts} x {lab.spec.ranks_per_host} at {lab.spec.rate}"
     for number in range(spec.rounds):
         for name in spec.backends:
@@ -215,23 +215,23 @@ def _rows(
             measured[name].append(_run(spec, lab, replayed, name))
     seconds = spec.compute_seconds(replayed)
     for name, parts in measured.items():
-        yield Row(
+        yield ForecastRow(
             model=replayed.name,
             backend=name,
             hosts=lab.spec.hosts,
             ranks=lab.spec.ranks_per_host,
             rate=lab.spec.rate,
             forecast=forecast_step(replayed, seconds, numbers.hosts(name, lab.spec)).seconds,
-            measured=Measured.merged(parts),
+            measured=ReplaySamples.merged(parts),
         )
 
 
-def _run(spec: ForecastSpec, lab: Lab, replayed: Model, backend: str) -> Measured:
-    """Has the ranks step, and returns what they measured."""
+def _run(spec: ForecastSpec, lab: Lab, replayed: ReplayModel, backend: str) -> ReplaySamples:
+    """Have the ranks step, and return what they measured."""
     peer = PEERS[backend]
     num_steps = spec.warmup + spec.steps
     with tempfile.TemporaryDirectory(prefix="slipstream-forecast-") as folder:
-        job = Job(
+        job = ReplayJob(
             model=replayed.name,
             strategy=peer.strategy,
             backend=peer.backend,
@@ -248,4 +248,4 @@ def _run(spec: ForecastSpec, lab: Lab, replayed: Model, backend: str) -> Measure
             environ=peer.environ,
             timeout_seconds=START_LIMIT_SECONDS + num_steps * STEP_LIMIT_SECONDS,
         )
-        return Measured.read(job.output)
+        return ReplaySamples.read(job.output)

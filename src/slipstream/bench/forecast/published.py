@@ -38,7 +38,7 @@ _FULL = 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
+class PublishedClaim:
     """A published speed-up, and where it was had.
 
     Args:
@@ -73,7 +73,7 @@ class Claim:
         return self.hosts * self.per_host
 
     def cluster(self, hardware: Hardware) -> Cluster:
-        """Returns the hosts as the forecast sees them.
+        """Return the hosts as the forecast sees them.
 
         Args:
             hardware: with the device and the links.
@@ -86,7 +86,7 @@ class Claim:
         )
 
 
-_AIACC = Claim(
+_AIACC = PublishedClaim(
     name="AIACC",
     speedup=462,
     hosts=64,
@@ -99,10 +99,10 @@ _AIACC = Claim(
     assumed="64 hosts of 8 on PCIe, 25 Gbit/s by TCP, batch 64; fp16 is AIACC's default",
 )
 
-CLAIMS: Sequence[Claim] = (
+CLAIMS: Sequence[PublishedClaim] = (
     _AIACC,
     replace(_AIACC, codec="none", assumed="the same, with gradients in fp32 on the wire"),
-    Claim(
+    PublishedClaim(
         name="PowerAI DDL",
         speedup=0.95 * 256,
         hosts=64,
@@ -114,7 +114,7 @@ CLAIMS: Sequence[Claim] = (
         published="95 % on 256 P100, 64 S822LC (arXiv 1708.02188)",
         assumed="one port of 100 Gbit/s InfiniBand a host, batch 32",
     ),
-    Claim(
+    PublishedClaim(
         name="PAISoar",
         speedup=101,
         hosts=16,
@@ -142,7 +142,7 @@ class Scaling:
         fitted: as `within`, if links carried what they carry for published software.
     """
 
-    claim: Claim
+    claim: PublishedClaim
     alone: SimulatedStep
     ddp: SimulatedStep
     within: SimulatedStep
@@ -150,7 +150,7 @@ class Scaling:
     fitted: SimulatedStep
 
     def speedup(self, step: SimulatedStep) -> float:
-        """Returns the samples a second of all ranks over those of one alone.
+        """Return the samples a second of all ranks over those of one alone.
 
         Args:
             step: of all ranks.
@@ -158,7 +158,7 @@ class Scaling:
         return self.claim.ranks * self.alone.seconds / step.seconds
 
     def efficiency(self, step: SimulatedStep) -> float:
-        """Returns the speed-up over the number of ranks.
+        """Return the speed-up over the number of ranks.
 
         Args:
             step: of all ranks.
@@ -166,7 +166,7 @@ class Scaling:
         return self.speedup(step) / self.claim.ranks
 
     def waited(self, step: SimulatedStep) -> float:
-        """Returns the share of a step in which ranks wait for the slowest.
+        """Return the share of a step in which ranks wait for the slowest.
 
         Args:
             step: of all ranks.
@@ -174,7 +174,7 @@ class Scaling:
         return (step.compute - self.alone.compute) / step.seconds
 
     def exposed(self, step: SimulatedStep) -> float:
-        """Returns the share of a step in which gradients travel and nothing hides it.
+        """Return the share of a step in which gradients travel and nothing hides it.
 
         Args:
             step: of all ranks.
@@ -182,14 +182,14 @@ class Scaling:
         return 1 - self.efficiency(step) - self.waited(step)
 
     def needed_spread(self) -> float:
-        """Returns by what share of their mean ranks' steps would have to spread for the step to be
+        """Return by what share of their mean ranks' steps would have to spread for the step to be
         as long as published."""
         wanted = self.alone.seconds * self.claim.ranks / self.claim.speedup
         per_share = self.even.compute * (Runtime(spread=1.0).slowest(self.claim.ranks) - 1)
         return max(0.0, (wanted - self.even.seconds) / per_share)
 
     def busy(self, step: SimulatedStep) -> float:
-        """Returns the share of a step in which the network is busy.
+        """Return the share of a step in which the network is busy.
 
         Args:
             step: of all ranks.
@@ -198,7 +198,7 @@ class Scaling:
         return sum(span.end - span.start for span in spans) / step.seconds
 
     def limit(self) -> str:
-        """Returns what makes a step longer than that of one device, the most first, for people:
+        """Return what makes a step longer than that of one device, the most first, for people:
         the wait for the slowest rank, a network that is always busy, or one that is not and has
         a last bucket that nothing hides."""
         step = self.within
@@ -208,8 +208,8 @@ class Scaling:
         return ", ".join(f"{what} {share:.1%}" for share, what in parts if share >= 0.0005)
 
 
-def published(claims: Sequence[Claim] = CLAIMS) -> Iterator[Scaling]:
-    """Yields what is forecast for published settings; takes some seconds in all.
+def published(claims: Sequence[PublishedClaim] = CLAIMS) -> Iterator[Scaling]:
+    """Yield what is forecast for published settings; takes some seconds in all.
 
     Args:
         claims: that were published.
@@ -228,9 +228,9 @@ def published(claims: Sequence[Claim] = CLAIMS) -> Iterator[Scaling]:
 
 
 def scaling(
-    claim: Claim, workload: Workload, fitted: Parameters, hardware: Hardware | None = None
+    claim: PublishedClaim, workload: Workload, fitted: Parameters, hardware: Hardware | None = None
 ) -> Scaling:
-    """Returns what is forecast for a published setting.
+    """Return what is forecast for a published setting.
 
     Args:
         claim: with the setting.

@@ -15,7 +15,7 @@ from slipstream.forecast.simulate.simulation import SimulatedStep
 
 
 def table(rows: Sequence[Scaling]) -> Table:
-    """Returns a row for each published setting, with notes on what is assumed.
+    """Return a row for each published setting, with notes on what is assumed.
 
     Args:
         rows: at least one.
@@ -77,7 +77,7 @@ def _notes(rows: Sequence[Scaling]) -> str:
 
 
 def as_json(rows: Sequence[Scaling]) -> dict[str, Any]:
-    """Returns everything that was forecast.
+    """Return everything that was forecast.
 
     Args:
         rows: of settings.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slipstream.bench.limits import BACKWARD_PER_FORWARD
-from slipstream.bench.models import Layer, Model
+from slipstream.bench.models import ModelLayer, ReplayModel
 from slipstream.forecast.hardware import Device, Link
 from slipstream.forecast.simulate.compute import Rates, Runtime
 from slipstream.forecast.simulate.job import TrainingJob
@@ -63,8 +63,8 @@ class Hosts:
     update_bytes_per_second: float
 
 
-def forecast_step(replayed: Model, compute_seconds: float, hosts: Hosts) -> SimulatedStep:
-    """Returns the forecast of a step of DDP; takes some milliseconds.
+def forecast_step(replayed: ReplayModel, compute_seconds: float, hosts: Hosts) -> SimulatedStep:
+    """Return the forecast of a step of DDP; takes some milliseconds.
 
     Args:
         replayed: the model.
@@ -100,8 +100,8 @@ def forecast_step(replayed: Model, compute_seconds: float, hosts: Hosts) -> Simu
     return Simulation(workload).run(job)
 
 
-def replay_workload(replayed: Model, moved: float) -> Workload:
-    """Returns what the forecast simulates in the place of a replayed model.
+def replay_workload(replayed: ReplayModel, moved: float) -> Workload:
+    """Return what the forecast simulates in the place of a replayed model.
 
     Args:
         replayed: the model.
@@ -131,7 +131,7 @@ def replay_workload(replayed: Model, moved: float) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class StepBucket:
     """Gradients that go together.
 
     Args:
@@ -143,8 +143,8 @@ class Bucket:
     layer: int
 
 
-def buckets(layers: Sequence[Layer]) -> Iterator[Bucket]:
-    """Yields DDP's buckets: tensors in the order of the backward pass, until there are enough.
+def buckets(layers: Sequence[ModelLayer]) -> Iterator[StepBucket]:
+    """Yield DDP's buckets: tensors in the order of the backward pass, until there are enough.
 
     Source: Li et al. 2020, "PyTorch Distributed", arXiv 2006.15704.
 
@@ -156,13 +156,13 @@ def buckets(layers: Sequence[Layer]) -> Iterator[Bucket]:
         for parameter in layers[index].parameters:
             held += parameter.num_elements
             if held * GRADIENT_BYTES >= limit:
-                yield Bucket(held, index)
+                yield StepBucket(held, index)
                 held, limit = 0, BUCKET_BYTES
     if held:
-        yield Bucket(held, 0)
+        yield StepBucket(held, 0)
 
 
-def _operator(layer: Layer, phase: TrainingPhase, per_flop: float) -> Operator:
+def _operator(layer: ModelLayer, phase: TrainingPhase, per_flop: float) -> Operator:
     factor = BACKWARD_PER_FORWARD if phase is TrainingPhase.BACKWARD else 1
     return Operator(
         name="sleep",

@@ -33,7 +33,7 @@ _TRIFLING_RATE = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingSetup:
     """How a model is trained on one device.
 
     Args:
@@ -73,8 +73,8 @@ class Steps:
     memory: int | None
 
 
-def train(training: Training, tell: Tell, *, seconds: float = 10.0) -> Steps:
-    """Trains on a GPU where there is one, else on the processors; blocks for about `seconds`.
+def train(training: TrainingSetup, tell: Tell, *, seconds: float = 10.0) -> Steps:
+    """Train on a GPU where there is one, else on the processors, and block for about `seconds`.
 
     Args:
         training: what is trained.
@@ -114,7 +114,7 @@ class _Trainee:
         device: on which.
     """
 
-    def __init__(self, training: Training, device: torch.device) -> None:
+    def __init__(self, training: TrainingSetup, device: torch.device) -> None:
         self._training = training
         self._device = device
         self._lower = DTYPES[training.precision]
@@ -133,7 +133,7 @@ class _Trainee:
         self._batch = tuple(self._filled(each) for each in inputs)
 
     def step(self) -> None:
-        """Runs a step; blocks until it is issued."""
+        """Run a step, and block until it is issued."""
         self._module.zero_grad(set_to_none=True)
         for _ in range(self._training.micro_batches):
             with self._casts():
@@ -143,7 +143,7 @@ class _Trainee:
         self._update()
 
     def timed(self, seconds: float) -> tuple[int, list[float]]:
-        """Returns how many steps were run, and seconds of one by round."""
+        """Return how many steps were run, and seconds of one by round."""
         alone = self._round(1)
         each = max(1, round(seconds / _LEAST_ROUNDS / alone))
         rounds = [self._round(each) for _ in range(_LEAST_ROUNDS)]
@@ -158,7 +158,7 @@ class _Trainee:
         return (time.perf_counter() - start) / steps
 
     def _update(self) -> None:
-        """Steps the optimizer, on copies in fp32 where the module is in 16 bits."""
+        """Update the parameters, on copies in fp32 where the module is in 16 bits."""
         if not self._training.whole:
             self._optimizer.step()
             return

@@ -8,14 +8,14 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from slipstream.bench.forecast.measure import Report, high_error, mean_error
+from slipstream.bench.forecast.measure import ForecastReport, high_error, mean_error
 from slipstream.bench.models import model
 from slipstream.bench.replay.measure import PEERS
 from slipstream.bench.result import environment, environment_line
 
 
-def table(report: Report) -> Table:
-    """Returns a row for each step.
+def table(report: ForecastReport) -> Table:
+    """Return a row for each step.
 
     Args:
         report: of what was judged.
@@ -50,7 +50,7 @@ def table(report: Report) -> Table:
     return shown
 
 
-def _caption(report: Report) -> str:
+def _caption(report: ForecastReport) -> str:
     wires = "; ".join(
         f"{name} {wire.share:.3f} of a link, {wire.latency * 1e6:.0f} us a step,"
         f" {wire.processed / 1e9:.2f} GB/s by the processors"
@@ -71,8 +71,8 @@ def _caption(report: Report) -> str:
     )
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """Returns everything that was measured and forecast.
+def as_json(report: ForecastReport) -> dict[str, Any]:
+    """Return everything that was measured and forecast.
 
     Args:
         report: of what was judged.

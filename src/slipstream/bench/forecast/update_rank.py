@@ -45,7 +45,7 @@ def main(output: str) -> None:
 
 
 def update() -> list[float]:
-    """Returns the seconds of each update, which all ranks begin at once."""
+    """Return the seconds of each update, which all ranks begin at once."""
     parameters = [torch.zeros(ELEMENTS) for _ in range(TENSORS)]
     for parameter in parameters:
         parameter.grad = torch.ones(ELEMENTS)

@@ -20,7 +20,7 @@ COLOUR = 0.35  # of each channel's own noise, beside what all have in common
 
 
 def photograph(seed: int) -> NDArray[np.uint8]:
-    """Returns pixels of shape (375, 500, 3); another picture for each seed.
+    """Return pixels of shape (375, 500, 3); another picture for each seed.
 
     Amplitudes fall with frequency as in photographs (Field 1987), a little faster, so that a JPEG
     file of quality 92 has the size that one of a photograph has.

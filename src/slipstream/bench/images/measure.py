@@ -23,7 +23,7 @@ from slipstream.bench.images.prepare import CALIBRATION, RIGHT
 from slipstream.bench.images.process import PICTURES
 from slipstream.bench.infer.contenders import CONTENDERS as ENGINES
 from slipstream.bench.infer.contenders import EXPORTED, obstacle
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.models import model_folder
 from slipstream.bench.infer.prepare import SECONDS
 from slipstream.bench.infer.processes import Contestant, ProcessError, cores_of, run_to_end
@@ -68,7 +68,7 @@ class PicturesSpec:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         strange = [name for name in self.models if name not in CLASSIFIERS]
         if strange or not self.models:
             raise UsageError(f"the models are {self.models}; allowed: {', '.join(CLASSIFIERS)}")
@@ -85,7 +85,7 @@ class PicturesSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class ImageRow:
     """What one contender reached with one model.
 
     Args:
@@ -119,7 +119,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
+class ImageBar:
     """Ours beside a peer.
 
     Args:
@@ -132,8 +132,8 @@ class Bar:
 
     model: str
     task: Task
-    peer: Row
-    ours: Row
+    peer: ImageRow
+    ours: ImageRow
     at_least: float | None
 
     @property
@@ -153,12 +153,12 @@ class PicturesReport:
     """
 
     spec: PicturesSpec
-    rows: tuple[Row, ...]
+    rows: tuple[ImageRow, ...]
     notes: tuple[str, ...]
 
-    def bars(self) -> list[Bar]:
-        """Returns ours beside the best plain pipeline and, of streams, beside the best of all."""
-        found: list[Bar] = []
+    def bars(self) -> list[ImageBar]:
+        """Return ours beside the best plain pipeline and, of streams, beside the best of all."""
+        found: list[ImageBar] = []
         for model in self.spec.models:
             for task in self.spec.tasks:
                 rows = [row for row in self.rows if (row.model, row.how.task) == (model, task)]
@@ -169,13 +169,13 @@ class PicturesReport:
                     if peers:
                         best = min(peers, key=lambda row: row.median)
                         found.append(
-                            Bar(model=model, task=task, peer=best, ours=ours, at_least=wanted)
+                            ImageBar(model=model, task=task, peer=best, ours=ours, at_least=wanted)
                         )
         return found
 
 
 def measure(spec: PicturesSpec, tell: Tell = lambda text: None) -> PicturesReport:
-    """Measures; blocks for some minutes for each model.
+    """Run the measurement, and block for some minutes for each model.
 
     Args:
         spec: what, and how.
@@ -184,11 +184,11 @@ def measure(spec: PicturesSpec, tell: Tell = lambda text: None) -> PicturesRepor
     Raises:
         SlipstreamError: a model cannot be exported, or ours cannot be compiled.
     """
-    rows: list[Row] = []
+    rows: list[ImageRow] = []
     notes: list[str] = []
     for model in spec.models:
         with model_folder(spec.cache, model) as folder:
-            trial = _Trial(spec, model, folder, tell)
+            trial = _PipelineTrial(spec, model, folder, tell)
             trial.prepare()
             for task in spec.tasks:
                 rows.extend(trial.rows(task))
@@ -197,7 +197,7 @@ def measure(spec: PicturesSpec, tell: Tell = lambda text: None) -> PicturesRepor
 
 
 @dataclass
-class _Trial:
+class _PipelineTrial:
     """One model's measurement."""
 
     spec: PicturesSpec
@@ -239,7 +239,7 @@ class _Trial:
         if file != PACKAGE and (target.exists() if file == RIGHT else self._has(file)):
             return
         self.tell(f"{self.model}: {file} is made")
-        job = Job(
+        job = InferJob(
             model=self.model,
             folder=str(self.folder),
             file=file,
@@ -251,7 +251,7 @@ class _Trial:
     def _has(self, file: str) -> bool:
         return (self.folder / (file + SECONDS)).exists()
 
-    def rows(self, task: Task) -> list[Row]:
+    def rows(self, task: Task) -> list[ImageRow]:
         """What all contenders reach, in turns whose order turns round."""
         cores = CORES[task]
         seconds: dict[str, list[float]] = {}
@@ -273,7 +273,7 @@ class _Trial:
 
     def _started(self, contender: PictureContender, cores: int) -> Contestant:
         self.tell(f"{self.model}: {contender.title} starts")
-        job = Job(
+        job = InferJob(
             model=self.model,
             folder=str(self.folder),
             contender=contender.name,
@@ -287,10 +287,10 @@ class _Trial:
         labels: dict[str, Sequence[int]],
         seconds: dict[str, list[float]],
         cpu_seconds: dict[str, list[float]],
-    ) -> Row:
+    ) -> ImageRow:
         name = contestant.job.contender
         right: NDArray[np.int64] = np.load(self.folder / RIGHT)
-        return Row(
+        return ImageRow(
             model=self.model,
             contender=name,
             seconds=tuple(seconds[name]),

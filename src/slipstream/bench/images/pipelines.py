@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from slipstream.bench.images.contenders import PictureContender
 from slipstream.bench.infer.contenders import CONTENDERS
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.runners import load as load_engine
 from slipstream.infer.engines.openvino import openvino_package
 
@@ -31,8 +31,8 @@ AHEAD = 4  # pictures that a prefetching thread may be ahead
 Stream = Callable[[Iterable[bytes]], Iterator[int]]
 
 
-def load(contender: PictureContender, job: Job) -> tuple[Stream, str]:
-    """Returns what maps files to labels, in their order, and for ours how it does so."""
+def load(contender: PictureContender, job: InferJob) -> tuple[Stream, str]:
+    """Return what maps files to labels, in their order, and for ours how it does so."""
     if contender.is_ours:
         return _ours(contender, job)
     if contender.way == "queue":
@@ -44,7 +44,7 @@ def load(contender: PictureContender, job: Job) -> tuple[Stream, str]:
 
 
 def prepare(data: bytes) -> NDArray[np.float32]:
-    """Returns what the networks take: decoded, resized, cut and normalised; float32
+    """Return what the networks take: decoded, resized, cut and normalised; float32
     (1, 3, 224, 224)."""
     from PIL import Image
 
@@ -58,13 +58,13 @@ def prepare(data: bytes) -> NDArray[np.float32]:
     return np.ascontiguousarray(normalised.transpose(2, 0, 1)[np.newaxis])
 
 
-def _labeller(contender: PictureContender, job: Job) -> Callable[[NDArray[np.float32]], int]:
+def _labeller(contender: PictureContender, job: InferJob) -> Callable[[NDArray[np.float32]], int]:
     run, _ = load_engine(CONTENDERS[contender.engine], job)
     return lambda image: int(run({"image": image})["logits"].argmax())
 
 
 def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
-    """Yields prepared pictures in their order; a thread is up to `AHEAD` of them ahead."""
+    """Yield prepared pictures in their order; a thread is up to `AHEAD` of them ahead."""
     ready: queue.Queue[NDArray[np.float32] | None] = queue.Queue(AHEAD)
 
     def work() -> None:
@@ -79,7 +79,7 @@ def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
     thread.join()
 
 
-def _queue(contender: PictureContender, job: Job) -> Stream:
+def _queue(contender: PictureContender, job: InferJob) -> Stream:
     """As many requests in flight as OpenVINO thinks best for throughput; the caller prepares."""
     openvino = openvino_package()
     settings = {
@@ -105,7 +105,7 @@ def _queue(contender: PictureContender, job: Job) -> Stream:
     return stream
 
 
-def _ours(contender: PictureContender, job: Job) -> tuple[Stream, str]:
+def _ours(contender: PictureContender, job: InferJob) -> tuple[Stream, str]:
     from slipstream import infer
 
     model = infer.load(Path(job.folder, contender.file), job.threads, check=False)

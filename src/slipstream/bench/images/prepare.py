@@ -12,7 +12,7 @@ from slipstream.bench.images.contenders import PACKAGE
 from slipstream.bench.images.pipelines import prepare
 from slipstream.bench.images.process import PICTURES
 from slipstream.bench.infer.contenders import EXPORTED
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.job import InferJob
 
 CALIBRATION = "calibration"  # folder of other pictures than those that are measured
 RIGHT = "labels.npy"  # of the pictures: the network's in float32, by ONNX Runtime
@@ -20,7 +20,7 @@ RIGHT = "labels.npy"  # of the pictures: the network's in float32, by ONNX Runti
 
 def main(text: str) -> None:
     """Compile the model for pictures, or write what it says of them in float32."""
-    job = Job.from_text(text)
+    job = InferJob.from_text(text)
     warnings.simplefilter("ignore")
     folder = Path(job.folder)
     if job.file == RIGHT:
@@ -44,7 +44,7 @@ def _labels(folder: Path) -> list[int]:
     from slipstream.bench.infer.contenders import CONTENDERS
     from slipstream.bench.infer.runners import load
 
-    run, _ = load(CONTENDERS["ort"], Job(model="", folder=str(folder)))
+    run, _ = load(CONTENDERS["ort"], InferJob(model="", folder=str(folder)))
     files = sorted((folder / PICTURES).iterdir())
     return [int(run({"image": prepare(file.read_bytes())})["logits"].argmax()) for file in files]
 

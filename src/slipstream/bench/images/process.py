@@ -18,7 +18,7 @@ from pathlib import Path
 
 from slipstream.bench.images.contenders import CONTENDERS
 from slipstream.bench.images.pipelines import Stream, load
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.process import answer
 
 PICTURES = "pictures"  # folder of the files that are measured
@@ -29,7 +29,7 @@ def main(text: str) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what engines print is no answer
     warnings.simplefilter("ignore")
-    job = Job.from_text(text)
+    job = InferJob.from_text(text)
     contender = CONTENDERS[job.contender]
     files = [path.read_bytes() for path in sorted(Path(job.folder, PICTURES).iterdir())]
     begin = time.perf_counter()
@@ -47,7 +47,7 @@ def main(text: str) -> None:
 
 
 def single_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
-    """Returns the seconds of single pictures, each waited for, after two that do not count; and
+    """Return the seconds of single pictures, each waited for, after two that do not count; and
     the mean seconds of processors that one takes."""
     for data in files[:2]:
         list(stream([data]))
@@ -64,7 +64,7 @@ def single_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[lis
 
 
 def stream_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
-    """Returns the mean seconds of a picture, one stream from its begin to its end, and those of
+    """Return the mean seconds of a picture, one stream from its begin to its end, and those of
     processors."""
     list(stream(files[:4]))
     begin_cpu, begin = time.process_time(), time.perf_counter()

@@ -8,14 +8,14 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from slipstream.bench.images.measure import CORES, PicturesReport, Row, Task
+from slipstream.bench.images.measure import CORES, ImageRow, PicturesReport, Task
 from slipstream.bench.infer.table import cores_in_words
 from slipstream.bench.result import environment, environment_line
 from slipstream.infer.machine import this_machine
 
 
 def tables(report: PicturesReport) -> list[Table]:
-    """Returns a table of contenders for each model and task, and one of what is promised."""
+    """Return a table of contenders for each model and task, and one of what is promised."""
     found: list[Table] = []
     for model in report.spec.models:
         for task in report.spec.tasks:
@@ -25,7 +25,7 @@ def tables(report: PicturesReport) -> list[Table]:
 
 
 def caption(report: PicturesReport) -> str:
-    """Returns what the columns mean, and the machine."""
+    """Return what the columns mean, and the machine."""
     return (
         "From the bytes of a JPEG file (500x375, 57 kB) to a label, peers by Pillow and NumPy;"
         " prefetch: a thread decodes ahead, and the engine has all cores or 1 thread; queue:"
@@ -37,7 +37,7 @@ def caption(report: PicturesReport) -> str:
 
 
 def as_json(report: PicturesReport) -> dict[str, Any]:
-    """Returns everything that was measured, and how."""
+    """Return everything that was measured, and how."""
     return {
         "spec": {**asdict(report.spec), "cache": str(report.spec.cache or "")},
         **environment(),
@@ -60,7 +60,7 @@ def as_json(report: PicturesReport) -> dict[str, Any]:
     }
 
 
-def _measured(model: str, task: Task, rows: list[Row]) -> Table:
+def _measured(model: str, task: Task, rows: list[ImageRow]) -> Table:
     cores = cores_in_words(CORES[task])
     shown = Table(box=box.SIMPLE_HEAD, title=f"{model}: {task} on {cores}", title_justify="left")
     shown.add_column("by", no_wrap=True)
@@ -82,7 +82,7 @@ def _measured(model: str, task: Task, rows: list[Row]) -> Table:
     return shown
 
 
-def _ends(row: Row) -> tuple[float, float]:
+def _ends(row: ImageRow) -> tuple[float, float]:
     """Quartiles of single pictures, the range of streams."""
     ordered = sorted(row.seconds)
     if row.how.task == "stream":

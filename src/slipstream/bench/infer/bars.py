@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.bench.infer.contenders import CONTENDERS, OURS_BEST, OURS_FP32
-from slipstream.bench.infer.job import Timed
+from slipstream.bench.infer.job import InferTiming
 from slipstream.bench.infer.measure import FAITHFUL_DB, ModelResult
 
 FP32_LEAST, FP32_MEAN = 0.98, 1.05
@@ -20,7 +20,7 @@ BEST_LEAST_OF: Mapping[str, float] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
+class InferBar:
     """One model beside its best peer.
 
     Args:
@@ -31,12 +31,12 @@ class Bar:
     """
 
     model: str
-    peers: tuple[Timed, ...]
-    ours: Timed
+    peers: tuple[InferTiming, ...]
+    ours: InferTiming
     at_least: float
 
     @property
-    def peer(self) -> Timed:
+    def peer(self) -> InferTiming:
         """The fastest peer, by its median."""
         return min(self.peers, key=lambda each: each.median)
 
@@ -61,8 +61,8 @@ class Bar:
         return self.ratio >= self.at_least and self.is_accurate
 
 
-def fp32_bar(result: ModelResult) -> Bar | None:
-    """Returns the bar among contenders in float32; None where one side is missing."""
+def fp32_bar(result: ModelResult) -> InferBar | None:
+    """Return the bar among contenders in float32; None where one side is missing."""
     peers = [
         each
         for each in result.timed
@@ -71,20 +71,22 @@ def fp32_bar(result: ModelResult) -> Bar | None:
     return _bar(result, peers, OURS_FP32, FP32_LEAST)
 
 
-def best_bar(result: ModelResult) -> Bar | None:
-    """Returns the bar among contenders of any precision; None where one side is missing."""
+def best_bar(result: ModelResult) -> InferBar | None:
+    """Return the bar among contenders of any precision; None where one side is missing."""
     peers = [each for each in result.timed if not CONTENDERS[each.contender].is_ours]
     return _bar(result, peers, OURS_BEST, BEST_LEAST_OF.get(result.model, BEST_LEAST))
 
 
-def geometric_mean(bars: Sequence[Bar | None], *, quiet: bool = False) -> float | None:
-    """Returns the mean of the ratios, or of those of the best turns; None without any."""
+def geometric_mean(bars: Sequence[InferBar | None], *, quiet: bool = False) -> float | None:
+    """Return the mean of the ratios, or of those of the best turns; None without any."""
     ratios = [bar.quiet_ratio if quiet else bar.ratio for bar in bars if bar is not None]
     return statistics.geometric_mean(ratios) if ratios else None
 
 
-def _bar(result: ModelResult, peers: Sequence[Timed], ours: str, at_least: float) -> Bar | None:
+def _bar(
+    result: ModelResult, peers: Sequence[InferTiming], ours: str, at_least: float
+) -> InferBar | None:
     own = result.of(ours)
     if not peers or own is None:
         return None
-    return Bar(model=result.model, peers=tuple(peers), ours=own, at_least=at_least)
+    return InferBar(model=result.model, peers=tuple(peers), ours=own, at_least=at_least)

@@ -23,7 +23,7 @@ SEVERE = 3  # ONNX Runtime's level of what it says: errors
 
 
 def of_onnxruntime(model: bytes | str, threads: int) -> Run:
-    """Returns what ONNX Runtime makes of a model, or of a file of one."""
+    """Return what ONNX Runtime makes of a model, or of a file of one."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -37,7 +37,7 @@ def of_onnxruntime(model: bytes | str, threads: int) -> Run:
 
 
 def of_openvino(model: Any, threads: int, hint: str) -> Run:
-    """Returns what OpenVINO makes of a model, or of a file of one, computing in a precision.
+    """Return what OpenVINO makes of a model, or of a file of one, computing in a precision.
 
     What a call returns is overwritten by the next one.
     """
@@ -59,7 +59,7 @@ def of_openvino(model: Any, threads: int, hint: str) -> Run:
 
 
 def of_ours(model: Model) -> Run:
-    """Returns calls of a compiled model that give a dictionary, also of one output."""
+    """Return calls of a compiled model that give a dictionary, also of one output."""
     names = [output.name for output in model.manifest.outputs]
 
     def run(inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:

@@ -25,7 +25,7 @@ NEEDS: Mapping[str, str] = {ORT_STATIC: "onnxruntime", OV_INT8: "nncf", OV_WEIGH
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Contender:
+class EngineContender:
     """One way to run a model.
 
     Args:
@@ -54,36 +54,36 @@ class Contender:
         return self.engine == "slipstream"
 
 
-def _openvino(name: str, title: str, precision: Precision, file: str, hint: str) -> Contender:
-    return Contender(
+def _openvino(name: str, title: str, precision: Precision, file: str, hint: str) -> EngineContender:
+    return EngineContender(
         name=name, title=title, engine="openvino", precision=precision, file=file, hint=hint
     )
 
 
 _ALL = (
-    Contender(name="pytorch", title="PyTorch eager", engine="pytorch", precision="fp32"),
-    Contender(
+    EngineContender(name="pytorch", title="PyTorch eager", engine="pytorch", precision="fp32"),
+    EngineContender(
         name="inductor",
         title="torch.compile",
         engine="inductor",
         precision="fp32",
         is_default=False,
     ),
-    Contender(
+    EngineContender(
         name="ort",
         title="ONNX Runtime fp32",
         engine="onnxruntime",
         precision="fp32",
         file=EXPORTED,
     ),
-    Contender(
+    EngineContender(
         name="ort-int8",
         title="ONNX Runtime int8, static",
         engine="onnxruntime",
         precision="int8",
         file=ORT_STATIC,
     ),
-    Contender(
+    EngineContender(
         name="ort-int8-dynamic",
         title="ONNX Runtime int8, dynamic",
         engine="onnxruntime",
@@ -96,14 +96,14 @@ _ALL = (
     _openvino("openvino-int8-weights", "OpenVINO int8 weights", "int8-weights", OV_WEIGHTS, "f32"),
     _openvino("openvino-int8", "OpenVINO int8", "int8", OV_INT8, "f32"),
     _openvino("openvino-int8-bf16", "OpenVINO int8 and bf16", "int8", OV_INT8, "bf16"),
-    Contender(
+    EngineContender(
         name=OURS_FP32,
         title="Slipstream fp32",
         engine="slipstream",
         precision="fp32",
         file=PACKAGE_FP32,
     ),
-    Contender(
+    EngineContender(
         name=OURS_BEST,
         title="Slipstream",
         engine="slipstream",
@@ -112,12 +112,12 @@ _ALL = (
     ),
 )
 
-CONTENDERS: Mapping[str, Contender] = {contender.name: contender for contender in _ALL}
+CONTENDERS: Mapping[str, EngineContender] = {contender.name: contender for contender in _ALL}
 PEERS = tuple(contender.name for contender in _ALL if not contender.is_ours)
 
 
-def chosen(peers: Sequence[str]) -> list[Contender]:
-    """Returns the contenders of a run: these peers, or the default ones where none is named; ours.
+def chosen(peers: Sequence[str]) -> list[EngineContender]:
+    """Return the contenders of a run: these peers, or the default ones where none is named; ours.
 
     Raises:
         UsageError: there is no such peer.
@@ -130,8 +130,8 @@ def chosen(peers: Sequence[str]) -> list[Contender]:
     ]
 
 
-def obstacle(contender: Contender, model: str) -> str:
-    """Returns why a contender cannot take part with a model on this machine; "" where it can."""
+def obstacle(contender: EngineContender, model: str) -> str:
+    """Return why a contender cannot take part with a model on this machine; "" where it can."""
     if contender.models and model not in contender.models:
         return f"it is documented for {' and '.join(contender.models)}"
     packages = {"pytorch": "torch", "inductor": "torch", "slipstream": "onnxruntime"}

@@ -55,7 +55,7 @@ class CostSpec:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         if not self.packages:
             raise UsageError("no model is given; with --pictures, models are compiled files")
         if not (0 <= self.top1 <= 1 and 0 <= self.top5 <= 1 and self.price >= 0):
@@ -99,16 +99,16 @@ class Cost:
         return float(np.quantile(self.seconds, 0.99))
 
     def cost(self, spec: CostSpec, images: int = 1) -> float:
-        """Returns what so many images cost."""
+        """Return what so many images cost."""
         return self.mean * images * spec.price / 3600
 
     def is_accurate(self, spec: CostSpec) -> bool:
-        """Returns whether the required accuracy is reached."""
+        """Return whether the required accuracy is reached."""
         return self.top1 >= spec.top1 and self.top5 >= spec.top5
 
 
 def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None) -> list[Cost]:
-    """Answers every image with every model, by turns; blocks.
+    """Answer every image with every model, by turns, and block.
 
     An image's time begins with the bytes of its file in memory, and ends with the answer.
 
@@ -148,7 +148,7 @@ def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None
 
 
 def rank_of(label: int, outputs: Outputs) -> int:
-    """Returns the place of a label among a model's answers, 0 for the first.
+    """Return the place of a label among a model's answers, 0 for the first.
 
     Args:
         label: the right one.
@@ -165,7 +165,7 @@ def rank_of(label: int, outputs: Outputs) -> int:
 
 
 def cost_table(spec: CostSpec, costs: Sequence[Cost]) -> Table:
-    """Returns a row for each model."""
+    """Return a row for each model."""
     images = len(costs[0].seconds)
     shown = Table(
         box=box.SIMPLE_HEAD,
@@ -198,7 +198,7 @@ def cost_table(spec: CostSpec, costs: Sequence[Cost]) -> Table:
 
 
 def cost_as_json(spec: CostSpec, costs: Sequence[Cost]) -> dict[str, Any]:
-    """Returns everything that was measured, and how."""
+    """Return everything that was measured, and how."""
     return {
         "spec": {
             **asdict(spec),

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def read_test_set(folders: Sequence[Path] = FOLDERS) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Returns the images, uint8 [10000, 28, 28], and their labels, uint8 [10000].
+    """Return the images, uint8 [10000, 28, 28], and their labels, uint8 [10000].
 
     Raises:
         UsageError: the files are in none of the folders.

@@ -12,7 +12,7 @@ DISTURBED = 1.25  # of the lower quartile: what a quiet machine stays below
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class InferJob:
     """What one process prepares or runs.
 
     Args:
@@ -36,18 +36,18 @@ class Job:
     unseen: int = 0
 
     def as_text(self) -> str:
-        """Returns what `from_text` reads."""
+        """Return what `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_text(cls, text: str) -> Job:
-        """Returns the job of a text that `as_text` wrote."""
+    def from_text(cls, text: str) -> InferJob:
+        """Return the job of a text that `as_text` wrote."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**fields)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Timed:
+class InferTiming:
     """What one contender reached with one model.
 
     Args:

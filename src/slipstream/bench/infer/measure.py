@@ -20,11 +20,11 @@ from slipstream.bench.infer.contenders import (
     EXPORTED,
     PACKAGE_BEST,
     PACKAGE_FP32,
-    Contender,
+    EngineContender,
     chosen,
     obstacle,
 )
-from slipstream.bench.infer.job import DISTURBED, Job, Timed
+from slipstream.bench.infer.job import DISTURBED, InferJob, InferTiming
 from slipstream.bench.infer.models import find_model, model_folder
 from slipstream.bench.infer.prepare import SECONDS
 from slipstream.bench.infer.processes import Contestant, ProcessError, cores_of, run_to_end
@@ -68,7 +68,7 @@ class InferSpec:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         for name in self.models:
             find_model(name)
         chosen(self.peers)
@@ -99,15 +99,15 @@ class ModelResult:
     bytes_moved: int
     asked_db: float
     unseen_db: float | None = None
-    timed: tuple[Timed, ...]
+    timed: tuple[InferTiming, ...]
 
     @property
     def keeps_promise(self) -> bool:
         """Whether ours has what was asked of it on the unseen inputs too, where there are any."""
         return self.unseen_db is None or self.unseen_db >= self.asked_db
 
-    def of(self, contender: str) -> Timed | None:
-        """Returns what one contender reached; None if it did not take part."""
+    def of(self, contender: str) -> InferTiming | None:
+        """Return what one contender reached; None if it did not take part."""
         return next((each for each in self.timed if each.contender == contender), None)
 
 
@@ -129,7 +129,7 @@ class InferReport:
 
 
 def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
-    """Measures; blocks for some minutes for each model.
+    """Run the measurement, and block for some minutes for each model.
 
     Args:
         spec: what, and how.
@@ -145,14 +145,14 @@ def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
     results: list[ModelResult] = []
     for name in spec.models:
         with model_folder(spec.cache, name) as folder, ExitStack() as stack:
-            trial = _Trial(spec, name, folder, cores, tell, stack)
+            trial = _ModelTrial(spec, name, folder, cores, tell, stack)
             results.append(trial.result())
             notes.update(dict.fromkeys(trial.notes))
     return InferReport(spec=spec, peaks=peaks, results=tuple(results), notes=tuple(notes))
 
 
 @dataclass
-class _Trial:
+class _ModelTrial:
     """One model's measurement."""
 
     spec: InferSpec
@@ -193,7 +193,7 @@ class _Trial:
 
     # ---- before --------------------------------------------------------------------------------
 
-    def _takes_part(self, contender: Contender) -> bool:
+    def _takes_part(self, contender: EngineContender) -> bool:
         """Whether a contender can; its file is made."""
         reason = obstacle(contender, self.model)
         if not reason and contender.file and not contender.is_ours:
@@ -211,7 +211,7 @@ class _Trial:
         if not is_ours and (self.folder / (file + SECONDS)).exists():
             return
         self.tell(f"{self.model}: {file} is made")
-        job = Job(
+        job = InferJob(
             model=self.model,
             folder=str(self.folder),
             file=file,
@@ -221,11 +221,11 @@ class _Trial:
         )
         run_to_end("infer.prepare", job.as_text(), self.cores)
 
-    def _start(self, contenders: Sequence[Contender]) -> list[Contestant]:
+    def _start(self, contenders: Sequence[EngineContender]) -> list[Contestant]:
         started: list[Contestant] = []
         for contender in contenders:
             self.tell(f"{self.model}: {contender.title} starts")
-            job = Job(
+            job = InferJob(
                 model=self.model,
                 folder=str(self.folder),
                 contender=contender.name,
@@ -246,7 +246,7 @@ class _Trial:
     def _unseen(self) -> float:
         """The signal to noise of ours on inputs of no set, in a process that runs the model too."""
         self.tell(f"{self.model}: ours meets {self.spec.unseen} unseen inputs")
-        job = Job(
+        job = InferJob(
             model=self.model,
             folder=str(self.folder),
             threads=self.spec.threads,
@@ -275,12 +275,12 @@ class _Trial:
                 turns = self.turns.setdefault(each.job.contender, [])
                 turns.append(tuple(answer["seconds"]))
 
-    def _timed(self, contestant: Contestant, accuracy: dict[str, float]) -> Timed:
+    def _timed(self, contestant: Contestant, accuracy: dict[str, float]) -> InferTiming:
         name = contestant.job.contender
         file = next(each.file for each in chosen(self.spec.peers) if each.name == name)
         made = self.folder / (file + SECONDS)
         is_made = bool(file) and file != EXPORTED
-        return Timed(
+        return InferTiming(
             contender=name,
             turns=tuple(self.turns[name]),
             snr_db=accuracy[name],
@@ -290,7 +290,7 @@ class _Trial:
             detail=contestant.ready["detail"],
         )
 
-    def _note_disturbance(self, timed: Sequence[Timed]) -> None:
+    def _note_disturbance(self, timed: Sequence[InferTiming]) -> None:
         names = [each.contender for each in timed if each.was_disturbed]
         if names:
             self.notes.append(

@@ -20,7 +20,7 @@ MAKERS = ("prepare", "samples", "contenders")
 
 
 def find_model(name: str) -> ZooModel:
-    """Returns the model of a name: one of the zoo's, or package.module:attribute of a `ZooModel`.
+    """Return the model of a name: one of the zoo's, or package.module:attribute of a `ZooModel`.
 
     Raises:
         UsageError: there is none.
@@ -51,7 +51,7 @@ def model_folder(cache: Path | None, name: str) -> Generator[Path]:
 
 
 def folder_name(name: str) -> str:
-    """Returns the folder of a model's files: another one where what makes them differs.
+    """Return the folder of a model's files: another one where what makes them differs.
 
     That are the networks, the packages and the benchmark's own modules.
     """

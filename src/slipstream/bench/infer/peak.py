@@ -33,7 +33,7 @@ def main(text: str) -> None:
 
 
 def peaks(threads: int) -> dict[str, float]:
-    """Returns the most operations per second by precision: fp32, and int8 and bf16 where the
+    """Return the most operations per second by precision: fp32, and int8 and bf16 where the
     processor has them. A multiplication and its addition are two."""
     formats: Mapping[str, Format | None] = {
         "fp32": None,

@@ -35,7 +35,7 @@ from slipstream.bench.infer.contenders import (
     PACKAGE_FP32,
     TRANSFORMERS,
 )
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.models import find_model
 from slipstream.bench.infer.samples import CALIBRATION, HELD_OUT, JUDGING, SampleSet, write_set
 from slipstream.infer.engines.openvino import openvino_package
@@ -47,7 +47,7 @@ SECONDS = ".seconds"  # beside each file: how long it took to make
 
 def main(text: str) -> None:
     """Make the file of a job, and one beside it that says how long that took."""
-    job = Job.from_text(text)
+    job = InferJob.from_text(text)
     warnings.simplefilter("ignore")  # of exporters and quantisers, on what we do not control
     logging.disable(logging.WARNING)
     target = Path(job.folder, job.file)
@@ -56,7 +56,7 @@ def main(text: str) -> None:
     target.with_name(job.file + SECONDS).write_text(f"{time.perf_counter() - begin}\n")
 
 
-def _export(job: Job, target: Path) -> None:
+def _export(job: InferJob, target: Path) -> None:
     """The model through PyTorch's exporter, and what it gives for held-out inputs."""
     import torch
 
@@ -76,16 +76,16 @@ def _export(job: Job, target: Path) -> None:
         write_set(target.parent, each, model, network)
 
 
-def _inputs(job: Job, *sets: SampleSet) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+def _inputs(job: InferJob, *sets: SampleSet) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     model = find_model(job.model)
     return (dict(model.inputs(seed)) for each in sets for seed in each.seeds())
 
 
-def _ort_static(job: Job, target: Path) -> None:
+def _ort_static(job: InferJob, target: Path) -> None:
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    class Reader(quantization.CalibrationDataReader):
+    class CalibrationReader(quantization.CalibrationDataReader):
         """The samples, one by one."""
 
         def __init__(self) -> None:
@@ -100,7 +100,7 @@ def _ort_static(job: Job, target: Path) -> None:
         quantization.quantize_static(
             prepared,
             str(target),
-            Reader(),
+            CalibrationReader(),
             quant_format=quantization.QuantFormat.QDQ,
             per_channel=True,
             activation_type=quantization.QuantType.QUInt8,
@@ -108,7 +108,7 @@ def _ort_static(job: Job, target: Path) -> None:
         )
 
 
-def _ort_dynamic(job: Job, target: Path) -> None:
+def _ort_dynamic(job: InferJob, target: Path) -> None:
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -120,7 +120,7 @@ def _ort_dynamic(job: Job, target: Path) -> None:
         )
 
 
-def _openvino_int8(job: Job, target: Path) -> None:
+def _openvino_int8(job: InferJob, target: Path) -> None:
     import nncf
 
     openvino = openvino_package()
@@ -135,7 +135,7 @@ def _openvino_int8(job: Job, target: Path) -> None:
     openvino.save_model(quantised, target, compress_to_fp16=False)
 
 
-def _openvino_weights(job: Job, target: Path) -> None:
+def _openvino_weights(job: InferJob, target: Path) -> None:
     import nncf
 
     openvino = openvino_package()
@@ -143,7 +143,7 @@ def _openvino_weights(job: Job, target: Path) -> None:
     openvino.save_model(nncf.compress_weights(model), target, compress_to_fp16=False)
 
 
-def _ours_fp32(job: Job, target: Path) -> None:
+def _ours_fp32(job: InferJob, target: Path) -> None:
     from slipstream import infer
 
     infer.compile(
@@ -155,7 +155,7 @@ def _ours_fp32(job: Job, target: Path) -> None:
     )
 
 
-def _ours_best(job: Job, target: Path) -> None:
+def _ours_best(job: InferJob, target: Path) -> None:
     from slipstream import infer
 
     infer.compile(
@@ -168,7 +168,7 @@ def _ours_best(job: Job, target: Path) -> None:
     )
 
 
-MAKERS: Mapping[str, Callable[[Job, Path], None]] = {
+MAKERS: Mapping[str, Callable[[InferJob, Path], None]] = {
     EXPORTED: _export,
     ORT_STATIC: _ort_static,
     ORT_DYNAMIC: _ort_dynamic,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.bench.infer.contenders import CONTENDERS
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.runners import Run, load
 from slipstream.bench.infer.samples import HELD_OUT, JUDGING, Sample, read_samples, signal_to_noise
 
@@ -31,7 +31,7 @@ def main(text: str) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what engines print is no answer
     warnings.simplefilter("ignore")
-    job = Job.from_text(text)
+    job = InferJob.from_text(text)
     first = read_samples(HELD_OUT.files(Path(job.folder))[0])[0]
     begin = time.perf_counter()
     run, detail = load(CONTENDERS[job.contender], job)
@@ -57,7 +57,7 @@ def _compared(run: Run, folder: Path, name: str) -> float:
 
 
 def turn(run: Run, inputs: Sample, seconds: float) -> list[float]:
-    """Returns the seconds of calls one after the other: after one that does not count, since
+    """Return the seconds of calls one after the other: after one that does not count, since
     others have had the caches meanwhile, as many as fit, and at least one."""
     run(inputs)
     taken: list[float] = []
@@ -73,7 +73,7 @@ def turn(run: Run, inputs: Sample, seconds: float) -> list[float]:
 
 
 def peak_bytes() -> int:
-    """Returns the most memory that this process ever had resident; 0 where Linux does not say."""
+    """Return the most memory that this process ever had resident; 0 where Linux does not say."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.job import InferJob
 from slipstream.errors import SlipstreamError, UsageError
 
 MODULE = "slipstream.bench"
@@ -25,7 +25,7 @@ class ProcessError(SlipstreamError):
 
 
 def cores_of(threads: int) -> frozenset[int]:
-    """Returns the cores for so many threads: the last ones of those that this process may use.
+    """Return the cores for so many threads: the last ones of those that this process may use.
 
     Raises:
         UsageError: there are fewer.
@@ -49,7 +49,7 @@ def _pinned(cores: frozenset[int]) -> Generator[None]:
 
 
 def run_to_end(module: str, argument: str, cores: frozenset[int]) -> str:
-    """Runs a module of this folder to its end, and returns what it printed.
+    """Run a module of this folder to its end, and return what it printed.
 
     Raises:
         ProcessError: with its last lines, where it failed.
@@ -66,8 +66,8 @@ def run_to_end(module: str, argument: str, cores: frozenset[int]) -> str:
 class Contestant:
     """A process that runs one contender. Use as a context manager, or close it."""
 
-    def __init__(self, job: Job, cores: frozenset[int], module: str = "infer.process") -> None:
-        """Starts it, a module of this folder, and waits until it is ready.
+    def __init__(self, job: InferJob, cores: frozenset[int], module: str = "infer.process") -> None:
+        """Start it, a module of this folder, and wait until it is ready.
 
         Raises:
             ProcessError: with its last lines, where it failed.
@@ -90,7 +90,7 @@ class Contestant:
             raise
 
     def ask(self, command: str) -> dict[str, Any]:
-        """Sends a command of `process`, and returns the answer.
+        """Send a command of `process`, and return the answer.
 
         Raises:
             ProcessError: the process failed.
@@ -104,7 +104,7 @@ class Contestant:
         return self._answer()
 
     def close(self) -> None:
-        """Ends the process. Closing twice does nothing."""
+        """End the process. Closing twice does nothing."""
         if self._log.closed:
             return
         assert self._process.stdin is not None

@@ -14,19 +14,19 @@ from typing import Any
 from numpy.typing import NDArray
 
 from slipstream.bench.infer.calls import Run, of_onnxruntime, of_openvino, of_ours
-from slipstream.bench.infer.contenders import NETWORK, Contender, Engine
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.contenders import NETWORK, Engine, EngineContender
+from slipstream.bench.infer.job import InferJob
 
 
-def load(contender: Contender, job: Job) -> tuple[Run, str]:
-    """Returns what maps inputs by name to outputs by name, and for ours how it does so.
+def load(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
+    """Return what maps inputs by name to outputs by name, and for ours how it does so.
 
     What a call returns may be overwritten by the next one.
     """
     return _LOADERS[contender.engine](contender, job)
 
 
-def _pytorch(contender: Contender, job: Job) -> tuple[Run, str]:
+def _pytorch(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
     import torch
 
     from slipstream.bench.infer.models import find_model
@@ -50,16 +50,16 @@ def _pytorch(contender: Contender, job: Job) -> tuple[Run, str]:
     return run, ""
 
 
-def _onnxruntime(contender: Contender, job: Job) -> tuple[Run, str]:
+def _onnxruntime(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
     return of_onnxruntime(str(Path(job.folder, contender.file)), job.threads), ""
 
 
-def _openvino(contender: Contender, job: Job) -> tuple[Run, str]:
+def _openvino(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
     file = Path(job.folder, contender.file)
     return of_openvino(file, job.threads, contender.hint), ""
 
 
-def _slipstream(contender: Contender, job: Job) -> tuple[Run, str]:
+def _slipstream(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
     from slipstream import infer
 
     model = infer.load(Path(job.folder, contender.file), job.threads, check=False)
@@ -67,7 +67,7 @@ def _slipstream(contender: Contender, job: Job) -> tuple[Run, str]:
     return of_ours(model), f"{recipe.engine} {recipe.precision}"
 
 
-_LOADERS: Mapping[Engine, Callable[[Contender, Job], tuple[Run, str]]] = {
+_LOADERS: Mapping[Engine, Callable[[EngineContender, InferJob], tuple[Run, str]]] = {
     "pytorch": _pytorch,
     "inductor": _pytorch,
     "onnxruntime": _onnxruntime,

@@ -79,7 +79,7 @@ def write_samples(path: Path, samples: Sequence[Mapping[str, NDArray[Any]]]) -> 
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """Returns samples in their order, each by name."""
+    """Return samples in their order, each by name."""
     samples: dict[int, Sample] = {}
     with np.load(path) as file:
         for key in file.files:
@@ -89,7 +89,7 @@ def read_samples(path: Path) -> list[Sample]:
 
 
 def signal_to_noise(found: Sequence[Sample], right: Sequence[Sample]) -> float:
-    """Returns the signal to noise of outputs in dB: of the output where it is least."""
+    """Return the signal to noise of outputs in dB: of the output where it is least."""
     comparison = Comparison()
     for outputs, reference in zip(found, right, strict=True):
         comparison.add(outputs, reference)

@@ -12,13 +12,13 @@ from rich.table import Table
 from slipstream.bench.infer.bars import (
     BEST_MEAN,
     FP32_MEAN,
-    Bar,
+    InferBar,
     best_bar,
     fp32_bar,
     geometric_mean,
 )
 from slipstream.bench.infer.contenders import CONTENDERS
-from slipstream.bench.infer.job import Timed
+from slipstream.bench.infer.job import InferTiming
 from slipstream.bench.infer.measure import InferReport, ModelResult
 from slipstream.bench.result import environment, environment_line
 from slipstream.infer.machine import this_machine
@@ -27,12 +27,12 @@ HEADINGS = ("ms", "quartiles", "best", "dB", "MB", "made", "load", "of peak")
 
 
 def tables(report: InferReport) -> list[Table]:
-    """Returns a table of contenders for each model, and one of what is promised of all."""
+    """Return a table of contenders for each model, and one of what is promised of all."""
     return [*(_measured(report, result) for result in report.results), _bars(report)]
 
 
 def caption(report: InferReport) -> str:
-    """Returns what the columns mean, and the machine."""
+    """Return what the columns mean, and the machine."""
     rates = ", ".join(f"{name} {peak / 1e9:,.0f}" for name, peak in report.peaks.items())
     return (
         "ms: median of single calls, and quartiles; best: median of the best turn. dB: signal to"
@@ -44,7 +44,7 @@ def caption(report: InferReport) -> str:
 
 
 def as_json(report: InferReport) -> dict[str, Any]:
-    """Returns everything that was measured, and how."""
+    """Return everything that was measured, and how."""
     return {
         "spec": {**asdict(report.spec), "cache": str(report.spec.cache or "")},
         **environment(),
@@ -59,8 +59,8 @@ def as_json(report: InferReport) -> dict[str, Any]:
     }
 
 
-def share_of_peak(report: InferReport, result: ModelResult, timed: Timed) -> float | None:
-    """Returns the operations per second, divided by the most that the cores do in this precision.
+def share_of_peak(report: InferReport, result: ModelResult, timed: InferTiming) -> float | None:
+    """Return the operations per second, divided by the most that the cores do in this precision.
 
     None where the peak is not known, and for int8 with weights only: OpenVINO multiplies them as
     bytes in transformers and as floats elsewhere.
@@ -105,7 +105,7 @@ def _promise(report: InferReport, result: ModelResult) -> str | None:
     )
 
 
-def _cells(report: InferReport, result: ModelResult, timed: Timed) -> list[str]:
+def _cells(report: InferReport, result: ModelResult, timed: InferTiming) -> list[str]:
     low, high = timed.quartiles
     share = share_of_peak(report, result, timed)
     title = CONTENDERS[timed.contender].title
@@ -147,7 +147,7 @@ def _bars(report: InferReport) -> Table:
     return shown
 
 
-def _add_bars(shown: Table, title: str, bars: Sequence[Bar | None], wanted: float) -> None:
+def _add_bars(shown: Table, title: str, bars: Sequence[InferBar | None], wanted: float) -> None:
     shown.add_row(title, style="bold")
     for bar in (each for each in bars if each is not None):
         shown.add_row(
@@ -174,7 +174,7 @@ def _yes_or_no(holds: bool) -> str:
 
 
 def cores_in_words(threads: int) -> str:
-    """Returns "one core", or their number."""
+    """Return "one core", or their number."""
     return "one core" if threads == 1 else f"{threads} cores"
 
 
@@ -203,7 +203,7 @@ def _model_as_json(report: InferReport, result: ModelResult) -> dict[str, Any]:
     }
 
 
-def _bar_as_json(bar: Bar) -> dict[str, Any]:
+def _bar_as_json(bar: InferBar) -> dict[str, Any]:
     return {
         "peer": bar.peer.contender,
         "ratio": bar.ratio,

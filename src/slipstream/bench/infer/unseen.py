@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 from slipstream.bench.infer.contenders import CONTENDERS, OURS_BEST
-from slipstream.bench.infer.job import Job
+from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.models import find_model
 from slipstream.bench.infer.runners import load
 from slipstream.bench.infer.samples import FIRST_UNSEEN
@@ -26,7 +26,7 @@ from slipstream.infer.accuracy.accuracy import Comparison
 
 def main(text: str) -> None:
     """Compare on as many inputs as the job says, and print the signal to noise."""
-    job = Job.from_text(text)
+    job = InferJob.from_text(text)
     model = find_model(job.model)
     reference, _ = load(CONTENDERS["pytorch"], job)
     ours, _ = load(CONTENDERS[OURS_BEST], job)

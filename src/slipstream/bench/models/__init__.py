@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from slipstream.bench.models.attention import bert_base, gpt2, transformer
 from slipstream.bench.models.convolutional import resnet50, resnet152, vgg16
 from slipstream.bench.models.inception import inception_v3
-from slipstream.bench.models.layers import Layer as Layer
-from slipstream.bench.models.layers import Model as Model
+from slipstream.bench.models.layers import ModelLayer as ModelLayer
 from slipstream.bench.models.layers import Parameter as Parameter
+from slipstream.bench.models.layers import ReplayModel as ReplayModel
 from slipstream.bench.models.recommendation import wide_deep
 from slipstream.errors import UsageError
 
-MODELS: Mapping[str, Callable[[], Model]] = {
+MODELS: Mapping[str, Callable[[], ReplayModel]] = {
     "inception-v3": inception_v3,
     "resnet50": resnet50,
     "resnet152": resnet152,
@@ -23,8 +23,8 @@ MODELS: Mapping[str, Callable[[], Model]] = {
 }
 
 
-def model(name: str) -> Model:
-    """Returns a model by its name.
+def model(name: str) -> ReplayModel:
+    """Return a model by its name.
 
     Raises:
         UsageError: there is none of this name.

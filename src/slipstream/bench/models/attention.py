@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slipstream.bench.models.layers import (
-    Layer,
-    Model,
+    ModelLayer,
+    ReplayModel,
     embedding,
     linear,
     normalisation,
@@ -19,8 +19,8 @@ from slipstream.bench.models.layers import (
 )
 
 
-def bert_base() -> Model:
-    """Returns BERT-base: 109,482,240 parameters; its embedding is ready last and needed first."""
+def bert_base() -> ReplayModel:
+    """Return BERT-base: 109,482,240 parameters; its embedding is ready last and needed first."""
     width, tokens = 768, 128
     words = table("embedding.words", (30522, width), rows_per_sample=tokens)
     places = table("embedding.places", (512, width))
@@ -30,13 +30,13 @@ def bert_base() -> Model:
     for index in range(12):
         layers += _encoder_layer(f"layer{index}", (width, 4 * width), tokens, bias=True)
     layers.append(linear("pooler", (width, width)))
-    return Model(
+    return ReplayModel(
         name="bert-base", layers=tuple(layers), batch=64, sample=f"a sequence of {tokens} tokens"
     )
 
 
-def gpt2() -> Model:
-    """Returns GPT-2: 124,439,808 parameters; its head uses the words of the embedding."""
+def gpt2() -> ReplayModel:
+    """Return GPT-2: 124,439,808 parameters; its head uses the words of the embedding."""
     width, tokens, vocabulary = 768, 1024, 50257
     words = table("embedding.words", (vocabulary, width))
     layers = [embedding("embedding", [words, table("embedding.places", (1024, width))])]
@@ -44,13 +44,13 @@ def gpt2() -> Model:
         layers += _gpt2_layer(f"layer{index}", width, tokens)
     layers.append(normalisation("norm", width))
     layers.append(_tied_head(words.name, (vocabulary, width), tokens))
-    return Model(
+    return ReplayModel(
         name="gpt2", layers=tuple(layers), batch=8, sample=f"a sequence of {tokens} tokens"
     )
 
 
-def transformer() -> Model:
-    """Returns Transformer base: 63,045,632 parameters, one table for both languages and the head.
+def transformer() -> ReplayModel:
+    """Return Transformer base: 63,045,632 parameters, one table for both languages and the head.
 
     The head touches every row, so the gradient of the table is dense.
     """
@@ -59,29 +59,29 @@ def transformer() -> Model:
     layers = [embedding("embedding", [words])]
     for index in range(6):
         layers += _encoder_layer(f"encoder{index}", (width, inner), tokens, bias=False)
-    layers.append(Layer(name="decoder.embedding", parameters=(), flops=0, tied=(words.name,)))
+    layers.append(ModelLayer(name="decoder.embedding", parameters=(), flops=0, tied=(words.name,)))
     for index in range(6):
         layers += _decoder_layer(f"decoder{index}", (width, inner), tokens)
     layers.append(_tied_head(words.name, (vocabulary, width), tokens))
     sample = f"a pair of sentences of {tokens} tokens"
-    return Model(name="transformer", layers=tuple(layers), batch=96, sample=sample)
+    return ReplayModel(name="transformer", layers=tuple(layers), batch=96, sample=sample)
 
 
 def _encoder_layer(
     name: str, widths: tuple[int, int], tokens: int, *, bias: bool
-) -> Iterator[Layer]:
+) -> Iterator[ModelLayer]:
     yield from _attention(f"{name}.attention", widths[0], tokens, bias=bias)
     yield from _feed_forward(name, widths, tokens)
 
 
-def _decoder_layer(name: str, widths: tuple[int, int], tokens: int) -> Iterator[Layer]:
+def _decoder_layer(name: str, widths: tuple[int, int], tokens: int) -> Iterator[ModelLayer]:
     yield from _attention(f"{name}.attention", widths[0], tokens, bias=False)
     yield from _attention(f"{name}.cross", widths[0], tokens, bias=False)
     yield from _feed_forward(name, widths, tokens)
 
 
-def _attention(name: str, width: int, tokens: int, *, bias: bool) -> Iterator[Layer]:
-    """Yields the projections and the normalisation; scores and mixing run with the last one."""
+def _attention(name: str, width: int, tokens: int, *, bias: bool) -> Iterator[ModelLayer]:
+    """Yield the projections and the normalisation; scores and mixing run with the last one."""
     for part in ("query", "key", "value"):
         yield linear(f"{name}.{part}", (width, width), tokens=tokens, bias=bias)
     yield linear(
@@ -94,14 +94,14 @@ def _attention(name: str, width: int, tokens: int, *, bias: bool) -> Iterator[La
     yield normalisation(f"{name}.norm", width)
 
 
-def _feed_forward(name: str, widths: tuple[int, int], tokens: int) -> Iterator[Layer]:
+def _feed_forward(name: str, widths: tuple[int, int], tokens: int) -> Iterator[ModelLayer]:
     width, inner = widths
     yield linear(f"{name}.up", (width, inner), tokens=tokens)
     yield linear(f"{name}.down", (inner, width), tokens=tokens)
     yield normalisation(f"{name}.norm", width)
 
 
-def _gpt2_layer(name: str, width: int, tokens: int) -> Iterator[Layer]:
+def _gpt2_layer(name: str, width: int, tokens: int) -> Iterator[ModelLayer]:
     yield normalisation(f"{name}.attention.norm", width)
     yield linear(f"{name}.attention.in", (width, 3 * width), tokens=tokens)
     scores = _score_flops(width, tokens)
@@ -112,10 +112,10 @@ def _gpt2_layer(name: str, width: int, tokens: int) -> Iterator[Layer]:
 
 
 def _score_flops(width: int, tokens: int) -> int:
-    """Returns the FLOPs of all scores and of mixing by them; masked ones are computed too."""
+    """Return the FLOPs of all scores and of mixing by them; masked ones are computed too."""
     return 4 * tokens**2 * width
 
 
-def _tied_head(words: str, shape: tuple[int, int], tokens: int) -> Layer:
+def _tied_head(words: str, shape: tuple[int, int], tokens: int) -> ModelLayer:
     rows, width = shape
-    return Layer(name="head", parameters=(), flops=2 * rows * width * tokens, tied=(words,))
+    return ModelLayer(name="head", parameters=(), flops=2 * rows * width * tokens, tied=(words,))

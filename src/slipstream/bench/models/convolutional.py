@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slipstream.bench.models.layers import Layer, Model, convolution, linear, normalisation
+from slipstream.bench.models.layers import (
+    ModelLayer,
+    ReplayModel,
+    convolution,
+    linear,
+    normalisation,
+)
 
 CLASSES = 1000
 IMAGE = "an image of 224 x 224"
@@ -16,8 +22,8 @@ IMAGE = "an image of 224 x 224"
 
 def normalised_convolution(
     name: str, channels: tuple[int, int], kernel: tuple[int, int], output: int
-) -> Iterator[Layer]:
-    """Yields a convolution without bias and its batch normalisation.
+) -> Iterator[ModelLayer]:
+    """Yield a convolution without bias and its batch normalisation.
 
     Args:
         name: of both.
@@ -29,9 +35,9 @@ def normalised_convolution(
     yield normalisation(f"{name}.bn", channels[1])
 
 
-def vgg16() -> Model:
-    """Returns VGG16 without batch normalisation: 138,357,544 parameters."""
-    layers: list[Layer] = []
+def vgg16() -> ReplayModel:
+    """Return VGG16 without batch normalisation: 138,357,544 parameters."""
+    layers: list[ModelLayer] = []
     channels = 3
     for stage, (width, depth) in enumerate([(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)]):
         for index in range(depth):
@@ -41,20 +47,20 @@ def vgg16() -> Model:
     layers.append(linear("fc6", (channels * 7 * 7, 4096)))
     layers.append(linear("fc7", (4096, 4096)))
     layers.append(linear("fc8", (4096, CLASSES)))
-    return Model(name="vgg16", layers=tuple(layers), batch=64, sample=IMAGE)
+    return ReplayModel(name="vgg16", layers=tuple(layers), batch=64, sample=IMAGE)
 
 
-def resnet50() -> Model:
-    """Returns ResNet-50: 25,557,032 parameters in 161 tensors."""
+def resnet50() -> ReplayModel:
+    """Return ResNet-50: 25,557,032 parameters in 161 tensors."""
     return _resnet("resnet50", [3, 4, 6, 3])
 
 
-def resnet152() -> Model:
-    """Returns ResNet-152: 60,192,808 parameters."""
+def resnet152() -> ReplayModel:
+    """Return ResNet-152: 60,192,808 parameters."""
     return _resnet("resnet152", [3, 8, 36, 3])
 
 
-def _resnet(name: str, depths: Sequence[int]) -> Model:
+def _resnet(name: str, depths: Sequence[int]) -> ReplayModel:
     layers = list(normalised_convolution("stem", (3, 64), (7, 7), 112))
     channels = 64
     for stage, depth in enumerate(depths):
@@ -65,13 +71,13 @@ def _resnet(name: str, depths: Sequence[int]) -> Model:
             layers += _bottleneck(block, (channels, width), 56 >> stage, halves=halves)
             channels = 4 * width
     layers.append(linear("fc", (channels, CLASSES)))
-    return Model(name=name, layers=tuple(layers), batch=64, sample=IMAGE)
+    return ReplayModel(name=name, layers=tuple(layers), batch=64, sample=IMAGE)
 
 
 def _bottleneck(
     name: str, channels: tuple[int, int], output: int, *, halves: bool
-) -> Iterator[Layer]:
-    """Yields 1 x 1, 3 x 3, 1 x 1, and a projection beside them where the shape changes."""
+) -> Iterator[ModelLayer]:
+    """Yield 1 x 1, 3 x 3, 1 x 1, and a projection beside them where the shape changes."""
     channels_in, width = channels
     before = 2 * output if halves else output
     yield from normalised_convolution(f"{name}.1", (channels_in, width), (1, 1), before)

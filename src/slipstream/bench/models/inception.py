@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.bench.models.convolutional import CLASSES, normalised_convolution
-from slipstream.bench.models.layers import Layer, Model, linear
+from slipstream.bench.models.layers import ModelLayer, ReplayModel, linear
 
 Convolution = tuple[int, int, int]
 Branches = Mapping[str, Sequence[Convolution]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class InceptionBlock:
     """Parallel branches, whose outputs are concatenated.
 
     Args:
@@ -32,18 +32,18 @@ class Block:
     pixels: tuple[int, int]
 
 
-def inception_v3() -> Model:
-    """Returns Inception-V3: 23,834,568 parameters."""
+def inception_v3() -> ReplayModel:
+    """Return Inception-V3: 23,834,568 parameters."""
     layers = list(_stem())
     for index, block in enumerate(_blocks()):
         layers += _layers(f"block{index}", block)
     layers.append(linear("fc", (2048, CLASSES)))
-    return Model(
+    return ReplayModel(
         name="inception-v3", layers=tuple(layers), batch=64, sample="an image of 299 x 299"
     )
 
 
-def _stem() -> Iterator[Layer]:
+def _stem() -> Iterator[ModelLayer]:
     yield from normalised_convolution("stem.1", (3, 32), (3, 3), 149)
     yield from normalised_convolution("stem.2", (32, 32), (3, 3), 147)
     yield from normalised_convolution("stem.3", (32, 64), (3, 3), 147)
@@ -51,19 +51,19 @@ def _stem() -> Iterator[Layer]:
     yield from normalised_convolution("stem.5", (80, 192), (3, 3), 71)
 
 
-def _blocks() -> Iterator[Block]:
+def _blocks() -> Iterator[InceptionBlock]:
     for channels, pooled in [(192, 32), (256, 64), (288, 64)]:
-        yield Block(
+        yield InceptionBlock(
             branches=_factored_5x5(pooled), channels=(channels, 224 + pooled), pixels=(35, 35)
         )
-    yield Block(
+    yield InceptionBlock(
         branches={"3x3": [(384, 3, 3)], "double": [(64, 1, 1), (96, 3, 3), (96, 3, 3)]},
         channels=(288, 768),
         pixels=(35, 17),
     )
     for width in (128, 160, 160, 192):
-        yield Block(branches=_factored_7x7(width), channels=(768, 768), pixels=(17, 17))
-    yield Block(
+        yield InceptionBlock(branches=_factored_7x7(width), channels=(768, 768), pixels=(17, 17))
+    yield InceptionBlock(
         branches={
             "3x3": [(192, 1, 1), (320, 3, 3)],
             "7x7": [(192, 1, 1), (192, 1, 7), (192, 7, 1), (192, 3, 3)],
@@ -72,7 +72,7 @@ def _blocks() -> Iterator[Block]:
         pixels=(17, 8),
     )
     for channels in (1280, 2048):
-        yield Block(branches=_expanded(), channels=(channels, 2048), pixels=(8, 8))
+        yield InceptionBlock(branches=_expanded(), channels=(channels, 2048), pixels=(8, 8))
 
 
 def _factored_5x5(pooled: int) -> Branches:
@@ -107,7 +107,7 @@ def _expanded() -> Branches:
     }
 
 
-def _layers(name: str, block: Block) -> Iterator[Layer]:
+def _layers(name: str, block: InceptionBlock) -> Iterator[ModelLayer]:
     before, after = block.pixels
     for branch, chain in block.branches.items():
         channels = (

@@ -32,7 +32,7 @@ class Parameter:
         return math.prod(self.shape)
 
     def touched_rows(self, batch: int) -> int:
-        """Returns how many rows of the gradient can differ from zero.
+        """Return how many rows of the gradient can differ from zero.
 
         Args:
             batch: samples of a step.
@@ -41,7 +41,7 @@ class Parameter:
         return min(rows, batch * self.rows_per_sample) if self.rows_per_sample else rows
 
     def touched_elements(self, batch: int) -> int:
-        """Returns how many elements of the gradient can differ from zero.
+        """Return how many elements of the gradient can differ from zero.
 
         Args:
             batch: samples of a step.
@@ -50,7 +50,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layer:
+class ModelLayer:
     """What runs as one: its gradients are ready at the same moment.
 
     Args:
@@ -72,7 +72,7 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class ReplayModel:
     """The layers in the order of the forward pass; gradients become ready in the reverse order.
 
     Args:
@@ -83,7 +83,7 @@ class Model:
     """
 
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[ModelLayer, ...]
     batch: int
     sample: str
 
@@ -110,8 +110,8 @@ def convolution(
     output: int,
     *,
     bias: bool = False,
-) -> Layer:
-    """Returns a 2-D convolution.
+) -> ModelLayer:
+    """Return a 2-D convolution.
 
     Args:
         name: of the layer.
@@ -124,7 +124,7 @@ def convolution(
     weight = Parameter(name=f"{name}.weight", shape=(channels_out, channels_in, *kernel))
     biases = (Parameter(name=f"{name}.bias", shape=(channels_out,)),) if bias else ()
     flops = 2 * weight.num_elements * output**2
-    return Layer(name=name, parameters=(weight, *biases), flops=flops)
+    return ModelLayer(name=name, parameters=(weight, *biases), flops=flops)
 
 
 def linear(
@@ -134,8 +134,8 @@ def linear(
     tokens: int = 1,
     bias: bool = True,
     more_flops: int = 0,
-) -> Layer:
-    """Returns a matrix product.
+) -> ModelLayer:
+    """Return a matrix product.
 
     Args:
         name: of the layer.
@@ -148,18 +148,18 @@ def linear(
     weight = Parameter(name=f"{name}.weight", shape=(features_out, features_in))
     biases = (Parameter(name=f"{name}.bias", shape=(features_out,)),) if bias else ()
     flops = 2 * weight.num_elements * tokens + more_flops
-    return Layer(name=name, parameters=(weight, *biases), flops=flops)
+    return ModelLayer(name=name, parameters=(weight, *biases), flops=flops)
 
 
-def normalisation(name: str, features: int) -> Layer:
-    """Returns a batch or layer normalisation: a scale and a shift for each feature."""
+def normalisation(name: str, features: int) -> ModelLayer:
+    """Return a batch or layer normalisation: a scale and a shift for each feature."""
     scale = Parameter(name=f"{name}.weight", shape=(features,))
     shift = Parameter(name=f"{name}.bias", shape=(features,))
-    return Layer(name=name, parameters=(scale, shift), flops=0)
+    return ModelLayer(name=name, parameters=(scale, shift), flops=0)
 
 
 def table(name: str, shape: tuple[int, int], *, rows_per_sample: int = 0) -> Parameter:
-    """Returns the weights of an embedding.
+    """Return the weights of an embedding.
 
     Args:
         name: of the layer that looks them up.
@@ -169,6 +169,6 @@ def table(name: str, shape: tuple[int, int], *, rows_per_sample: int = 0) -> Par
     return Parameter(name=f"{name}.weight", shape=shape, rows_per_sample=rows_per_sample)
 
 
-def embedding(name: str, tables: Sequence[Parameter]) -> Layer:
-    """Returns a look-up, which costs memory traffic and no FLOPs."""
-    return Layer(name=name, parameters=tuple(tables), flops=0)
+def embedding(name: str, tables: Sequence[Parameter]) -> ModelLayer:
+    """Return a look-up, which costs memory traffic and no FLOPs."""
+    return ModelLayer(name=name, parameters=tuple(tables), flops=0)

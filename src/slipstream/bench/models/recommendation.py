@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from slipstream.bench.models.layers import Layer, Model, embedding, linear, table
+from slipstream.bench.models.layers import ModelLayer, ReplayModel, embedding, linear, table
 
 CATEGORIES = 26
 NUMBERS = 13
 ROWS = 3_200_000
 
 
-def wide_deep() -> Model:
-    """Returns Wide & Deep: 61.1M parameters, nine tenths of them rows that few samples touch."""
+def wide_deep() -> ReplayModel:
+    """Return Wide & Deep: 61.1M parameters, nine tenths of them rows that few samples touch."""
     width, hidden, depth = 16, 1024, 7
-    layers: list[Layer] = [
+    layers: list[ModelLayer] = [
         embedding("wide", [table("wide", (ROWS, 1), rows_per_sample=CATEGORIES)]),
         embedding("deep", [table("deep", (ROWS, width), rows_per_sample=CATEGORIES)]),
     ]
@@ -21,7 +21,7 @@ def wide_deep() -> Model:
         layers.append(linear(f"hidden{index}", (features, hidden)))
         features = hidden
     layers.append(linear("score", (features, 1)))
-    return Model(
+    return ReplayModel(
         name="wide-deep",
         layers=tuple(layers),
         batch=16384,

@@ -40,29 +40,29 @@ class Effort:
     messages: int
 
 
-class Contender(ABC):
+class NegotiationContender(ABC):
     """A way to agree. All ranks make it alike."""
 
     name: str
 
     @abstractmethod
     def prepare(self, names: Sequence[str]) -> None:
-        """Makes what is made once for each tensor. Does not communicate."""
+        """Make what is made once for each tensor. Does not communicate."""
 
     @abstractmethod
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submits tensors; returns their names in the order of all ranks, once all are ready."""
+        """Submit tensors, and return their names in the order of all ranks, once all are ready."""
 
     @abstractmethod
     def effort(self) -> Effort:
-        """Returns what it took so far."""
+        """Return what it took so far."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends it; the other ranks do so too."""
+        """End it; the other ranks do so too."""
 
 
-class Ours(Contender):
+class Ours(NegotiationContender):
     """Decentralised negotiation.
 
     Args:
@@ -77,12 +77,12 @@ class Ours(Contender):
         self._negotiator = Negotiator(group, NegotiatorConfig(cycle_seconds=cycle_seconds))
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Makes what is made once for each tensor. Does not communicate."""
+        """Make what is made once for each tensor. Does not communicate."""
         for name in names:
             self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submits tensors; returns their names in the order of all ranks, once all are ready."""
+        """Submit tensors, and return their names in the order of all ranks, once all are ready."""
         self._negotiator.submit_all([self._tensors[name] for name in names])
         ready: list[str] = []
         while len(ready) < len(names):
@@ -93,16 +93,16 @@ class Ours(Contender):
         return ready
 
     def effort(self) -> Effort:
-        """Returns what it took so far."""
+        """Return what it took so far."""
         stats = self._negotiator.stats()
         return Effort(stats.rounds, stats.messages)
 
     def close(self) -> None:
-        """Ends it; the other ranks do so too."""
+        """End it; the other ranks do so too."""
         self._negotiator.close()
 
 
-class Coordinator(Contender):
+class Coordinator(NegotiationContender):
     """Rank 0 gathers what all have submitted and broadcasts what is ready.
 
     Args:
@@ -119,14 +119,14 @@ class Coordinator(Contender):
         self._names: dict[str, str] = {}
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Makes what is made once for each tensor. Does not communicate."""
+        """Make what is made once for each tensor. Does not communicate."""
         for name in names:
             request = f"{name} allreduce sum float32[{ELEMENTS}]"
             self._requests[name] = request
             self._names[request] = name
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submits tensors; returns their names in the order of all ranks, once all are ready."""
+        """Submit tensors, and return their names in the order of all ranks, once all are ready."""
         ready: list[str] = []
         waiting = [self._requests[name] for name in names]
         while len(ready) < len(names):
@@ -172,7 +172,7 @@ class Coordinator(Contender):
         return _as_names(response)
 
     def _messages_of_a_cycle(self) -> int:
-        """Returns what rank 0 handles where something is ready: two gathers and two broadcasts."""
+        """Return what rank 0 handles where something is ready: two gathers and two broadcasts."""
         others = self._group.size - 1
         if self._group.rank != 0:
             return 4
@@ -180,11 +180,11 @@ class Coordinator(Contender):
         return 2 * others + 2 * told
 
     def effort(self) -> Effort:
-        """Returns what it took so far."""
+        """Return what it took so far."""
         return self._effort
 
     def close(self) -> None:
-        """Has nothing to end."""
+        """Have nothing to end."""
 
 
 def _as_bytes(names: Sequence[str]) -> Bytes:

@@ -38,12 +38,12 @@ class NegotiateJob:
     output: str
 
     def as_text(self) -> str:
-        """Returns what `from_text` reads."""
+        """Return what `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> NegotiateJob:
-        """Returns the job of a text that `as_text` wrote."""
+        """Return the job of a text that `as_text` wrote."""
         return cls(**json.loads(text))
 
 
@@ -75,10 +75,10 @@ class Negotiated:
 
 
 def write_results(path: Path, results: Sequence[Negotiated]) -> None:
-    """Writes what `read_results` reads."""
+    """Write what `read_results` reads."""
     path.write_text(json.dumps([asdict(each) for each in results]))
 
 
 def read_results(path: Path) -> list[Negotiated]:
-    """Returns what rank 0 wrote."""
+    """Return what rank 0 wrote."""
     return [Negotiated(**with_tuples(fields)) for fields in json.loads(path.read_text())]

@@ -44,7 +44,7 @@ class NegotiateSpec:
     scaling: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         if not self.ranks or min(self.ranks) < 2:
             raise UsageError(
                 f"ranks are {self.ranks}; allowed: one number or more, each at least 2"
@@ -93,7 +93,7 @@ class NegotiateReport:
 
 
 def measure(spec: NegotiateSpec, on_note: OnNote) -> NegotiateReport:
-    """Measures; blocks for as long as it takes, about ten seconds for each number of ranks.
+    """Run the measurement, and block for about ten seconds for each number of ranks.
 
     Args:
         spec: what.

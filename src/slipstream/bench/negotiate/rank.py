@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream import comm
-from slipstream.bench.negotiate.contenders import Contender, Coordinator, Ours
+from slipstream.bench.negotiate.contenders import Coordinator, NegotiationContender, Ours
 from slipstream.bench.negotiate.job import (
     CASES,
     ONE_BY_ONE,
@@ -30,8 +30,8 @@ ONE_BY_ONE_TENSORS = 50
 SECONDS, EXCHANGES, MESSAGES, SENT_BYTES = range(4)
 
 
-def measure(job: NegotiateJob, contenders: list[Contender]) -> list[Negotiated]:
-    """Measures all contenders; blocks for seconds.
+def measure(job: NegotiateJob, contenders: list[NegotiationContender]) -> list[Negotiated]:
+    """Measure all contenders, and block for seconds.
 
     Args:
         job: what is done.
@@ -55,8 +55,8 @@ def measure(job: NegotiateJob, contenders: list[Contender]) -> list[Negotiated]:
     return [_result(name, case, measured) for (name, case), measured in turns.items()]
 
 
-def _turn(contender: Contender, batches: list[list[str]]) -> list[float]:
-    """Returns the numbers, for one batch, of the rank that had most of each."""
+def _turn(contender: NegotiationContender, batches: list[list[str]]) -> list[float]:
+    """Return the numbers, for one batch, of the rank that had most of each."""
     effort, sent = contender.effort(), _sent_bytes()
     comm.barrier()
     start = time.perf_counter()
@@ -97,7 +97,7 @@ def _result(name: str, case: str, turns: list[list[float]]) -> Negotiated:
 
 
 def main(text: str) -> None:
-    """Runs a job, together with the other ranks.
+    """Run a job, together with the other ranks.
 
     Args:
         text: the job as `NegotiateJob.as_text` writes it.
@@ -105,7 +105,7 @@ def main(text: str) -> None:
     job = NegotiateJob.from_text(text)
     gc.disable()  # a collection in one rank would make all wait
     group = comm.init()
-    contenders: list[Contender] = [Ours(group, job.cycle_seconds), Coordinator(group)]
+    contenders: list[NegotiationContender] = [Ours(group, job.cycle_seconds), Coordinator(group)]
     results = measure(job, contenders)
     comm.barrier()
     for contender in contenders:

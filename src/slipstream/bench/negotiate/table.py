@@ -16,12 +16,12 @@ from slipstream.bench.result import environment, environment_line
 
 
 def tables(report: NegotiateReport) -> list[Table]:
-    """Returns a table of the contenders, and one of rounds by number of ranks if there are any."""
+    """Return a table of the contenders, and one of rounds by number of ranks if there are any."""
     return [_contenders(report), *([_scaling(report)] if report.scaling else [])]
 
 
 def as_json(report: NegotiateReport) -> dict[str, Any]:
-    """Returns everything that was measured, and how."""
+    """Return everything that was measured, and how."""
     return {
         "spec": {**asdict(report.spec), "scaling": str(report.spec.scaling or "")},
         **environment(),

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from slipstream.bench.pretrained.measure import OPENVINO, ORT, OURS, Row, measure
+from slipstream.bench.pretrained.measure import OPENVINO, ORT, OURS, PretrainedRow, measure
 from slipstream.bench.pretrained.zoo import PRETRAINED, chosen
 from slipstream.bench.result import environment, environment_line
 from slipstream.errors import SlipstreamError
@@ -18,8 +18,8 @@ from slipstream.errors import SlipstreamError
 COLUMNS = ("Slipstream", "ORT fp32", "OpenVINO fp32", "best peer / ours", "original", "compiled")
 
 
-def table(rows: list[Row]) -> Table:
-    """Returns milliseconds of one run, and the shares of right answers."""
+def table(rows: list[PretrainedRow]) -> Table:
+    """Return milliseconds of one run, and the shares of right answers."""
     found = Table(title=environment_line(), title_justify="left")
     found.add_column("model", no_wrap=True)
     found.add_column("chosen")
@@ -30,8 +30,8 @@ def table(rows: list[Row]) -> Table:
     return found
 
 
-def cells(row: Row) -> list[str]:
-    """Returns a row of the table."""
+def cells(row: PretrainedRow) -> list[str]:
+    """Return a row of the table."""
     times = [row.milliseconds.get(name) for name in (OURS, ORT, OPENVINO)]
     return [
         row.model.title,
@@ -43,8 +43,8 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def as_json(row: Row) -> dict[str, Any]:
-    """Returns all numbers of a row."""
+def as_json(row: PretrainedRow) -> dict[str, Any]:
+    """Return all numbers of a row."""
     return {
         "model": row.model.name,
         "package": row.model.package,
@@ -68,7 +68,7 @@ def main(
 ) -> None:
     """Compile models with trained weights, judge them on real inputs, and time them by turns."""
     console = Console()
-    rows: list[Row] = []
+    rows: list[PretrainedRow] = []
     try:
         for model in chosen(models or []):
             with console.status(f"{model.title} of {model.package}"):

@@ -25,7 +25,7 @@ NUM_FACES = 100  # of the 200 pictures of scikit-image's lfw_subset, the first
 FLIPPED = 2  # each picture is there twice, once mirrored
 
 
-class Stage(nn.Module):
+class FaceStage(nn.Module):
     """Convolutions with PReLU and pooling, a dense layer, and a softmax over no and yes.
 
     Args:
@@ -54,7 +54,7 @@ class Stage(nn.Module):
         self.decision = nn.Linear(hidden, 2)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Maps float32 [batch, 3, side, side], -1 to 1, to probabilities [batch, 2]."""
+        """Map float32 [batch, 3, side, side], -1 to 1, to probabilities [batch, 2]."""
         x = self.body(pictures).permute(0, 3, 2, 1).flatten(1)
         return self.decision(self.activation(self.dense(x))).softmax(dim=1)
 
@@ -71,24 +71,24 @@ class Stage(nn.Module):
                 own[name].copy_(tensor)
 
 
-def _loaded(name: str, stage: Stage, side: int) -> Module:
+def _loaded(name: str, stage: FaceStage, side: int) -> Module:
     path = package_file("facenet_pytorch", f"data/{name}.pt")
     stage.take(torch.load(path, weights_only=True))
     return Module(stage.eval(), {"pictures": np.zeros((1, 3, side, side), np.float32)})
 
 
 def refiner() -> Module:
-    """Returns R-Net: float32 pictures [1, 3, 24, 24] to probabilities [1, 2]."""
-    return _loaded("rnet", Stage((28, 48, 64), (3, 3, 0), 128, 576), 24)
+    """Return R-Net: float32 pictures [1, 3, 24, 24] to probabilities [1, 2]."""
+    return _loaded("rnet", FaceStage((28, 48, 64), (3, 3, 0), 128, 576), 24)
 
 
 def output_stage() -> Module:
-    """Returns O-Net: float32 pictures [1, 3, 48, 48] to probabilities [1, 2]."""
-    return _loaded("onet", Stage((32, 64, 64, 128), (3, 3, 2, 0), 256, 1152), 48)
+    """Return O-Net: float32 pictures [1, 3, 48, 48] to probabilities [1, 2]."""
+    return _loaded("onet", FaceStage((32, 64, 64, 128), (3, 3, 2, 0), 256, 1152), 48)
 
 
 def pictures(side: int) -> list[tuple[dict[str, Array], int]]:
-    """Returns 200 faces (class 1) and 200 parts of pictures without any (0), in a fixed order that
+    """Return 200 faces (class 1) and 200 parts of pictures without any (0), in a fixed order that
     mixes them."""
     found: list[tuple[dict[str, Array], int]] = []
     several = np.load(package_file("skimage", "data/lfw_subset.npy"), allow_pickle=False)

@@ -51,13 +51,13 @@ KINDS = {
 
 @cache
 def labels() -> list[str]:
-    """Returns the kinds that the model tells apart, by class."""
+    """Return the kinds that the model tells apart, by class."""
     config = json.loads(package_file("magika", f"{MODEL}/config.min.json").read_text())
     return list(config["target_labels_space"])
 
 
 def features(path: Path) -> Array:
-    """Returns what the model sees of a file: its beginning and its end, int32 (1, 2048)."""
+    """Return what the model sees of a file: its beginning and its end, int32 (1, 2048)."""
     with path.open("rb") as stream:
         begin = stream.read(BLOCK)
         stream.seek(max(path.stat().st_size - BLOCK, 0))
@@ -71,7 +71,7 @@ def features(path: Path) -> Array:
 
 @cache
 def known_files() -> tuple[tuple[Path, int], ...]:
-    """Returns files of Python's library and of the installed packages, with their classes: up to 40
+    """Return files of Python's library and of the installed packages, with their classes: up to 40
     of each kind, from as many folders as possible."""
     roots = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platlib")]
     found: dict[str, dict[Path, Path]] = {suffix: {} for suffix in KINDS}

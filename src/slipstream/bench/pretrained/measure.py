@@ -26,7 +26,7 @@ OURS, ORT, OPENVINO = "slipstream", "ONNX Runtime fp32", "OpenVINO fp32"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PretrainedRow:
     """What came out for one model.
 
     Args:
@@ -57,7 +57,9 @@ class Row:
         return best / self.milliseconds[OURS]
 
 
-def measure(model: Pretrained, *, seconds: float, threads: int = 1, is_short: bool = False) -> Row:
+def measure(
+    model: Pretrained, *, seconds: float, threads: int = 1, is_short: bool = False
+) -> PretrainedRow:
     """Compile a pretrained model with real inputs, judge it on others, and time it.
 
     Args:
@@ -84,7 +86,7 @@ def measure(model: Pretrained, *, seconds: float, threads: int = 1, is_short: bo
                 runs[OPENVINO] = openvino(original, example, threads)
             except RuntimeError as error:
                 troubles[OPENVINO] = str(error).strip().splitlines()[-1]
-            return Row(
+            return PretrainedRow(
                 model=model,
                 report=report,
                 original=task.judge(plain),

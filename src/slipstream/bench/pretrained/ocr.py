@@ -18,7 +18,7 @@ from PIL import Image
 
 from slipstream.bench.pretrained.case import Array, Pretrained, Run, Sample, Task
 from slipstream.bench.pretrained.packages import package_file
-from slipstream.bench.pretrained.writing import Piece, Poster, page_pieces, pieces, posters
+from slipstream.bench.pretrained.writing import Poster, TextPiece, page_pieces, pieces, posters
 
 PACKAGE, LICENCE = "rapidocr-onnxruntime", "Apache-2.0"
 LINE = (48, 320)  # height and width of a line that is read
@@ -86,7 +86,7 @@ def _reading(is_short: bool) -> Task:
     return Task(samples, judge)
 
 
-def _read(run: Run, piece: Piece) -> str:
+def _read(run: Run, piece: TextPiece) -> str:
     """Blanks are left out: the model was trained on Chinese, and often sees none."""
     (found,) = run({"x": _line(piece.picture, LINE)}).values()
     return text_of(found, _characters()).replace(" ", "")

@@ -14,7 +14,7 @@ INSTALL = (
 
 
 def package_file(package: str, name: str) -> Path:
-    """Returns the path of a file of a package: `package_file("magika", "models/model.onnx")`.
+    """Return the path of a file of a package: `package_file("magika", "models/model.onnx")`.
 
     Raises:
         UsageError: the package, or the file in it, is not there.

@@ -17,7 +17,7 @@ from slipstream.infer.importers.torch_modules import export
 
 
 def onnx_of(model: Path | Module) -> bytes:
-    """Returns the ONNX model as its file is, or as PyTorch exports the network."""
+    """Return the ONNX model as its file is, or as PyTorch exports the network."""
     if isinstance(model, Path):
         return model.read_bytes()
     exported = export(model.network, model.example, {})
@@ -25,7 +25,7 @@ def onnx_of(model: Path | Module) -> bytes:
 
 
 def openvino(model: bytes, example: Inputs, threads: int) -> Run:
-    """Returns what OpenVINO makes of a model in float32, for inputs of the example's shapes.
+    """Return what OpenVINO makes of a model in float32, for inputs of the example's shapes.
 
     Raises:
         RuntimeError: it cannot.

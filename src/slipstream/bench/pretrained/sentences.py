@@ -38,7 +38,7 @@ BEGIN, END, UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 # ---- the network; its parts have the names of the package's weights ----------------------------
 
 
-class Attention(nn.Module):
+class SentenceAttention(nn.Module):
     """Self-attention of twelve heads, written out."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Attention(nn.Module):
         self.value = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Maps float32 [1, tokens, 384], with a mask [1, 1, 1, tokens] to add, to that shape."""
+        """Map float32 [1, tokens, 384], with a mask [1, 1, 1, tokens] to add, to that shape."""
         query, key, value = (
             layer(x).reshape(1, -1, NUM_HEADS, WIDTH // NUM_HEADS).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -57,12 +57,12 @@ class Attention(nn.Module):
         return (scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2)
 
 
-class Layer(nn.Module):
+class SentenceLayer(nn.Module):
     """Attention and two dense layers, each added and normalised after."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention = Attention()
+        self.attention = SentenceAttention()
         self.mix = nn.Linear(WIDTH, WIDTH)
         self.mix_norm = nn.LayerNorm(WIDTH, eps=EPSILON)
         self.widen = nn.Linear(WIDTH, 4 * WIDTH)
@@ -70,7 +70,7 @@ class Layer(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """As `Attention`."""
+        """As `SentenceAttention`."""
         x = self.mix_norm(x + self.mix(self.attention(x, mask)))
         return self.norm(x + self.narrow(nn.functional.gelu(self.widen(x))))
 
@@ -84,10 +84,10 @@ class MiniLm(nn.Module):
         self.places = nn.Embedding(LONGEST, WIDTH)
         self.segments = nn.Embedding(2, WIDTH)
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
-        self.layers = nn.ModuleList(Layer() for _ in range(NUM_LAYERS))
+        self.layers = nn.ModuleList(SentenceLayer() for _ in range(NUM_LAYERS))
 
     def forward(self, tokens: Tensor, present: Tensor) -> Tensor:
-        """Maps two int64 [1, tokens], of which `present` is 1 or 0, to float32 [1, 384]."""
+        """Map two int64 [1, tokens], of which `present` is 1 or 0, to float32 [1, 384]."""
         kept = present[:, :, None].float()
         mask = (1.0 - present[:, None, None, :].float()) * -1e9
         places = self.places.weight[: tokens.shape[1]]
@@ -117,7 +117,7 @@ INNER = {
 
 
 def read_weights(path: Path) -> dict[str, Array]:
-    """Returns the float32 arrays of a safetensors file by name: eight bytes with the length of a
+    """Return the float32 arrays of a safetensors file by name: eight bytes with the length of a
     JSON header, that header, and the numbers."""
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
@@ -131,7 +131,7 @@ def read_weights(path: Path) -> dict[str, Array]:
 
 
 def mini_lm() -> Module:
-    """Returns the network with the package's weights."""
+    """Return the network with the package's weights."""
     network = MiniLm()
     own = network.state_dict()
     for key, array in read_weights(package_file(PACKAGE, "model/model.safetensors")).items():
@@ -155,7 +155,7 @@ def _vocabulary() -> dict[str, int]:
 
 
 def tokens_of(text: str, vocabulary: Mapping[str, int]) -> list[int]:
-    """Returns the tokens of an English text: of each word and sign the longest pieces that the
+    """Return the tokens of an English text: of each word and sign the longest pieces that the
     vocabulary has, from the left; 128 at most, with those of begin and end."""
     found: list[int] = []
     for word in re.findall(r"[a-z0-9]+|[^\sa-z0-9]", text.lower()):
@@ -178,7 +178,7 @@ def _word_pieces(word: str, vocabulary: Mapping[str, int]) -> list[int]:
 
 
 def encode(text: str) -> Inputs:
-    """Returns the network's inputs for a text, filled up to 128 tokens."""
+    """Return the network's inputs for a text, filled up to 128 tokens."""
     tokens = np.zeros((1, LENGTH), np.int64)
     present = np.zeros((1, LENGTH), np.int64)
     found = tokens_of(text, _vocabulary())

@@ -46,7 +46,7 @@ class Talk:
 
 
 def recordings() -> list[Path]:
-    """Returns the files with speech, 16,000 samples a second.
+    """Return the files with speech, 16,000 samples a second.
 
     Raises:
         UsageError: they are not there.
@@ -60,7 +60,7 @@ def recordings() -> list[Path]:
 
 
 def talk(paths: list[Path], seed: int) -> Talk:
-    """Returns recordings one after another, a pause before each, in white noise."""
+    """Return recordings one after another, a pause before each, in white noise."""
     random = np.random.default_rng(seed)
     sounds: list[Array] = []
     speech: list[Array] = []
@@ -93,7 +93,7 @@ def _speech(recorded: Array) -> Array:
 
 
 def windows(sound: Array) -> Array:
-    """Returns what the model sees of each moment: float32 (moments, 576)."""
+    """Return what the model sees of each moment: float32 (moments, 576)."""
     padded = np.concatenate([np.zeros(CONTEXT, np.float32), sound])
     count = len(sound) // STEP
     return np.stack([padded[STEP * n : STEP * (n + 1) + CONTEXT] for n in range(count)])

@@ -22,7 +22,7 @@ LONGEST = 22  # characters of a piece
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """A few words in a picture of them, RGB."""
 
     text: str
@@ -30,12 +30,12 @@ class Piece:
 
 
 def paragraphs() -> list[list[str]]:
-    """Returns the words of each topic of Python's manual, as pydoc has it, in a fixed order."""
+    """Return the words of each topic of Python's manual, as pydoc has it, in a fixed order."""
     return [topics[name].split() for name in sorted(topics)]
 
 
 def phrases(seed: int) -> Iterator[str]:
-    """Yields pieces of up to 22 characters of the manual, for ever, drawn at random."""
+    """Yield pieces of up to 22 characters of the manual, for ever, drawn at random."""
     random = np.random.default_rng(seed)
     several = paragraphs()
     while True:
@@ -49,17 +49,17 @@ def phrases(seed: int) -> Iterator[str]:
             yield text
 
 
-def pieces(seed: int, count: int) -> list[Piece]:
-    """Returns pieces as a camera or a scanner might give them: on paper or on a photograph,
+def pieces(seed: int, count: int) -> list[TextPiece]:
+    """Return pieces as a camera or a scanner might give them: on paper or on a photograph,
     a little turned, blurred, noisy or compressed."""
     random = np.random.default_rng(seed)
     return [_piece(text, random) for text in itertools.islice(phrases(seed), count)]
 
 
-def page_pieces() -> list[Piece]:
-    """Returns the words of a photographed page, which scikit-image ships."""
+def page_pieces() -> list[TextPiece]:
+    """Return the words of a photographed page, which scikit-image ships."""
     page = Image.open(package_file("skimage", "data/page.png")).convert("RGB")
-    return [Piece(text, page.crop(box)) for text, box in PAGE]
+    return [TextPiece(text, page.crop(box)) for text, box in PAGE]
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Poster:
 
 
 def posters(seed: int, count: int, side: int) -> list[Poster]:
-    """Returns square photographs with two to five lines of text each."""
+    """Return square photographs with two to five lines of text each."""
     random = np.random.default_rng(seed)
     texts = phrases(seed)
     return [_poster(texts, random, side) for _ in range(count)]
 
 
 def photograph(random: np.random.Generator, width: int, height: int) -> Image.Image:
-    """Returns a part of one of the photographs that scikit-image ships."""
+    """Return a part of one of the photographs that scikit-image ships."""
     name = PHOTOGRAPHS[random.integers(len(PHOTOGRAPHS))]
     picture = Image.open(package_file("skimage", f"data/{name}")).convert("RGB")
     left = int(random.integers(max(picture.width - width, 1)))
@@ -107,7 +107,7 @@ def _poster(texts: Iterator[str], random: np.random.Generator, side: int) -> Pos
     return Poster(picture, np.array(boxes))
 
 
-def _piece(text: str, random: np.random.Generator) -> Piece:
+def _piece(text: str, random: np.random.Generator) -> TextPiece:
     font = ImageFont.load_default(int(random.integers(18, 40)))
     left, top, right, bottom = (int(each) for each in font.getbbox(text))
     margin = int(random.integers(2, 6))
@@ -119,7 +119,7 @@ def _piece(text: str, random: np.random.Generator) -> Piece:
         (margin - left, margin - top), text, fill=_colour(random, 0), font=font
     )
     turned = paper.rotate(random.uniform(-2, 2), Image.Resampling.BILINEAR, fillcolor=_mean(paper))
-    return Piece(text, _worn(turned, random))
+    return TextPiece(text, _worn(turned, random))
 
 
 def _worn(picture: Image.Image, random: np.random.Generator) -> Image.Image:

@@ -10,15 +10,15 @@ from typing import Protocol
 QUEUE_SECONDS = 0.001
 
 
-class Device(Protocol):
+class ReplayDevice(Protocol):
     """Computes one layer after another."""
 
     def begin_step(self) -> None:
-        """Makes the device idle: the next layer starts now."""
+        """Make the device idle: the next layer starts now."""
         ...
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
-        """Blocks for a layer's compute.
+        """Block for a layer's compute.
 
         Args:
             seconds: that it takes.
@@ -55,11 +55,11 @@ class TimedDevice:
         self._due = self._left = 0.0
 
     def begin_step(self) -> None:
-        """Makes the device idle: the next layer starts now."""
+        """Make the device idle: the next layer starts now."""
         self._due = self._left = self._clock.perf_counter()
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
-        """Sleeps until the layer would have been computed."""
+        """Sleep until the layer would have been computed."""
         now = self._clock.perf_counter()
         if may_wait and now - self._left > QUEUE_SECONDS:
             self._due = max(self._due, now)
@@ -84,11 +84,11 @@ class BusyDevice:
         self._unit = min(self._multiply() for _ in range(self.TRIALS))
 
     def begin_step(self) -> None:
-        """Forgets the fraction of a product that the last step still owed."""
+        """Forget the fraction of a product that the last step still owed."""
         self._owed = 0.0
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
-        """Multiplies for about the time of the layer, longer where others use the cores."""
+        """Multiply for about the time of the layer, longer where others use the cores."""
         self._owed += seconds
         while self._owed >= self._unit:
             self._multiply()

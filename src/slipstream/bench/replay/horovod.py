@@ -23,7 +23,7 @@ from slipstream.settings import detect_launcher
 def distributed(
     optimizer: torch.optim.Optimizer, module: ReplayModule, *, fp16: bool
 ) -> torch.optim.Optimizer:
-    """Returns an optimizer that sums gradients by Horovod; all ranks must call it.
+    """Return an optimizer that sums gradients by Horovod; all ranks must call it.
 
     Args:
         optimizer: of this rank's parameters.

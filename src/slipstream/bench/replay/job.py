@@ -37,7 +37,7 @@ class Peer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class ReplayJob:
     """What every rank does.
 
     Args:
@@ -65,18 +65,18 @@ class Job:
     output: str
 
     def as_text(self) -> str:
-        """Returns what `from_text` reads."""
+        """Return what `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_text(cls, text: str) -> Job:
-        """Returns the job of a text that `as_text` wrote."""
+    def from_text(cls, text: str) -> ReplayJob:
+        """Return the job of a text that `as_text` wrote."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**fields)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class ReplaySamples:
     """The steps of one run.
 
     Args:
@@ -86,8 +86,8 @@ class Measured:
     seconds: tuple[float, ...]
 
     @classmethod
-    def merged(cls, parts: Iterable[Measured]) -> Measured:
-        """Returns the steps of several runs as one."""
+    def merged(cls, parts: Iterable[ReplaySamples]) -> ReplaySamples:
+        """Return the steps of several runs as one."""
         return cls(seconds=tuple(itertools.chain.from_iterable(part.seconds for part in parts)))
 
     @property
@@ -101,10 +101,10 @@ class Measured:
         return statistics.fmean(self.seconds)
 
     def write(self, path: str) -> None:
-        """Writes what `read` reads."""
+        """Write what `read` reads."""
         Path(path).write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, path: str) -> Measured:
-        """Returns what a run's rank 0 wrote."""
+    def read(cls, path: str) -> ReplaySamples:
+        """Return what a run's rank 0 wrote."""
         return cls(seconds=tuple(json.loads(Path(path).read_text())["seconds"]))

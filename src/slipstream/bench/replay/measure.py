@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.bench.limits import Limit, Network, Step, Wire, limit
-from slipstream.bench.models import Model, model
-from slipstream.bench.replay.job import Job, Measured, Peer
+from slipstream.bench.limits import HostNetwork, Limit, StepSeconds, Wire, limit
+from slipstream.bench.models import ReplayModel, model
+from slipstream.bench.replay.job import Peer, ReplayJob, ReplaySamples
 from slipstream.bench.replay.presets import Preset, preset
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabSpec
@@ -126,7 +126,7 @@ class ReplaySpec:
     sparse: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         for name, least in (("hosts", 2), ("steps", 1), ("warmup", 3), ("rounds", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} is {getattr(self, name)}; allowed: {least} and more")
@@ -135,25 +135,25 @@ class ReplaySpec:
             model(name)
 
     def lab(self) -> LabSpec:
-        """Returns the lab on which it runs."""
+        """Return the lab on which it runs."""
         return LabSpec(hosts=self.hosts, rate=self.rate)
 
-    def network(self) -> Network:
-        """Returns the lab's links as the limits see them."""
-        return Network(hosts=self.hosts, bits_per_second=self.lab().link_rates[0])
+    def network(self) -> HostNetwork:
+        """Return the lab's links as the limits see them."""
+        return HostNetwork(hosts=self.hosts, bits_per_second=self.lab().link_rates[0])
 
     def published(self) -> Preset:
-        """Returns the published setting."""
+        """Return the published setting."""
         return preset(self.preset)
 
-    def compute_seconds(self, replayed: Model) -> float:
-        """Returns forward and backward passes, as slow as the lab's links ask for."""
+    def compute_seconds(self, replayed: ReplayModel) -> float:
+        """Return forward and backward passes, as slow as the lab's links ask for."""
         published = self.published()
         return published.step_seconds(replayed) * published.slowdown(self.network())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class ReplayRow:
     """What one peer reached with one model.
 
     Args:
@@ -167,7 +167,7 @@ class Row:
     model: str
     peer: str
     wire: Wire
-    steps: Measured | None
+    steps: ReplaySamples | None
     limit: Limit
 
     @property
@@ -177,7 +177,7 @@ class Row:
 
 
 def peers(names: Sequence[str]) -> tuple[Peer, ...]:
-    """Returns peers by their names.
+    """Return peers by their names.
 
     Raises:
         UsageError: there is none of a name.
@@ -189,7 +189,7 @@ def peers(names: Sequence[str]) -> tuple[Peer, ...]:
 
 
 def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
-    """Returns the usual peers that can be run here and, if asked for, with sparse gradients.
+    """Return the usual peers that can be run here and, if asked for, with sparse gradients.
 
     Hooks and Horovod's optimizer want dense ones. Horovod is left out where it is not installed.
 
@@ -204,32 +204,34 @@ def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
 
 
 def has_horovod() -> bool:
-    """Returns whether Horovod is installed."""
+    """Return whether Horovod is installed."""
     return importlib.util.find_spec("horovod") is not None
 
 
-def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -> list[Row]:
-    """Returns the limits alone, without the optimizer's time; nothing is run.
+def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -> list[ReplayRow]:
+    """Return the limits alone, without the optimizer's time; nothing is run.
 
     Args:
         spec: what would be replayed.
         wires: precisions of gradients between hosts.
     """
     return [
-        Row(
+        ReplayRow(
             model=replayed.name,
             peer="",
             wire=wire,
             steps=None,
-            limit=_limit(spec, replayed, Step(compute=spec.compute_seconds(replayed)), wire),
+            limit=_limit(spec, replayed, StepSeconds(compute=spec.compute_seconds(replayed)), wire),
         )
         for replayed in map(model, spec.models)
         for wire in wires
     ]
 
 
-def replay(spec: ReplaySpec, compared: Sequence[Peer], on_run: OnRun | None = None) -> list[Row]:
-    """Replays models with peers; blocks for minutes per model.
+def replay(
+    spec: ReplaySpec, compared: Sequence[Peer], on_run: OnRun | None = None
+) -> list[ReplayRow]:
+    """Replay models with peers, and block for minutes per model.
 
     Args:
         spec: what is replayed, and where.
@@ -243,7 +245,7 @@ def replay(spec: ReplaySpec, compared: Sequence[Peer], on_run: OnRun | None = No
         UnsupportedError: the lab cannot be made; it needs root and iproute2.
         SlipstreamError: a rank failed.
     """
-    rows: list[Row] = []
+    rows: list[ReplayRow] = []
     with Lab(spec.lab()) as lab:
         for replayed in map(model, spec.models):
             rows += _replay_model(lab, spec, replayed, compared, on_run or (lambda _: None))
@@ -251,20 +253,20 @@ def replay(spec: ReplaySpec, compared: Sequence[Peer], on_run: OnRun | None = No
 
 
 def _replay_model(
-    lab: Lab, spec: ReplaySpec, replayed: Model, compared: Sequence[Peer], on_run: OnRun
-) -> list[Row]:
+    lab: Lab, spec: ReplaySpec, replayed: ReplayModel, compared: Sequence[Peer], on_run: OnRun
+) -> list[ReplayRow]:
     taking_turns = [COMPUTE_ONLY, *compared]
-    measured: dict[str, list[Measured]] = {peer.name: [] for peer in taking_turns}
+    measured: dict[str, list[ReplaySamples]] = {peer.name: [] for peer in taking_turns}
     for round_number in range(spec.rounds):
         for peer in taking_turns:
             on_run(f"{replayed.name}, {peer.title}, round {round_number + 1} of {spec.rounds}")
             measured[peer.name].append(_run(lab, spec, replayed, peer))
-    merged = {name: Measured.merged(parts) for name, parts in measured.items()}
+    merged = {name: ReplaySamples.merged(parts) for name, parts in measured.items()}
     compute = spec.compute_seconds(replayed)
     whole = merged[COMPUTE_ONLY.name].median
-    step = Step(compute=min(compute, whole), optimizer=max(0.0, whole - compute))
+    step = StepSeconds(compute=min(compute, whole), optimizer=max(0.0, whole - compute))
     return [
-        Row(
+        ReplayRow(
             model=replayed.name,
             peer=peer.title,
             wire=peer.wire,
@@ -275,16 +277,16 @@ def _replay_model(
     ]
 
 
-def _limit(spec: ReplaySpec, replayed: Model, step: Step, wire: Wire) -> Limit:
+def _limit(spec: ReplaySpec, replayed: ReplayModel, step: StepSeconds, wire: Wire) -> Limit:
     return limit(replayed, step, spec.network(), wire, sparse=spec.sparse)
 
 
-def _run(lab: Lab, spec: ReplaySpec, replayed: Model, peer: Peer) -> Measured:
-    """Has the ranks step, and returns what they measured."""
+def _run(lab: Lab, spec: ReplaySpec, replayed: ReplayModel, peer: Peer) -> ReplaySamples:
+    """Have the ranks step, and return what they measured."""
     compute_seconds = spec.compute_seconds(replayed)
     num_steps = spec.warmup + spec.steps
     with tempfile.TemporaryDirectory(prefix="slipstream-replay-") as folder:
-        job = Job(
+        job = ReplayJob(
             model=replayed.name,
             strategy=peer.strategy,
             backend=peer.backend,
@@ -301,4 +303,4 @@ def _run(lab: Lab, spec: ReplaySpec, replayed: Model, peer: Peer) -> Measured:
             environ=peer.environ,
             timeout_seconds=START_LIMIT_SECONDS + num_steps * STEP_LIMIT_SECONDS,
         )
-        return Measured.read(job.output)
+        return ReplaySamples.read(job.output)

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from slipstream.bench.limits import BACKWARD_PER_FORWARD
-from slipstream.bench.models import Layer, Model, Parameter
-from slipstream.bench.replay.device import Device
+from slipstream.bench.models import ModelLayer, Parameter, ReplayModel
+from slipstream.bench.replay.device import ReplayDevice
 
 
 class ReplayModule(torch.nn.Module):
@@ -35,8 +35,8 @@ class ReplayModule(torch.nn.Module):
 
     def __init__(
         self,
-        replayed: Model,
-        device: Device,
+        replayed: ReplayModel,
+        device: ReplayDevice,
         compute_seconds: float,
         *,
         seed: int = 0,
@@ -63,14 +63,14 @@ class ReplayModule(torch.nn.Module):
         self._replay_layers = layers
 
     def forward(self, scalar: torch.Tensor) -> torch.Tensor:
-        """Runs all layers; blocks for the compute of the forward pass."""
+        """Run all layers, and block for the compute of the forward pass."""
         self._device.begin_step()
         for layer in self._replay_layers:
             scalar = layer(scalar)
         return scalar
 
     def sparse_parameters(self) -> list[torch.nn.Parameter]:
-        """Returns the parameters with sparse gradients."""
+        """Return the parameters with sparse gradients."""
         return [
             parameter
             for module in self.modules()
@@ -94,8 +94,8 @@ class ReplayLayer(torch.nn.Module):
 
     def __init__(
         self,
-        layer: Layer,
-        device: Device,
+        layer: ModelLayer,
+        device: ReplayDevice,
         forward_seconds: float,
         *,
         tied: Sequence[torch.nn.Parameter],
@@ -124,7 +124,7 @@ class ReplayLayer(torch.nn.Module):
     def _add_sparse(
         self, name: str, parameter: Parameter, batch: int, generator: torch.Generator
     ) -> None:
-        """Adds an embedding: DDP expects sparse gradients of no other module."""
+        """Add an embedding: DDP expects sparse gradients of no other module."""
         rows, width = parameter.shape
         held = torch.nn.Embedding(rows, width, sparse=True, _weight=torch.zeros(rows, width))
         self.add_module(name, held)
@@ -133,16 +133,16 @@ class ReplayLayer(torch.nn.Module):
         self._rows.append(drawn.sort().values)
 
     def forward(self, scalar: torch.Tensor) -> torch.Tensor:
-        """Blocks for the layer's compute."""
+        """Block for the layer's compute."""
         parameters = [*self.parameters_by_name.values(), *self._tied]
         return _Compute.apply(scalar, self, *parameters)
 
     def compute_forward(self) -> None:
-        """Blocks for the compute of the forward pass."""
+        """Block for the compute of the forward pass."""
         self._device.compute(self._forward_seconds, may_wait=True)
 
     def compute_backward(self) -> list[torch.Tensor | None]:
-        """Blocks for the compute of the backward pass; returns what is added to the gradients."""
+        """Block for the compute of the backward pass, and return what is added to the gradients."""
         self._device.compute(self._forward_seconds * BACKWARD_PER_FORWARD, may_wait=False)
         added: list[torch.Tensor | None] = [
             None if rows is None else _sparse_gradient(parameter, rows)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slipstream.bench.limits import Network
-from slipstream.bench.models import Model, model
+from slipstream.bench.limits import HostNetwork
+from slipstream.bench.models import ReplayModel, model
 from slipstream.errors import UsageError
 
 REFERENCE = "resnet50"
@@ -41,26 +41,26 @@ class Preset:
     flops_per_second: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Learns from the reference model how fast the GPU is."""
+        """Learn from the reference model how fast the GPU is."""
         reference = model(REFERENCE)
         speed = _step_flops(reference) / self.measured[REFERENCE]
         object.__setattr__(self, "flops_per_second", speed)
 
-    def step_seconds(self, replayed: Model) -> float:
-        """Returns the published step of a model, or an estimate by its FLOPs.
+    def step_seconds(self, replayed: ReplayModel) -> float:
+        """Return the published step of a model, or an estimate by its FLOPs.
 
         Args:
             replayed: at its batch.
         """
         return self.measured.get(replayed.name, _step_flops(replayed) / self.flops_per_second)
 
-    def slowdown(self, network: Network) -> float:
-        """Returns by what factor compute is slowed, to fit a network.
+    def slowdown(self, network: HostNetwork) -> float:
+        """Return by what factor compute is slowed, to fit a network.
 
         Args:
             network: of the lab, with two hosts or more.
         """
-        published = Network(hosts=self.hosts, bits_per_second=1e9 * self.gbit_per_second)
+        published = HostNetwork(hosts=self.hosts, bits_per_second=1e9 * self.gbit_per_second)
         return network.allreduce_seconds(1) / published.allreduce_seconds(1)
 
     def __str__(self) -> str:
@@ -68,8 +68,8 @@ class Preset:
         return f"{gpus}, {self.gbit_per_second:g} Gbit/s a host"
 
 
-def _step_flops(replayed: Model) -> float:
-    """Returns the FLOPs of forward and backward passes of a batch."""
+def _step_flops(replayed: ReplayModel) -> float:
+    """Return the FLOPs of forward and backward passes of a batch."""
     return 3.0 * replayed.flops * replayed.batch
 
 
@@ -116,7 +116,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def preset(name: str) -> Preset:
-    """Returns a published setting by its name.
+    """Return a published setting by its name.
 
     Raises:
         UsageError: there is none of this name.

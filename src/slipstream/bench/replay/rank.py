@@ -18,18 +18,18 @@ import torch.distributed as dist
 
 from slipstream.bench.models import model
 from slipstream.bench.replay.device import BusyDevice, TimedDevice
-from slipstream.bench.replay.job import Job, Measured
+from slipstream.bench.replay.job import ReplayJob, ReplaySamples
 from slipstream.bench.replay.module import ReplayModule
 from slipstream.bench.replay.strategies import STRATEGIES, Step
 
 
 def main(text: str) -> None:
-    """Runs a job, together with the other ranks.
+    """Run a job, together with the other ranks.
 
     Args:
-        text: the job as `Job.as_text` writes it.
+        text: the job as `ReplayJob.as_text` writes it.
     """
-    job = Job.from_text(text)
+    job = ReplayJob.from_text(text)
     torch.set_num_threads(1)
     gc.disable()  # a collection in one rank would make all wait
     dist.init_process_group(job.backend)
@@ -41,8 +41,8 @@ def main(text: str) -> None:
         dist.destroy_process_group()
 
 
-def make_step(job: Job) -> Step:
-    """Returns what runs one step of a job."""
+def make_step(job: ReplayJob) -> Step:
+    """Return what runs one step of a job."""
     device = BusyDevice() if job.busy else TimedDevice()
     module = ReplayModule(
         model(job.model),
@@ -54,8 +54,8 @@ def make_step(job: Job) -> Step:
     return STRATEGIES[job.strategy](module)
 
 
-def measure(step: Step, warmup: int, steps: int) -> Measured:
-    """Steps, and returns the seconds of each step after the warm-up on its slowest rank.
+def measure(step: Step, warmup: int, steps: int) -> ReplaySamples:
+    """Run the steps, and return the seconds of each step after the warm-up on its slowest rank.
 
     Args:
         step: runs one step.
@@ -74,7 +74,7 @@ def measure(step: Step, warmup: int, steps: int) -> Measured:
         start = end
     slowest = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return Measured(seconds=tuple(slowest.tolist()))
+    return ReplaySamples(seconds=tuple(slowest.tolist()))
 
 
 if __name__ == "__main__":

@@ -29,24 +29,24 @@ MOMENTUM = 0.9
 
 
 def compute_only(module: ReplayModule) -> Step:
-    """Steps without communication."""
+    """Return steps without communication."""
     return _training_step(module, module, _optimizer(module))
 
 
 def ddp(module: ReplayModule) -> Step:
-    """Steps with DDP, which sums in the gradients' own buffers."""
+    """Return steps with DDP, which sums in the gradients' own buffers."""
     return _training_step(_wrapped(module), module, _optimizer(module))
 
 
 def ddp_fp16(module: ReplayModule) -> Step:
-    """Steps with DDP and the hook of PyTorch that casts each bucket to fp16 and back."""
+    """Return steps with DDP and the hook of PyTorch that casts each bucket to fp16 and back."""
     wrapped = _wrapped(module)
     wrapped.register_comm_hook(None, fp16_compress_hook)  # pyright: ignore[reportUnknownMemberType]
     return _training_step(wrapped, module, _optimizer(module))
 
 
 def ddp_hook(codec: str) -> Strategy:
-    """Returns steps with DDP and our hook, which has gradients encoded."""
+    """Return steps with DDP and our hook, which has gradients encoded."""
 
     def strategy(module: ReplayModule) -> Step:
         wrapped = _wrapped(module)
@@ -57,7 +57,7 @@ def ddp_hook(codec: str) -> Strategy:
 
 
 def overlapped(codec: str, *, across_steps: bool) -> Strategy:
-    """Returns steps in which communication overlaps with backward, and where asked for with the
+    """Return steps in which communication overlaps with backward, and where asked for with the
     next forward pass."""
 
     def strategy(module: ReplayModule) -> Step:
@@ -69,7 +69,7 @@ def overlapped(codec: str, *, across_steps: bool) -> Strategy:
 
 
 def hvd(compression: str) -> Strategy:
-    """Returns steps with Horovod's optimizer over our engine, whose tensors are negotiated."""
+    """Return steps with Horovod's optimizer over our engine, whose tensors are negotiated."""
 
     def strategy(module: ReplayModule) -> Step:
         slipstream_hvd.init()
@@ -84,12 +84,12 @@ def hvd(compression: str) -> Strategy:
 
 
 def horovod(module: ReplayModule) -> Step:
-    """Steps with Horovod's optimizer."""
+    """Return steps with Horovod's optimizer."""
     return _horovod(module, fp16=False)
 
 
 def horovod_fp16(module: ReplayModule) -> Step:
-    """Steps with Horovod's optimizer and its compression, which casts to fp16 and back."""
+    """Return steps with Horovod's optimizer and its compression, which casts to fp16 and back."""
     return _horovod(module, fp16=True)
 
 
@@ -110,7 +110,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def _wrapped(module: ReplayModule) -> DistributedDataParallel:
-    """Returns DDP at its best: no copies into buckets; all ranks start with the same zeros."""
+    """Return DDP at its best: no copies into buckets; all ranks start with the same zeros."""
     return DistributedDataParallel(module, gradient_as_bucket_view=True, init_sync=False)
 
 
@@ -134,7 +134,7 @@ def _training_step(
 
 
 def _optimizer(module: ReplayModule) -> torch.optim.Optimizer:
-    """Returns SGD with momentum; without it for sparse gradients, whose momentum is dense."""
+    """Return SGD with momentum; without it for sparse gradients, whose momentum is dense."""
     sparse = module.sparse_parameters()
     known = {id(parameter) for parameter in sparse}
     dense = [parameter for parameter in module.parameters() if id(parameter) not in known]

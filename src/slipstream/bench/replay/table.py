@@ -12,12 +12,12 @@ from rich import box
 from rich.table import Table
 
 from slipstream.bench.models import model
-from slipstream.bench.replay.job import Measured
-from slipstream.bench.replay.measure import ReplaySpec, Row
+from slipstream.bench.replay.job import ReplaySamples
+from slipstream.bench.replay.measure import ReplayRow, ReplaySpec
 
 
-def table(spec: ReplaySpec, rows: Sequence[Row]) -> Table:
-    """Returns a row for each model and peer.
+def table(spec: ReplaySpec, rows: Sequence[ReplayRow]) -> Table:
+    """Return a row for each model and peer.
 
     Args:
         spec: what was replayed.
@@ -51,7 +51,7 @@ def table(spec: ReplaySpec, rows: Sequence[Row]) -> Table:
     return shown
 
 
-def _measured_cells(row: Row) -> list[str]:
+def _measured_cells(row: ReplayRow) -> list[str]:
     if row.steps is None or row.efficiency is None:
         return [row.peer, row.wire, *("",) * 4]
     return [
@@ -64,19 +64,19 @@ def _measured_cells(row: Row) -> list[str]:
     ]
 
 
-def _limit_cells(row: Row) -> list[str]:
+def _limit_cells(row: ReplayRow) -> list[str]:
     if row.steps is not None and is_compute_only(row):
         return ["", ""]
     return [f"{row.limit.efficiency_within:.3f}", f"{row.limit.efficiency_across:.3f}"]
 
 
-def is_compute_only(row: Row) -> bool:
-    """Returns whether the row is the one that efficiencies refer to."""
+def is_compute_only(row: ReplayRow) -> bool:
+    """Return whether the row is the one that efficiencies refer to."""
     return row.peer == "compute only"
 
 
 def title(spec: ReplaySpec) -> str:
-    """Returns what the lab stands for."""
+    """Return what the lab stands for."""
     slowdown = spec.published().slowdown(spec.network())
     return (
         f"{spec.hosts} lab hosts at {spec.rate} for {spec.published()}: compute and network"
@@ -85,7 +85,7 @@ def title(spec: ReplaySpec) -> str:
 
 
 def caption(spec: ReplaySpec) -> str:
-    """Returns what the columns mean, and which steps are estimates."""
+    """Return what the columns mean, and which steps are estimates."""
     text = (
         "eff.: efficiency, compute-only step / step. Limits: simulated, at 0.956 of the link;"
         " within the step, and across the step boundary."
@@ -99,8 +99,8 @@ def caption(spec: ReplaySpec) -> str:
     return text
 
 
-def as_json(spec: ReplaySpec, rows: Sequence[Row]) -> dict[str, Any]:
-    """Returns everything that was measured, and how.
+def as_json(spec: ReplaySpec, rows: Sequence[ReplayRow]) -> dict[str, Any]:
+    """Return everything that was measured, and how.
 
     Args:
         spec: what was replayed.
@@ -117,14 +117,14 @@ def as_json(spec: ReplaySpec, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _row_as_json(row: Row) -> dict[str, Any]:
+def _row_as_json(row: ReplayRow) -> dict[str, Any]:
     return {
         "model": row.model,
         "peer": row.peer,
         "wire": row.wire,
         "median_seconds": row.steps.median if row.steps else None,
         "mean_seconds": row.steps.mean if row.steps else None,
-        "seconds": (row.steps or Measured(seconds=())).seconds,
+        "seconds": (row.steps or ReplaySamples(seconds=())).seconds,
         "efficiency": row.efficiency,
         "limit_within": row.limit.efficiency_within,
         "limit_across": row.limit.efficiency_across,

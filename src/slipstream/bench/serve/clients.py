@@ -2,9 +2,10 @@
 
     python -m slipstream.bench.serve.clients LOAD
 
-LOAD is a `Load` as JSON; what it came to is printed, a `Turn` as JSON. A closed loop asks again as
-soon as it has its answer, on each of its connections. An open loop asks when a random process says
-so, however slow the answers are, and counts each from when it should have been asked.
+LOAD is a `Load` as JSON; the program prints its result, a `ServeTurn` as JSON. A closed loop asks
+again as soon as it has its answer, on each of its connections. An open loop asks at the
+times of a random process, however slow the answers are, and counts each latency from the time at
+which the request should have been sent.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ class Load:
     threads: int = 1
 
     def as_text(self) -> str:
-        """Returns what `from_text` reads."""
+        """Return what `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> Load:
-        """Returns the load of a text that `as_text` wrote."""
+        """Return the load of a text that `as_text` wrote."""
         return cls(**json.loads(text))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
+class ServeTurn:
     """What became of it.
 
     Args:
@@ -86,12 +87,12 @@ class Turn:
     memory: tuple[int, ...] = ()
 
     def as_text(self) -> str:
-        """Returns what `from_text` reads."""
+        """Return what `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_text(cls, text: str) -> Turn:
-        """Returns the turn of a text that `as_text` wrote."""
+    def from_text(cls, text: str) -> ServeTurn:
+        """Return the turn of a text that `as_text` wrote."""
         fields: dict[str, Any] = json.loads(text)
         return cls(
             seconds=fields["seconds"],
@@ -118,13 +119,13 @@ class Connection:
 
     @classmethod
     async def to(cls, url: str) -> Connection:
-        """Opens one."""
+        """Open one."""
         parts = urlsplit(url)
         assert parts.hostname is not None
         return cls(*await asyncio.open_connection(parts.hostname, parts.port))
 
     async def ask(self, request: bytes) -> int:
-        """Returns the status of the answer, once all of it is there.
+        """Return the status of the answer, once all of it is there.
 
         Raises OSError or EOFError if the connection ends before.
         """
@@ -138,7 +139,7 @@ class Connection:
         return int(lines[0].split(b" ", 2)[1])
 
     def close(self) -> None:
-        """Closes it."""
+        """Close it."""
         self.writer.close()
 
 
@@ -152,18 +153,18 @@ class Tally:
     memory: list[int] = field(default_factory=list[int])
 
     def add(self, status: int, seconds: float) -> None:
-        """Counts an answer."""
+        """Count an answer."""
         self.statuses[status] += 1
         if status == 200:
             self.latencies.append(seconds)
 
-    def turn(self, seconds: float) -> Turn:
-        """Returns what it came to.
+    def turn(self, seconds: float) -> ServeTurn:
+        """Return what it came to.
 
         Args:
             seconds: in which this was counted.
         """
-        return Turn(
+        return ServeTurn(
             seconds=seconds,
             latencies=tuple(round(each, 7) for each in self.latencies),
             statuses=dict(self.statuses),
@@ -172,8 +173,8 @@ class Tally:
         )
 
 
-async def closed_loop(load: Load, request: bytes) -> Turn:
-    """Returns what became of requests that follow each other on every connection.
+async def closed_loop(load: Load, request: bytes) -> ServeTurn:
+    """Return what became of requests that follow each other on every connection.
 
     Raises OSError or EOFError if a connection ends.
     """
@@ -211,8 +212,8 @@ class OpenLoop:
         self._turnstile = asyncio.Semaphore(MOST_CONNECTIONS)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self) -> Turn:
-        """Returns what became of them; those without an answer some seconds later have none."""
+    async def run(self) -> ServeTurn:
+        """Return what became of them; those without an answer some seconds later have none."""
         with _watched(self._load.pid, self._tally.memory):
             await self._send_all()
             if self._tasks:
@@ -270,8 +271,8 @@ class OpenLoop:
         return status
 
 
-def calls(load: Load) -> Turn:
-    """Returns what became of calls in this process, one after another, as a server makes them."""
+def calls(load: Load) -> ServeTurn:
+    """Return what became of calls in this process, one after another, as a server makes them."""
     from slipstream.infer.run.session import load_executable
 
     loaded = load_executable(load.request, load.threads)
@@ -288,7 +289,7 @@ def calls(load: Load) -> Turn:
 
 
 def memory_of(pid: int) -> int:
-    """Returns the bytes that a process has in memory."""
+    """Return the bytes that a process has in memory."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -310,13 +311,13 @@ def _watched(pid: int, found: list[int]) -> Generator[None]:
             task.cancel()
 
 
-async def _asked(load: Load) -> Turn:
+async def _asked(load: Load) -> ServeTurn:
     request = Path(load.request).read_bytes()
     return await (closed_loop(load, request) if load.clients else OpenLoop(load, request).run())
 
 
 def main(text: str) -> None:
-    """Puts a load on a server, and prints what became of it."""
+    """Put a load on a server, and print what became of it."""
     load = Load.from_text(text)
     if not load.url:
         print(calls(load).as_text())

@@ -23,7 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from slipstream.bench.infer.processes import ProcessError, run_to_end
-from slipstream.bench.serve.clients import Load, Turn
+from slipstream.bench.serve.clients import Load, ServeTurn
 from slipstream.bench.serve.results import OK, OURS, Overload, Point, Reached, ServeReport
 from slipstream.bench.serve.wire import MODEL, PATH, body_of, request_of, tensors_of
 from slipstream.errors import UsageError
@@ -73,7 +73,7 @@ class ServeSpec:
     peer: str = "fastapi"
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         if self.peer not in PEERS:
             raise UsageError(f"the peer is {self.peer!r}; allowed: {', '.join(PEERS)}")
         if self.onnx is not None and self.peer == "none":
@@ -95,7 +95,7 @@ class ServeSpec:
 
 
 def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
-    """Measures; blocks for some minutes.
+    """Run the measurement, and block for some minutes.
 
     Args:
         spec: what, and how.
@@ -112,7 +112,7 @@ def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
         for name, command in _commands(spec, threads).items():
             tell(f"{name} starts")
             servers[name] = stack.enter_context(started(name, command))
-        return _Trial(spec, package, threads, files, servers, tell).report()
+        return _ServerTrial(spec, package, threads, files, servers, tell).report()
 
 
 class ServerProcess:
@@ -134,7 +134,7 @@ class ServerProcess:
 
 @contextmanager
 def started(name: str, command: Sequence[str]) -> Generator[ServerProcess]:
-    """Starts a server, waits until it listens, and ends it afterwards.
+    """Start a server, wait until it listens, and end it afterwards.
 
     Args:
         name: of the contender.
@@ -182,7 +182,7 @@ class _Files:
 
 
 @dataclass
-class _Trial:
+class _ServerTrial:
     """One measurement."""
 
     spec: ServeSpec
@@ -306,7 +306,7 @@ class _Trial:
 
 
 def _wait_for(url: str) -> None:
-    """Returns when a server lets clients in, which may be a moment after it says so."""
+    """Return when a server lets clients in, which may be a moment after it says so."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -339,6 +339,6 @@ def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
     return commands
 
 
-def _turn(load: Load) -> Turn:
+def _turn(load: Load) -> ServeTurn:
     cores = frozenset(os.sched_getaffinity(0))
-    return Turn.from_text(run_to_end("serve.clients", load.as_text(), cores))
+    return ServeTurn.from_text(run_to_end("serve.clients", load.as_text(), cores))

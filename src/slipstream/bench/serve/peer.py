@@ -38,7 +38,7 @@ Run = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def runner_of(path: str, threads: int, runs: int) -> Run:
-    """Returns what runs a model.
+    """Return what runs a model.
 
     Args:
         path: of an ONNX file, or of a package.
@@ -78,7 +78,7 @@ def _own(path: str, threads: int, runs: int) -> Run:
 
 
 def application(run: Run, runs: int) -> FastAPI:
-    """Returns the application.
+    """Return the application.
 
     Args:
         run: of the only model.
@@ -104,7 +104,7 @@ def application(run: Run, runs: int) -> FastAPI:
 
 
 def inputs_of(body: bytes, json_length: int) -> dict[str, Any]:
-    """Returns tensors by name, on the memory of a body that holds JSON and then their bytes."""
+    """Return tensors by name, on the memory of a body that holds JSON and then their bytes."""
     found: dict[str, Any] = {}
     at = json_length
     for each in orjson.loads(memoryview(body)[:json_length])["inputs"]:
@@ -116,7 +116,7 @@ def inputs_of(body: bytes, json_length: int) -> dict[str, Any]:
 
 
 def response_of(model: str, outputs: dict[str, Any]) -> tuple[bytes, list[bytes]]:
-    """Returns the JSON of a response, and the bytes of its tensors."""
+    """Return the JSON of a response, and the bytes of its tensors."""
     raw = {name: np.ascontiguousarray(each).tobytes() for name, each in outputs.items()}
     said = [
         {
@@ -129,7 +129,7 @@ def response_of(model: str, outputs: dict[str, Any]) -> tuple[bytes, list[bytes]
 
 
 def main(path: str, port: int, threads: int, runs: int) -> None:
-    """Serves a model until SIGTERM."""
+    """Serve a model until SIGTERM."""
     app = application(runner_of(path, threads, runs), runs)
     # With the protocol named, asyncio and uvloop turn Nagle's algorithm off.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)

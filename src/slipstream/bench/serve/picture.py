@@ -25,13 +25,13 @@ Row = dict[str, Any]
 
 
 def check_picture(path: Path) -> None:
-    """Raises UsageError for a file of a kind that is not drawn."""
+    """Raise UsageError for a file of a kind that is not drawn."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"the picture is {path.name!r}; allowed: {', '.join(SUFFIXES)}")
 
 
 def draw(report: ServeReport, path: Path) -> None:
-    """Draws latency over throughput with each number of clients and, of open loops, memory.
+    """Draw latency over throughput with each number of clients and, of open loops, memory.
 
     Args:
         report: of a run.
@@ -47,7 +47,7 @@ def draw(report: ServeReport, path: Path) -> None:
 
 
 def curve_rows(report: ServeReport) -> list[Row]:
-    """Returns a row for each point and quantile; calls in process are no point of the curve."""
+    """Return a row for each point and quantile; calls in process are no point of the curve."""
     return [
         {
             "by": point.contender, "clients": point.clients, "of": name,
@@ -60,7 +60,7 @@ def curve_rows(report: ServeReport) -> list[Row]:
 
 
 def memory_rows(found: Overload) -> list[Row]:
-    """Returns a row for each sample of a server's memory."""
+    """Return a row for each sample of a server's memory."""
     return [
         {"by": found.contender, "seconds": number * SAMPLE_SECONDS, "mb": sample / 1e6}
         for number, sample in enumerate(found.turn.memory)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slipstream.bench.serve.clients import Turn
+from slipstream.bench.serve.clients import ServeTurn
 
 OURS = "slipstream"
 
@@ -35,8 +35,8 @@ class Reached:
     p99: float
 
     @classmethod
-    def of(cls, turn: Turn) -> Reached:
-        """Returns what a turn reached, in which something was answered."""
+    def of(cls, turn: ServeTurn) -> Reached:
+        """Return what a turn reached, in which something was answered."""
         latencies = turn.latencies
         return cls(len(latencies) / turn.seconds, quantile(latencies, 50), quantile(latencies, 99))
 
@@ -79,7 +79,7 @@ class Overload:
     contender: str
     rate: float
     deadline: float
-    turn: Turn
+    turn: ServeTurn
 
     @property
     def num_requests(self) -> int:
@@ -129,7 +129,7 @@ class Overload:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ServeBar:
     """What is promised, and what was measured.
 
     Args:
@@ -184,7 +184,7 @@ class ServeReport:
         return CROWD if CROWD in counts else max(counts)
 
     def point(self, contender: str, clients: int) -> Point | None:
-        """Returns a contender's point; None: it was not measured."""
+        """Return a contender's point; None: it was not measured."""
         return next(
             (each for each in self.points
              if each.contender == contender and each.clients == clients), None,
@@ -201,12 +201,12 @@ class ServeReport:
         return statistics.median(over.p50 - bare.p50 for over, bare in pairs)
 
     @property
-    def bars(self) -> list[Bar]:
+    def bars(self) -> list[ServeBar]:
         """What is promised, as far as it was measured."""
         ours = next((each for each in self.overloads if each.contender == OURS), None)
         return [*self._beside_peer(), *self._added(), *(_overload(ours) if ours else ())]
 
-    def _beside_peer(self) -> list[Bar]:
+    def _beside_peer(self) -> list[ServeBar]:
         clients = self.crowd
         ours = self.point(OURS, clients)
         found = [self.point(each, clients) for each in self.peers]
@@ -224,22 +224,22 @@ class ServeReport:
         )
         of = f"best peer's, {clients} clients"
         return [
-            Bar(f"throughput / {of}", f"{rates:.2f}", f"{RATE:.2f} or more", rates >= RATE),
-            Bar(f"p99, ours into {of}", f"{tails:.2f}", f"{TAIL:.2f} or more", tails >= TAIL),
+            ServeBar(f"throughput / {of}", f"{rates:.2f}", f"{RATE:.2f} or more", rates >= RATE),
+            ServeBar(f"p99, ours into {of}", f"{tails:.2f}", f"{TAIL:.2f} or more", tails >= TAIL),
         ]
 
-    def _added(self) -> list[Bar]:
+    def _added(self) -> list[ServeBar]:
         added = self.added
         if added is None:
             return []
         # Less than nothing is no result: something else ran meanwhile.
         holds = 0 <= added <= ADDED_SECONDS
         wanted = f"0 to {ADDED_SECONDS * 1e3:g} ms"
-        return [Bar("added to a call, p50", f"{added * 1e3:.3f} ms", wanted, holds)]
+        return [ServeBar("added to a call, p50", f"{added * 1e3:.3f} ms", wanted, holds)]
 
 
 def quantile(values: Sequence[float], percent: int) -> float:
-    """Returns the value that so many percent are not above.
+    """Return the value that so many percent are not above.
 
     Args:
         values: at least one.
@@ -254,15 +254,15 @@ def _rounds(ours: Point, other: Point) -> list[tuple[Reached, Reached]]:
     return list(zip(ours.turns, other.turns, strict=True))
 
 
-def _overload(found: Overload) -> list[Bar]:
+def _overload(found: Overload) -> list[ServeBar]:
     failed, growth = found.num_failed, found.growth
     return [
-        Bar(
+        ServeBar(
             f"accepted, done in {found.deadline * 1e3:g} ms", f"{found.kept:.2%}",
             f"{KEPT:.0%} or more", found.kept >= KEPT,
         ),
-        Bar("neither accepted nor 429", f"{failed}", "0", failed == 0),
-        Bar(
+        ServeBar("neither accepted nor 429", f"{failed}", "0", failed == 0),
+        ServeBar(
             "the server's memory grows by", f"{growth:.1%}", f"{GROWTH:.0%} or less",
             growth <= GROWTH,
         ),

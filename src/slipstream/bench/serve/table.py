@@ -22,13 +22,13 @@ OPEN_HEADINGS = (
 
 
 def tables(report: ServeReport) -> list[Table]:
-    """Returns tables of closed loops, of open loops if there were any, and of what is promised."""
+    """Return tables of closed loops, of open loops if there were any, and of what is promised."""
     overloads = [_overloads(report.overloads)] if report.overloads else []
     return [_closed(report), *overloads, _bars(report)]
 
 
 def caption(report: ServeReport) -> str:
-    """Returns what the columns mean, and the machine."""
+    """Return what the columns mean, and the machine."""
     words = ", ".join(f"{name} {db:.0f}" for name, db in report.snr_db.items())
     return (
         "/s: results per second; p50 and p99 of latencies, as clients see them: medians over"
@@ -40,7 +40,7 @@ def caption(report: ServeReport) -> str:
 
 
 def as_json(report: ServeReport, spec: dict[str, Any]) -> dict[str, Any]:
-    """Returns everything that was measured, and how; of the open loop's latencies, quantiles.
+    """Return everything that was measured, and how; of the open loop's latencies, quantiles.
 
     Args:
         report: of the run.

@@ -16,7 +16,7 @@ PATH = f"/v2/models/{MODEL}/infer"
 
 
 def body_of(inputs: Mapping[str, Array], deadline: float | None = None) -> tuple[bytes, int]:
-    """Returns the body of a request, and the length of the JSON that it begins with.
+    """Return the body of a request, and the length of the JSON that it begins with.
 
     Args:
         inputs: by name.
@@ -38,7 +38,7 @@ def body_of(inputs: Mapping[str, Array], deadline: float | None = None) -> tuple
 
 
 def tensors_of(body: bytes, json_length: int) -> dict[str, Array]:
-    """Returns the outputs of a response by name.
+    """Return the outputs of a response by name.
 
     Args:
         body: JSON, and the bytes of tensors.
@@ -55,7 +55,7 @@ def tensors_of(body: bytes, json_length: int) -> dict[str, Array]:
 
 
 def request_of(body: bytes, json_length: int) -> bytes:
-    """Returns the bytes of a request, with those of its body.
+    """Return the bytes of a request, with those of its body.
 
     Args:
         body: as `body_of` returns.

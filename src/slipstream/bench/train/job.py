@@ -38,17 +38,17 @@ class TrainJob:
     output: str
 
     def as_text(self) -> str:
-        """Returns what `from_text` reads."""
+        """Return what `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> TrainJob:
-        """Returns the job of a text that `as_text` wrote."""
+        """Return the job of a text that `as_text` wrote."""
         return cls(**with_tuples(json.loads(text)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trained:
+class TrainSamples:
     """What one contender's training came to.
 
     Args:
@@ -66,11 +66,11 @@ class Trained:
     losses: tuple[float, ...]
 
 
-def write_trained(path: str, results: list[Trained]) -> None:
-    """Writes what `read_trained` reads."""
+def write_trained(path: str, results: list[TrainSamples]) -> None:
+    """Write what `read_trained` reads."""
     Path(path).write_text(json.dumps([asdict(each) for each in results]))
 
 
-def read_trained(path: str) -> list[Trained]:
-    """Returns what rank 0 wrote."""
-    return [Trained(**with_tuples(fields)) for fields in json.loads(Path(path).read_text())]
+def read_trained(path: str) -> list[TrainSamples]:
+    """Return what rank 0 wrote."""
+    return [TrainSamples(**with_tuples(fields)) for fields in json.loads(Path(path).read_text())]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from slipstream.bench.comm.limits import CODEC_SHARE
 from slipstream.bench.comm.start import check_torch
-from slipstream.bench.train.job import ACROSS, ALONE, NOTE, Trained, TrainJob, read_trained
+from slipstream.bench.train.job import ACROSS, ALONE, NOTE, TrainJob, TrainSamples, read_trained
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabSpec
 
@@ -59,7 +59,7 @@ class TrainSpec:
     codecs: tuple[str, ...] = ("none",)
 
     def __post_init__(self) -> None:
-        """Refuses values that are not allowed."""
+        """Refuse values that are not allowed."""
         for kind, names, allowed in (
             ("model", self.models, MODELS),
             ("peer", self.peers, PEERS),
@@ -76,7 +76,7 @@ class TrainSpec:
             raise UsageError("steps is 0; allowed: 1 and more")
 
     def contenders(self) -> tuple[str, ...]:
-        """Returns who takes turns."""
+        """Return who takes turns."""
         across = [
             f"{OURS} {ACROSS}" if codec == "none" else f"{OURS} {ACROSS} {codec}"
             for codec in self.codecs
@@ -94,21 +94,21 @@ class TrainResult:
     """
 
     model: str
-    trained: tuple[Trained, ...]
+    trained: tuple[TrainSamples, ...]
 
-    def of(self, contender: str) -> Trained | None:
-        """Returns what one contender reached; None if it did not take part."""
+    def of(self, contender: str) -> TrainSamples | None:
+        """Return what one contender reached; None if it did not take part."""
         return next((each for each in self.trained if each.contender == contender), None)
 
-    def times_faster(self, trained: Trained, other: str) -> float | None:
-        """Returns how many times the samples per second of another contender it trains."""
+    def times_faster(self, trained: TrainSamples, other: str) -> float | None:
+        """Return how many times the samples per second of another contender it trains."""
         reference = self.of(other)
         if reference is None:
             return None
         return samples_per_second(trained) / samples_per_second(reference)
 
-    def loss_difference(self, trained: Trained) -> float | None:
-        """Returns how far the losses of the last quarter are from those over the reference.
+    def loss_difference(self, trained: TrainSamples) -> float | None:
+        """Return how far the losses of the last quarter are from those over the reference.
 
         As a share of the first loss. The reference is gloo or, without it, Slipstream under DDP.
         """
@@ -117,8 +117,8 @@ class TrainResult:
             return None
         return abs(last_loss(trained) - last_loss(reference)) / reference.losses[0]
 
-    def agrees(self, trained: Trained) -> bool:
-        """Returns whether the losses are as near to the reference's as they must be."""
+    def agrees(self, trained: TrainSamples) -> bool:
+        """Return whether the losses are as near to the reference's as they must be."""
         is_exact = trained.contender in (*PEERS, OURS, f"{OURS} {ACROSS}")
         difference = self.loss_difference(trained)
         return difference is None or difference <= (
@@ -126,18 +126,18 @@ class TrainResult:
         )
 
 
-def samples_per_second(trained: Trained) -> float:
-    """Returns what all ranks together train, by the median of the rounds."""
+def samples_per_second(trained: TrainSamples) -> float:
+    """Return what all ranks together train, by the median of the rounds."""
     return trained.samples_per_step / statistics.median(trained.seconds)
 
 
-def last_loss(trained: Trained) -> float:
-    """Returns the mean loss of the last quarter of the steps."""
+def last_loss(trained: TrainSamples) -> float:
+    """Return the mean loss of the last quarter of the steps."""
     return statistics.fmean(trained.losses[-max(1, len(trained.losses) // 4) :])
 
 
 def train(spec: TrainSpec, on_note: OnNote | None = None) -> list[TrainResult]:
-    """Trains; blocks for some minutes.
+    """Run the training, and block for some minutes.
 
     Args:
         spec: what, and where.

@@ -42,7 +42,7 @@ class Trainable:
     bucket_megabytes: float
 
 
-class Residual(nn.Module):
+class ResidualBlock(nn.Module):
     """Two 3 x 3 convolutions beside a shortcut.
 
     Args:
@@ -68,13 +68,18 @@ class Residual(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps float [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride]."""
+        """Map float [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride]."""
         return functional.relu(self.body(x) + self.shortcut(x))
 
 
 def resnet() -> nn.Module:
-    """Returns the demo's network: float [batch, 1, 28, 28] to logits [batch, 10]."""
-    blocks = [Residual(16, 32, 2), Residual(32, 32, 1), Residual(32, 64, 2), Residual(64, 64, 1)]
+    """Return the demo's network: float [batch, 1, 28, 28] to logits [batch, 10]."""
+    blocks = [
+        ResidualBlock(16, 32, 2),
+        ResidualBlock(32, 32, 1),
+        ResidualBlock(32, 64, 2),
+        ResidualBlock(64, 64, 1),
+    ]
     network = nn.Sequential(
         nn.Conv2d(1, 16, 5, stride=2, padding=2, bias=False),
         nn.BatchNorm2d(16),
@@ -108,7 +113,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, VOCABULARY)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps bytes int64 [batch, length] to logits [batch, 256, length]."""
+        """Map bytes int64 [batch, length] to logits [batch, 256, length]."""
         length = x.shape[1]
         hidden = self.symbols(x) + self.places(torch.arange(length))
         mask = nn.Transformer.generate_square_subsequent_mask(length)
@@ -118,7 +123,7 @@ class Transformer(nn.Module):
 
 
 def pictures(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Returns noisy pictures of ten kinds, float [count, 1, 28, 28], and which kind each is."""
+    """Return noisy pictures of ten kinds, float [count, 1, 28, 28], and which kind each is."""
     kinds = torch.randn(NUM_CLASSES, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     labels = torch.randint(NUM_CLASSES, (count,), generator=generator)
     images = kinds[labels] + 8 * torch.randn(count, 1, 28, 28, generator=generator)
@@ -126,7 +131,7 @@ def pictures(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def sequences(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Returns counting bytes with random starts and steps, int64 [count, 16], and the next ones."""
+    """Return counting bytes with random starts and steps, int64 [count, 16], and the next ones."""
     start = torch.randint(VOCABULARY, (count, 1), generator=generator)
     stride = torch.randint(1, 4, (count, 1), generator=generator)
     symbols = (start + stride * torch.arange(17)) % VOCABULARY

@@ -20,12 +20,12 @@ import torch.distributed as dist
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from slipstream.bench.train.job import ACROSS, ALONE, NOTE, Trained, TrainJob, write_trained
+from slipstream.bench.train.job import ACROSS, ALONE, NOTE, TrainJob, TrainSamples, write_trained
 from slipstream.bench.train.models import MODELS
 from slipstream.torch import overlap
 
 
-class Training:
+class TrainingRun:
     """One contender's model in training.
 
     All ranks make the contenders in the same order.
@@ -50,7 +50,7 @@ class Training:
         self._losses: list[torch.Tensor] = []
 
     def run(self, steps: int) -> float:
-        """Trains for some steps; returns the mean seconds of one."""
+        """Train for some steps, and return the mean seconds of one."""
         dist.barrier()
         start = time.perf_counter()
         for _ in range(steps):
@@ -58,13 +58,13 @@ class Training:
         self._settle()
         return (time.perf_counter() - start) / steps
 
-    def result(self) -> Trained:
-        """Returns what came of it; all ranks call it."""
+    def result(self) -> TrainSamples:
+        """Return what came of it; all ranks call it."""
         seconds = torch.tensor(self.seconds, dtype=torch.float64)
         losses = torch.stack(self._losses).double()
         dist.all_reduce(seconds, dist.ReduceOp.MAX)
         dist.all_reduce(losses)
-        return Trained(
+        return TrainSamples(
             contender=self.contender,
             samples_per_step=self._how.batch_size * dist.get_world_size(),
             parameters=self.parameters,
@@ -73,7 +73,7 @@ class Training:
         )
 
     def _connected(self, network: torch.nn.Module) -> tuple[torch.nn.Module, Callable[[], None]]:
-        """Returns the model as it is called, and what waits for the last step."""
+        """Return the model as it is called, and what waits for the last step."""
         if self.contender == ALONE:
             return network, _nothing
         backend, _, how = self.contender.partition(" ")
@@ -100,7 +100,7 @@ class Training:
 
 
 def main(text: str) -> None:
-    """Runs a job, together with the other ranks.
+    """Run a job, together with the other ranks.
 
     Args:
         text: the job as `TrainJob.as_text` writes it.
@@ -117,13 +117,13 @@ def main(text: str) -> None:
         dist.destroy_process_group()
 
 
-def measure(job: TrainJob) -> list[Trained]:
-    """Trains every contender's model by turns.
+def measure(job: TrainJob) -> list[TrainSamples]:
+    """Train every contender's model by turns.
 
     Args:
         job: what is trained.
     """
-    trainings = [Training(job.model, contender) for contender in job.contenders]
+    trainings = [TrainingRun(job.model, contender) for contender in job.contenders]
     for training in trainings:
         _tell(f"{job.model} over {training.contender} warms up")
         training.run(job.warmup)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from slipstream.bench.comm.table import describe_lab, format_seconds
 from slipstream.bench.result import environment, environment_line
-from slipstream.bench.train.job import ALONE, Trained
+from slipstream.bench.train.job import ALONE, TrainSamples
 from slipstream.bench.train.measure import (
     PEERS,
     TrainResult,
@@ -23,7 +23,7 @@ from slipstream.bench.train.measure import (
 
 
 def table(spec: TrainSpec, results: Sequence[TrainResult]) -> Table:
-    """Returns a row for each model and contender."""
+    """Return a row for each model and contender."""
     shown = Table(
         box=box.SIMPLE_HEAD,
         title=f"training on {describe_lab(spec.lab)}",
@@ -50,7 +50,7 @@ def table(spec: TrainSpec, results: Sequence[TrainResult]) -> Table:
 
 
 def as_json(spec: TrainSpec, results: Sequence[TrainResult]) -> dict[str, Any]:
-    """Returns everything that was measured, and how."""
+    """Return everything that was measured, and how."""
     return {
         "spec": asdict(spec),
         **environment(),
@@ -70,7 +70,7 @@ def as_json(spec: TrainSpec, results: Sequence[TrainResult]) -> dict[str, Any]:
     }
 
 
-def _cells(result: TrainResult, trained: Trained) -> list[str]:
+def _cells(result: TrainResult, trained: TrainSamples) -> list[str]:
     faster = result.times_faster(trained, PEERS[0])
     alone = result.times_faster(trained, ALONE)
     difference = result.loss_difference(trained)

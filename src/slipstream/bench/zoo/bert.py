@@ -36,12 +36,12 @@ class Embedding(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Maps int64 [b, n] to float32 [b, n, d]."""
+        """Map int64 [b, n] to float32 [b, n, d]."""
         places = self.places.weight[: input_ids.shape[1]]
         return self.norm(self.symbols(input_ids) + places + self.segments.weight[0])
 
 
-class Attention(nn.Module):
+class BertAttention(nn.Module):
     """Self-attention of several heads, with one matrix each for queries, keys and values."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x_bnd: Tensor, mask: Tensor) -> Tensor:
-        """Maps float32 [b, n, d], with a mask [b, 1, 1, n] added to the scores, to [b, n, d]."""
+        """Map float32 [b, n, d], with a mask [b, 1, 1, n] added to the scores, to [b, n, d]."""
         query, key, value = (
             _split(projected)
             for projected in (self.query(x_bnd), self.key(x_bnd), self.value(x_bnd))
@@ -62,12 +62,12 @@ class Attention(nn.Module):
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 
-class Layer(nn.Module):
+class BertLayer(nn.Module):
     """Attention, then a network of two layers with GELU, each added and normalised after."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention = Attention()
+        self.attention = BertAttention()
         self.attention_norm = nn.LayerNorm(WIDTH, eps=EPSILON)
         self.feed_forward = nn.Sequential(
             nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
@@ -75,7 +75,7 @@ class Layer(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
 
     def forward(self, x_bnd: Tensor, mask: Tensor) -> Tensor:
-        """Maps float32 [b, n, d] to the same shape; mask as in `Attention`."""
+        """Map float32 [b, n, d] to the same shape; mask as in `BertAttention`."""
         x_bnd = self.attention_norm(x_bnd + self.attention(x_bnd, mask))
         return self.norm(x_bnd + self.feed_forward(x_bnd))
 
@@ -86,11 +86,11 @@ class Bert(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = Embedding()
-        self.layers = nn.ModuleList(Layer() for _ in range(NUM_LAYERS))
+        self.layers = nn.ModuleList(BertLayer() for _ in range(NUM_LAYERS))
         self.pooler = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps two int64 [b, n] to the last hidden state float32 [b, n, d] and pooled [b, d]."""
+        """Map two int64 [b, n] to the last hidden state float32 [b, n, d] and pooled [b, d]."""
         lowest = torch.finfo(torch.float32).min
         mask = (1.0 - attention_mask[:, None, None, :].float()) * lowest
         x_bnd = self.embedding(input_ids)
@@ -100,7 +100,7 @@ class Bert(nn.Module):
 
 
 def bert_base() -> nn.Module:
-    """Returns BERT-base: int64 input_ids and attention_mask [1, 128] to hidden state and pooled.
+    """Return BERT-base: int64 input_ids and attention_mask [1, 128] to hidden state and pooled.
 
     The hidden state is float32 [1, 128, 768], pooled is [1, 768]. 109,482,240 parameters, 11.17
     GMAC. Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language
@@ -111,14 +111,14 @@ def bert_base() -> nn.Module:
     """
     model = settle(Bert)
     for module in model.modules():
-        if isinstance(module, Attention):
+        if isinstance(module, BertAttention):
             module.query.weight *= QUERY_GAIN
             module.output.weight *= OUTPUT_GAIN
     return model
 
 
 def sentence(seed: int) -> dict[str, NDArray[np.int64]]:
-    """Returns random symbols, of which the mask leaves out up to half, at the end: [1, 128]."""
+    """Return random symbols, of which the mask leaves out up to half, at the end: [1, 128]."""
     random = np.random.default_rng(seed)
     num_present = random.integers(LENGTH // 2, LENGTH, endpoint=True)
     return {
@@ -128,5 +128,5 @@ def sentence(seed: int) -> dict[str, NDArray[np.int64]]:
 
 
 def _split(x_bnd: Tensor) -> Tensor:
-    """Returns [b, h, n, d/h]."""
+    """Return [b, h, n, d/h]."""
     return x_bnd.reshape(-1, x_bnd.shape[1], NUM_HEADS, WIDTH // NUM_HEADS).transpose(1, 2)

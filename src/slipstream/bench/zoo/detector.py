@@ -26,13 +26,13 @@ ANCHORS = (  # widths and heights in pixels, of each stride
 def conv(
     in_channels: int, out_channels: int, kernel: int, stride: int = 1, *, ends_branch: bool = False
 ) -> nn.Module:
-    """Returns a normalised convolution with SiLU."""
+    """Return a normalised convolution with SiLU."""
     return conv_norm(
         in_channels, out_channels, kernel, stride, activation=nn.SiLU, ends_branch=ends_branch
     )
 
 
-class Bottleneck(nn.Module):
+class DetectorBottleneck(nn.Module):
     """Convolutions of 1 x 1 and 3 x 3, beside a shortcut if asked for."""
 
     def __init__(self, channels: int, *, shortcut: bool) -> None:
@@ -43,7 +43,7 @@ class Bottleneck(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps float32 [batch, channels, h, w] to the same shape."""
+        """Map float32 [batch, channels, h, w] to the same shape."""
         return x + self.body(x) if self.shortcut else self.body(x)
 
 
@@ -55,13 +55,13 @@ class CrossStage(nn.Module):
     ) -> None:
         super().__init__()
         half = out_channels // 2
-        blocks = (Bottleneck(half, shortcut=shortcut) for _ in range(depth))
+        blocks = (DetectorBottleneck(half, shortcut=shortcut) for _ in range(depth))
         self.through = nn.Sequential(conv(in_channels, half, 1), *blocks)
         self.past = conv(in_channels, half, 1)
         self.joined = conv(out_channels, out_channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps float32 [batch, in_channels, h, w] to [batch, out_channels, h, w]."""
+        """Map float32 [batch, in_channels, h, w] to [batch, out_channels, h, w]."""
         return self.joined(torch.cat((self.through(x), self.past(x)), dim=1))
 
 
@@ -78,7 +78,7 @@ class PoolPyramid(nn.Module):
         self.pool = nn.MaxPool2d(5, 1, padding=2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps float32 [batch, channels, h, w] to the same shape."""
+        """Map float32 [batch, channels, h, w] to the same shape."""
         levels: list[Tensor] = [self.narrowed(x)]
         for _ in range(3):
             levels.append(self.pool(levels[-1]))
@@ -101,7 +101,7 @@ class Backbone(nn.Module):
         self.to_32 = nn.Sequential(conv(256, 512, 3, 2), CrossStage(512, 512, 1), PoolPyramid(512))
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps float32 [batch, 3, s, s] to [batch, 128 k, s/8k, s/8k] for k of 1, 2 and 4."""
+        """Map float32 [batch, 3, s, s] to [batch, 128 k, s/8k, s/8k] for k of 1, 2 and 4."""
         at_8 = self.to_8(image)
         at_16 = self.to_16(at_8)
         return at_8, at_16, self.to_32(at_16)
@@ -122,7 +122,7 @@ class Neck(nn.Module):
         self.down_32 = CrossStage(512, 512, 2, shortcut=False)
 
     def forward(self, at_8: Tensor, at_16: Tensor, at_32: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps the backbone's features to features of the same shapes."""
+        """Map the backbone's features to features of the same shapes."""
         coarse = self.narrow_32(at_32)
         middle = self.narrow_16(self.up_16(torch.cat((_doubled(coarse), at_16), dim=1)))
         out_8 = self.up_8(torch.cat((_doubled(middle), at_8), dim=1))
@@ -155,7 +155,7 @@ class Head(nn.Module):
         self.register_buffer("sizes", torch.tensor(anchors).reshape(1, len(anchors), 1, 1, 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps float32 [batch, channels, side, side] to [batch, 3 side side, 85]."""
+        """Map float32 [batch, channels, side, side] to [batch, 3 side side, 85]."""
         fields = self.fields(x).reshape(-1, self.sizes.shape[1], NUM_FIELDS, self.side, self.side)
         fields = fields.permute(0, 1, 3, 4, 2).sigmoid()
         centre = (2 * fields[..., :2] + self.grid) * self.stride
@@ -178,13 +178,13 @@ class Detector(nn.Module):
         )
 
     def forward(self, image: Tensor) -> Tensor:
-        """Maps float32 [batch, 3, 320, 320] to [batch, 6300, 85]."""
+        """Map float32 [batch, 3, 320, 320] to [batch, 6300, 85]."""
         features = self.neck(*self.backbone(image))
         return torch.cat([head(x) for head, x in zip(self.heads, features, strict=True)], dim=1)
 
 
 def detector() -> nn.Module:
-    """Returns the detector: float32 [1, 3, 320, 320] to boxes [1, 6300, 85].
+    """Return the detector: float32 [1, 3, 320, 320] to boxes [1, 6300, 85].
 
     A box is its centre and size in pixels, its objectness and 80 classes' probabilities.
     8,261,693 parameters, 2.32 GMAC. After Redmon et al., "You Only Look Once" (2015), with the

@@ -48,7 +48,7 @@ def conv_norm(
     activation: type[nn.Module] | None = None,
     ends_branch: bool = False,
 ) -> nn.Sequential:
-    """Returns a convolution without bias, batch normalisation and, if given, an activation.
+    """Return a convolution without bias, batch normalisation and, if given, an activation.
 
     Maps float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride] where the
     stride divides both. What ends a branch beside a shortcut is normalised to `BRANCH_GAIN`.
@@ -65,7 +65,7 @@ def conv_norm(
 
 
 def settle(make: Callable[[], nn.Module], calibration: Tensor | None = None) -> nn.Module:
-    """Returns a network with the same random weights each time, ready for inference.
+    """Return a network with the same random weights each time, ready for inference.
 
     PyTorch's own random state is left as it was.
 
@@ -86,7 +86,7 @@ def settle(make: Callable[[], nn.Module], calibration: Tensor | None = None) -> 
 
 
 def settle_classifier(make: Callable[[], nn.Module]) -> nn.Module:
-    """Returns a settled network whose logits tell pictures apart, and are 0 in their mean.
+    """Return a settled network whose logits tell pictures apart, and are 0 in their mean.
 
     A random last layer gives nearly the same answer to each picture, and errors stand out beside
     what little differs. So this one compares features with those of some pictures, as a trained one
@@ -112,7 +112,7 @@ def settle_classifier(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def picture(seed: int, size: int) -> NDArray[np.float32]:
-    """Returns noise with the spectrum of photographs, 1/f (Field 1987): float32 [1, 3, size, size].
+    """Return noise with the spectrum of photographs, 1/f (Field 1987): float32 [1, 3, size, size].
 
     Each channel has mean 0 and standard deviation 1.
     """
@@ -125,7 +125,7 @@ def picture(seed: int, size: int) -> NDArray[np.float32]:
 
 
 def calibration_pictures(size: int, count: int = NUM_CALIBRATION_PICTURES) -> Tensor:
-    """Returns a batch of pictures for `settle`: float32 [count, 3, size, size]."""
+    """Return a batch of pictures for `settle`: float32 [count, 3, size, size]."""
     pictures = [picture(SEED + number, size) for number in range(count)]
     return torch.from_numpy(np.concatenate(pictures))
 

@@ -58,11 +58,11 @@ class SqueezeExcitation(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps float32 [batch, channels, h, w] to the same shape."""
+        """Map float32 [batch, channels, h, w] to the same shape."""
         return x * self.scale(x)
 
 
-class InvertedResidual(nn.Module):
+class MobileResidual(nn.Module):
     """Expands, convolves each channel by itself and projects, beside a shortcut where shapes allow.
 
     Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (2018).
@@ -90,7 +90,7 @@ class InvertedResidual(nn.Module):
         self.body = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride]."""
+        """Map float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride]."""
         return x + self.body(x) if self.has_shortcut else self.body(x)
 
 
@@ -126,7 +126,7 @@ EFFICIENTNET_STAGES = (
 
 
 def mobilenetv3_large() -> nn.Module:
-    """Returns MobileNetV3-Large: float32 [1, 3, 224, 224] to logits [1, 1000].
+    """Return MobileNetV3-Large: float32 [1, 3, 224, 224] to logits [1, 1000].
 
     5,483,032 parameters, 0.217 GMAC. Howard et al., "Searching for MobileNetV3" (2019), table 1,
     with squeezed channels of which `_eighths` makes multiples of 8.
@@ -135,7 +135,7 @@ def mobilenetv3_large() -> nn.Module:
 
 
 def efficientnet_b0() -> nn.Module:
-    """Returns EfficientNet-B0: float32 [1, 3, 224, 224] to logits [1, 1000].
+    """Return EfficientNet-B0: float32 [1, 3, 224, 224] to logits [1, 1000].
 
     5,288,548 parameters, 0.386 GMAC. Tan and Le, "EfficientNet: Rethinking Model Scaling for
     Convolutional Neural Networks" (2019), table 1.
@@ -173,7 +173,7 @@ def _excited(shape: Shape, activation: type[nn.Module], gate: type[nn.Module]) -
         excitation = SqueezeExcitation(
             shape.expanded, shape.squeezed, activation=activation, gate=gate
         )
-    return InvertedResidual(shape, excitation)
+    return MobileResidual(shape, excitation)
 
 
 def _mobilenet_shapes() -> Iterator[Shape]:
@@ -205,6 +205,6 @@ def _efficientnet_shapes() -> Iterator[Shape]:
 
 
 def _eighths(channels: float) -> int:
-    """Returns the nearest multiple of 8 that is not below nine tenths."""
+    """Return the nearest multiple of 8 that is not below nine tenths."""
     nearest = int(channels + 4) // 8 * 8
     return nearest if nearest >= 0.9 * channels else nearest + 8

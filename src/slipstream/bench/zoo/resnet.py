@@ -39,12 +39,12 @@ class Bottleneck(nn.Module):
             self.shortcut = conv_norm(in_channels, out_channels, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps float32 [batch, in_channels, h, w] to [batch, 4 width, h/stride, w/stride]."""
+        """Map float32 [batch, in_channels, h, w] to [batch, 4 width, h/stride, w/stride]."""
         return functional.relu(self.body(x) + self.shortcut(x))
 
 
 def resnet50() -> nn.Module:
-    """Returns ResNet-50 in the form called v1.5: float32 [1, 3, 224, 224] to logits [1, 1000].
+    """Return ResNet-50 in the form called v1.5: float32 [1, 3, 224, 224] to logits [1, 1000].
 
     25,557,032 parameters, 4.09 GMAC. He et al., "Deep Residual Learning for Image Recognition"
     (2015); v1.5 strides in a bottleneck's 3 x 3 convolution, not in its first.
@@ -53,7 +53,7 @@ def resnet50() -> nn.Module:
 
 
 def resnet26d() -> nn.Module:
-    """Returns ResNet-26-D: float32 [1, 3, 224, 224] to logits [1, 1000].
+    """Return ResNet-26-D: float32 [1, 3, 224, 224] to logits [1, 1000].
 
     16,014,408 parameters, 2.58 GMAC. He et al., "Bag of Tricks for Image Classification with
     Convolutional Neural Networks" (2018), section 4.2: a stem of three convolutions, and shortcuts

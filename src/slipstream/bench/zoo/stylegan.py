@@ -30,7 +30,7 @@ SLOPE = 0.2
 EPSILON = 1e-8
 
 
-class Modulated(nn.Module):
+class ModulatedConvolution(nn.Module):
     """A convolution whose weights a style scales: per sample and input channel.
 
     Args:
@@ -51,7 +51,7 @@ class Modulated(nn.Module):
         self.demodulated = demodulated
 
     def weights(self, style: Tensor) -> Tensor:
-        """Maps styles float32 [b, 512] to weights [b, o, i, k, k]."""
+        """Map styles float32 [b, 512] to weights [b, o, i, k, k]."""
         scale_bi = functional.linear(style, self.affine, self.offset)
         weights = self.weight * scale_bi[:, None, :, None, None]
         if self.demodulated:
@@ -59,7 +59,7 @@ class Modulated(nn.Module):
         return weights
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """Maps float32 [b, i, h, w] and styles [b, 512] to [b, o, h, w]."""
+        """Map float32 [b, i, h, w] and styles [b, 512] to [b, o, h, w]."""
         weights = self.weights(style)
         padding = weights.shape[-1] // 2
         joined = x.reshape(1, -1, *x.shape[2:])
@@ -67,7 +67,7 @@ class Modulated(nn.Module):
         return out.reshape(x.shape[0], -1, *out.shape[2:])
 
 
-class ModulatedUp(Modulated):
+class ModulatedUp(ModulatedConvolution):
     """The same, transposed with stride 2 and blurred: the picture's sides double."""
 
     fir: Tensor
@@ -77,7 +77,7 @@ class ModulatedUp(Modulated):
         self.register_buffer("fir", _fir().repeat(out_channels, 1, 1, 1))
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """Maps float32 [b, i, h, w] and styles [b, 512] to [b, o, 2h, 2w]."""
+        """Map float32 [b, i, h, w] and styles [b, 512] to [b, o, 2h, 2w]."""
         weights = self.weights(style).transpose(1, 2).flatten(0, 1)
         joined = x.reshape(1, -1, *x.shape[2:])
         out = functional.conv_transpose2d(joined, weights, None, 2, 0, 0, x.shape[0])
@@ -88,13 +88,13 @@ class ModulatedUp(Modulated):
 class Styled(nn.Module):
     """A modulated convolution, bias and leaky ReLU."""
 
-    def __init__(self, convolution: Modulated, out_channels: int) -> None:
+    def __init__(self, convolution: ModulatedConvolution, out_channels: int) -> None:
         super().__init__()
         self.convolution = convolution
         self.bias = nn.Parameter(0.1 * torch.randn(1, out_channels, 1, 1))
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """Maps float32 [b, i, h, w] and styles [b, 512] to [b, o, h or 2h, w or 2w]."""
+        """Map float32 [b, i, h, w] and styles [b, 512] to [b, o, h or 2h, w or 2w]."""
         return _activated(self.convolution(x, style) + self.bias)
 
 
@@ -105,12 +105,12 @@ class ToRgb(nn.Module):
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
-        self.convolution = Modulated(in_channels, 3, 1, demodulated=False)
+        self.convolution = ModulatedConvolution(in_channels, 3, 1, demodulated=False)
         self.bias = nn.Parameter(0.1 * torch.randn(1, 3, 1, 1))
         self.register_buffer("fir", _fir().repeat(3, 1, 1, 1))
 
     def forward(self, x: Tensor, style: Tensor, smaller: Tensor | None) -> Tensor:
-        """Maps float32 [b, i, h, w], styles and a picture [b, 3, h/2, w/2] to [b, 3, h, w]."""
+        """Map float32 [b, i, h, w], styles and a picture [b, 3, h/2, w/2] to [b, 3, h, w]."""
         image = self.convolution(x, style) + self.bias
         if smaller is None:
             return image
@@ -125,7 +125,7 @@ class Mapping(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(NUM_MAPPING_LAYERS))
 
     def forward(self, z: Tensor) -> Tensor:
-        """Maps float32 [b, 512] to styles [b, 512]."""
+        """Map float32 [b, 512] to styles [b, 512]."""
         style = z * torch.rsqrt(z.square().mean(1, True) + EPSILON)
         for layer in self.layers:
             style = _activated(layer(style))
@@ -139,15 +139,15 @@ class Generator(nn.Module):
         super().__init__()
         self.mapping = Mapping()
         self.constant = nn.Parameter(torch.randn(1, CHANNELS[0], 4, 4))
-        self.first = Styled(Modulated(CHANNELS[0], CHANNELS[0], 3), CHANNELS[0])
+        self.first = Styled(ModulatedConvolution(CHANNELS[0], CHANNELS[0], 3), CHANNELS[0])
         self.first_rgb = ToRgb(CHANNELS[0])
         sizes = tuple(pairwise(CHANNELS))
         self.doublings = nn.ModuleList(Styled(ModulatedUp(i, o), o) for i, o in sizes)
-        self.refinements = nn.ModuleList(Styled(Modulated(o, o, 3), o) for _, o in sizes)
+        self.refinements = nn.ModuleList(Styled(ModulatedConvolution(o, o, 3), o) for _, o in sizes)
         self.pictures = nn.ModuleList(ToRgb(o) for _, o in sizes)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Maps float32 [b, 512] to pictures [b, 3, 128, 128]."""
+        """Map float32 [b, 512] to pictures [b, 3, 128, 128]."""
         style = self.mapping(z)
         x = self.first(self.constant.expand(z.shape[0], -1, -1, -1), style)
         image = self.first_rgb(x, style, None)
@@ -160,7 +160,7 @@ class Generator(nn.Module):
 
 
 def stylegan() -> nn.Module:
-    """Returns the generator: z float32 [1, 512] to a picture [1, 3, 128, 128].
+    """Return the generator: z float32 [1, 512] to a picture [1, 3, 128, 128].
 
     19,258,322 parameters, 3.74 GMAC. Channels are half of the paper's from 32 x 32 on.
     """
@@ -168,7 +168,7 @@ def stylegan() -> nn.Module:
 
 
 def latent(seed: int) -> dict[str, NDArray[np.float32]]:
-    """Returns a random z: float32 [1, 512]."""
+    """Return a random z: float32 [1, 512]."""
     return {"z": np.random.default_rng(seed).standard_normal((1, WIDTH), dtype=np.float32)}
 
 
@@ -177,6 +177,6 @@ def _activated(x: Tensor) -> Tensor:
 
 
 def _fir() -> Tensor:
-    """Returns the filter [1, 3, 3, 1] in both directions, with sum 4: float32 [1, 1, 4, 4]."""
+    """Return the filter [1, 3, 3, 1] in both directions, with sum 4: float32 [1, 1, 4, 4]."""
     taps = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 4
     return torch.outer(taps, taps)[None, None]

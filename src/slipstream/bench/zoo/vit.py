@@ -19,7 +19,7 @@ NUM_TOKENS = (PICTURE_SIZE // PATCH) ** 2 + 1
 EPSILON = 1e-6
 
 
-class Attention(nn.Module):
+class VitAttention(nn.Module):
     """Self-attention of several heads; one matrix makes queries, keys and values."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x_bnd: Tensor) -> Tensor:
-        """Maps float32 [b, n, d] to the same shape."""
+        """Map float32 [b, n, d] to the same shape."""
         heads = self.query_key_value(x_bnd).reshape(
             -1, NUM_TOKENS, 3, NUM_HEADS, WIDTH // NUM_HEADS
         )
@@ -37,12 +37,12 @@ class Attention(nn.Module):
         return self.output(mixed.transpose(1, 2).reshape(-1, NUM_TOKENS, WIDTH))
 
 
-class Layer(nn.Module):
+class VitLayer(nn.Module):
     """Attention, then a network of two layers with GELU, each normalised before and added after."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention = nn.Sequential(nn.LayerNorm(WIDTH, eps=EPSILON), Attention())
+        self.attention = nn.Sequential(nn.LayerNorm(WIDTH, eps=EPSILON), VitAttention())
         self.feed_forward = nn.Sequential(
             nn.LayerNorm(WIDTH, eps=EPSILON),
             nn.Linear(WIDTH, 4 * WIDTH),
@@ -51,12 +51,12 @@ class Layer(nn.Module):
         )
 
     def forward(self, x_bnd: Tensor) -> Tensor:
-        """Maps float32 [b, n, d] to the same shape."""
+        """Map float32 [b, n, d] to the same shape."""
         x_bnd = x_bnd + self.attention(x_bnd)
         return x_bnd + self.feed_forward(x_bnd)
 
 
-class VisionTransformer(nn.Module):
+class ZooVisionTransformer(nn.Module):
     """Cuts the picture into patches, and classifies by the token put before them."""
 
     def __init__(self) -> None:
@@ -64,12 +64,12 @@ class VisionTransformer(nn.Module):
         self.patches = nn.Conv2d(3, WIDTH, PATCH, PATCH)
         self.class_token = nn.Parameter(torch.randn(1, 1, WIDTH))
         self.places = nn.Parameter(torch.randn(1, NUM_TOKENS, WIDTH))
-        self.layers = nn.Sequential(*(Layer() for _ in range(NUM_LAYERS)))
+        self.layers = nn.Sequential(*(VitLayer() for _ in range(NUM_LAYERS)))
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
         self.head = nn.Linear(WIDTH, NUM_CLASSES)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Maps float32 [b, 3, 224, 224] to logits [b, 1000]."""
+        """Map float32 [b, 3, 224, 224] to logits [b, 1000]."""
         patches_bnd = self.patches(image).flatten(2).transpose(1, 2)
         first = self.class_token.expand(image.shape[0], -1, -1)
         tokens_bnd = torch.cat((first, patches_bnd), dim=1) + self.places
@@ -77,9 +77,9 @@ class VisionTransformer(nn.Module):
 
 
 def vit_small() -> nn.Module:
-    """Returns ViT-S/16: float32 [1, 3, 224, 224] to logits [1, 1000].
+    """Return ViT-S/16: float32 [1, 3, 224, 224] to logits [1, 1000].
 
     22,050,664 parameters, 4.60 GMAC. Dosovitskiy et al., "An Image is Worth 16x16 Words" (2020), in
     the small size of Touvron et al., "Training data-efficient image transformers" (2020).
     """
-    return settle_classifier(VisionTransformer)
+    return settle_classifier(ZooVisionTransformer)

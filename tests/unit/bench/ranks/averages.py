@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from slipstream.bench.models import Layer, Model, Parameter
+from slipstream.bench.models import ModelLayer, Parameter, ReplayModel
 from slipstream.bench.replay.device import TimedDevice
 from slipstream.bench.replay.module import ReplayModule
 from slipstream.bench.replay.strategies import STRATEGIES
@@ -11,16 +11,16 @@ from slipstream.bench.replay.strategies import STRATEGIES
 TOLERANCE = {"ddp": 1e-6, "ddp-fp16": 1e-3}
 
 
-def tiny() -> Model:
+def tiny() -> ReplayModel:
     layers = [
-        Layer(
+        ModelLayer(
             name=f"layer{index}",
             parameters=(Parameter(name=f"weight{index}", shape=(300, 1000)),),
             flops=1,
         )
         for index in range(3)
     ]
-    return Model(name="tiny", layers=tuple(layers), batch=1, sample="a number")
+    return ReplayModel(name="tiny", layers=tuple(layers), batch=1, sample="a number")
 
 
 def filled(rank: int) -> ReplayModule:
