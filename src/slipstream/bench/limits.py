@@ -49,9 +49,9 @@ class HostNetwork:
     """What the hosts are connected by.
 
     Args:
-        hosts: at least 1.
-        bits_per_second: of each host's link, in each direction.
-        goodput: share of them that is payload.
+        hosts: Number of hosts, at least 1.
+        bits_per_second: Rate of each host's link, in each direction.
+        goodput: Share of the rate that carries payload.
     """
 
     hosts: int
@@ -78,7 +78,7 @@ class LayerTimes:
         forward: compute.
         backward: compute; its gradients are ready at the end.
         update: the optimizer's.
-        transfer: of its gradients, with the link for itself.
+        transfer: Seconds to communicate its gradients on an idle link.
     """
 
     forward: float
@@ -92,8 +92,8 @@ class StepSeconds:
     """How long a step takes without any communication, in seconds.
 
     Args:
-        compute: forward and backward passes.
-        optimizer: updates.
+        compute: Seconds of the forward and backward passes.
+        optimizer: Seconds of the updates.
     """
 
     compute: float
@@ -112,7 +112,7 @@ class Limit:
     Args:
         compute_only: without communication.
         within: everything is communicated before the optimizer starts.
-        across: with overlap across the step boundary.
+        across: Lower bound with overlap across the step boundary.
     """
 
     compute_only: float
@@ -136,7 +136,7 @@ def limit(
     """Return the shortest steps that the network allows.
 
     Args:
-        model: whose gradients are communicated.
+        model: Model whose gradients are communicated.
         step: without communication.
         network: between the hosts.
         wire: precision of the gradients on it.
@@ -189,7 +189,7 @@ def step_within(layers: Sequence[LayerTimes]) -> float:
     """Return the shortest step that ends with the optimizer, in seconds.
 
     Args:
-        layers: in forward order.
+        layers: Layers in forward order.
     """
     now = sum(layer.forward for layer in layers)
     link_free = now
@@ -203,7 +203,7 @@ def step_across(layers: Sequence[LayerTimes]) -> float:
     """Return the shortest step of a long row of them, in seconds.
 
     Args:
-        layers: in forward order.
+        layers: Layers in forward order.
     """
     link = _Link([layer.transfer for layer in layers])
     start, end = 0.0, _end_of_step(layers, link, 0.0)

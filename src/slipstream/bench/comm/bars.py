@@ -26,10 +26,10 @@ class CommBar:
     """One promise.
 
     Args:
-        text: what is compared.
-        measured: reads it from the report of its case.
-        at_least: what it should reach; None where it should stay below.
-        at_most: below what it should stay.
+        text: Name of the compared quantity, for the table.
+        measured: Function that reads the quantity from the report of its case.
+        at_least: Smallest value that meets the target; None if only `at_most` limits it.
+        at_most: Largest value that meets the target; None if only `at_least` limits it.
     """
 
     text: str
@@ -68,9 +68,9 @@ class Outcome:
     """How a case went.
 
     Args:
-        case: what was promised.
-        report: what was measured; None if it failed.
-        error: why it failed.
+        case: Case with its targets.
+        report: Report of the measurement; None if it failed.
+        error: Reason of the failure; empty if there was none.
     """
 
     case: CommCase
@@ -82,9 +82,9 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Comm
     """Return all cases.
 
     Args:
-        large: bytes that are bound by the link.
-        small: bytes that are bound by latency.
-        rounds: of every measurement.
+        large: Bytes of a message that is limited by the link.
+        small: Bytes of a message that is limited by latency.
+        rounds: Rounds of every measurement (default 5).
     """
     flows = ("250mbit", "250mbit", "250mbit", "62.5mbit")
     racks = LabSpec(ranks_per_host=2, racks=2, uplink="250mbit")

@@ -34,7 +34,7 @@ class Buffers:
     Args:
         collective: a name of `limits.COLLECTIVES`.
         size: bytes of the larger buffer of a rank; rounded up so that all ranks have a share.
-        device: where the memory is.
+        device: Device that has the memory.
     """
 
     def __init__(self, collective: str, size: int, device: torch.device) -> None:
@@ -85,8 +85,8 @@ class CollectiveContender:
     """One way to do a collective.
 
     Args:
-        name: as `CommJob` has it.
-        group: over which it is done.
+        name: Name from `CommJob.contenders`.
+        group: Process group that runs the collective.
         codec: none or, for Slipstream's allreduce, another.
     """
 

@@ -33,8 +33,8 @@ def cross_traffic(lab: Lab, rate: str) -> Generator[None, None, None]:
     """Have every host of a lab send to the next one, until the block ends.
 
     Args:
-        lab: that is up, with at least two hosts.
-        rate: of each host's connection, such as 500mbit; where links are busy, it gets less.
+        lab: Running lab with at least two hosts.
+        rate: Rate of each host's connection, such as 500mbit; on a busy link it gets less.
 
     Raises:
         SlipstreamError: it did not begin to flow.
@@ -56,8 +56,8 @@ def main(bytes_per_second: int, addresses: Sequence[str]) -> None:
     """Send to the next host and take what the one before sends; never returns.
 
     Args:
-        bytes_per_second: of this host's connection.
-        addresses: of all hosts.
+        bytes_per_second: Rate of this host's connection.
+        addresses: Addresses of all hosts.
     """
     launch = detect_launcher()
     rank, port = launch.rank, launch.master_port

@@ -27,12 +27,12 @@ class CommJob:
     """What every rank does.
 
     Args:
-        collectives: in this order.
+        collectives: Collectives in the order in which they are measured.
         sizes: bytes, of the larger buffer of a rank.
         contenders: gloo, nccl, slipstream, slipstream with a codec behind a blank, or a yardstick.
-        rounds: in each of which every contender has its turn.
+        rounds: Number of rounds; every contender has one turn in each.
         warmup: calls of each contender that do not count.
-        folder: for what passes between the driver and the ranks.
+        folder: Folder of the files that the driver and the ranks exchange.
         ping_ranks: two ranks on different hosts, for the ping-pong; none without it.
         ping_address: IPv4 address of the first of them.
         counted_from: size from which the driver reads what passes the links; 0 for never.
@@ -72,11 +72,11 @@ class CommSamples:
     """How long one contender took.
 
     Args:
-        collective: what it did.
+        collective: Name of the collective.
         size: bytes.
         contender: its name.
-        calls: in a row, in each round.
-        seconds: of one call, by round, on the slowest rank.
+        calls: Consecutive calls in each round.
+        seconds: Seconds of one call on the slowest rank, one value per round.
         readings: numbers of the driver's readings before and after one call, or none.
     """
 

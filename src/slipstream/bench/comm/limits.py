@@ -43,7 +43,7 @@ def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
         collective: one of `COLLECTIVES`.
         size: bytes of the larger buffer of a rank.
         groups: equal ones, with one link each: hosts or racks.
-        ranks: in all groups together.
+        ranks: Ranks in all groups together.
     """
     if groups == 1:
         return 0.0
@@ -78,7 +78,7 @@ def limit_seconds(
         spec: the lab.
         collective: one of `COLLECTIVES`.
         size: bytes of the larger buffer of a rank.
-        codec: of what passes between hosts.
+        codec: Codec of the data between hosts.
         goodput: share of a link's rate that is payload.
     """
     on_links = host_bytes(spec, collective, size, codec) / host_bits_per_second(spec)

@@ -41,12 +41,12 @@ class CommSpec:
     Args:
         collectives: names of `limits.COLLECTIVES`.
         sizes: bytes of the larger buffer of a rank, at least 4.
-        lab: in which it is measured; None for this machine.
+        lab: Lab of the measurement; None for this machine.
         local: ranks on this machine where there is no lab, at least 2.
         codecs: codecs of Slipstream's allreduce, names of `limits.CODEC_SHARE`.
         peers: names of `PEERS`; those that are not there are left out with a note. `ring` is
             Slipstream with the flat ring, whatever the topology.
-        rounds: in each of which every contender has its turn, at least 1.
+        rounds: Number of rounds, at least 1; every contender has one turn in each.
         warmup: calls of each contender before, at least 0.
         cross_traffic: rate of a connection from every host to the next meanwhile, such as 500mbit;
             "" for none.
@@ -103,11 +103,11 @@ class CommRow:
     """What one contender reached with one size.
 
     Args:
-        samples: as measured.
-        codec: of what passed between hosts.
-        limit_seconds: less no algorithm takes on these links; None on one host.
-        least_host_bytes: what passes the busiest link of a host at least; None on one host.
-        least_uplink_bytes: the same of an uplink; None with one rack.
+        samples: Measured times.
+        codec: Codec of the data between hosts.
+        limit_seconds: Lower bound of the time of any algorithm on these links; None on one host.
+        least_host_bytes: Lower bound of the bytes on the busiest host's link; None on one host.
+        least_uplink_bytes: Lower bound of the bytes on the busiest uplink; None with one rack.
         host_bytes: payload that passed the busiest host's link in one direction; None if it was
             not counted.
         uplink_bytes: payload that passed the busiest uplink in one direction.
@@ -137,9 +137,9 @@ class CommReport:
     """What was measured.
 
     Args:
-        spec: what should be.
+        spec: Settings of the measurement.
         rows: a contender's results, by collective and size.
-        notes: what was left out, and why.
+        notes: Sentences about contenders that were left out, with the reason.
     """
 
     spec: CommSpec
@@ -174,8 +174,8 @@ def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
     """Run the measurement, and block for seconds to minutes, as the sizes and rates are.
 
     Args:
-        spec: what, and where.
-        on_note: is told what is measured next.
+        spec: Settings of the measurement.
+        on_note: Callback that receives the name of the next measurement.
 
     Raises:
         UnsupportedError: there is no PyTorch, or the lab cannot be made.

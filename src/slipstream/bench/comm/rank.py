@@ -48,9 +48,9 @@ class CollectiveTurn:
     """What one contender does when it is its turn.
 
     Args:
-        name: of the contender.
-        call: does it once.
-        prepare: puts the input in place, before the clock runs.
+        name: Name of the contender.
+        call: Function that runs the collective once.
+        prepare: Function that writes the input before the clock starts.
         is_collective: its bytes on the links are of interest.
     """
 
@@ -64,7 +64,7 @@ class Measurement:
     """All contenders of a job, and the readings that the driver was asked for.
 
     Args:
-        job: what is measured.
+        job: Job of all ranks.
     """
 
     def __init__(self, job: CommJob) -> None:

@@ -40,7 +40,7 @@ def present(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[str
 
     Args:
         peers: names.
-        ranks: of the measurement.
+        ranks: Number of ranks of the measurement.
         is_lab: they have namespaces of their own.
     """
     found: list[str] = []

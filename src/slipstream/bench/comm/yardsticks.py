@@ -25,7 +25,7 @@ class PingPong:
     All ranks make it, together.
 
     Args:
-        ranks: the two.
+        ranks: Numbers of the two ranks.
         address: IPv4 address of the first.
     """
 

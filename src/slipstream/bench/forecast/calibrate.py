@@ -33,12 +33,12 @@ def calibrate(
     """Measure this machine, and block for about a minute.
 
     Args:
-        name: by which forecasts are to find the device; letters, digits, "-", "_" and ".".
+        name: Name of the device in forecasts: letters, digits, "-", "_" and ".".
         network: file of `slipstream bench comm --json` between hosts; None: links of hosts are
             not measured. One of the ranks of a host takes the place of what is measured here.
-        threads: of a rank where there is no GPU: a device is then as many of the processors; None:
-            as many as PyTorch takes, which is all of them.
-        quick: for tests: some seconds, and numbers that are off.
+        threads: Threads of a rank on a machine without a GPU, on which a device is that number of
+            processors; None for PyTorch's default, which is all of them.
+        quick: Whether to measure for a few seconds only, with inaccurate results; for tests.
         progress: told what is measured, how much was and how much there is.
 
     Raises:

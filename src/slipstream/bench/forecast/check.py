@@ -23,9 +23,9 @@ class CheckedStep:
     Args:
         model: its name.
         batch: samples of the step.
-        plan: as it was forecast.
-        steps: that were timed.
-        seconds: of a step, the median of rounds.
+        plan: Forecast of the step.
+        steps: Number of timed steps.
+        seconds: Seconds of a step, the median of the rounds.
         spread: seconds of a step in the fastest and in the slowest round.
         memory: bytes of the device at the most; None: it is a processor, whose memory the
             forecast does not replay.
@@ -75,15 +75,16 @@ def check(
     """Forecast a step of one device, then train on the one at hand, and block for half a minute.
 
     Args:
-        model: as of `slipstream.forecast.forecast`, but no ONNX file; it is made with weights.
+        model: Name of a model that `slipstream.forecast.forecast` accepts, but no ONNX file; the
+            model is made with weights.
         batch: samples of a step.
-        device: that the forecast takes the one at hand for; None: "here", as `hardware` has it.
+        device: Name of the device in the forecast; None for "here", the calibration in `hardware`.
         hardware: a data file with it, as `slipstream forecast calibrate` writes one.
-        shape: of one sample, where the model does not say it.
-        tokens: of a sequence.
-        precision: of products.
+        shape: Shape of one sample, if the model leaves it open.
+        tokens: Tokens of a sequence.
+        precision: Precision of matrix products.
         optimizer: "sgd", "momentum" or "adam".
-        seconds: for steps that are timed.
+        seconds: Seconds of timed steps.
         progress: told what is done.
 
     Raises:

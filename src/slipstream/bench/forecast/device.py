@@ -60,8 +60,8 @@ def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> M
 
     Args:
         tell: is told what is measured next, `STAGES` times.
-        threads: that a rank on processors computes with; None: as many as PyTorch takes.
-        quick: for tests: smaller operands, and a tenth of the time.
+        threads: Threads of a rank on processors; None for PyTorch's default.
+        quick: Whether to use smaller operands and a tenth of the time; for tests.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
@@ -156,8 +156,8 @@ class _Bench:
         """Return what share of plain products convolutions reach.
 
         Args:
-            name: of a dtype.
-            reached: by plain products.
+            name: Name of a dtype.
+            reached: Rate of plain matrix products.
         """
         # On matrix units memory would limit smaller ones.
         window = 3 if self.is_gpu and name != "float32" else 1
@@ -169,7 +169,7 @@ class _Bench:
         """Return the FLOP/s of convolutions.
 
         Args:
-            name: of a dtype.
+            name: Name of a dtype.
             window: its side.
         """
         return statistics.geometric_mean(
@@ -193,7 +193,7 @@ class _Bench:
         """Return the FLOP/s of a convolution of one channel per group.
 
         Args:
-            name: of a dtype.
+            name: Name of a dtype.
         """
         pixels = self._image(name, self._images, 256, 28, 28)
         weight = self._image(name, 256, 1, 3, 3)
@@ -213,7 +213,7 @@ class _Bench:
         """Return bytes per second of a batch norm, which reads its input twice in each pass.
 
         Args:
-            name: of the input's dtype; weights are in float32.
+            name: Name of the input's dtype; weights are in float32.
         """
         pixels = self._image(name, self._images, 256, 56, 56)
         norm = torch.nn.BatchNorm2d(256, device=self._device)
@@ -261,8 +261,9 @@ class _Bench:
         """Return the seconds of a kernel, after one call that does not count.
 
         Args:
-            kernel: to time.
-            waits: for the device; else the time of the host alone counts.
+            kernel: Function that issues the timed kernel.
+            waits: Whether the time ends when the device is done; otherwise only the host's time
+                counts.
         """
         kernel()
         times: list[float] = []

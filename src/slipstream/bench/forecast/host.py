@@ -34,8 +34,9 @@ class Timer(Protocol):
         """Return its seconds.
 
         Args:
-            kernel: to time, often.
-            waits: for the device; else the time of the host alone counts.
+            kernel: Function that issues the timed kernel; it is called many times.
+            waits: Whether the time ends when the device is done; otherwise only the host's time
+                counts.
         """
         ...
 
@@ -45,11 +46,12 @@ class HostSeconds:
     """Seconds of the host.
 
     Args:
-        forward: per operator of the forward pass, as the forecast counts them.
-        backward: per operator of the backward pass.
-        update: per parameter, of a step of the optimizer and of forgetting its gradient.
-        gap: from one small kernel to the next, where they are issued beforehand; None: the device
-            is the host.
+        forward: Seconds per operator of the forward pass, with operators counted as in the
+            forecast.
+        backward: Seconds per operator of the backward pass.
+        update: Seconds per parameter to update it and to clear its gradient.
+        gap: Seconds between two small kernels that were issued in advance; None if the device is
+            the host.
     """
 
     forward: float
@@ -84,8 +86,8 @@ def measure(device: torch.device, timer: Timer) -> HostSeconds:
     """Run the measurement, and block for as long as four kernels are timed.
 
     Args:
-        device: that the host feeds, or that it is.
-        timer: of kernels on that device.
+        device: Device that the host feeds, or the host's processors.
+        timer: Timer of kernels on that device.
     """
     traced = trace(_Typical, _inputs, name="typical", samples=_SAMPLES).operators
     before = sum(each.phase is TrainingPhase.FORWARD for each in traced)

@@ -38,7 +38,7 @@ class Wires:
     """What one backend does in the lab.
 
     Args:
-        share: of a link's nominal rate, as payload, 0 to 1.
+        share: Payload rate as a share of the link's nominal rate, 0 to 1.
         latency: seconds of one step of a collective.
         processed: bytes per second that all hosts together send, however fast the links are.
     """
@@ -55,7 +55,7 @@ class Wires:
 
         Args:
             bits_per_second: nominal.
-            hosts: that share the machine's processors.
+            hosts: Hosts that share the machine's processors.
         """
         wire = self.share * bits_per_second / 8
         rate = (wire**-2 + (self.processed / hosts) ** -2) ** -0.5
@@ -73,10 +73,10 @@ class LabNumbers:
     """What was measured of a lab.
 
     Args:
-        wires: by backend.
+        wires: Measured links by backend.
         updated: bytes per second that the optimizers of all ranks read and write together.
-        inside: of ranks of one host: the rate is what all of them send together; None: not
-            measured, as each host has one.
+        inside: Link between the ranks of one host, with the rate that all of them send together;
+            None if each host has one rank.
     """
 
     wires: Mapping[str, Wires]
@@ -87,8 +87,8 @@ class LabNumbers:
         """Return a lab as the forecast sees it.
 
         Args:
-            backend: of torch.distributed.
-            spec: of the lab.
+            backend: Backend of torch.distributed.
+            spec: Settings of the lab.
         """
         link = self.wires[backend].link(spec.link_rates[0], spec.hosts)
         return Hosts(

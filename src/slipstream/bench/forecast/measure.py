@@ -38,16 +38,16 @@ class ForecastSpec:
 
     Args:
         models: names of models.
-        rates: of each host's link, as the lab has them.
-        hosts: of the lab, each at least 2.
-        ranks: of each host, at least 1; more than one with our backend only, which cuts groups
-            into ranks of a host and hosts.
+        rates: Rates of each host's link, in the lab's notation.
+        hosts: Numbers of lab hosts, each at least 2.
+        ranks: Ranks on each host, at least 1. More than one needs our backend, which splits groups
+            into the ranks of a host and the hosts.
         slower: times that compute is slower than published; 30 makes the network that of the
             published setting where four hosts have 1 Gbit/s.
-        backends: of DDP, names of `lab.compare.BACKENDS`.
+        backends: Backends of DDP, names of `lab.compare.BACKENDS`.
         steps: measured in each round, at least 1.
         warmup: steps before these in each round, at least 3: DDP makes new buckets in the second.
-        rounds: in each of which every backend has its turn, at least 1.
+        rounds: Number of rounds, at least 1; every backend has one turn in each.
         quick: whether the lab is measured in seconds, to try the command, and less well.
     """
 
@@ -109,10 +109,10 @@ class ForecastRow:
 
     Args:
         model: its name.
-        backend: of DDP.
-        hosts: of the lab.
-        ranks: of each host.
-        rate: of each host's link.
+        backend: Backend of DDP.
+        hosts: Number of lab hosts.
+        ranks: Ranks on each host.
+        rate: Rate of each host's link.
         forecast: seconds.
         measured: steps.
     """
@@ -136,9 +136,9 @@ class ForecastReport:
     """All rows, and what they were forecast from.
 
     Args:
-        spec: what was asked.
-        numbers: that were measured before.
-        rows: at least one.
+        spec: Settings of the measurement.
+        numbers: Numbers that were measured before the steps.
+        rows: Rows of the report, at least one.
     """
 
     spec: ForecastSpec
@@ -164,7 +164,7 @@ def mean_error(rows: Sequence[ForecastRow]) -> float:
     """Return the mean of the errors' sizes, as a share.
 
     Args:
-        rows: at least one.
+        rows: Rows of a report, at least one.
     """
     return statistics.fmean(abs(row.error) for row in rows)
 
@@ -173,7 +173,7 @@ def high_error(rows: Sequence[ForecastRow]) -> float:
     """Return the size that nine in ten errors have at most, as a share.
 
     Args:
-        rows: at least one.
+        rows: Rows of a report, at least one.
     """
     sizes = sorted(abs(row.error) for row in rows)
     return sizes[-(-9 * len(sizes) // 10) - 1]
@@ -183,7 +183,7 @@ def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> ForecastReport:
     """Measure the lab, then forecasts and measure steps, and block for many minutes.
 
     Args:
-        spec: what is judged.
+        spec: Settings of the measurement.
         on_note: is told what is measured next.
 
     Raises:

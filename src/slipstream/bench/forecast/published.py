@@ -42,17 +42,17 @@ class PublishedClaim:
     """A published speed-up, and where it was had.
 
     Args:
-        name: of who published it.
+        name: Name of the publisher.
         speedup: over one device.
-        hosts: that were joined.
+        hosts: Number of connected hosts.
         per_host: devices of each.
         between: name of the link of each host.
         inside: name of the link between devices of a host.
-        codec: of gradients between hosts.
+        codec: Codec of gradients between hosts.
         batch: samples of each device.
         device: its name.
         published: the claim, for people.
-        assumed: what was not found and is assumed, for people.
+        assumed: Assumptions about facts that the source does not give, for people.
     """
 
     name: str
@@ -76,7 +76,7 @@ class PublishedClaim:
         """Return the hosts as the forecast sees them.
 
         Args:
-            hardware: with the device and the links.
+            hardware: Hardware tables with the device and the links.
         """
         return Cluster(
             device=hardware.device(self.device),
@@ -134,12 +134,12 @@ class Scaling:
     """A claim, and the steps that were simulated for it.
 
     Args:
-        claim: that was published.
+        claim: Published claim.
         alone: step of one device.
-        ddp: of all, with DDP's buckets.
-        within: with buckets of the best size, which are all there when a step ends.
-        even: as `within`, if no rank were ever slower than another.
-        fitted: as `within`, if links carried what they carry for published software.
+        ddp: Step of all ranks with DDP's buckets.
+        within: Step with buckets of the best size, whose communication ends within the step.
+        even: Step like `within`, if all ranks were equally fast.
+        fitted: Step like `within`, with the link rates that published software reaches.
     """
 
     claim: PublishedClaim
@@ -153,7 +153,7 @@ class Scaling:
         """Return the samples a second of all ranks over those of one alone.
 
         Args:
-            step: of all ranks.
+            step: Step of all ranks.
         """
         return self.claim.ranks * self.alone.seconds / step.seconds
 
@@ -161,7 +161,7 @@ class Scaling:
         """Return the speed-up over the number of ranks.
 
         Args:
-            step: of all ranks.
+            step: Step of all ranks.
         """
         return self.speedup(step) / self.claim.ranks
 
@@ -169,7 +169,7 @@ class Scaling:
         """Return the share of a step in which ranks wait for the slowest.
 
         Args:
-            step: of all ranks.
+            step: Step of all ranks.
         """
         return (step.compute - self.alone.compute) / step.seconds
 
@@ -177,7 +177,7 @@ class Scaling:
         """Return the share of a step in which gradients travel and nothing hides it.
 
         Args:
-            step: of all ranks.
+            step: Step of all ranks.
         """
         return 1 - self.efficiency(step) - self.waited(step)
 
@@ -192,7 +192,7 @@ class Scaling:
         """Return the share of a step in which the network is busy.
 
         Args:
-            step: of all ranks.
+            step: Step of all ranks.
         """
         spans = (span for span in step.spans if span.queue.startswith("network"))
         return sum(span.end - span.start for span in spans) / step.seconds
@@ -212,7 +212,7 @@ def published(claims: Sequence[PublishedClaim] = CLAIMS) -> Iterator[Scaling]:
     """Yield what is forecast for published settings; takes some seconds in all.
 
     Args:
-        claims: that were published.
+        claims: Published claims.
 
     Raises:
         UnsupportedError: there is no PyTorch to trace the model with.
@@ -233,10 +233,10 @@ def scaling(
     """Return what is forecast for a published setting.
 
     Args:
-        claim: with the setting.
-        workload: of one device, at the claim's batch.
-        fitted: what kernels, links and the runtime reach.
-        hardware: with the claim's device and links; None: that which comes with Slipstream.
+        claim: Published claim with its setting.
+        workload: Workload of one device, at the claim's batch.
+        fitted: Calibrated rates of kernels, links and the runtime.
+        hardware: Hardware tables with the claim's device and links; None for Slipstream's own.
     """
     # The lab's steps are those of a runtime that hides all that can be hidden.
     runtime = replace(fitted.runtime(RUNTIME), overlap=1.0)

@@ -18,7 +18,7 @@ def table(rows: Sequence[Scaling]) -> Table:
     """Return a row for each published setting, with notes on what is assumed.
 
     Args:
-        rows: at least one.
+        rows: Rows, at least one.
     """
     shown = Table(
         box=box.SIMPLE_HEAD,
@@ -80,7 +80,7 @@ def as_json(rows: Sequence[Scaling]) -> dict[str, Any]:
     """Return everything that was forecast.
 
     Args:
-        rows: of settings.
+        rows: Rows, one per setting.
     """
     return {**environment(), "model": MODEL, "rows": [_row(row) for row in rows]}
 

@@ -51,9 +51,9 @@ class Hosts:
     Args:
         count: hosts, each with a link of its own.
         per_host: ranks of each.
-        between: what each host's link carries.
-        inside: what joins the ranks of a host.
-        update_bytes_per_second: at which the optimizer of each rank reads and writes, as all do.
+        between: Link of each host.
+        inside: Link between the ranks of a host.
+        update_bytes_per_second: Memory rate of the optimizer on each rank while all ranks update.
     """
 
     count: int
@@ -68,8 +68,8 @@ def forecast_step(replayed: ReplayModel, compute_seconds: float, hosts: Hosts) -
 
     Args:
         replayed: the model.
-        compute_seconds: of forward and backward passes together.
-        hosts: on which it runs.
+        compute_seconds: Seconds of the forward and backward passes together.
+        hosts: Hosts of the job.
     """
     rate = hosts.update_bytes_per_second
     workload = replay_workload(replayed, compute_seconds * rate)
@@ -135,7 +135,7 @@ class StepBucket:
     """Gradients that go together.
 
     Args:
-        num_elements: of all of them.
+        num_elements: Elements of all its gradients.
         layer: index, in forward order, of the one whose gradients come last.
     """
 
@@ -149,7 +149,7 @@ def buckets(layers: Sequence[ModelLayer]) -> Iterator[StepBucket]:
     Source: Li et al. 2020, "PyTorch Distributed", arXiv 2006.15704.
 
     Args:
-        layers: in forward order.
+        layers: Layers in forward order.
     """
     held, limit = 0, FIRST_BUCKET_BYTES
     for index in reversed(range(len(layers))):

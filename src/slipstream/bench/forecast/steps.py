@@ -37,12 +37,12 @@ class TrainingSetup:
     """How a model is trained on one device.
 
     Args:
-        made: how to make its module and a batch.
+        made: Architecture that makes the module and a batch.
         micro_batch: samples that run at once.
-        micro_batches: of a step.
-        precision: of products.
-        whole: all of the module is in 16 bits, and the optimizer works on copies in fp32.
-        optimizer: of the parameters.
+        micro_batches: Micro-batches of a step (default 1).
+        precision: Precision of matrix products.
+        whole: Whether all of the module is in 16 bits and the optimizer updates fp32 copies.
+        optimizer: Optimizer of the parameters.
     """
 
     made: Architecture
@@ -58,8 +58,8 @@ class Steps:
     """What steps took.
 
     Args:
-        count: of steps that were timed.
-        seconds: of one, the median of rounds.
+        count: Number of timed steps.
+        seconds: Seconds of one step, the median of the rounds.
         low: seconds of one in the fastest round.
         high: seconds of one in the slowest round.
         memory: bytes of the device that its other users could not have, at the most, with the
@@ -77,9 +77,9 @@ def train(training: TrainingSetup, tell: Tell, *, seconds: float = 10.0) -> Step
     """Train on a GPU where there is one, else on the processors, and block for about `seconds`.
 
     Args:
-        training: what is trained.
+        training: Model and settings of the training.
         tell: is told what is done next.
-        seconds: for steps that are timed; five rounds at least.
+        seconds: Seconds of timed steps; at least five rounds run.
 
     Raises:
         torch.OutOfMemoryError: it does not fit on the device.
@@ -110,8 +110,8 @@ class _Trainee:
     """A model in training.
 
     Args:
-        training: how.
-        device: on which.
+        training: Model and settings of the training.
+        device: Device of the training.
     """
 
     def __init__(self, training: TrainingSetup, device: torch.device) -> None:

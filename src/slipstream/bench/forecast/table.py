@@ -18,7 +18,7 @@ def table(report: ForecastReport) -> Table:
     """Return a row for each step.
 
     Args:
-        report: of what was judged.
+        report: Report of the measured and forecast steps.
     """
     shown = Table(
         box=box.SIMPLE_HEAD,
@@ -75,7 +75,7 @@ def as_json(report: ForecastReport) -> dict[str, Any]:
     """Return everything that was measured and forecast.
 
     Args:
-        report: of what was judged.
+        report: Report of the measured and forecast steps.
     """
     return {
         "spec": asdict(report.spec),

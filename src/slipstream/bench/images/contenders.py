@@ -19,14 +19,14 @@ class PictureContender:
     """One way from JPEG files to labels.
 
     Args:
-        name: in tables and JSON.
-        title: for people.
+        name: Name in tables and JSON.
+        title: Title for people.
         task: "latency" of one picture, or "stream" of pictures.
         engine: a name of `bench.infer.contenders.CONTENDERS`; "" for ours.
-        way: of a stream: "serial", one picture after another; "prefetch", a thread decodes ahead;
-            "queue", OpenVINO's own requests in flight; "preload", ours.
-        engine_threads: of the engine; 0 for as many as there are cores.
-        file: that it loads, in the model's folder.
+        way: Kind of the stream: "serial", one image after another; "prefetch", a thread decodes
+            ahead; "queue", OpenVINO's own requests in flight; "preload", ours.
+        engine_threads: Threads of the engine; 0 for one per core.
+        file: File in the model's folder that the contender loads.
         is_plain: it is what a good user writes, and what ours is held against.
     """
 

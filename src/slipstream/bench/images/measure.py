@@ -51,9 +51,9 @@ class PicturesSpec:
     Args:
         models: names of the zoo's classifiers; at least one.
         tasks: "latency" on one core, "stream" on two; default both.
-        rounds: in each, every contender has its turn; at least 1.
-        seconds: of a turn.
-        search_seconds: that our compilation may take.
+        rounds: Number of rounds, at least 1; every contender has one turn in each.
+        seconds: Seconds of a turn.
+        search_seconds: Time limit of our compilation.
         snr_db: least signal to noise of ours, in dB.
         cache: folder for the peers' files, so that a second run makes none; None for a temporary
             one. `slipstream bench infer` may have the same.
@@ -91,12 +91,12 @@ class ImageRow:
     Args:
         model: its name.
         contender: its name in `contenders.CONTENDERS`.
-        seconds: of pictures one by one, or of streams their means.
-        cpu_seconds: of processors that a picture takes, the median of turns; what spins counts. On
-            cores of its own a stream can give no more pictures than these allow.
+        seconds: Seconds of single images; for streams, the mean per image of each turn.
+        cpu_seconds: Processor seconds per image, the median of the turns, with spinning threads
+            counted. On cores of its own, a stream cannot be faster than these seconds allow.
         agreement: share of labels that are those of the network in float32.
-        load_seconds: to the first label.
-        detail: for ours, what runs the model.
+        load_seconds: Seconds from the start to the first label.
+        detail: Engine that runs our model; empty for peers.
     """
 
     model: str
@@ -124,10 +124,10 @@ class ImageBar:
 
     Args:
         model: its name.
-        task: what both did.
+        task: Task of both contenders.
         peer: the best one of its kind.
         ours: it.
-        at_least: what the ratio has to be; None where nothing is promised.
+        at_least: Smallest ratio that meets the target; None if nothing is promised.
     """
 
     model: str
@@ -147,8 +147,8 @@ class PicturesReport:
     """What a run came to.
 
     Args:
-        spec: of it.
-        rows: by model and contender.
+        spec: Settings of the measurement.
+        rows: Rows by model and contender.
         notes: who was left out and why, a sentence each.
     """
 
@@ -178,7 +178,7 @@ def measure(spec: PicturesSpec, tell: Tell = lambda text: None) -> PicturesRepor
     """Run the measurement, and block for some minutes for each model.
 
     Args:
-        spec: what, and how.
+        spec: Settings of the measurement.
         tell: is told what is done next.
 
     Raises:

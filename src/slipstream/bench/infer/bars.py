@@ -26,7 +26,7 @@ class InferBar:
     Args:
         model: its name.
         peers: all that it is compared with, at least one.
-        ours: what it is compared with.
+        ours: Timing of ours.
         at_least: the peer's time divided by ours has to be this.
     """
 

@@ -29,12 +29,12 @@ class EngineContender:
     """One way to run a model.
 
     Args:
-        name: as users write it.
-        title: for people.
-        engine: that runs it.
-        precision: of products; "any": what was found to be the fastest.
-        file: that it loads, in the model's folder; PyTorch's load none.
-        hint: of OpenVINO's precision for what is not quantised: "f32" or "bf16".
+        name: Name on the command line.
+        title: Title for people.
+        engine: Engine that runs the model.
+        precision: Precision of matrix products; "any" for the fastest that the search found.
+        file: File in the model's folder that the contender loads; PyTorch's contenders load none.
+        hint: Precision hint for OpenVINO's unquantised operators: "f32" or "bf16".
         models: it takes part in these only; empty for all.
         is_default: it takes part where nobody has chosen the peers.
     """

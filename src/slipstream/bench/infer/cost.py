@@ -40,11 +40,11 @@ class CostSpec:
 
     Args:
         packages: files of `slipstream compile --pixels`; at least one.
-        folder: of JPEG files, in folders named by the number of their label.
+        folder: Folder of JPEG files, in subfolders named by the number of their label.
         top1: least share of right answers, 0 to 1.
         top5: least share of images whose label is among the first five, 0 to 1.
-        price: of an hour of this machine, in whatever currency.
-        threads: of each model; None for those that it was compiled for.
+        price: Price of an hour of this machine, in any currency.
+        threads: Threads of each model; None for the number that it was compiled for.
     """
 
     packages: tuple[Path, ...]
@@ -71,8 +71,8 @@ class Cost:
 
     Args:
         package: its file.
-        recipe: how it runs, in words.
-        seconds: of every image, in the order of the files.
+        recipe: Description of how the model runs.
+        seconds: Seconds of every image, in the order of the files.
         top1: share of right answers.
         top5: share of images whose label is among the first five.
     """

@@ -60,7 +60,7 @@ def write_pictures(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.u
     """Write pictures as JPEG files.
 
     Args:
-        folder: for a folder of each label; what is there stays.
+        folder: Folder that gets a subfolder for each label; existing files stay.
         images: uint8 [n, rows, columns].
         labels: integers [n].
     """

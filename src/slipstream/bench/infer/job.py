@@ -17,11 +17,11 @@ class InferJob:
 
     Args:
         model: its name.
-        folder: of the model's files.
-        file: to prepare; "" for a process that runs a contender.
-        contender: to run; "" for a process that prepares.
-        threads: of the contender, at least 1.
-        seconds: that a compilation of ours may search for.
+        folder: Folder of the model's files.
+        file: Name of the file to prepare; "" for a process that runs a contender.
+        contender: Name of the contender to run; "" for a process that prepares files.
+        threads: Threads of the contender, at least 1.
+        seconds: Time limit of the search of our compilation.
         snr_db: least signal to noise of a compilation of ours, in dB.
         unseen: number of inputs of no set on which ours is compared.
     """
@@ -54,10 +54,11 @@ class InferTiming:
         contender: its name.
         turns: seconds of single calls, of every turn; at least one turn, of at least one call.
         snr_db: signal to noise on held-out inputs, beside the model in float32; dB.
-        prepare_seconds: to make its file from the exported model; 0 where it loads that one.
-        load_seconds: from the file to the first result.
+        prepare_seconds: Seconds to make the contender's file from the exported model; 0 if it loads
+            the exported model.
+        load_seconds: Seconds from opening the file to the first result.
         peak_bytes: the most memory that its process ever had.
-        detail: how ours runs it.
+        detail: Engine that runs our model; empty for peers.
     """
 
     contender: str

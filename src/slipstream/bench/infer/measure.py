@@ -48,10 +48,10 @@ class InferSpec:
     Args:
         models: names of the zoo's, or package.module:attribute of a `ZooModel`; at least one.
         peers: names of `contenders.PEERS`; empty for those that take part by default.
-        threads: of every contender, at least 1, and as many cores.
-        rounds: in each, every contender has its turn; at least 1.
-        seconds: of a turn; a turn has at least one call that counts.
-        search_seconds: that each of our two compilations of a model may take.
+        threads: Threads and cores of every contender, at least 1.
+        rounds: Number of rounds, at least 1; every contender has one turn in each.
+        seconds: Seconds of a turn, which has at least one counted call.
+        search_seconds: Time limit of each of our two compilations of a model.
         unseen: number of inputs, in no set of samples, on which ours has to keep what was asked of
             it; 0 for none.
         cache: folder for the peers' files, so that a second run makes none; None for a temporary
@@ -88,7 +88,7 @@ class ModelResult:
     Args:
         model: its name.
         flops: operations of its products, as exported.
-        bytes_moved: that its nodes read and write, as exported.
+        bytes_moved: Bytes that the nodes of the exported model read and write.
         asked_db: signal to noise that ours was compiled to keep to.
         unseen_db: its signal to noise on the unseen inputs; None where there are none.
         timed: a row for each contender.
@@ -116,9 +116,9 @@ class InferReport:
     """What a run came to.
 
     Args:
-        spec: of it.
+        spec: Settings of the measurement.
         peaks: most operations per second of these cores, by precision.
-        results: by model.
+        results: Results by model.
         notes: who was left out and why, a sentence each.
     """
 
@@ -132,7 +132,7 @@ def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
     """Run the measurement, and block for some minutes for each model.
 
     Args:
-        spec: what, and how.
+        spec: Settings of the measurement.
         tell: is told what is done next.
 
     Raises:

@@ -29,9 +29,9 @@ class SampleSet:
     """Inputs of a model that have one purpose.
 
     Args:
-        name: of their files.
+        name: Name of the files.
         first: seed of the first.
-        count: how many there are.
+        count: Number of samples.
     """
 
     name: str

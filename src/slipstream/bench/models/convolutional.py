@@ -26,8 +26,8 @@ def normalised_convolution(
     """Yield a convolution without bias and its batch normalisation.
 
     Args:
-        name: of both.
-        channels: in and out.
+        name: Name of the convolution and its normalisation.
+        channels: Input and output channels.
         kernel: height and width.
         output: height and width of what comes out, in pixels.
     """

@@ -22,8 +22,9 @@ class InceptionBlock:
     """Parallel branches, whose outputs are concatenated.
 
     Args:
-        branches: by name, in forward order; "/" means that a branch starts where another ends.
-        channels: that come in and that go out.
+        branches: Branches by name, in forward order; "/" means that a branch starts at the end of
+            another.
+        channels: Input and output channels.
         pixels: height and width of what comes in and of what goes out.
     """
 

@@ -17,9 +17,9 @@ class Parameter:
 
     Args:
         name: unique in its model.
-        shape: of the tensor.
-        rows_per_sample: how many rows one sample touches at most, where the gradient is sparse in
-            its first dimension; 0 means dense.
+        shape: Shape of the tensor.
+        rows_per_sample: Largest number of rows that one sample touches, if the gradient is sparse
+            in its first dimension; 0 for a dense gradient.
     """
 
     name: str
@@ -55,8 +55,8 @@ class ModelLayer:
 
     Args:
         name: unique in its model.
-        parameters: those that the layer owns; none where it only uses another layer's.
-        flops: of the forward pass of one sample.
+        parameters: Parameters of the layer itself; empty if it only uses another layer's.
+        flops: FLOPs of the forward pass of one sample.
         tied: names of another layer's parameters that this layer uses too.
     """
 
@@ -76,10 +76,10 @@ class ReplayModel:
     """The layers in the order of the forward pass; gradients become ready in the reverse order.
 
     Args:
-        name: as users write it.
-        layers: in forward order.
-        batch: samples of a step of one process.
-        sample: what one sample is, for people.
+        name: Name on the command line.
+        layers: Layers in forward order.
+        batch: Samples of a step of one process.
+        sample: Description of one sample, for people.
     """
 
     name: str
@@ -114,8 +114,8 @@ def convolution(
     """Return a 2-D convolution.
 
     Args:
-        name: of the layer.
-        channels: in and out.
+        name: Name of the layer.
+        channels: Input and output channels.
         kernel: height and width.
         output: height and width of what comes out, in pixels.
         bias: whether it adds one.
@@ -138,11 +138,12 @@ def linear(
     """Return a matrix product.
 
     Args:
-        name: of the layer.
-        features: in and out.
-        tokens: of one sample, to each of which it is applied.
+        name: Name of the layer.
+        features: Input and output features.
+        tokens: Tokens of one sample; the layer is applied to each.
         bias: whether it adds one.
-        more_flops: of what has no parameters and runs with this layer, as attention scores.
+        more_flops: FLOPs of operators without parameters that run with this layer, such as
+            attention scores.
     """
     features_in, features_out = features
     weight = Parameter(name=f"{name}.weight", shape=(features_out, features_in))
@@ -162,9 +163,9 @@ def table(name: str, shape: tuple[int, int], *, rows_per_sample: int = 0) -> Par
     """Return the weights of an embedding.
 
     Args:
-        name: of the layer that looks them up.
+        name: Name of the layer that looks up the rows.
         shape: rows, and elements of a row.
-        rows_per_sample: as `Parameter` has it.
+        rows_per_sample: Largest number of rows that one sample touches; see `Parameter`.
     """
     return Parameter(name=f"{name}.weight", shape=shape, rows_per_sample=rows_per_sample)
 

@@ -67,7 +67,7 @@ class Ours(NegotiationContender):
 
     Args:
         group: the ranks.
-        cycle_seconds: at least so long from one round to the next.
+        cycle_seconds: Shortest time between the starts of two rounds.
     """
 
     name = OURS

@@ -26,9 +26,10 @@ class NegotiateJob:
 
     Args:
         tensors: submitted by every rank in an order of its own.
-        rounds: in each of which every contender negotiates new tensors, then those again, and then
-            some of them in the same order, each when the one before is ready.
-        cycle_seconds: at least so long from one round of ours to the next.
+        rounds: Number of rounds. In each round every contender negotiates new tensors, then the
+            same tensors again, and then some of them one after another, in the same order on all
+            ranks.
+        cycle_seconds: Shortest time between the starts of two rounds of ours.
         output: the file that rank 0 writes.
     """
 
@@ -58,7 +59,7 @@ class Negotiated:
             one tensor.
         exchanges: rounds of negotiation, by round of the measurement.
         messages: sent and received by one rank.
-        sent_bytes: by one rank, headers included.
+        sent_bytes: Bytes that one rank sent, headers included.
     """
 
     contender: str

@@ -31,9 +31,10 @@ class NegotiateSpec:
 
     Args:
         ranks: numbers of processes, each 2 or more.
-        tensors: of 1 KB, submitted by every rank in an order of its own; 1 or more.
-        rounds: in each of which every contender has its turn; 1 or more.
-        cycle_seconds: at least so long from one round of ours to the next; 0 or more.
+        tensors: Number of tensors of 1 KB, at least 1; every rank submits them in an order of its
+            own.
+        rounds: Number of rounds, at least 1; every contender has one turn in each.
+        cycle_seconds: Shortest time between the starts of two rounds of ours, 0 or more.
         scaling: the program negotiate_bench; None: without it.
     """
 
@@ -66,9 +67,9 @@ class ScalingRow:
 
     Args:
         ranks: their number.
-        delay_seconds: of every message.
-        seconds: of a round.
-        messages: that one rank sends and receives in it.
+        delay_seconds: Delay of every message.
+        seconds: Seconds of a round.
+        messages: Messages that one rank sends and receives in a round.
     """
 
     ranks: int
@@ -82,9 +83,9 @@ class NegotiateReport:
     """Everything that was measured.
 
     Args:
-        spec: what was asked for.
-        results: by number of ranks.
-        scaling: of rounds among threads, if asked for.
+        spec: Settings of the measurement.
+        results: Results by number of ranks.
+        scaling: Rows of rounds among threads; empty unless asked for.
     """
 
     spec: NegotiateSpec
@@ -96,7 +97,7 @@ def measure(spec: NegotiateSpec, on_note: OnNote) -> NegotiateReport:
     """Run the measurement, and block for about ten seconds for each number of ranks.
 
     Args:
-        spec: what.
+        spec: Settings of the measurement.
         on_note: is told what is measured at the moment.
 
     Raises:

@@ -34,8 +34,8 @@ def measure(job: NegotiateJob, contenders: list[NegotiationContender]) -> list[N
     """Measure all contenders, and block for seconds.
 
     Args:
-        job: what is done.
-        contenders: in the same order on all ranks.
+        job: Job of all ranks.
+        contenders: Contenders in the same order on all ranks.
 
     Returns:
         A result for each contender and case.

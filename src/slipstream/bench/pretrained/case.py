@@ -20,7 +20,7 @@ class Task:
     """What a model is for, on real inputs.
 
     Args:
-        samples: what it is compiled with: inputs by name, or such inputs and the right class.
+        samples: Samples for the compilation: inputs by name, or such inputs with the right class.
         judge: runs a model on other inputs, and returns the share of answers that are right, 0 to
             1. The run is called by one thread, with inputs of the model's shapes.
     """
@@ -42,14 +42,14 @@ class Pretrained:
     """A model whose weights ship inside a package.
 
     Args:
-        name: as users write it.
-        title: for people.
-        package: that `pip` installs.
-        licence: of the package.
-        measure: what the share of right answers counts.
+        name: Name on the command line.
+        title: Title for people.
+        package: Package that `pip` installs.
+        licence: Licence of the package.
+        measure: Name of the accuracy measure.
         model: its ONNX file, or its network; reads files.
         task: the inputs and the judge; True for a short one. Reads files.
-        shapes: of the inputs that the model leaves open.
+        shapes: Shapes of the inputs that the model leaves open.
         snr_db: least signal to noise of the compiled model, where there are no classes.
     """
 

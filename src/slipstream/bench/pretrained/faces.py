@@ -29,9 +29,9 @@ class FaceStage(nn.Module):
     """Convolutions with PReLU and pooling, a dense layer, and a softmax over no and yes.
 
     Args:
-        channels: of the convolutions.
+        channels: Output channels of the convolutions.
         pools: sizes of the max pooling after them, each of stride 2; 0 for none.
-        hidden: of the dense layer.
+        hidden: Width of the dense layer.
         flat: numbers that reach it.
     """
 

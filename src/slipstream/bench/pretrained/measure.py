@@ -30,12 +30,12 @@ class PretrainedRow:
     """What came out for one model.
 
     Args:
-        model: which it was.
-        report: of the compilation.
+        model: Pretrained model.
+        report: Report of the compilation.
         original: share of right answers of the original, by ONNX Runtime in float32.
         compiled: share of right answers of the compiled model, on the same inputs.
-        milliseconds: of one run, medians of turns, by engine.
-        troubles: of engines that cannot run it, and why.
+        milliseconds: Milliseconds of one run by engine, the medians of the turns.
+        troubles: Reasons by engine that cannot run the model.
     """
 
     model: Pretrained
@@ -64,8 +64,8 @@ def measure(
 
     Args:
         model: one of `PRETRAINED`.
-        seconds: for the search; the turns take a tenth of that more, and one second at least.
-        threads: of one run.
+        seconds: Time limit of the search; the turns take another tenth of it, at least one second.
+        threads: Threads of one run.
         is_short: fewer inputs and rounds, for tests.
 
     Raises UsageError where a package or data is not there. Blocks.

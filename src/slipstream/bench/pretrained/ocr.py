@@ -62,7 +62,7 @@ def text_of(probabilities: Array, characters: Sequence[str]) -> str:
 
     Args:
         probabilities: (1, places, classes), class 0 being none.
-        characters: by class.
+        characters: Characters by class.
     """
     best = probabilities[0].argmax(axis=1)
     kept = (best != 0) & np.append(True, best[1:] != best[:-1])
@@ -121,7 +121,7 @@ def boxes_of(probabilities: Array) -> Array:
     """Returns the boxes (number, 4) of text as left, top, right, bottom, in pixels.
 
     Args:
-        probabilities: of text, (1, 1, height, width).
+        probabilities: Probabilities of text, (1, 1, height, width).
     """
     import cv2
 

@@ -21,7 +21,7 @@ class ReplayDevice(Protocol):
         """Block for a layer's compute.
 
         Args:
-            seconds: that it takes.
+            seconds: Seconds of the layer's compute.
             may_wait: whether the layer may have had to wait for something since the last one
                 ended, so that it starts now.
         """

@@ -26,8 +26,8 @@ def distributed(
     """Return an optimizer that sums gradients by Horovod; all ranks must call it.
 
     Args:
-        optimizer: of this rank's parameters.
-        module: that has them.
+        optimizer: Optimizer of this rank's parameters.
+        module: Module that has the parameters.
         fp16: cast gradients to fp16 and back.
     """
     import horovod.torch as hvd

@@ -18,13 +18,13 @@ class Peer:
     """How gradients are summed.
 
     Args:
-        name: as users write it.
-        title: for people.
-        strategy: by which the ranks step: a name in `strategies.STRATEGIES`.
+        name: Name on the command line.
+        title: Title for people.
+        strategy: Name in `strategies.STRATEGIES` of the way in which the ranks step.
         wire: precision of gradients between hosts.
-        backend: of torch.distributed.
-        environ: variables that make it so.
-        is_default: it takes part where nobody has chosen the peers.
+        backend: Backend of torch.distributed.
+        environ: Environment variables of the peer's ranks.
+        is_default: Whether the peer takes part if the user chose none.
     """
 
     name: str
@@ -43,10 +43,10 @@ class ReplayJob:
     Args:
         model: name of the model.
         strategy: a name in `strategies.STRATEGIES`.
-        backend: of torch.distributed.
+        backend: Backend of torch.distributed.
         wire: precision of gradients between hosts.
-        compute_seconds: of forward and backward passes together.
-        steps: that are measured, at least 1.
+        compute_seconds: Seconds of the forward and backward passes together.
+        steps: Number of measured steps, at least 1.
         warmup: steps before these; DDP makes new buckets in the second step.
         busy: multiply matrices in place of sleeping.
         sparse: embeddings have sparse gradients where the model has them.
@@ -80,7 +80,7 @@ class ReplaySamples:
     """The steps of one run.
 
     Args:
-        seconds: of each measured step, the longest of any rank.
+        seconds: Seconds of each measured step on the slowest rank.
     """
 
     seconds: tuple[float, ...]

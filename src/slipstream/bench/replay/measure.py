@@ -106,11 +106,11 @@ class ReplaySpec:
     Args:
         models: names of models.
         preset: name of the published setting whose ratio of compute and network holds.
-        hosts: of the lab, at least 2; one rank runs on each.
-        rate: of each host's link, as the lab has it.
+        hosts: Number of lab hosts, at least 2; one rank runs on each.
+        rate: Rate of each host's link, in the lab's notation.
         steps: measured in each round, at least 1.
         warmup: steps before these in each round, at least 3: DDP makes new buckets in the second.
-        rounds: in each of which every peer has its turn, at least 1.
+        rounds: Number of rounds, at least 1; every peer has one turn in each.
         busy: multiply matrices in place of sleeping.
         sparse: embeddings have sparse gradients where the model has them.
     """
@@ -160,8 +160,8 @@ class ReplayRow:
         model: its name.
         peer: its title; empty where only the limit was computed.
         wire: precision of gradients between hosts.
-        steps: as measured, or None where only the limit was computed.
-        limit: of this model and wire, with the compute-only step that was measured.
+        steps: Measured steps; None if only the limit was computed.
+        limit: Limit of this model and wire precision, from the measured compute-only step.
     """
 
     model: str
@@ -194,7 +194,7 @@ def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
     Hooks and Horovod's optimizer want dense ones. Horovod is left out where it is not installed.
 
     Args:
-        spec: what is replayed.
+        spec: Settings of the replay.
     """
     usual = [peer for peer in PEERS.values() if peer.is_default]
     allowed = [peer for peer in usual if not spec.sparse or peer.strategy == "ddp"]
@@ -212,7 +212,7 @@ def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -
     """Return the limits alone, without the optimizer's time; nothing is run.
 
     Args:
-        spec: what would be replayed.
+        spec: Settings of the replay.
         wires: precisions of gradients between hosts.
     """
     return [
@@ -234,9 +234,9 @@ def replay(
     """Replay models with peers, and block for minutes per model.
 
     Args:
-        spec: what is replayed, and where.
+        spec: Settings of the replay.
         compared: peers, in the order of the rows.
-        on_run: is told what is run next.
+        on_run: Callback that receives the name of the next run.
 
     Returns:
         For each model the compute-only step and a row per peer.

@@ -26,10 +26,10 @@ class ReplayModule(torch.nn.Module):
     """The layers of a model in a row; its forward pass takes and returns a scalar.
 
     Args:
-        replayed: whose parameters it has.
-        device: that takes the time.
-        compute_seconds: of forward and backward passes together.
-        seed: of the gradients; the rank, so that they differ between ranks.
+        replayed: Model whose parameters the module has.
+        device: Device that takes the time of the compute.
+        compute_seconds: Seconds of the forward and backward passes together.
+        seed: Seed of the gradients: the rank, so that gradients differ between ranks.
         sparse: whether embeddings have sparse gradients where the model has them.
     """
 
@@ -83,13 +83,13 @@ class ReplayLayer(torch.nn.Module):
     """One layer of a model.
 
     Args:
-        layer: whose parameters it has.
-        device: that takes the time.
-        forward_seconds: of its forward pass.
+        layer: Layer of the model whose parameters it has.
+        device: Device that takes the time of the compute.
+        forward_seconds: Seconds of its forward pass.
         tied: parameters of earlier layers that it uses; their gradients are ready when both layers'
             backward passes have ended.
         batch: samples of a step, of which sparse gradients have the rows; 0 makes all dense.
-        generator: of the numbers in dense gradients and of the rows of sparse ones.
+        generator: Random generator of dense gradients and of the rows of sparse ones.
     """
 
     def __init__(

@@ -23,13 +23,14 @@ class Preset:
     """A published setting.
 
     Args:
-        name: as users write it.
-        hosts: that were connected.
-        gpus_per_host: of each; shown to people only.
-        gpu: what they were; shown to people only.
-        gbit_per_second: of each host's link.
+        name: Name on the command line.
+        hosts: Number of connected hosts.
+        gpus_per_host: GPUs in each host; only shown to people.
+        gpu: Name of the GPUs; only shown to people.
+        gbit_per_second: Rate of each host's link.
         measured: seconds of a step without communication, by model, at the model's batch.
-        flops_per_second: that the others are assumed to reach: what `measured` says of ResNet-50.
+        flops_per_second: Rate that models without a measurement are assumed to reach: the rate of
+            ResNet-50 in `measured`.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Preset:
         """Return the published step of a model, or an estimate by its FLOPs.
 
         Args:
-            replayed: at its batch.
+            replayed: Model with its batch.
         """
         return self.measured.get(replayed.name, _step_flops(replayed) / self.flops_per_second)
 
@@ -58,7 +59,7 @@ class Preset:
         """Return by what factor compute is slowed, to fit a network.
 
         Args:
-            network: of the lab, with two hosts or more.
+            network: Network of the lab, with two hosts or more.
         """
         published = HostNetwork(hosts=self.hosts, bits_per_second=1e9 * self.gbit_per_second)
         return network.allreduce_seconds(1) / published.allreduce_seconds(1)

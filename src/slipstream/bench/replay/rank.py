@@ -59,8 +59,8 @@ def measure(step: Step, warmup: int, steps: int) -> ReplaySamples:
 
     Args:
         step: runs one step.
-        warmup: steps that do not count.
-        steps: that do.
+        warmup: Number of steps before the measured ones.
+        steps: Number of measured steps.
     """
     for _ in range(warmup):
         step()

@@ -20,8 +20,8 @@ def table(spec: ReplaySpec, rows: Sequence[ReplayRow]) -> Table:
     """Return a row for each model and peer.
 
     Args:
-        spec: what was replayed.
-        rows: of it; those without measured steps show the limits alone.
+        spec: Settings of the replay.
+        rows: Rows of the replay; rows without measured steps show only the limits.
     """
     is_measured = any(row.steps for row in rows)
     text = caption(spec) if is_measured else f"{caption(spec)} The optimizer takes no time."
@@ -103,8 +103,8 @@ def as_json(spec: ReplaySpec, rows: Sequence[ReplayRow]) -> dict[str, Any]:
     """Return everything that was measured, and how.
 
     Args:
-        spec: what was replayed.
-        rows: of it.
+        spec: Settings of the replay.
+        rows: Rows of the replay.
     """
     return {
         "spec": asdict(spec),

@@ -40,13 +40,13 @@ class Load:
     """What is asked in one turn.
 
     Args:
-        url: of the server; "": there is none, and the package is called in this process.
+        url: Address of the server; "" to call the package in this process.
         request: file with the bytes of a request; or the package.
-        seconds: of the turn.
+        seconds: Seconds of the turn.
         clients: connections of a closed loop, 1 and more; 0: an open loop.
         rate: requests per second of an open loop.
-        pid: of the server, whose memory is sampled; 0: it is not.
-        threads: of a call in this process.
+        pid: Process id of the server whose memory is sampled; 0 for none.
+        threads: Threads of a call in this process.
     """
 
     url: str
@@ -72,12 +72,12 @@ class ServeTurn:
     """What became of it.
 
     Args:
-        seconds: in which all that counts was asked or, in a closed loop, answered.
-        latencies: of answers with a result, in seconds.
-        statuses: how many answers had each status of HTTP; 0: there was none.
+        seconds: Seconds in which the counted requests were sent or, in a closed loop, answered.
+        latencies: Seconds of each answer with a result.
+        statuses: Number of answers by HTTP status; status 0 counts requests without an answer.
         lags: seconds by which requests of an open loop began too late, for which clients are to
             blame: there was no time or no connection.
-        memory: of the server, in bytes, sampled from begin to end.
+        memory: Memory of the server in bytes, sampled from start to end.
     """
 
     seconds: float
@@ -108,9 +108,9 @@ class Connection:
     """A connection that is kept.
 
     Args:
-        reader: of it.
-        writer: of it.
-        used: when it had its last answer, as `time.perf_counter` counts.
+        reader: Reader of the connection.
+        writer: Writer of the connection.
+        used: Time of its last answer, from `time.perf_counter`.
     """
 
     reader: asyncio.StreamReader
@@ -162,7 +162,7 @@ class Tally:
         """Return what it came to.
 
         Args:
-            seconds: in which this was counted.
+            seconds: Seconds that the counts cover.
         """
         return ServeTurn(
             seconds=seconds,
@@ -201,7 +201,7 @@ class OpenLoop:
     """Requests at random times, of which the last did not see to it that the next is sent.
 
     Args:
-        load: to put on a server.
+        load: Load to put on a server.
         request: its bytes.
     """
 

@@ -51,13 +51,16 @@ class ServeSpec:
         package: file of `slipstream compile`.
         onnx: file of the same model, which the peer runs by ONNX Runtime; None: it runs the package
             by the same engine.
-        clients: of closed loops, each number at least 1. One client tells what serving adds.
-        rounds: in each, every contender has its turn with each number of clients; at least 1.
-        seconds: of a turn of a closed loop.
-        threads: of a run by every contender; None: those that the package was compiled for.
+        clients: Numbers of clients of closed loops, each at least 1. One client shows the overhead
+            of serving.
+        rounds: Number of rounds, at least 1; every contender has one turn with each number of
+            clients.
+        seconds: Seconds of a turn of a closed loop.
+        threads: Threads of a run by every contender; None for the number that the package was
+            compiled for.
         overload: requests of the open loop, in times of the contender's capacity; 0: there is none.
-        overload_seconds: of the open loop.
-        deadline: that requests of the open loop have, in seconds.
+        overload_seconds: Seconds of the open loop.
+        deadline: Deadline of a request of the open loop, in seconds.
         peer: one of `PEERS`.
     """
 
@@ -98,7 +101,7 @@ def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
     """Run the measurement, and block for some minutes.
 
     Args:
-        spec: what, and how.
+        spec: Settings of the measurement.
         tell: is told what is done next.
 
     Raises UsageError for a package that cannot be read, and ProcessError where a server or clients
@@ -119,8 +122,8 @@ class ServerProcess:
     """A server in a process of its own; see `started`.
 
     Args:
-        process: that runs.
-        url: where it listens.
+        process: Running process.
+        url: Address of the server.
     """
 
     def __init__(self, process: subprocess.Popen[str], url: str) -> None:
@@ -137,8 +140,8 @@ def started(name: str, command: Sequence[str]) -> Generator[ServerProcess]:
     """Start a server, wait until it listens, and end it afterwards.
 
     Args:
-        name: of the contender.
-        command: that prints "REST" and an address once it listens.
+        name: Name of the contender.
+        command: Command that prints "REST" and an address once it listens.
 
     Raises ProcessError with its last lines, where it failed.
     """
@@ -169,9 +172,9 @@ class _Files:
     """Requests as clients send them.
 
     Args:
-        folder: for them.
-        package: whose example is sent.
-        deadline: of those of the open loop.
+        folder: Folder of the files.
+        package: Package whose example is sent.
+        deadline: Deadline of the requests of the open loop.
     """
 
     def __init__(self, folder: Path, package: Package, deadline: float) -> None:

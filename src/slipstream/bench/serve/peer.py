@@ -41,9 +41,9 @@ def runner_of(path: str, threads: int, runs: int) -> Run:
     """Return what runs a model.
 
     Args:
-        path: of an ONNX file, or of a package.
-        threads: of a run that is alone.
-        runs: at a time.
+        path: Path of an ONNX file or of a package.
+        threads: Threads of a run that has the machine to itself.
+        runs: Batches that may execute at the same time.
     """
     return (
         _onnx_runner(path, threads, runs) if path.endswith(".onnx") else _own(path, threads, runs)
@@ -81,8 +81,8 @@ def application(run: Run, runs: int) -> FastAPI:
     """Return the application.
 
     Args:
-        run: of the only model.
-        runs: at a time.
+        run: Function that runs the only model.
+        runs: Batches that may execute at the same time.
     """
     app = FastAPI(openapi_url=None)
     pool = ThreadPoolExecutor(runs)

@@ -34,8 +34,8 @@ def draw(report: ServeReport, path: Path) -> None:
     """Draw latency over throughput with each number of clients and, of open loops, memory.
 
     Args:
-        report: of a run.
-        path: of the picture; its suffix is one of `SUFFIXES`. A page needs no network.
+        report: Report of a run.
+        path: Path of the chart; its suffix is one of `SUFFIXES`. An HTML page needs no network.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     chart = _curves(report)

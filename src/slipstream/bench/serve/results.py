@@ -25,9 +25,9 @@ class Reached:
     """What one turn of a closed loop, or of calls, reached.
 
     Args:
-        rate: of answers per second.
-        p50: of their latencies, in seconds.
-        p99: of them.
+        rate: Answers per second.
+        p50: Median latency, in seconds.
+        p99: 99th percentile of the latencies, in seconds.
     """
 
     rate: float
@@ -47,7 +47,8 @@ class Point:
 
     Args:
         contender: its name.
-        clients: of the closed loop; 0: the model was called, not served.
+        clients: Clients of the closed loop; 0 if the model was called in the process, without a
+            server.
         turns: one of each round.
     """
 
@@ -72,8 +73,8 @@ class Overload:
     Args:
         contender: its name.
         rate: requests per second that were meant to be sent.
-        deadline: of each, in seconds.
-        turn: what became of them.
+        deadline: Deadline of each request, in seconds.
+        turn: Counts of the answers.
     """
 
     contender: str
@@ -133,9 +134,9 @@ class ServeBar:
     """What is promised, and what was measured.
 
     Args:
-        name: of it.
-        measured: in words.
-        wanted: in words.
+        name: Name of the target.
+        measured: Measured value, formatted.
+        wanted: Required value, formatted.
         holds: whether it does.
     """
 
@@ -151,12 +152,12 @@ class ServeReport:
 
     Args:
         package: name of its file.
-        engine: that ours ran by, and in what precision.
-        threads: of a run by every contender.
-        points: of closed loops, and of calls in process.
-        overloads: of open loops.
-        snr_db: of each contender's outputs beside those of the package, in dB.
-        notes: what to know of the comparison, a sentence each.
+        engine: Engine and precision of ours.
+        threads: Threads of a run by every contender.
+        points: Results of closed loops and of calls in the process.
+        overloads: Results of open loops.
+        snr_db: Signal-to-noise ratio of each contender's outputs against the package's, in dB.
+        notes: Notes on the comparison, a sentence each.
     """
 
     package: str
@@ -242,7 +243,7 @@ def quantile(values: Sequence[float], percent: int) -> float:
     """Return the value that so many percent are not above.
 
     Args:
-        values: at least one.
+        values: Values, at least one.
         percent: 1 to 99.
     """
     if len(values) == 1:

@@ -43,7 +43,7 @@ def as_json(report: ServeReport, spec: dict[str, Any]) -> dict[str, Any]:
     """Return everything that was measured, and how; of the open loop's latencies, quantiles.
 
     Args:
-        report: of the run.
+        report: Report of the run.
         spec: fields of what was asked for.
     """
     return {

@@ -19,8 +19,8 @@ def body_of(inputs: Mapping[str, Array], deadline: float | None = None) -> tuple
     """Return the body of a request, and the length of the JSON that it begins with.
 
     Args:
-        inputs: by name.
-        deadline: that the server may keep to, in seconds; None: its own.
+        inputs: Inputs by name.
+        deadline: Deadline of the request, in seconds; None for the server's own.
     """
     whole = {name: np.asarray(each, order="C") for name, each in inputs.items()}
     said = [
@@ -58,8 +58,8 @@ def request_of(body: bytes, json_length: int) -> bytes:
     """Return the bytes of a request, with those of its body.
 
     Args:
-        body: as `body_of` returns.
-        json_length: as it returns.
+        body: Body from `body_of`.
+        json_length: Length of the JSON part, from `body_of`.
     """
     head = (
         f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"

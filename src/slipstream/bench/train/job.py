@@ -24,8 +24,8 @@ class TrainJob:
         model: a name in `models.MODELS`.
         contenders: `ALONE`, gloo, slipstream, both with DDP; slipstream across, with the codec of
             gradients behind it if they have one.
-        steps: of each contender in each round.
-        rounds: that are measured.
+        steps: Steps of each contender in each round.
+        rounds: Number of measured rounds.
         warmup: steps of each contender before these.
         output: file that rank 0 writes.
     """
@@ -53,10 +53,10 @@ class TrainSamples:
 
     Args:
         contender: its name.
-        samples_per_step: on all ranks together.
-        parameters: of the model.
-        seconds: of a step on the slowest rank, by round, as the mean of its steps.
-        losses: of every step from the first one on, means over all ranks.
+        samples_per_step: Samples of a step on all ranks together.
+        parameters: Number of the model's parameters.
+        seconds: Mean seconds of a step on the slowest rank, one value per round.
+        losses: Losses of all steps from the first one on, each the mean over all ranks.
     """
 
     contender: str

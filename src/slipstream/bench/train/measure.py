@@ -41,12 +41,12 @@ class TrainSpec:
 
     Args:
         models: names of `MODELS`.
-        lab: where.
-        steps: of each contender in each round, at least 1; None for some seconds of them.
-        rounds: at least 1.
+        lab: Lab of the training.
+        steps: Steps of each contender in each round, at least 1; None for a few seconds of steps.
+        rounds: Number of rounds, at least 1.
         warmup: steps of each contender before, at least 2: DDP makes new buckets in the second.
         peers: names of `PEERS`.
-        codecs: of gradients between hosts across the step boundary, names of
+        codecs: Codecs of gradients between hosts across the step boundary, names of
             `bench.comm.limits.CODEC_SHARE`.
     """
 
@@ -90,7 +90,7 @@ class TrainResult:
 
     Args:
         model: its name.
-        trained: by contender.
+        trained: Samples by contender.
     """
 
     model: str
@@ -140,7 +140,7 @@ def train(spec: TrainSpec, on_note: OnNote | None = None) -> list[TrainResult]:
     """Run the training, and block for some minutes.
 
     Args:
-        spec: what, and where.
+        spec: Settings of the training.
         on_note: is told what is measured next.
 
     Raises:

@@ -31,8 +31,8 @@ class Trainable:
         build: makes the model, with weights of torch's random state.
         batch: returns inputs and targets of a rank's batch, from a generator.
         batch_size: samples of a rank and step.
-        learning_rate: of SGD with momentum 0.9.
-        bucket_megabytes: of DDP.
+        learning_rate: Learning rate of SGD with momentum 0.9.
+        bucket_megabytes: Size of DDP's buckets.
     """
 
     build: Callable[[], nn.Module]
@@ -46,8 +46,8 @@ class ResidualBlock(nn.Module):
     """Two 3 x 3 convolutions beside a shortcut.
 
     Args:
-        in_channels: of the input.
-        out_channels: of the output.
+        in_channels: Input channels.
+        out_channels: Output channels.
         stride: 2 halves the picture.
     """
 
@@ -97,8 +97,8 @@ class Transformer(nn.Module):
     """Predicts the next byte.
 
     Args:
-        width: of the embedding.
-        num_layers: of attention and feed-forward network.
+        width: Width of the embedding.
+        num_layers: Number of layers, each of attention and a feed-forward network.
         longest: sequence.
     """
 

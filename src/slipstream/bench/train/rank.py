@@ -32,7 +32,7 @@ class TrainingRun:
 
     Args:
         model: a name in `models.MODELS`.
-        contender: as `TrainJob` has it.
+        contender: Name of the contender, from `TrainJob`.
     """
 
     def __init__(self, model: str, contender: str) -> None:
@@ -121,7 +121,7 @@ def measure(job: TrainJob) -> list[TrainSamples]:
     """Train every contender's model by turns.
 
     Args:
-        job: what is trained.
+        job: Job of all ranks.
     """
     trainings = [TrainingRun(job.model, contender) for contender in job.contenders]
     for training in trainings:

@@ -23,7 +23,7 @@ class ZooModel:
     """A network and its inputs.
 
     Args:
-        name: on the command line and in tables.
+        name: Name on the command line and in tables.
         build: makes the network in eval mode; the weights are the same each time.
         inputs: returns a seed's inputs by name, in the order that the network takes them.
         outputs: their names, in the order that the network returns them.

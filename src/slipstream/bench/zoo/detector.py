@@ -134,7 +134,7 @@ class Head(nn.Module):
     """Predicts boxes for the anchors at every place of one stride.
 
     Args:
-        channels: of the features.
+        channels: Channels of the features.
         stride: pixels between places.
         anchors: widths and heights in pixels.
     """

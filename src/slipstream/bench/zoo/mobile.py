@@ -15,9 +15,9 @@ class Shape:
     """What one inverted residual is made of.
 
     Args:
-        in_channels: of the input.
+        in_channels: Input channels.
         expanded: channels inside; as many as in_channels leaves the expansion out.
-        out_channels: of the output.
+        out_channels: Output channels.
         kernel: side of the depthwise convolution, 3 or 5.
         stride: 2 halves the picture.
         squeezed: channels inside squeeze-and-excitation; 0 leaves it out.
@@ -39,7 +39,7 @@ class SqueezeExcitation(nn.Module):
     Hu et al., "Squeeze-and-Excitation Networks" (2017).
 
     Args:
-        channels: of input and output.
+        channels: Channels of the input and the output.
         squeezed: channels between the two layers.
         activation: between the two layers.
         gate: makes the number in [0, 1].
@@ -68,7 +68,7 @@ class MobileResidual(nn.Module):
     Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (2018).
 
     Args:
-        shape: of its layers.
+        shape: Shape of the block's layers.
         excitation: between the depthwise convolution and the projection.
     """
 

@@ -17,7 +17,7 @@ class Bottleneck(nn.Module):
     """Convolutions of 1 x 1, 3 x 3 and 1 x 1 beside a shortcut; the 3 x 3 one has the stride.
 
     Args:
-        in_channels: of the input.
+        in_channels: Input channels.
         width: channels inside; the output has four times as many.
         stride: 2 halves the picture.
         pooled: whether a shortcut halves the picture by average pooling, not by its convolution.

@@ -34,8 +34,8 @@ class ModulatedConvolution(nn.Module):
     """A convolution whose weights a style scales: per sample and input channel.
 
     Args:
-        in_channels: of the input.
-        out_channels: of the output.
+        in_channels: Input channels.
+        out_channels: Output channels.
         kernel: side, 1 or 3.
         demodulated: whether weights are scaled back to length 1 per output channel.
     """
