@@ -14,7 +14,7 @@ from slipstream.infer.native.precision import storable
 from slipstream.infer.package.report import State
 from slipstream.infer.quantize.observe import METHODS, observe
 from slipstream.infer.rewrites import optimise
-from slipstream.infer.search.mixed_precision import MixedPrecision, Part
+from slipstream.infer.search.mixed_precision import MixedPrecision, PrecisionPart
 from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.search import search
 from slipstream.infer.search.time_limit import TimeLimit
@@ -125,7 +125,7 @@ def test_what_is_good_enough_as_bytes_after_all_becomes_bytes(graph, samples, ca
 def test_only_the_parts_become_bytes(graph, samples, cases):
     mixture, _ = mixture_of(graph, samples, cases)
     ends = {SENSITIVE: (0.0, 1.0)}
-    assert mixture.of([Part(ends, 1, 1)]).ranges == ends
+    assert mixture.of([PrecisionPart(ends, 1, 1)]).ranges == ends
 
 
 def test_the_search_keeps_the_sensitive_value_in_floating_point(graph, samples):

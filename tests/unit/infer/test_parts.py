@@ -16,7 +16,7 @@ from slipstream.infer.package.report import Segment
 from slipstream.infer.rewrites import optimise
 from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.search import search
-from slipstream.infer.search.segments import Contender, best_parts, measure_segments
+from slipstream.infer.search.segments import SegmentContender, best_parts, measure_segments
 from slipstream.infer.search.trial import weights_bytes
 
 TEXT = """(float[1,3,8,8] x, float[1,8,8,8] late) => (float[1,5] y) {
@@ -136,7 +136,7 @@ def test_parts_whose_engine_cannot_are_refused(graph):
 
 
 def contenders(*engines):
-    return [Contender(name, engine_of(name), Recipe(engine=name)) for name in engines]
+    return [SegmentContender(name, engine_of(name), Recipe(engine=name)) for name in engines]
 
 
 def test_every_part_is_timed_on_every_engine(plain):
@@ -178,8 +178,8 @@ def test_one_engine_that_is_best_everywhere_has_the_whole():
 def test_the_precision_of_parts_is_the_least_faithful():
     floats, bytes_ = Recipe(engine="native"), Recipe(engine="openvino", precision="int8")
     both = [
-        Contender("native fp32", engine_of("native"), floats),
-        Contender("openvino int8", engine_of("openvino"), bytes_),
+        SegmentContender("native fp32", engine_of("native"), floats),
+        SegmentContender("openvino int8", engine_of("openvino"), bytes_),
     ]
     segments = [
         Segment(end="a", ms={"native fp32": 1, "openvino int8": 2}),

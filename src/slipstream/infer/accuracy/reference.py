@@ -14,7 +14,7 @@ from slipstream.infer.engines.onnxruntime import graph_session
 from slipstream.infer.engines.protocol import Recipe
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph.graph import Array, Graph
-from slipstream.infer.search.mixed_precision import Case
+from slipstream.infer.search.mixed_precision import ReferenceCase
 
 
 class Reference:
@@ -64,9 +64,9 @@ class Reference:
             for executable, comparison in rivals:
                 comparison.add(executable.run(sample.inputs), right, sample.labels)
 
-    def cases(self, samples: Iterable[Sample]) -> list[Case]:
+    def cases(self, samples: Iterable[Sample]) -> list[ReferenceCase]:
         """Samples with the right results for them."""
-        return [Case(sample, self._run(sample)) for sample in samples]
+        return [ReferenceCase(sample, self._run(sample)) for sample in samples]
 
     def _run(self, sample: Sample) -> dict[str, Array]:
         """The results for a sample; UsageError where its labels are none of the model's classes."""

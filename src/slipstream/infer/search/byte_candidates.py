@@ -16,7 +16,7 @@ from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observ
 from slipstream.infer.quantize.shifts import shifts_of
 from slipstream.infer.search.autotuner import Autotuner
 from slipstream.infer.search.judging import some
-from slipstream.infer.search.mixed_precision import Case, MixedPrecision
+from slipstream.infer.search.mixed_precision import MixedPrecision, ReferenceCase
 from slipstream.infer.search.trial import Trial
 
 # Shares of the time until which each part may go on.
@@ -64,14 +64,14 @@ def add_bytes(tuner: Autotuner, add: Callable[[Trial], None]) -> dict[str, Histo
 def _recorded(
     samples: Iterable[Sample], inputs: list[Mapping[str, Array]]
 ) -> Iterator[Mapping[str, Array]]:
-    """The inputs of samples, each taken when the one before it was observed."""
+    """Yield the inputs of samples, and append each to `inputs`."""
     for sample in samples:
         inputs.append(sample.inputs)
         yield sample.inputs
 
 
 def _is_of_matrices(graph: Graph) -> bool:
-    """Whether most of its work is products of matrices: bytes of these alone are worth a try."""
+    """Return whether most operations are products of matrices, which int8-dynamic covers."""
     nodes = [node for node in analyse(graph).nodes if node.is_product]
     of_pictures = sum(node.flops for node in nodes if node.op in ("Conv", "ConvTranspose"))
     return 2 * of_pictures < sum(node.flops for node in nodes)
@@ -80,7 +80,7 @@ def _is_of_matrices(graph: Graph) -> bool:
 def _calibrated(
     tuner: Autotuner, engine: Engine, recipe: Recipe, histograms: Mapping[str, Histogram]
 ) -> Trial:
-    """The candidate whose method of calibration gives the best results."""
+    """Return the candidate whose calibration method gives the most accurate results."""
     few = tuner.reference.cases(some(tuner, tuner.samples.judged.first(ENOUGH), 1.0))
     best = tuner.ready(engine, _with(recipe, histograms, METHODS[0]), METHODS[0])
     if best.executable is None:
@@ -101,8 +101,11 @@ def _calibrated(
 
 
 def add_mixtures(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
-    """Where bytes everywhere are not good enough, leave the values in floating point that cost
-    most: by the first engine that has bytes, and the same ones for the others."""
+    """Add candidates of mixed precision if bytes everywhere are not accurate enough.
+
+    The first engine with bytes determines the values that stay in floating point; the other
+    engines take the same values.
+    """
     bytes_ = [trial for trial in tuner.alive() if trial.recipe.precision == "int8"]
     bytes_.sort(key=lambda trial: not isinstance(trial.executable, Profiled))
     if not bytes_:
@@ -153,7 +156,7 @@ def add_mixtures(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
 
 
 def _add_mixture(tuner: Autotuner, values: int, mixed: Recipe) -> None:
-    """The mixture that one engine found, on all."""
+    """Add the mixed precision that one engine found, on every engine."""
     for engine, recipe in tuner.recipes("int8"):
         rest = mixed.rest if mixed.rest in _rests(engine) else "fp32"
         update = {"ranges": mixed.ranges, "shifts": mixed.shifts, "rest": rest}
@@ -162,12 +165,12 @@ def _add_mixture(tuner: Autotuner, values: int, mixed: Recipe) -> None:
         tuner.add(trial)
 
 
-def _objections(tuner: Autotuner, trial: Trial, cases: Sequence[Case]) -> str:
-    """What there is to say against a trial, by its results in some cases."""
+def _objections(tuner: Autotuner, trial: Trial, cases: Sequence[ReferenceCase]) -> str:
+    """Return the objection to a trial by its results in some cases, or ""."""
     return tuner.objective.objection(trial.recipe, _compared(tuner, trial, cases))
 
 
-def _compared(tuner: Autotuner, trial: Trial, cases: Sequence[Case]) -> Comparison:
+def _compared(tuner: Autotuner, trial: Trial, cases: Sequence[ReferenceCase]) -> Comparison:
     assert trial.executable is not None
     found = tuner.reference.comparison()
     for case in cases:
@@ -175,8 +178,8 @@ def _compared(tuner: Autotuner, trial: Trial, cases: Sequence[Case]) -> Comparis
     return found
 
 
-def _rest(tuner: Autotuner, engine: Engine, cases: Sequence[Case]) -> Precision:
-    """What the engine has that takes less time than float32 and is good enough by itself."""
+def _rest(tuner: Autotuner, engine: Engine, cases: Sequence[ReferenceCase]) -> Precision:
+    """Return the fastest precision beside bytes that is accurate enough, else fp32."""
     for precision in _rests(engine):
         trials = (t for t in tuner.alive() if t.recipe.precision == precision)
         trial = next((t for t in trials if t.recipe.engine == engine.name), None)
@@ -186,7 +189,7 @@ def _rest(tuner: Autotuner, engine: Engine, cases: Sequence[Case]) -> Precision:
 
 
 def _rests(engine: Engine) -> tuple[Precision, ...]:
-    """What an engine may compute beside bytes, the fastest first."""
+    """Return the precisions that an engine can compute beside bytes, the fastest first."""
     dynamic: tuple[Precision, ...] = ("int8-dynamic",) if engine.mixes_dynamic else ()
     return (*dynamic, *(("bf16",) if "bf16" in engine.precisions() else ()))
 

@@ -30,7 +30,7 @@ PROFILES = 5
 
 
 @dataclass(frozen=True)
-class Case:
+class ReferenceCase:
     """A sample and the right results for it."""
 
     sample: Sample
@@ -38,13 +38,13 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Part:
+class PrecisionPart:
     """Values that become bytes together.
 
     Args:
-        ranges: of the values, those of the least noise.
-        noise: of the results, beside a signal of 1, when they alone are bytes.
-        saved: seconds of their readers, or another measure of the same that suits all parts.
+        ranges: Ranges of the values, chosen for the least noise.
+        noise: Noise of the results relative to a signal of 1, when only these values are bytes.
+        saved: Time that the readers of the values save: seconds, or operations for all parts.
     """
 
     ranges: Ranges
@@ -53,17 +53,17 @@ class Part:
 
 
 class MixedPrecision:
-    """The search for one engine.
+    """The search for a mixed precision, for one engine.
 
     Args:
-        engine: that runs the candidates.
-        graph: that they run.
-        recipe: for bytes everywhere; `rest` says what the others are.
-        alternatives: ranges of the same values, one or more of each.
-        threads: of every candidate.
-        cases: by which candidates are judged; the first `few` find the noise.
-        few: 1 or more.
-        yardstick: which numbers of the results are judged together; default all of an output.
+        engine: Engine that runs the candidates.
+        graph: Graph that the candidates run.
+        recipe: Recipe with bytes everywhere; `rest` is the precision of the other values.
+        alternatives: Ranges of the same values, one mapping per method of calibration.
+        threads: Threads of every candidate.
+        cases: Cases that judge the candidates; the noise is measured on the first `few`.
+        few: Number of cases for the noise, 1 or more (default 4).
+        yardstick: Groups of numbers that are judged together (default: all of an output).
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class MixedPrecision:
         recipe: Recipe,
         alternatives: Sequence[Ranges],
         threads: int,
-        cases: Sequence[Case],
+        cases: Sequence[ReferenceCase],
         few: int = 4,
         yardstick: Yardstick | None = None,
     ) -> None:
@@ -87,8 +87,8 @@ class MixedPrecision:
         seconds: float,
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
-    ) -> list[Part]:
-        """All values with a range, those first that should stay in floating point first.
+    ) -> list[PrecisionPart]:
+        """Return the parts of all values, beginning with those that should stay floats first.
 
         Takes about `seconds`: values are measured several at a time where there are too many, the
         more the longer the parts before them took.
@@ -109,12 +109,15 @@ class MixedPrecision:
 
     def least(
         self,
-        order: Sequence[Part],
+        order: Sequence[PrecisionPart],
         is_good: Callable[[Comparison], bool],
         go_on: Callable[[], bool] = lambda: True,
     ) -> int:
-        """How many of the first parts have to stay in floating point, by halving as long as
-        `go_on` says so; all of them if nothing else is known to be good enough."""
+        """Return how many of the first parts must stay in floating point, by bisection.
+
+        Bisection ends early if `go_on` is false; the number is that of all parts if no smaller one
+        is known to be accurate enough.
+        """
         good, bad = len(order), -1
         while good - bad > 1 and go_on():
             middle = (good + bad) // 2
@@ -126,13 +129,16 @@ class MixedPrecision:
 
     def pruned(
         self,
-        order: Sequence[Part],
+        order: Sequence[PrecisionPart],
         count: int,
         is_good: Callable[[Comparison], bool],
         go_on: Callable[[], bool],
-    ) -> list[Part]:
-        """What may become bytes when the first `count` parts stay; and of these, one after the
-        other, those that save most time and without which the results stay good enough."""
+    ) -> list[PrecisionPart]:
+        """Return the parts that become bytes: all but the first `count`, and some of these.
+
+        Each of the first parts is tried as bytes in turn, the one that saves most time first, and
+        is taken if the results stay accurate enough.
+        """
         taken = list(order[count:])
         for part in sorted(order[:count], key=lambda part: -part.saved):
             if not go_on():
@@ -141,14 +147,14 @@ class MixedPrecision:
                 taken.append(part)
         return taken
 
-    def of(self, parts: Sequence[Part]) -> Recipe:
-        """The recipe with the values of these parts as bytes."""
+    def of(self, parts: Sequence[PrecisionPart]) -> Recipe:
+        """Return the recipe with the values of these parts as bytes."""
         ranges = {name: ends for part in parts for name, ends in part.ranges.items()}
         return self._recipe.model_copy(update={"ranges": ranges})
 
-    def _part(self, names: Sequence[str], saved: Mapping[str, float]) -> Part:
+    def _part(self, names: Sequence[str], saved: Mapping[str, float]) -> PrecisionPart:
         seconds = sum(saved.get(name, 0.0) for name in names)
-        parts: list[Part] = []
+        parts: list[PrecisionPart] = []
         for alternative in self._alternatives:
             ranges = {name: alternative[name] for name in names}
             if any(part.ranges == ranges for part in parts):
@@ -157,17 +163,19 @@ class MixedPrecision:
             try:
                 noise = 10 ** (-self._compared(recipe, self._cases[: self._few]).snr_db / 10)
             except UnsupportedError:  # the engine leaves what reads them to another one
-                return Part(ranges, 0.0, 0.0)
-            parts.append(Part(ranges, noise, seconds))
+                return PrecisionPart(ranges, 0.0, 0.0)
+            parts.append(PrecisionPart(ranges, noise, seconds))
         return min(parts, key=lambda part: part.noise)
 
-    def _is_good(self, parts: Sequence[Part], is_good: Callable[[Comparison], bool]) -> bool:
+    def _is_good(
+        self, parts: Sequence[PrecisionPart], is_good: Callable[[Comparison], bool]
+    ) -> bool:
         try:
             return is_good(self._compared(self.of(parts), self._cases))
         except UnsupportedError:  # none of these values is the engine's
             return False
 
-    def _compared(self, recipe: Recipe, cases: Sequence[Case]) -> Comparison:
+    def _compared(self, recipe: Recipe, cases: Sequence[ReferenceCase]) -> Comparison:
         executable = self._prepared(recipe)
         comparison = Comparison(self._yardstick)
         try:
@@ -182,8 +190,10 @@ class MixedPrecision:
         return self._engine.prepare(self._graph, recipe, self._threads)
 
     def _saved(self) -> dict[str, float]:
-        """What the readers of each value save: seconds where the engine tells how long each of its
-        steps takes, else operations."""
+        """Return the time that the readers of each value save.
+
+        It is in seconds if the engine measures its steps, else in operations.
+        """
         readers = self._graph.uses()
         floats = self._recipe.model_copy(update={"precision": self._recipe.rest, "ranges": {}})
         slow, fast = self._profile(floats), self._profile(self._recipe)
@@ -211,8 +221,10 @@ class MixedPrecision:
 
 
 def _steps(graph: Graph, known: set[str]) -> dict[str, str]:
-    """For the output of every node the value of the step that computes it: the node's own, or that
-    of a node after it which was taken along."""
+    """Return, for the output of every node, the output of the step that computes it.
+
+    This is the node's own output, or that of a later node into which the engine fused it.
+    """
     uses = graph.uses()
     found: dict[str, str] = {}
     for node in reversed(graph.nodes):

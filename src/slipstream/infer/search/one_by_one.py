@@ -38,7 +38,7 @@ def try_each(tuner: Autotuner, *, with_bytes: bool) -> None:
 
 
 def _slot(tuner: Autotuner, end: float, count: int) -> float:
-    """The share of the time that the next of so many candidates has."""
+    """Return the share of the time for the next of `count` candidates."""
     return max(end - tuner.share(), 0.0) / count
 
 

@@ -24,7 +24,7 @@ from slipstream.infer.search.byte_candidates import add_bytes, add_mixtures
 from slipstream.infer.search.judging import against_bytes, confirmed, judge
 from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.one_by_one import try_each
-from slipstream.infer.search.segments import Contender, best_parts, measure_segments
+from slipstream.infer.search.segments import SegmentContender, best_parts, measure_segments
 from slipstream.infer.search.speed_ups import measure_speed_ups
 from slipstream.infer.search.time_limit import TimeLimit
 from slipstream.infer.search.trial import Trial
@@ -76,7 +76,7 @@ def search(
 
     Args:
         imported: the model.
-        objective: what is looked for.
+        objective: Objective of the search and its limits.
         samples: a quarter of them, 64 at most, calibrates int8, a quarter is held out to tell how
             good the chosen one is, and the others judge. Of less than 16 int8 is not tried; without
             any, floating point is compared on random inputs.
@@ -145,7 +145,7 @@ def _add_parts(tuner: Autotuner) -> list[Segment]:
     return segments
 
 
-def _contenders(tuner: Autotuner) -> list[Contender]:
+def _contenders(tuner: Autotuner) -> list[SegmentContender]:
     """Return the fastest candidate of each engine, the fastest engine first."""
     able = [
         trial
@@ -155,7 +155,7 @@ def _contenders(tuner: Autotuner) -> list[Contender]:
     able.sort(key=lambda trial: trial.seconds)
     first = {trial.recipe.engine: trial for trial in reversed(able)}
     return [
-        Contender(trial.candidate().title, ENGINES[trial.recipe.engine], trial.recipe)
+        SegmentContender(trial.candidate().title, ENGINES[trial.recipe.engine], trial.recipe)
         for trial in sorted(first.values(), key=lambda trial: trial.seconds)
     ]
 

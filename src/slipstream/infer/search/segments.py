@@ -19,13 +19,13 @@ WHOLE_FIELD = 1e9  # every contender is timed to the end, however slow
 
 
 @dataclass(frozen=True)
-class Contender:
+class SegmentContender:
     """An engine that runs a part as the best candidate of that engine runs the whole.
 
     Args:
-        title: in reports.
-        engine: that runs it.
-        recipe: for the whole model.
+        title: Name of the candidate in reports.
+        engine: Engine that runs the part.
+        recipe: Recipe of the whole model.
     """
 
     title: str
@@ -35,23 +35,23 @@ class Contender:
 
 def measure_segments(
     graph: Graph,
-    contenders: Sequence[Contender],
+    contenders: Sequence[SegmentContender],
     threads: int,
     inputs: Mapping[str, Array],
     seconds: float,
     tell: Callable[[str], None],
     most_rounds: int = MOST_ROUNDS,
 ) -> list[Segment]:
-    """The time of each contender for each part of the graph; none where it cannot be cut.
+    """Return the time of each contender for each part of the graph; [] if it cannot be cut.
 
     Args:
-        graph: that all contenders run.
-        contenders: those that cannot run a part are not in its times.
-        threads: of each.
-        inputs: of the graph.
-        seconds: for all measurements; making parts ready comes on top.
-        tell: called with what is being done.
-        most_rounds: rounds after which a part is timed no further, default 200.
+        graph: Graph that all contenders run.
+        contenders: Candidates to time; one that cannot run a part is absent from its times.
+        threads: Threads of each contender.
+        inputs: Inputs of the graph.
+        seconds: Duration of all measurements; preparing the parts takes extra time.
+        tell: Function called with the current step.
+        most_rounds: Greatest number of timing rounds per part (default 200).
     """
     ends = even_cuts(graph, MOST_CUTS)
     if not ends:
@@ -81,8 +81,8 @@ def measure_segments(
     return found
 
 
-def best_parts(segments: Sequence[Segment], contenders: Sequence[Contender]) -> Recipe:
-    """The recipe in which each part is run by whoever is fastest; one part where that is one."""
+def best_parts(segments: Sequence[Segment], contenders: Sequence[SegmentContender]) -> Recipe:
+    """Return the recipe that runs each part on its fastest engine; a plain one for one engine."""
     recipes = {item.title: item.recipe for item in contenders}
     fastest = [(min(item.ms, key=lambda title: item.ms[title]), item.end) for item in segments]
     runs = [
@@ -96,7 +96,9 @@ def best_parts(segments: Sequence[Segment], contenders: Sequence[Contender]) -> 
     return Recipe(engine="split", precision=precision, parts=parts)
 
 
-def _ready(contender: Contender, piece: Graph, threads: int, inputs: Mapping[str, Array]) -> Trial:
+def _ready(
+    contender: SegmentContender, piece: Graph, threads: int, inputs: Mapping[str, Array]
+) -> Trial:
     """Without an executable where the contender has nothing for this part."""
     trial = Trial(contender.recipe)
     trial.prepare(contender.engine, piece, threads, inputs)

@@ -34,13 +34,13 @@ class Trial:
     """One candidate.
 
     Args:
-        recipe: how it runs.
-        method: by which ranges of int8 were found: one of `METHODS`, or the noise that they make.
+        recipe: Recipe of the candidate.
+        method: Calibration method of the int8 ranges: one of `METHODS`, or "noise".
         executable: until it is closed.
         comparison: difference of its results from the reference's, on the samples that judge.
         held_out: the same on those that were held out; only of one that might be chosen.
-        timing: of runs, each of as many calls at a time as the recipe has streams.
-        kept: of a mixture: values that could be bytes and have no range.
+        timing: Times of rounds, each of as many simultaneous calls as the recipe has streams.
+        kept: Values of a mixed precision that could be bytes and have no range (default 0).
     """
 
     recipe: Recipe
@@ -90,7 +90,7 @@ class Trial:
     def round(
         self, inputs: Mapping[str, Array], callers: ThreadPoolExecutor
     ) -> Callable[[], object]:
-        """What is timed: as many calls at a time as there are streams."""
+        """Return the function to time: as many calls at the same time as there are streams."""
         executable = self.executable
         assert executable is not None
         if self.recipe.streams == 1:
@@ -99,12 +99,12 @@ class Trial:
         return lambda: list(callers.map(executable.run, several))
 
     def end(self, state: State, reason: str) -> None:
-        """It is out."""
+        """End the candidate with this state and reason, and close it."""
         self.state, self.reason = state, reason
         self.close()
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Close the executable and release its memory."""
         if self.executable is not None:
             self.executable.close()
             self.executable = None
@@ -112,7 +112,7 @@ class Trial:
                 give_memory_back()
 
     def candidate(self) -> Candidate:
-        """It, as the report has it."""
+        """Return the candidate in the form of the report."""
         timing, share = self.timing, 1e3 / self.recipe.streams
         judged = self.comparison.samples > 0
         return Candidate(
@@ -140,7 +140,7 @@ class Trial:
 
 
 def weights_bytes(graph: Graph, recipe: Recipe) -> int:
-    """Bytes of the graph's constants when a recipe says which products are of bytes."""
+    """Return the bytes of a graph's constants in the precisions of a recipe."""
     if recipe.parts:
         graphs = pieces(graph, [part.end for part in recipe.parts[:-1]])
         each = zip(graphs, recipe.parts, strict=True)
