@@ -5,7 +5,13 @@ from itertools import pairwise
 
 import pytest
 
-from slipstream.forecast.memory.allocator import MIB, Allocator, Piece, rounded, segment_bytes
+from slipstream.forecast.memory.allocator import (
+    MIB,
+    Allocator,
+    SegmentPiece,
+    rounded,
+    segment_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,7 @@ def test_peaks_are_of_different_moments():
 def test_pieces_never_overlap_and_all_that_was_reserved_is_somewhere(seed: int):
     choose = random.Random(seed)
     allocator = Allocator()
-    held: list[Piece] = []
+    held: list[SegmentPiece] = []
     for _ in range(2000):
         if held and choose.random() < 0.5:
             allocator.free(held.pop(choose.randrange(len(held))))

@@ -9,7 +9,7 @@ import torch
 
 from slipstream.errors import UsageError
 from slipstream.forecast.trace import trace
-from slipstream.forecast.trace.architectures.efficient import SCALES, InvertedResidual
+from slipstream.forecast.trace.architectures.efficient import SCALES, InvertedBlock
 from slipstream.forecast.trace.architectures.names import TABLE, Architecture, find
 from slipstream.forecast.work.resize import resizable
 from slipstream.forecast.work.workload import TrainingPhase, Workload
@@ -336,7 +336,7 @@ def test_dropout_is_as_published(names: tuple[str, ...], share: float, count: in
 def test_later_blocks_of_efficientnet_are_skipped_more_often() -> None:
     with torch.device("meta"):
         module = find("efficientnet-b0").make()
-    drops = [each.drop for each in module.modules() if isinstance(each, InvertedResidual)]
+    drops = [each.drop for each in module.modules() if isinstance(each, InvertedBlock)]
     assert drops == pytest.approx([0.2 * place / 16 for place in range(16)])
 
 

@@ -14,12 +14,12 @@ from torch.nn import functional
 
 from slipstream.forecast.trace.architectures.causal import turned
 from slipstream.forecast.trace.architectures.convolutions import Branches, SqueezeExcite, conv_norm
-from slipstream.forecast.trace.architectures.efficient import InvertedResidual, InvertedSize
+from slipstream.forecast.trace.architectures.efficient import InvertedBlock, InvertedSize
 from slipstream.forecast.trace.architectures.experts import Experts
 from slipstream.forecast.trace.architectures.faces import MarginSoftmax, PartialFc
 from slipstream.forecast.trace.architectures.recommendation import DLRM, NeuMF, WideDeep
 from slipstream.forecast.trace.architectures.text_to_text import Stack, TextSize
-from slipstream.forecast.trace.architectures.transformer import Attention, TransformerSize
+from slipstream.forecast.trace.architectures.transformer import SelfAttention, TransformerSize
 from slipstream.forecast.trace.architectures.translation import (
     TransformerXL,
     Translator,
@@ -89,7 +89,7 @@ def test_experts_have_equally_many_tokens_where_these_are_no_multiple():
 @pytest.mark.parametrize("shared", [4, 2, 1])
 def test_heads_attend_as_their_formula_says(shared: int):
     size = TransformerSize(hidden=8, layers=1, heads=4, key_value_heads=shared)
-    module, x = filled(Attention(size, causal=True)), drawn(2, 5, 8)
+    module, x = filled(SelfAttention(size, causal=True)), drawn(2, 5, 8)
     parts = module.qkv(x).view(2, 5, -1, 2)
     q, k, v = parts.split([4, shared, shared], dim=2)
     k, v = (part.repeat_interleave(4 // shared, dim=2) for part in (k, v))
@@ -101,7 +101,9 @@ def test_heads_attend_as_their_formula_says(shared: int):
 
 def test_attention_that_writes_scores_gives_what_the_fused_one_does():
     fused, apart = (
-        filled(Attention(TransformerSize(hidden=8, layers=1, heads=2, fused=each), causal=False))
+        filled(
+            SelfAttention(TransformerSize(hidden=8, layers=1, heads=2, fused=each), causal=False)
+        )
         for each in (True, False)
     )
     x = drawn(2, 5, 8)
@@ -152,7 +154,7 @@ def test_a_block_that_is_skipped_for_some_samples_counts_more_for_the_rest(
 ):
     torch.manual_seed(3)
     size = InvertedSize(inputs=3, expanded=6, outputs=3, squeezed=2, drop=drop)
-    module, x = filled(InvertedResidual(size, nn.SiLU)), drawn(64, 3, 4, 4)
+    module, x = filled(InvertedBlock(size, nn.SiLU)), drawn(64, 3, 4, 4)
     for norm in module.modules():
         if isinstance(norm, nn.BatchNorm2d):
             norm.momentum = 0.0
@@ -168,7 +170,7 @@ def test_a_block_that_is_skipped_for_some_samples_counts_more_for_the_rest(
 @pytest.mark.parametrize(("inputs", "outputs", "stride"), [(3, 3, 2), (3, 4, 1), (3, 3, 1)])
 def test_blocks_add_their_input_where_it_has_the_size(inputs: int, outputs: int, stride: int):
     size = InvertedSize(inputs=inputs, expanded=6, outputs=outputs, stride=stride)
-    module, x = filled(InvertedResidual(size, nn.ReLU6)), drawn(2, inputs, 4, 4)
+    module, x = filled(InvertedBlock(size, nn.ReLU6)), drawn(2, inputs, 4, 4)
     own = x if (inputs, stride) == (outputs, 1) else 0
     close(module(x), own + module.main(x))
 

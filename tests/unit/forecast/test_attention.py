@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from slipstream.forecast.trace import trace
-from slipstream.forecast.trace.architectures.transformer import Attention, TransformerSize
+from slipstream.forecast.trace.architectures.transformer import SelfAttention, TransformerSize
 from slipstream.forecast.work.attention import unfused
 from slipstream.forecast.work.workload import Operator, OperatorKind, TrainingPhase, Workload
 
@@ -22,7 +22,7 @@ SCORES = BATCH * HEADS * TOKENS * TOKENS
 def _traced() -> Workload:
     size = TransformerSize(hidden=HEADS * HEAD, layers=1, heads=HEADS)
     return trace(
-        lambda: Attention(size, causal=True),
+        lambda: SelfAttention(size, causal=True),
         lambda: [torch.empty(BATCH, TOKENS, HEADS * HEAD, requires_grad=True)],
         name="attention", samples=BATCH,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from rich.console import Console
 from slipstream.cli import app
 from slipstream.cli.run import _choose_hosts  # pyright: ignore[reportPrivateUsage]
 from slipstream.forecast.hardware import load
-from slipstream.forecast.memory import Peak
+from slipstream.forecast.memory import PeakMemory
 from slipstream.forecast.report.as_json import as_json
 from slipstream.forecast.report.terminal import (
     duration,
@@ -41,7 +41,7 @@ STEP = SimulatedStep(
     seconds=0.123, compute=0.1, moved=0.06, tensor=0.0, bubble=0.0, exchange=0.02,
     optimizer=0.002, host=0.001, input=0.0, spans=(),
 )  # fmt: skip
-PEAK = Peak(
+PEAK = PeakMemory(
     reserved=30 << 30, allocated=29 << 30, parameters=4 << 30, gradients=4 << 30, states=8 << 30,
     activations=13 << 30, workspace=0, communication=0, at="block.3 mm",
 )  # fmt: skip

@@ -10,7 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from slipstream.forecast.memory import FullError, Peak, ReplayOptions, checkpointed, replay, units
+from slipstream.forecast.memory import (
+    FullError,
+    PeakMemory,
+    ReplayOptions,
+    checkpointed,
+    replay,
+    units,
+)
 from slipstream.forecast.memory.sharing import gradient_owners
 from slipstream.forecast.trace import trace
 from slipstream.forecast.trace.architectures.names import find
@@ -32,7 +39,7 @@ def _peak(
     *,
     most_bytes: float = math.inf,
     **settings: Any,
-) -> Peak:
+) -> PeakMemory:
     options = ReplayOptions(**settings)
     return replay(workload, strategy, optimizer=optimizer, options=options, most_bytes=most_bytes)
 
@@ -59,7 +66,7 @@ def heavy() -> Workload:
     return _traced(HEAVY, batch=1)
 
 
-def _uses(peak: Peak) -> int:
+def _uses(peak: PeakMemory) -> int:
     return (
         peak.parameters + peak.gradients + peak.states + peak.activations + peak.workspace
         + peak.communication

@@ -7,11 +7,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from slipstream.forecast.trace.onnx_batch import Batch
-from slipstream.forecast.trace.onnx_graph import Graph
+from slipstream.forecast.trace.onnx_graph import ShapedGraph
 from slipstream.forecast.trace.onnx_shapes import settle
 
 
-def settled(*nodes: tuple[str, str, str, dict[str, object]], samples: int = 5) -> Graph:
+def settled(*nodes: tuple[str, str, str, dict[str, object]], samples: int = 5) -> ShapedGraph:
     """Returns the graph of nodes behind an input x (batch, 4, 6), with `first` 0 and `rest` -1."""
     shape = ["batch", 4, 6]
     graph = helper.make_graph(

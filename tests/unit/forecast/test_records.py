@@ -20,7 +20,7 @@ from slipstream.forecast.work.strategy import Optimizer, Strategy
 from slipstream.forecast.work.workload import Product
 
 # Their pieces, pools and runs of memory are changed as it is replayed.
-CHANGED = {"Piece", "Pool", "_Run"}
+CHANGED = {"SegmentPiece", "SegmentPool", "_Run"}
 
 
 def _records() -> Iterator[type]:

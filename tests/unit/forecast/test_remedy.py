@@ -1,10 +1,10 @@
 """Changes that make a strategy fit are found in the order of their cost."""
 
-from slipstream.forecast.memory import Peak, fits
+from slipstream.forecast.memory import PeakMemory, fits
 from slipstream.forecast.work.strategy import Strategy
 
 
-def _needs(strategy: Strategy) -> Peak:
+def _needs(strategy: Strategy) -> PeakMemory:
     """States 80, parameters and gradients 40 each, activations 10 or 2 per sample."""
     parts = {
         "states": 80 // (strategy.data if strategy.zero >= 1 else 1),
@@ -13,7 +13,7 @@ def _needs(strategy: Strategy) -> Peak:
         "activations": strategy.micro_batch * (2 if strategy.checkpoint else 10) // strategy.tensor,
     }
     total = sum(parts.values())
-    return Peak(**parts, reserved=total, allocated=total, workspace=0, communication=0, at="")
+    return PeakMemory(**parts, reserved=total, allocated=total, workspace=0, communication=0, at="")
 
 
 def _words(strategy: Strategy, device_bytes: int) -> list[str]:
@@ -60,7 +60,7 @@ def test_one_device_has_nobody_to_share_with():
 def test_what_is_known_not_to_fit_is_not_replayed():
     asked: list[Strategy] = []
 
-    def needs(strategy: Strategy) -> Peak | None:
+    def needs(strategy: Strategy) -> PeakMemory | None:
         asked.append(strategy)
         return None if strategy.zero < 2 else _needs(strategy)
 

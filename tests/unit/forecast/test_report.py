@@ -17,7 +17,7 @@ pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
 from slipstream.forecast.hardware import load
-from slipstream.forecast.memory import Peak
+from slipstream.forecast.memory import PeakMemory
 from slipstream.forecast.report import (
     charts,
     colours,
@@ -41,7 +41,7 @@ from slipstream.forecast.work.strategy import Strategy
 
 TABLE = Path(__file__).parents[3] / "benchmarks" / "forecast" / "measurements.csv"
 HARDWARE = load()
-PEAK = Peak(
+PEAK = PeakMemory(
     reserved=30 << 30, allocated=29 << 30, parameters=4 << 30, gradients=4 << 30, states=8 << 30,
     activations=12 << 30, workspace=1 << 29, communication=1 << 29, at="block.3 mm",
 )  # fmt: skip

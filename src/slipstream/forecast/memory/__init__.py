@@ -12,19 +12,19 @@ from slipstream.forecast.memory.checkpoint import checkpointed as checkpointed
 from slipstream.forecast.memory.ledger import FullError as FullError
 from slipstream.forecast.memory.remedy import Change as Change
 from slipstream.forecast.memory.remedy import fits as fits
-from slipstream.forecast.memory.replay import Peak as Peak
+from slipstream.forecast.memory.replay import PeakMemory as PeakMemory
 from slipstream.forecast.memory.replay import ReplayOptions as ReplayOptions
 from slipstream.forecast.memory.replay import replay as replay
-from slipstream.forecast.memory.units import Unit as Unit
+from slipstream.forecast.memory.units import RepeatedModule as RepeatedModule
 from slipstream.forecast.memory.units import units as units
 
 __all__ = [
     "Allocator",
     "Change",
     "FullError",
-    "Peak",
+    "PeakMemory",
+    "RepeatedModule",
     "ReplayOptions",
-    "Unit",
     "checkpointed",
     "fits",
     "replay",

@@ -32,7 +32,7 @@ _APART = 1 << 60
 
 
 @dataclass(slots=True, eq=False)
-class Pool:
+class SegmentPool:
     """The pieces that serve either the small or the large requests of one stream.
 
     `free` is the sorted list of free pieces as (size, address, piece). `last` is the last piece of
@@ -40,12 +40,14 @@ class Pool:
     """
 
     small: bool
-    free: list[tuple[int, int, Piece]] = field(default_factory=list["tuple[int, int, Piece]"])
-    last: Piece | None = None
+    free: list[tuple[int, int, SegmentPiece]] = field(
+        default_factory=list["tuple[int, int, SegmentPiece]"]
+    )
+    last: SegmentPiece | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class SegmentPiece:
     """A part of a segment; `size` is in bytes, a multiple of 512.
 
     Callers keep a piece until they free it; only the allocator changes it.
@@ -53,10 +55,10 @@ class Piece:
 
     address: int
     size: int
-    pool: Pool
+    pool: SegmentPool
     free: bool = False
-    before: Piece | None = None
-    after: Piece | None = None
+    before: SegmentPiece | None = None
+    after: SegmentPiece | None = None
 
 
 class Allocator:
@@ -79,10 +81,10 @@ class Allocator:
         self._expandable = expandable
         self._end = 0
         # The pools of each stream: the large one, and the small one.
-        self._pools: dict[int, tuple[Pool, Pool]] = {}
+        self._pools: dict[int, tuple[SegmentPool, SegmentPool]] = {}
         self._growing = 0
 
-    def allocate(self, num_bytes: int, stream: int = 0) -> Piece:
+    def allocate(self, num_bytes: int, stream: int = 0) -> SegmentPiece:
         """Return a piece for a request.
 
         Args:
@@ -92,10 +94,10 @@ class Allocator:
         size = rounded(num_bytes)
         pools = self._pools.get(stream)
         if pools is None:
-            pools = self._pools[stream] = Pool(small=False), Pool(small=True)
+            pools = self._pools[stream] = SegmentPool(small=False), SegmentPool(small=True)
         pool = pools[size <= SMALL_BYTES]
         if num_bytes == 0:
-            return Piece(-1, 0, pool)
+            return SegmentPiece(-1, 0, pool)
         # The smallest free piece that is large enough, and of these the one at the lowest address.
         place = bisect_left(pool.free, (size,))
         piece = pool.free.pop(place)[2] if place < len(pool.free) else self._segment(size, pool)
@@ -107,7 +109,7 @@ class Allocator:
             self.peak_allocated = self.allocated
         return piece
 
-    def free(self, piece: Piece) -> None:
+    def free(self, piece: SegmentPiece) -> None:
         """Free a piece that `allocate` returned; the caller must not use it again."""
         if piece.size == 0:
             return
@@ -134,18 +136,18 @@ class Allocator:
                     _forget(piece)
                     self.reserved -= size
 
-    def _segment(self, size: int, pool: Pool) -> Piece:
+    def _segment(self, size: int, pool: SegmentPool) -> SegmentPiece:
         """Reserve a segment for a request."""
         if self._expandable:
             return self._grown(size, pool)
         num_bytes = segment_bytes(size)
         self._reserve(num_bytes)
-        piece = Piece(self._end, num_bytes, pool)
+        piece = SegmentPiece(self._end, num_bytes, pool)
         # Segments never touch, so that pieces of two are never neighbours.
         self._end += num_bytes + UNIT_BYTES
         return piece
 
-    def _grown(self, size: int, pool: Pool) -> Piece:
+    def _grown(self, size: int, pool: SegmentPool) -> SegmentPiece:
         """Grow the segment of a pool until its free end is large enough for a request."""
         last = pool.last
         if last is not None and last.free:
@@ -153,7 +155,7 @@ class Allocator:
         else:
             address = self._growing * _APART if last is None else last.address + last.size
             self._growing += last is None
-            last = Piece(address, 0, pool, before=last)
+            last = SegmentPiece(address, 0, pool, before=last)
             if last.before is not None:
                 last.before.after = last
             pool.last = last
@@ -169,13 +171,13 @@ class Allocator:
         self.reserved += num_bytes
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
-    def _split(self, piece: Piece, size: int) -> None:
+    def _split(self, piece: SegmentPiece, size: int) -> None:
         """Cut the unused end off a piece, unless that end is too small to be useful."""
         rest = piece.size - size
         fine = piece.pool.small or self._expandable
         if rest < UNIT_BYTES or (not fine and rest <= SMALL_BYTES):
             return
-        other = Piece(piece.address + size, rest, piece.pool, True, piece, piece.after)
+        other = SegmentPiece(piece.address + size, rest, piece.pool, True, piece, piece.after)
         if piece.after is not None:
             piece.after.before = other
         elif piece.pool.last is piece:
@@ -184,7 +186,7 @@ class Allocator:
         _keep(other)
 
 
-def _join(left: Piece, right: Piece) -> None:
+def _join(left: SegmentPiece, right: SegmentPiece) -> None:
     left.size += right.size
     left.after = right.after
     if right.after is not None:
@@ -193,11 +195,11 @@ def _join(left: Piece, right: Piece) -> None:
         right.pool.last = left
 
 
-def _keep(piece: Piece) -> None:
+def _keep(piece: SegmentPiece) -> None:
     insort(piece.pool.free, (piece.size, piece.address, piece))
 
 
-def _forget(piece: Piece) -> None:
+def _forget(piece: SegmentPiece) -> None:
     free = piece.pool.free
     del free[bisect_left(free, (piece.size, piece.address))]
 

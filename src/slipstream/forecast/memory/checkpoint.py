@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slipstream.forecast.memory.units import Unit, made, readers_of, units
+from slipstream.forecast.memory.units import RepeatedModule, made, readers_of, units
 from slipstream.forecast.work.workload import (
     Operator,
     OperatorKind,
@@ -43,7 +43,7 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
 
 
 def _halved(
-    workload: Workload, chosen: Sequence[Unit], *, lazy: bool
+    workload: Workload, chosen: Sequence[RepeatedModule], *, lazy: bool
 ) -> tuple[Workload, frozenset[int]]:
     """Cut each product's result into two values; return the workload and the values to keep."""
     values = list(workload.values)
@@ -82,7 +82,9 @@ class _Again:
         kept: Values of the units that are not computed again.
     """
 
-    def __init__(self, workload: Workload, chosen: Sequence[Unit], kept: frozenset[int]) -> None:
+    def __init__(
+        self, workload: Workload, chosen: Sequence[RepeatedModule], kept: frozenset[int]
+    ) -> None:
         self._old = workload
         self._kept = kept
         self._chosen = chosen
@@ -153,7 +155,7 @@ class _Again:
             for operator in operators
         ]
 
-    def _copy(self, index: int, unit: Unit, shift: int) -> TensorValue:
+    def _copy(self, index: int, unit: RepeatedModule, shift: int) -> TensorValue:
         """Return the value that is computed again, and end the life of the first one."""
         value = self._old.values[index]
         if 0 <= value.dies <= unit.forward.stop:

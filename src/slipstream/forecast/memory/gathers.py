@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slipstream.forecast.memory.ledger import Holding, Ledger, Stream, Use
-from slipstream.forecast.memory.units import Unit
+from slipstream.forecast.memory.ledger import Holding, Ledger, MemoryStream, Use
+from slipstream.forecast.memory.units import RepeatedModule
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Gathers:
 
     def __init__(
         self,
-        units: Sequence[Unit],
+        units: Sequence[RepeatedModule],
         whole: Sequence[int],
         ends: tuple[int, int],
         ledger: Ledger,
@@ -90,7 +90,7 @@ class Gathers:
 
     def _buffer(self, parameters: Sequence[int]) -> Holding:
         total = sum(self._whole[index] for index in parameters)
-        return self._ledger.take(Use.COMMUNICATION, total, Stream.GATHER)
+        return self._ledger.take(Use.COMMUNICATION, total, MemoryStream.GATHER)
 
     def _copies(self, parameters: Sequence[int]) -> Sequence[Holding]:
         return [self._ledger.take(Use.COMMUNICATION, self._whole[index]) for index in parameters]

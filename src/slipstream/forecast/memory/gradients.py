@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.forecast.memory.ledger import Holding, Ledger, Stream, Use
+from slipstream.forecast.memory.ledger import Holding, Ledger, MemoryStream, Use
 from slipstream.forecast.memory.sharing import Sizes, gradient_owners, has_buckets
 from slipstream.forecast.work.strategy import Strategy
 from slipstream.forecast.work.workload import Workload
 
 
-class Gradients:
+class GradientMemory:
     """The memory of gradients, from the backward operators to the end of the step.
 
     On a single device, the gradients of the first micro-batch stay and later ones are added to
@@ -121,7 +121,7 @@ class Gradients:
         for index in group:
             if index not in self._kept:
                 size = self._sizes[index].gradient
-                self._kept[index] = self._ledger.take(Use.GRADIENTS, size, Stream.SCATTER)
+                self._kept[index] = self._ledger.take(Use.GRADIENTS, size, MemoryStream.SCATTER)
 
     def _add(self, group: Sequence[int]) -> None:
         """Add complete gradients to the sums of earlier micro-batches."""

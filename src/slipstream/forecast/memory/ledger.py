@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from slipstream.forecast.memory.allocator import Allocator, Piece
+from slipstream.forecast.memory.allocator import Allocator, SegmentPiece
 
 
 class Use(enum.IntEnum):
@@ -21,7 +21,7 @@ class Use(enum.IntEnum):
     COMMUNICATION = 5
 
 
-class Stream(enum.IntEnum):
+class MemoryStream(enum.IntEnum):
     """A stream of the device; memory that one stream freed never goes to another."""
 
     COMPUTE = 0
@@ -33,7 +33,7 @@ class Holding(NamedTuple):
     """A piece of the allocator that is in use, with its purpose."""
 
     use: Use
-    piece: Piece
+    piece: SegmentPiece
 
 
 class FullError(Exception):
@@ -64,7 +64,9 @@ class Ledger:
         """Bytes of each use at the peak."""
         return dict(zip(Use, self._peak, strict=True))
 
-    def take(self, use: Use, num_bytes: int, stream: Stream = Stream.COMPUTE) -> Holding:
+    def take(
+        self, use: Use, num_bytes: int, stream: MemoryStream = MemoryStream.COMPUTE
+    ) -> Holding:
         """Allocate memory.
 
         Args:

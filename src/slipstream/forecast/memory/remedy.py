@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from slipstream.forecast.memory.replay import Peak
+from slipstream.forecast.memory.replay import PeakMemory
 from slipstream.forecast.work.strategy import Strategy
 
 
@@ -21,12 +21,12 @@ class Change:
 
     words: str
     strategy: Strategy
-    peak: Peak
+    peak: PeakMemory
 
 
 def fits(
     strategy: Strategy,
-    peak_of: Callable[[Strategy], Peak | None],
+    peak_of: Callable[[Strategy], PeakMemory | None],
     *,
     device_bytes: int,
     most_tensor: int = 8,

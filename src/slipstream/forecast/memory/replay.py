@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from slipstream.forecast.memory.allocator import Allocator
 from slipstream.forecast.memory.checkpoint import checkpointed
 from slipstream.forecast.memory.gathers import Gathers
-from slipstream.forecast.memory.gradients import Gradients
+from slipstream.forecast.memory.gradients import GradientMemory
 from slipstream.forecast.memory.ledger import FullError, Holding, Ledger, Use
 from slipstream.forecast.memory.loss import with_compiled_loss, with_shared_loss
 from slipstream.forecast.memory.sharing import Sizes, buckets, sizes
@@ -29,7 +29,7 @@ _SLACK = 1.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
+class PeakMemory:
     """Bytes on the fullest device.
 
     Args:
@@ -97,7 +97,7 @@ def replay(
     optimizer: Optimizer,
     options: ReplayOptions = ReplayOptions(),
     most_bytes: float = math.inf,
-) -> Peak:
+) -> PeakMemory:
     """Return the memory that a rank needs. The call takes some microseconds per operator.
 
     Args:
@@ -118,7 +118,7 @@ def replay(
     if limit is not None:
         limit -= context_bytes
     ledger = Ledger(Allocator(limit, expandable=options.expandable))
-    rank = _Rank(workload, strategy, ledger, master=options.master, views=options.views)
+    rank = _ReplayedRank(workload, strategy, ledger, master=options.master, views=options.views)
     ledger.take(Use.WORKSPACE, options.workspace_bytes)
     for step in range(_STEPS):
         # All memory of the first step stays in the second one, beside the optimizer states.
@@ -130,7 +130,7 @@ def replay(
     if ledger.allocator.peak_reserved + context_bytes > most_bytes:
         raise FullError
     used = {use.name.lower(): num_bytes for use, num_bytes in ledger.peak.items()}
-    return Peak(
+    return PeakMemory(
         reserved=ledger.allocator.peak_reserved + context_bytes,
         allocated=ledger.allocator.peak_allocated,
         at=ledger.peak_at,
@@ -147,7 +147,7 @@ def _as_run(workload: Workload, strategy: Strategy, options: ReplayOptions) -> W
     return with_shared_loss(workload) if strategy.tensor > 1 else workload
 
 
-class _Rank:
+class _ReplayedRank:
     """The memory of a device from the creation of the model on."""
 
     def __init__(
@@ -169,7 +169,9 @@ class _Rank:
         found = units(workload) if strategy.zero == 3 else ()
         self._make_model()
         groups = buckets(workload, strategy, found)
-        self._gradients = Gradients(workload, strategy, self._sizes, groups, ledger, views=views)
+        self._gradients = GradientMemory(
+            workload, strategy, self._sizes, groups, ledger, views=views
+        )
         self._gathers = None
         if strategy.zero == 3 and strategy.data > 1:
             whole = [each.whole for each in self._sizes]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slipstream.forecast.memory.units import Unit, num_forward
+from slipstream.forecast.memory.units import RepeatedModule, num_forward
 from slipstream.forecast.work.strategy import Exchange, Strategy
 from slipstream.forecast.work.workload import Workload
 
@@ -90,7 +90,9 @@ def gradient_owners(workload: Workload) -> dict[int, int]:
     return {value: owners.get(value, -1) for value in left}
 
 
-def buckets(workload: Workload, strategy: Strategy, found: Sequence[Unit]) -> list[list[int]]:
+def buckets(
+    workload: Workload, strategy: Strategy, found: Sequence[RepeatedModule]
+) -> list[list[int]]:
     """Return the groups of parameters whose gradients are exchanged together, in order.
 
     Args:

@@ -10,7 +10,7 @@ from slipstream.forecast.work.workload import TrainingPhase, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class RepeatedModule:
     """A module that a model repeats, such as a block of a transformer.
 
     Args:
@@ -27,7 +27,7 @@ class Unit:
     backward: range
 
 
-def units(workload: Workload) -> tuple[Unit, ...]:
+def units(workload: Workload) -> tuple[RepeatedModule, ...]:
     """Return the blocks that `slipstream.forecast.work.blocks` finds, in execution order.
 
     Args:
@@ -39,7 +39,7 @@ def units(workload: Workload) -> tuple[Unit, ...]:
         if name:
             places.setdefault(name, []).append(index)
     readers = readers_of(workload)
-    found: list[Unit] = []
+    found: list[RepeatedModule] = []
     end = 0
     for name, indices in places.items():
         span = range(indices[0], indices[-1] + 1)
@@ -76,7 +76,7 @@ def made(workload: Workload, span: range) -> list[int]:
 
 def _unit(
     workload: Workload, name: str, forward: range, readers: Mapping[int, Sequence[int]]
-) -> Unit:
+) -> RepeatedModule:
     prefix = name.partition(".")[2] + "."
     own = [i for i, each in enumerate(workload.parameters) if each.name.startswith(prefix)]
     inner = {
@@ -86,7 +86,7 @@ def _unit(
     last = num_forward(workload)
     indices = [index for value in inner for index in readers.get(value, ()) if index >= last]
     backward = range(min(indices), max(indices) + 1) if indices else range(last, last)
-    return Unit(name, tuple(own), forward, backward)
+    return RepeatedModule(name, tuple(own), forward, backward)
 
 
 def _given(readers: Sequence[int], workload: Workload, forward: range) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from slipstream.forecast.memory import Peak, fits
+from slipstream.forecast.memory import PeakMemory, fits
 from slipstream.forecast.search.candidates import Allowed, strategies
 from slipstream.forecast.search.machines import HostType, memory_gib, several
 from slipstream.forecast.search.plan import Loss, MemoryFit, Plan, Remedy
@@ -35,7 +35,7 @@ def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> Mem
         return None
     limit = int(machine.cluster.device.memory_gib * 2**30)
 
-    def peak_of(strategy: Strategy) -> Peak | None:
+    def peak_of(strategy: Strategy) -> PeakMemory | None:
         if not trials.shape.divides(strategy.tensor) or trials.least(strategy) > limit:
             return None
         return trials.peak(strategy, machine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.forecast.memory import Peak
+from slipstream.forecast.memory import PeakMemory
 from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.simulate.simulation import SimulatedStep
 from slipstream.forecast.work.strategy import Strategy
@@ -85,7 +85,7 @@ class Plan:
     hosts: int
     strategy: Strategy
     step: SimulatedStep
-    peak: Peak
+    peak: PeakMemory
     seconds_per_step: Interval
     seconds_per_epoch: Interval | None
     seconds: Interval | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slipstream.forecast.memory import Peak
+from slipstream.forecast.memory import PeakMemory
 from slipstream.forecast.search.candidates import Allowed, refinements, strategies
 from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.search.plan import Other, limit_of
@@ -50,7 +50,7 @@ class BestStrategy:
     hosts: int
     strategy: Strategy
     step: SimulatedStep
-    peak: Peak
+    peak: PeakMemory
     alone: float
     others: tuple[Other, ...]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.errors import UsageError
-from slipstream.forecast.memory import FullError, Peak, ReplayOptions, replay
+from slipstream.forecast.memory import FullError, PeakMemory, ReplayOptions, replay
 from slipstream.forecast.search.candidates import ModelShape
 from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.search.memory_bound import (
@@ -89,7 +89,7 @@ class Trials:
         self._floors: dict[tuple[_Degrees, float], LowerBound] = {}
         self._traced_cuts: dict[tuple[_Degrees, _Stages, int], PipelineCut] = {}
         self._cuts: dict[tuple[_Degrees, _Stages, float], PipelineCut] = {}
-        self._peaks: dict[Strategy, Peak] = {}
+        self._peaks: dict[Strategy, PeakMemory] = {}
         # Memory limits in bytes, without the context, that a strategy was found to exceed.
         self._exceeded: dict[Strategy, float] = {}
         self._steps: dict[object, SimulatedStep] = {}
@@ -187,11 +187,11 @@ class Trials:
             self._workloads[key] = Resizable(small, large)
         return self._workloads[key].at(strategy.micro_batch, strategy.context)
 
-    def peak(self, strategy: Strategy, machine: HostType) -> Peak:
+    def peak(self, strategy: Strategy, machine: HostType) -> PeakMemory:
         """Return the peak memory of the fullest device. The call blocks for tenths of a second."""
         return _beside_context(self._peak(strategy, math.inf), machine)
 
-    def _peak(self, strategy: Strategy, most_bytes: float) -> Peak:
+    def _peak(self, strategy: Strategy, most_bytes: float) -> PeakMemory:
         """Return the peak memory of the fullest device without the context of the process.
 
         Raises:
@@ -244,7 +244,7 @@ class Trials:
 
     def _replayed(
         self, simulation: Simulation, strategy: Strategy, rank: int, most_bytes: float
-    ) -> Peak:
+    ) -> PeakMemory:
         workload = self._workload(strategy)
         if strategy.pipeline > 1:
             workload = stage(workload, simulation.rank_of.tolist(), rank)
@@ -374,5 +374,5 @@ def _room(machine: HostType) -> float:
     return memory_bytes(machine) - _context(machine)
 
 
-def _beside_context(peak: Peak, machine: HostType) -> Peak:
+def _beside_context(peak: PeakMemory, machine: HostType) -> PeakMemory:
     return replace(peak, reserved=peak.reserved + _context(machine))

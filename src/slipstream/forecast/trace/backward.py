@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slipstream.errors import UsageError
-from slipstream.forecast.trace.steps import Back, Step, Tensor
+from slipstream.forecast.trace.steps import Back, ForwardStep, TensorType
 from slipstream.forecast.trace.tape import Entry, Tape
 from slipstream.forecast.work.workload import (
     OperatorKind,
@@ -39,8 +39,8 @@ class Forward:
 
     name: str
     samples: int
-    steps: Sequence[Step]
-    tensors: Mapping[str, Tensor]
+    steps: Sequence[ForwardStep]
+    tensors: Mapping[str, TensorType]
     parameters: Mapping[str, str]
     inputs: Sequence[str]
     outputs: Sequence[str]
@@ -104,7 +104,7 @@ class _Passes:
     def _bytes(self, names: Iterable[str]) -> int:
         return sum(self._tensors[name].num_bytes for name in names)
 
-    def _run(self, step: Step) -> None:
+    def _run(self, step: ForwardStep) -> None:
         """Run an operator of the forward pass."""
         tape = self._tape
         if not self._needs.isdisjoint(step.inputs):
@@ -135,14 +135,14 @@ class _Passes:
                 "a forecast is of training"
             )
         for name in found:
-            step = Step(
+            step = ForwardStep(
                 name="ones_like", module="", kind=OperatorKind.MEMORY, inputs=(), outputs=(name,)
             )
             self._make(step, step.name, (), (name,))
 
     def _make(
         self,
-        step: Step,
+        step: ForwardStep,
         name: str,
         given: Sequence[tuple[str, int]],
         targets: Sequence[str],
@@ -174,7 +174,7 @@ class _Passes:
         for target, gradient in zip(targets, made, strict=True):
             self._add(step, target, gradient)
 
-    def _add(self, step: Step, name: str, gradient: int) -> None:
+    def _add(self, step: ForwardStep, name: str, gradient: int) -> None:
         """Record a gradient of a value, and add it to the earlier one if there is one."""
         before = self._gradients.pop(name, None)
         if before is None:
@@ -185,7 +185,7 @@ class _Passes:
         if name in self._forward.parameters:
             self._ready[name] = len(self._tape.operators) - 1
 
-    def _reverse(self, step: Step) -> None:
+    def _reverse(self, step: ForwardStep) -> None:
         """Run the backward pass of an operator if one of its outputs has a gradient."""
         given = [(name, self._gradients[name]) for name in step.outputs if name in self._gradients]
         targets = [name for name in dict.fromkeys(step.inputs) if name in self._needs]
@@ -204,7 +204,7 @@ class _Passes:
                 self._pass(step, given, name)
 
     def _multiply(
-        self, step: Step, given: Sequence[tuple[str, int]], targets: Sequence[str]
+        self, step: ForwardStep, given: Sequence[tuple[str, int]], targets: Sequence[str]
     ) -> None:
         """Run one product per gradient of a factor, and a sum per gradient of an addend."""
         multiplied: set[str] = set()
@@ -223,7 +223,7 @@ class _Passes:
             if name not in multiplied:
                 self._make(step, "sum", given, [name])
 
-    def _pass(self, step: Step, given: Sequence[tuple[str, int]], target: str) -> None:
+    def _pass(self, step: ForwardStep, given: Sequence[tuple[str, int]], target: str) -> None:
         """Pass the output's gradient to an input: unchanged, summed or expanded into new memory."""
         size = sum(self._tensors[name].elements for name, _ in given)
         own = self._tensors[target].elements
@@ -233,7 +233,7 @@ class _Passes:
             self._make(step, "sum" if size > own else "cat", given, [target])
 
 
-def _gradients(step: Step, targets: Sequence[str]) -> Iterable[Product]:
+def _gradients(step: ForwardStep, targets: Sequence[str]) -> Iterable[Product]:
     """Yield the products of a backward pass that is one operator."""
     if step.kind is OperatorKind.ATTENTION:
         # The backward pass computes the scores once more.

@@ -13,11 +13,11 @@ from onnx import ModelProto
 from slipstream.forecast.trace.backward import Forward, with_backward
 from slipstream.forecast.trace.onnx_batch import Batch as Batch
 from slipstream.forecast.trace.onnx_fusion import with_biases, with_casts, with_functions
-from slipstream.forecast.trace.onnx_graph import Graph
+from slipstream.forecast.trace.onnx_graph import ShapedGraph
 from slipstream.forecast.trace.onnx_graph import read as read
 from slipstream.forecast.trace.onnx_operators import step_of, trained_inputs
 from slipstream.forecast.trace.onnx_shapes import settle
-from slipstream.forecast.trace.steps import Step, Tensor
+from slipstream.forecast.trace.steps import ForwardStep, TensorType
 from slipstream.forecast.work.workload import Workload
 
 _HALVES = {"fp16": "float16", "bf16": "bfloat16"}
@@ -67,8 +67,8 @@ def workload(
 
 
 def _steps(
-    graph: Graph, tensors: dict[str, Tensor], root: str, trained: dict[str, str]
-) -> list[Step]:
+    graph: ShapedGraph, tensors: dict[str, TensorType], root: str, trained: dict[str, str]
+) -> list[ForwardStep]:
     steps = [step_of(node, tensors, graph.constants, root) for node in graph.nodes]
     # Views of weights come first, because a fused step must not read a later value.
     steps.sort(key=lambda step: not tensors[step.outputs[0]].fixed)
@@ -76,7 +76,7 @@ def _steps(
     return with_functions(steps, graph.outputs, tensors)
 
 
-def _trained(graph: Graph) -> dict[str, str]:
+def _trained(graph: ShapedGraph) -> dict[str, str]:
     """Return the public name of each parameter: that of its module if the exporter renamed it."""
     found: dict[str, str] = {}
     stored = {key for key in graph.stored if graph.tensors[key].is_float}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from slipstream.forecast.trace.steps import Step, Tensor
+from slipstream.forecast.trace.steps import ForwardStep, TensorType
 from slipstream.forecast.work.workload import OperatorKind
 
 # Elementwise operators, and below them the sums over the last dimensions.
@@ -20,11 +20,11 @@ _REDUCES = {"reducemean", "reducesum", "reducesumsquare", "reducemax", "reducel2
 
 
 def with_biases(
-    steps: Sequence[Step],
+    steps: Sequence[ForwardStep],
     outputs: Collection[str],
     trained: Collection[str],
-    tensors: dict[str, Tensor],
-) -> list[Step]:
+    tensors: dict[str, TensorType],
+) -> list[ForwardStep]:
     """Return steps in which a product adds its bias if no other step reads the product.
 
     Args:
@@ -35,7 +35,7 @@ def with_biases(
     """
     readers = Counter(name for step in steps for name in step.inputs)
     made: dict[str, int] = {}
-    found: list[Step] = []
+    found: list[ForwardStep] = []
     for step in steps:
         biases = [name for name in step.inputs if name in trained]
         others = [name for name in step.inputs if name not in trained]
@@ -53,13 +53,13 @@ def with_biases(
     return found
 
 
-def _is_row(tensor: Tensor, width: int) -> bool:
+def _is_row(tensor: TensorType, width: int) -> bool:
     return tensor.elements == width and tensor.shape[-1] == width
 
 
 def with_functions(
-    steps: Sequence[Step], outputs: Collection[str], tensors: dict[str, Tensor]
-) -> list[Step]:
+    steps: Sequence[ForwardStep], outputs: Collection[str], tensors: dict[str, TensorType]
+) -> list[ForwardStep]:
     """Return steps in which each function of one value is one kernel, for example GELU or a norm.
 
     Elementwise operators and sums over rows join the steps before them as long as together they
@@ -79,7 +79,7 @@ def with_functions(
     for index, step in enumerate(steps):
         for name in step.inputs:
             readers.setdefault(name, set()).add(index)
-    found: list[Step] = []
+    found: list[ForwardStep] = []
     done: set[int] = set()
     for index, step in enumerate(steps):
         members = groups.members(index)
@@ -101,14 +101,14 @@ def with_functions(
 class _Groups:
     """Groups of steps; each group is one function of one value."""
 
-    def __init__(self, tensors: dict[str, Tensor]) -> None:
+    def __init__(self, tensors: dict[str, TensorType]) -> None:
         self._tensors = tensors
         # The first step of the group that made each value, and the value that it is a function of.
         self._made: dict[str, tuple[int, str]] = {}
         self._members: dict[int, list[int]] = {}
         self._first: dict[int, int] = {}
 
-    def take(self, index: int, step: Step) -> None:
+    def take(self, index: int, step: ForwardStep) -> None:
         """Add a step to the groups of its inputs if they are functions of the same value."""
         moving = [name for name in step.inputs if not self._tensors[name].fixed]
         known = [self._made[name] for name in moving if name in self._made]
@@ -121,7 +121,7 @@ class _Groups:
             root, known = moving[0], []
         self._join(index, step, root, [first for first, _ in known])
 
-    def _join(self, index: int, step: Step, root: str, groups: Sequence[int]) -> None:
+    def _join(self, index: int, step: ForwardStep, root: str, groups: Sequence[int]) -> None:
         first = min((self._first[group] for group in groups), default=index)
         members = sorted({index, *(m for group in groups for m in self.members(group))})
         self._members[first] = members
@@ -137,7 +137,7 @@ def _roots(known: Sequence[tuple[int, str]]) -> set[str]:
     return {root for _, root in known}
 
 
-def _joined(steps: Sequence[Step], outputs: Sequence[str]) -> Step:
+def _joined(steps: Sequence[ForwardStep], outputs: Sequence[str]) -> ForwardStep:
     """Return several steps as one."""
     made = {name for step in steps for name in step.outputs}
     inputs = [name for step in steps for name in step.inputs if name not in made]
@@ -145,7 +145,7 @@ def _joined(steps: Sequence[Step], outputs: Sequence[str]) -> Step:
     known = next((name for name in ("erf", "sigmoid", "tanh") if _has(steps, name)), "function")
     names = {"erf": "gelu", "sigmoid": "silu", "tanh": "gelu", "function": "function"}
     unique = tuple(dict.fromkeys(inputs))
-    return Step(
+    return ForwardStep(
         name="layer_norm" if reduces else names[known],
         module=steps[0].module,
         kind=OperatorKind.NORM if reduces else OperatorKind.MEMORY,
@@ -155,11 +155,13 @@ def _joined(steps: Sequence[Step], outputs: Sequence[str]) -> Step:
     )
 
 
-def _has(steps: Sequence[Step], name: str) -> bool:
+def _has(steps: Sequence[ForwardStep], name: str) -> bool:
     return any(step.name == name for step in steps)
 
 
-def with_casts(steps: Sequence[Step], tensors: dict[str, Tensor], half: str) -> list[Step]:
+def with_casts(
+    steps: Sequence[ForwardStep], tensors: dict[str, TensorType], half: str
+) -> list[ForwardStep]:
     """Return steps whose products read 16 bits; each value is cast once, before its first product.
 
     Other steps keep the dtype of their inputs: 16 bits if all inputs that depend on data have them.
@@ -169,7 +171,7 @@ def with_casts(steps: Sequence[Step], tensors: dict[str, Tensor], half: str) -> 
         tensors: All values by name; the call changes their dtypes and adds the copies.
         half: Name of the 16-bit dtype: "float16" or "bfloat16".
     """
-    found: list[Step] = []
+    found: list[ForwardStep] = []
     for step in steps:
         if step.terms:
             step = _cast(step, tensors, half, found)
@@ -183,7 +185,9 @@ def with_casts(steps: Sequence[Step], tensors: dict[str, Tensor], half: str) -> 
     return found
 
 
-def _cast(step: Step, tensors: dict[str, Tensor], half: str, found: list[Step]) -> Step:
+def _cast(
+    step: ForwardStep, tensors: dict[str, TensorType], half: str, found: list[ForwardStep]
+) -> ForwardStep:
     """Return a step whose inputs are in 16 bits, after it added the missing casts to `found`."""
     names: dict[str, str] = {}
     for name in step.inputs:
@@ -193,7 +197,7 @@ def _cast(step: Step, tensors: dict[str, Tensor], half: str, found: list[Step]) 
         if names[name] not in tensors:
             tensors[names[name]] = replace(tensors[name], dtype=half)
             found.append(
-                Step(
+                ForwardStep(
                     name="_to_copy",
                     module=step.module,
                     kind=OperatorKind.MEMORY,

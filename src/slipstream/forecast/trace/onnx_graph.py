@@ -18,7 +18,7 @@ import onnx.inliner
 from onnx import ModelProto, NodeProto
 
 from slipstream.errors import UsageError
-from slipstream.forecast.trace.steps import Tensor
+from slipstream.forecast.trace.steps import TensorType
 
 # Largest number of elements of a constant that may be a shape or an index. Only the shapes of
 # larger ones are kept.
@@ -28,7 +28,7 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OnnxNode:
     """An operator that runs on the device.
 
     Args:
@@ -49,7 +49,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class ShapedGraph:
     """A graph with all shapes.
 
     Args:
@@ -61,8 +61,8 @@ class Graph:
         constants: Values that are known and not trained.
     """
 
-    nodes: tuple[Node, ...]
-    tensors: Mapping[str, Tensor]
+    nodes: tuple[OnnxNode, ...]
+    tensors: Mapping[str, TensorType]
     stored: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.kinds import kind_of
-from slipstream.forecast.trace.onnx_graph import Node
+from slipstream.forecast.trace.onnx_graph import OnnxNode
 from slipstream.forecast.trace.onnx_products import terms_of
-from slipstream.forecast.trace.steps import Back, Step, Tensor, Term
+from slipstream.forecast.trace.steps import Back, ForwardStep, TensorType, Term
 from slipstream.forecast.work.workload import OperatorKind
 
 # Operators that only make another view; other operators of these names copy.
@@ -44,7 +44,7 @@ _SETTINGS = {
 }  # fmt: skip
 
 
-def trained_inputs(node: Node) -> tuple[str, ...]:
+def trained_inputs(node: OnnxNode) -> tuple[str, ...]:
     """Return the inputs of an operator that could be parameters.
 
     Args:
@@ -54,11 +54,11 @@ def trained_inputs(node: Node) -> tuple[str, ...]:
 
 
 def step_of(
-    node: Node,
-    tensors: dict[str, Tensor],
+    node: OnnxNode,
+    tensors: dict[str, TensorType],
     constants: Mapping[str, npt.NDArray[Any]],
     root: str,
-) -> Step:
+) -> ForwardStep:
     """Return the step that PyTorch would run for an operator.
 
     Args:
@@ -79,7 +79,7 @@ def step_of(
     outputs = tuple(filter(None, node.outputs))
     module = f"{root}.{node.module}" if node.module else root
     if _is_view(node, tensors, constants) and given:
-        return Step(
+        return ForwardStep(
             name=node.op.lower(), module=module, kind=OperatorKind.MEMORY, inputs=given[:1],
             outputs=outputs[:1] if node.op == "Dropout" else outputs, back=Back.PASSES, view=True,
         )  # fmt: skip
@@ -92,14 +92,14 @@ def step_of(
         moved = 2 * first.num_bytes + first.elements
     elif node.op == "MaxPool":
         outputs, kept = _beside(outputs[0], "int64", tensors)
-    return Step(
+    return ForwardStep(
         name=name, module=module, kind=_kind(node, name, terms), terms=terms, inputs=inputs,
         outputs=outputs, kept=kept, back=_back(node), moved=moved,
     )  # fmt: skip
 
 
 def _is_view(
-    node: Node, tensors: Mapping[str, Tensor], constants: Mapping[str, npt.NDArray[Any]]
+    node: OnnxNode, tensors: Mapping[str, TensorType], constants: Mapping[str, npt.NDArray[Any]]
 ) -> bool:
     if node.op == "Dropout":
         training = node.inputs[2] if len(node.inputs) > 2 else ""
@@ -110,27 +110,27 @@ def _is_view(
 
 
 def _beside(
-    output: str, dtype: str, tensors: dict[str, Tensor]
+    output: str, dtype: str, tensors: dict[str, TensorType]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the outputs and the kept value: a second output of another dtype."""
     first = tensors[output]
-    tensors[f"{output}:kept"] = Tensor(first.shape, dtype, first.times)
+    tensors[f"{output}:kept"] = TensorType(first.shape, dtype, first.times)
     return (output, f"{output}:kept"), (f"{output}:kept",)
 
 
-def _name(node: Node, terms: tuple[Term, ...]) -> str:
+def _name(node: OnnxNode, terms: tuple[Term, ...]) -> str:
     if node.op in ("MatMul", "Einsum"):
         return "bmm" if terms[0].product.batch > 1 else "mm"
     return _NAMES.get(node.op, node.op.lower())
 
 
-def _kind(node: Node, name: str, terms: tuple[Term, ...]) -> OperatorKind:
+def _kind(node: OnnxNode, name: str, terms: tuple[Term, ...]) -> OperatorKind:
     if node.op == "LpNormalization":
         return OperatorKind.NORM
     return kind_of(name, [term.product for term in terms])
 
 
-def _kept(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[str, ...]:
+def _kept(node: OnnxNode, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[str, ...]:
     if node.op in _KEEP_OUTPUT:
         return outputs[:1]
     if node.op in _KEEP_NOTHING:
@@ -145,7 +145,7 @@ def _kept(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tupl
     return inputs
 
 
-def _back(node: Node) -> Back:
+def _back(node: OnnxNode) -> Back:
     if node.op == "Concat":
         return Back.NARROWS
     return Back.PASSES if node.op in _PASS else Back.COMPUTES

@@ -8,14 +8,14 @@ from dataclasses import replace
 from fractions import Fraction
 
 from slipstream.errors import UsageError
-from slipstream.forecast.trace.onnx_graph import Node
-from slipstream.forecast.trace.steps import Tensor, Term
+from slipstream.forecast.trace.onnx_graph import OnnxNode
+from slipstream.forecast.trace.steps import TensorType, Term
 from slipstream.forecast.work.workload import Product
 
-_Tensors = Mapping[str, Tensor]
+_Tensors = Mapping[str, TensorType]
 
 
-def terms_of(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
+def terms_of(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
     """Return the products of an operator; none if it computes no products.
 
     Args:
@@ -45,7 +45,7 @@ def _scaled(size: int, times: Fraction) -> int:
     return math.ceil(size * times)
 
 
-def _matmul(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
+def _matmul(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
     left, right = node.inputs[:2]
     a, b = tensors[left].shape, tensors[right].shape
     k = a[-1]
@@ -59,14 +59,14 @@ def _matmul(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
     return (_term(product, left, right, tensors),)
 
 
-def _gemm(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
+def _gemm(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
     left, right = node.inputs[:2]
     m, n = tensors[node.outputs[0]].shape
     k = tensors[left].shape[0 if node.attributes.get("transA") else 1]
     return (_term(Product(1, m, n, k), left, right, tensors),)
 
 
-def _conv(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
+def _conv(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
     source, weight = node.inputs[:2]
     groups = int(node.attributes.get("group", 1))
     shape, pixels = tensors[weight].shape, tensors[node.outputs[0]].shape
@@ -77,7 +77,7 @@ def _conv(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
     return (_term(product, source, weight, tensors),)
 
 
-def _transposed(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
+def _transposed(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
     source, weight = node.inputs[:2]
     groups = int(node.attributes.get("group", 1))
     shape, pixels = tensors[weight].shape, tensors[source].shape
@@ -86,7 +86,7 @@ def _transposed(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
     return (_term(product, source, weight, tensors),)
 
 
-def _einsum(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
+def _einsum(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
     equation = str(node.attributes["equation"]).replace(" ", "")
     given, _, result = equation.partition("->")
     if "." in equation or not result or len(node.inputs) != 2:
@@ -105,7 +105,7 @@ def _einsum(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
     return (_term(product, left, right, tensors),)
 
 
-def _attention(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
+def _attention(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
     query, key, value = (tensors[name] for name in node.inputs[:3])
     if len(query.shape) == 4:
         heads, head = query.shape[1], query.shape[3]
@@ -122,7 +122,7 @@ def _attention(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
     return (Term(scores, node.inputs[0], node.inputs[1]), Term(sums, "", node.inputs[2]))
 
 
-def _recurrent(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
+def _recurrent(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
     """Return the products of LSTM, GRU and RNN: one for all inputs, then one per moment."""
     source, weight, again = node.inputs[:3]
     shape = tensors[source].shape
@@ -136,7 +136,7 @@ def _recurrent(node: Node, tensors: _Tensors) -> tuple[Term, ...]:
     )
 
 
-_FINDERS: Mapping[str, Callable[[Node, _Tensors], tuple[Term, ...]]] = {
+_FINDERS: Mapping[str, Callable[[OnnxNode, _Tensors], tuple[Term, ...]]] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
     "Conv": _conv,

@@ -24,13 +24,13 @@ from onnx.reference import ReferenceEvaluator
 
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.onnx_batch import Batch, bind
-from slipstream.forecast.trace.onnx_graph import LARGEST_SHAPE, Graph, Node, module_path
-from slipstream.forecast.trace.steps import Tensor
+from slipstream.forecast.trace.onnx_graph import LARGEST_SHAPE, OnnxNode, ShapedGraph, module_path
+from slipstream.forecast.trace.steps import TensorType
 
 _UNRUN = {"If", "Loop", "Scan", "SequenceMap"}
 
 
-def settle(model: ModelProto, batch: Batch) -> Graph:
+def settle(model: ModelProto, batch: Batch) -> ShapedGraph:
     """Return the graph of a model for a batch, with every shape.
 
     The first dimension of the inputs is the batch. If it is open, it gets the number of samples.
@@ -56,10 +56,10 @@ class _Walk:
         self._types: dict[str, TypeProto] = {}
         self._data: dict[str, TensorProto] = {}
         self._constants: dict[str, npt.NDArray[Any]] = {}
-        self._tensors: dict[str, Tensor] = {}
-        self._nodes: list[Node] = []
+        self._tensors: dict[str, TensorType] = {}
+        self._nodes: list[OnnxNode] = []
 
-    def run(self) -> Graph:
+    def run(self) -> ShapedGraph:
         graph = self._model.graph
         for item in graph.initializer:
             self._store(item)
@@ -74,7 +74,7 @@ class _Walk:
         outputs = tuple(item.name for item in graph.output)
         names = tuple(item.name for item in inputs)
         nodes = tuple(self._nodes)
-        return Graph(nodes, self._tensors, stored, names, outputs, self._constants)
+        return ShapedGraph(nodes, self._tensors, stored, names, outputs, self._constants)
 
     def _store(self, item: TensorProto) -> None:
         self._put(item.name, item.data_type, tuple(item.dims), times=Fraction(1), fixed=True)
@@ -88,7 +88,7 @@ class _Walk:
         self, name: str, kind: int, shape: Sequence[int], *, times: Fraction, fixed: bool
     ) -> None:
         self._types[name] = helper.make_tensor_type_proto(kind, shape)
-        self._tensors[name] = Tensor(tuple(shape), _dtype(kind), times, fixed)
+        self._tensors[name] = TensorType(tuple(shape), _dtype(kind), times, fixed)
 
     def _visit(self, node: NodeProto) -> None:
         if node.op_type in _UNRUN:
@@ -158,7 +158,7 @@ class _Walk:
                 raise UsageError(f"{_called(node)}: the shape of {name!r} depends on data: {shape}")
             self._put(name, kind.elem_type, shape, times=times, fixed=fixed)
         self._nodes.append(
-            Node(
+            OnnxNode(
                 op=node.op_type,
                 name=node.name,
                 module=module_path(node),

@@ -15,7 +15,7 @@ _FLOATS = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorType:
     """The shape and type of a value of a graph.
 
     Args:
@@ -65,7 +65,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ForwardStep:
     """An operator of a forward pass.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slipstream.forecast.trace.steps import Step, Tensor
+from slipstream.forecast.trace.steps import ForwardStep, TensorType
 from slipstream.forecast.work.workload import (
     Operator,
     OperatorKind,
@@ -29,7 +29,7 @@ class Entry:
         moved: Bytes that it reads and writes.
     """
 
-    step: Step
+    step: ForwardStep
     name: str
     phase: TrainingPhase
     products: tuple[Product, ...] = ()
@@ -47,7 +47,7 @@ class Tape:
     The attribute `operators` contains the operators so far.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, TensorType]) -> None:
         self.operators: list[Operator] = []
         self._tensors = tensors
         # Bytes and first operator of each memory, and its last operator.

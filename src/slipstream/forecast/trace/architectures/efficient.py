@@ -38,7 +38,7 @@ _EFFICIENTNET = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class CompoundScale:
     """Compound scaling of EfficientNet.
 
     Args:
@@ -55,14 +55,14 @@ class Scale:
 
 
 SCALES = (
-    Scale(1.0, 1.0, 224, 0.2),
-    Scale(1.0, 1.1, 240, 0.2),
-    Scale(1.1, 1.2, 260, 0.3),
-    Scale(1.2, 1.4, 300, 0.3),
-    Scale(1.4, 1.8, 380, 0.4),
-    Scale(1.6, 2.2, 456, 0.4),
-    Scale(1.8, 2.6, 528, 0.5),
-    Scale(2.0, 3.1, 600, 0.5),
+    CompoundScale(1.0, 1.0, 224, 0.2),
+    CompoundScale(1.0, 1.1, 240, 0.2),
+    CompoundScale(1.1, 1.2, 260, 0.3),
+    CompoundScale(1.2, 1.4, 300, 0.3),
+    CompoundScale(1.4, 1.8, 380, 0.4),
+    CompoundScale(1.6, 2.2, 456, 0.4),
+    CompoundScale(1.8, 2.6, 528, 0.5),
+    CompoundScale(2.0, 3.1, 600, 0.5),
 )
 
 
@@ -89,7 +89,7 @@ class InvertedSize:
     drop: float = 0.0
 
 
-class InvertedResidual(nn.Module):
+class InvertedBlock(nn.Module):
     """Expand channels, convolve each alone, and reduce them (Sandler et al., 2018).
 
     Args:
@@ -145,7 +145,7 @@ class Mobile(nn.Module):
     def __init__(
         self,
         stem: int,
-        blocks: Iterable[InvertedResidual],
+        blocks: Iterable[InvertedBlock],
         head: tuple[int, int],
         activation: Activation,
         classifier: nn.Module,
@@ -173,7 +173,7 @@ def mobilenet_v2(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
         dropout: Share of numbers that are dropped before the last product.
     """
     active = partial(nn.ReLU6, inplace=True)
-    blocks: list[InvertedResidual] = []
+    blocks: list[InvertedBlock] = []
     inputs = 32
     for factor, outputs, repeats, stride in _MOBILENET2:
         for index in range(repeats):
@@ -183,7 +183,7 @@ def mobilenet_v2(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
                 outputs=outputs,
                 stride=1 if index else stride,
             )
-            blocks.append(InvertedResidual(size, active))
+            blocks.append(InvertedBlock(size, active))
             inputs = outputs
     return Mobile(32, blocks, (320, 1280), active, _last(1280, num_classes, dropout))
 
@@ -195,7 +195,7 @@ def mobilenet_v3_large(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
         num_classes: Number of classes.
         dropout: Share of numbers that are dropped before the last product.
     """
-    blocks: list[InvertedResidual] = []
+    blocks: list[InvertedBlock] = []
     inputs = 16
     for kernel, expanded, outputs, squeezes, hard, stride in _MOBILENET3:
         size = InvertedSize(
@@ -207,7 +207,7 @@ def mobilenet_v3_large(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
             squeezed=_rounded(expanded / 4) if squeezes else 0,
         )
         active = nn.Hardswish if hard else relu
-        blocks.append(InvertedResidual(size, active, gate=nn.Hardsigmoid))
+        blocks.append(InvertedBlock(size, active, gate=nn.Hardsigmoid))
         inputs = outputs
     classifier = nn.Sequential(
         nn.Linear(960, 1280), nn.Hardswish(), *_last(1280, num_classes, dropout)
@@ -228,7 +228,7 @@ def efficientnet(
         drop: Share of samples for which the last block is skipped; less for earlier blocks.
     """
     scale = SCALES[number]
-    blocks: list[InvertedResidual] = []
+    blocks: list[InvertedBlock] = []
     inputs = stem = _rounded(32 * scale.width)
     total = sum(math.ceil(row[2] * scale.depth) for row in _EFFICIENTNET)
     for factor, channels, repeats, stride, kernel in _EFFICIENTNET:
@@ -243,7 +243,7 @@ def efficientnet(
                 squeezed=(inputs * factor if wide_squeeze else inputs) // 4,
                 drop=drop * len(blocks) / total,
             )
-            blocks.append(InvertedResidual(size, nn.SiLU, nn.SiLU))
+            blocks.append(InvertedBlock(size, nn.SiLU, nn.SiLU))
             inputs = outputs
     head = _rounded(1280 * scale.width)
     classifier = _last(head, num_classes, scale.dropout)

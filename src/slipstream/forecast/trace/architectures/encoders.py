@@ -8,7 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from slipstream.forecast.trace.architectures.transformer import Attention, Block, TransformerSize
+from slipstream.forecast.trace.architectures.transformer import (
+    PreNormBlock,
+    SelfAttention,
+    TransformerSize,
+)
 
 BERT_BASE = TransformerSize(
     hidden=768, layers=12, heads=12, vocabulary=30522, positions=512, fused=False
@@ -42,7 +46,7 @@ class NormedBlock(nn.Module):
         activation: Callable[[], nn.Module] = nn.GELU,
     ) -> None:
         super().__init__()
-        self.attention = Attention(size, causal=causal)
+        self.attention = SelfAttention(size, causal=causal)
         self.mlp = nn.Sequential(
             nn.Linear(size.hidden, size.inner_width),
             activation(),
@@ -153,7 +157,7 @@ class BertAnswers(nn.Module):
         return functional.cross_entropy(scores, answers)
 
 
-class VisionTransformer(nn.Module):
+class ImageTransformer(nn.Module):
     """Vision Transformer (Dosovitskiy et al., 2021, arXiv 2010.11929).
 
     Args:
@@ -171,7 +175,7 @@ class VisionTransformer(nn.Module):
         self.patches = nn.Conv2d(3, size.hidden, patch, patch)
         self.first = nn.Parameter(torch.zeros(1, 1, size.hidden))
         self.places = nn.Parameter(torch.zeros(1, (side // patch) ** 2 + 1, size.hidden))
-        self.blocks = nn.Sequential(*(Block(size, causal=False) for _ in range(size.layers)))
+        self.blocks = nn.Sequential(*(PreNormBlock(size, causal=False) for _ in range(size.layers)))
         self.norm = nn.LayerNorm(size.hidden)
         self.classifier = nn.Linear(size.hidden, num_classes)
 

@@ -39,7 +39,7 @@ class IResNet(nn.Module):
         inputs = 64
         for stage, blocks in enumerate(_IRESNET_BLOCKS[depth]):
             for index in range(blocks):
-                layers.append(_Block(inputs, 64 << stage, 1 if index else 2))
+                layers.append(_IResNetBlock(inputs, 64 << stage, 1 if index else 2))
                 inputs = 64 << stage
         self.features = nn.Sequential(*layers, nn.BatchNorm2d(inputs))
         self.embed = nn.Sequential(
@@ -309,7 +309,7 @@ class _Added(nn.Module):
         return x + self.main(x)
 
 
-class _Block(nn.Module):
+class _IResNetBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.main = nn.Sequential(

@@ -31,7 +31,7 @@ from slipstream.forecast.trace.architectures.encoders import (
     BERT_LARGE,
     BertAnswers,
     BertPretraining,
-    VisionTransformer,
+    ImageTransformer,
 )
 from slipstream.forecast.trace.architectures.faces import IResNet, MobileFaceNet, face_training
 from slipstream.forecast.trace.architectures.inception import GoogLeNet, InceptionV3
@@ -134,7 +134,7 @@ def _convolutional() -> Iterable[Architecture]:
 def _vision_transformers() -> Iterable[Architecture]:
     for width, letters in (("tiny", "ti"), ("small", "s"), ("base", "b"), ("large", "l")):
         for patch in (16, 32):
-            make = partial(VisionTransformer, width, patch)
+            make = partial(ImageTransformer, width, patch)
             yield _image(f"vit-{width}-{patch}", make, f"vit-{letters}/{patch}")
 
 

@@ -96,7 +96,7 @@ class ResNet(nn.Module):
         return self.classifier(self.trunk(images))
 
 
-class Residual(nn.Module):
+class ResidualBlock(nn.Module):
     """A module whose output is added to its input, followed by a ReLU.
 
     Args:
@@ -138,12 +138,12 @@ def _stem(size: ResNetSize) -> nn.Module:
     )
 
 
-def _block(size: ResNetSize, inputs: int, width: int, stride: int) -> Residual:
+def _block(size: ResNetSize, inputs: int, width: int, stride: int) -> ResidualBlock:
     outputs = width * size.expansion
     main = (_bottleneck if size.bottleneck else _basic)(size, inputs, width, stride)
     if size.squeezed:
         main.append(SqueezeExcite(outputs, outputs // 16))
-    return Residual(main, _shortcut(size, inputs, outputs, stride))
+    return ResidualBlock(main, _shortcut(size, inputs, outputs, stride))
 
 
 def _bottleneck(size: ResNetSize, inputs: int, width: int, stride: int) -> nn.Sequential:

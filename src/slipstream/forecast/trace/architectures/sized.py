@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from slipstream.forecast.trace.architectures.encoders import Encoder
-from slipstream.forecast.trace.architectures.transformer import Block, TransformerSize
+from slipstream.forecast.trace.architectures.transformer import PreNormBlock, TransformerSize
 
 
 class MaskedTokens(nn.Module):
@@ -56,7 +56,7 @@ class Pictures(nn.Module):
         self.patches = nn.Conv2d(channels, size.hidden, patch, patch)
         self.first = nn.Parameter(torch.zeros(1, 1, size.hidden))
         self.places = nn.Parameter(torch.zeros(1, places, size.hidden))
-        self.blocks = nn.Sequential(*(Block(size, causal=False) for _ in range(size.layers)))
+        self.blocks = nn.Sequential(*(PreNormBlock(size, causal=False) for _ in range(size.layers)))
         self.norm = nn.LayerNorm(size.hidden)
         self.classifier = nn.Linear(size.hidden, num_classes)
 

@@ -90,7 +90,7 @@ class Stack(nn.Module):
         super().__init__()
         self.writes, self.buckets = writes, size.buckets
         self.distances = nn.Embedding(size.buckets, size.heads)
-        self.blocks = nn.ModuleList(_Block(size, writes=writes) for _ in range(layers))
+        self.blocks = nn.ModuleList(_TextBlock(size, writes=writes) for _ in range(layers))
         self.norm, self.drop = nn.RMSNorm(size.hidden), nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor, memory: Tensor | None) -> Tensor:
@@ -111,7 +111,7 @@ class Stack(nn.Module):
         return self.drop(self.norm(x))
 
 
-class _Block(nn.Module):
+class _TextBlock(nn.Module):
     def __init__(self, size: TextSize, *, writes: bool) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.RMSNorm(size.hidden) for _ in range(2 + writes))

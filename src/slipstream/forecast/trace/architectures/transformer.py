@@ -45,7 +45,7 @@ class TransformerSize:
         return self.inner or 4 * self.hidden
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Causal or full attention of heads.
 
     Args:
@@ -100,7 +100,7 @@ class FeedForward(nn.Module):
         return self.down(functional.gelu(inner))
 
 
-class Block(nn.Module):
+class PreNormBlock(nn.Module):
     """Attention and feed-forward part, with a norm before each and residual connections.
 
     Args:
@@ -112,7 +112,7 @@ class Block(nn.Module):
         super().__init__()
         norm = nn.RMSNorm if size.gated else nn.LayerNorm
         self.norm1, self.norm2 = norm(size.hidden), norm(size.hidden)
-        self.attention = Attention(size, causal=causal)
+        self.attention = SelfAttention(size, causal=causal)
         self.mlp = FeedForward(size)
         self.drop = nn.Dropout(size.dropout)
 
@@ -134,7 +134,7 @@ class Decoder(nn.Module):
         norm = nn.RMSNorm if size.gated else nn.LayerNorm
         self.tokens = nn.Embedding(size.vocabulary, size.hidden)
         self.places = None if size.gated else nn.Embedding(size.positions, size.hidden)
-        self.blocks = nn.ModuleList(Block(size, causal=True) for _ in range(size.layers))
+        self.blocks = nn.ModuleList(PreNormBlock(size, causal=True) for _ in range(size.layers))
         self.norm = norm(size.hidden)
         self.head = nn.Linear(size.hidden, size.vocabulary, bias=False)
         if size.tied:

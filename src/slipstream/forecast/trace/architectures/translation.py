@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from slipstream.forecast.trace.architectures.encoders import NormedBlock
-from slipstream.forecast.trace.architectures.transformer import Attention, TransformerSize
+from slipstream.forecast.trace.architectures.transformer import SelfAttention, TransformerSize
 
 TRANSFORMER_BIG = TransformerSize(
     hidden=1024, layers=6, heads=16, inner=4096, vocabulary=33708, fused=False
@@ -235,7 +235,7 @@ class _CrossAttention(nn.Module):
 class _DecoderBlock(nn.Module):
     def __init__(self, size: TransformerSize) -> None:
         super().__init__()
-        self.own, self.cross = Attention(size, causal=True), _CrossAttention(size)
+        self.own, self.cross = SelfAttention(size, causal=True), _CrossAttention(size)
         self.mlp = nn.Sequential(
             nn.Linear(size.hidden, size.inner_width),
             nn.ReLU(),
