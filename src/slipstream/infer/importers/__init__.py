@@ -43,15 +43,15 @@ FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Imported:
-    """A model that was imported.
+    """An imported model.
 
     Args:
-        graph: with every input's shape known, as the importer gave it: not rewritten.
+        graph: Graph with every input's shape known, before any rewrite.
         module: PyTorch module that takes the graph's inputs in their order; None for other models,
             and where nobody measures it.
-        origin: where it came from, for people.
-        notes: what was assumed or measured on the way, each a sentence for people.
-        is_module: it was imported from a module of PyTorch as it is.
+        origin: Source of the model, as text for people.
+        notes: Assumptions and measurements of the import, each a sentence for people.
+        is_module: True if the model was imported from a module of PyTorch as it is.
     """
 
     graph: Graph
@@ -77,10 +77,10 @@ def load_model(
             "package.module:function"; the path of a .pt2, .keras or .h5 file, of a SavedModel
             folder, of Caffe's net.prototxt, MXNet's net-symbol.json or Kaldi's final.mdl. A factory
             takes no arguments; it may return the model and its example inputs.
-        example_inputs: for modules and functions: an array, a sequence in the order of the
+        example_inputs: Inputs of a module or function: an array, a sequence in the order of the
             arguments, or a dictionary by argument.
-        shapes: of inputs that the model leaves open, by name.
-        weights: of models whose weights are a file of their own; default the one beside it.
+        shapes: Shapes, by name, of inputs that the model leaves open.
+        weights: Weight file of a model that has a separate one (default: the file beside it).
         large_bytes: size of a PyTorch module's parameters from which no more copies of them are
             made than have to be; default 1 GiB.
 

@@ -24,7 +24,7 @@ def read_by_file(path: Path, weights: Path | None, shapes: Shapes) -> Read | Non
         path: net.prototxt; net-symbol.json; final.mdl, .raw or .nnet3.
         weights: net.caffemodel, net-0000.params; default the one of that name beside it, of
             several .params files the last.
-        shapes: of inputs, by name.
+        shapes: Input shapes, by name.
 
     Raises UsageError where a file cannot be read or imported.
     """

@@ -21,10 +21,11 @@ class Windows:
     """Windows along each axis.
 
     Args:
-        kernel: their sizes.
-        strides: from one to the next.
-        pads: in front of the first element, and behind the last as far as means are concerned.
-        counts: how many there are.
+        kernel: Window sizes.
+        strides: Steps from one window to the next.
+        pads: Padding in front of the first element, and the padding behind the last that counts
+            in means.
+        counts: Number of windows.
     """
 
     kernel: list[int]

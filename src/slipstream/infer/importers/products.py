@@ -12,11 +12,11 @@ Pairs = Sequence[tuple[int, int]]  # of an axis of the left operand and one of t
 
 
 def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) -> str:
-    """The sum of products over pairs of axes, for each element of the others.
+    """Sum products over pairs of axes, for each element of the others.
 
     Args:
-        summed: axes that are summed over.
-        shared: axes that the operands have in common.
+        summed: Pairs of axes that are summed over.
+        shared: Pairs of axes that the operands have in common.
 
     Returns: shared axes, then those that only the left operand has, then those of the right one.
     """

@@ -17,11 +17,11 @@ LEAST_DB = 60.0  # signal to noise of a faithful graph: rounding alone leaves 10
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """A graph and how near it is to what it was made of.
+    """A graph and its accuracy against the model that it was made from.
 
     Args:
-        graph: of fixed shapes.
-        snr_db: signal to noise of its results on the example.
+        graph: Graph of fixed shapes.
+        snr_db: Signal-to-noise ratio of its results on the example, in dB.
     """
 
     graph: Graph
@@ -43,13 +43,13 @@ def prove(
     """Run a graph on ONNX Runtime, as it is written, and compare its results.
 
     Args:
-        graph: of ONNX's operators.
-        inputs: an example, by name.
-        expected: what the model itself gives for it, by output.
-        what: errors call the model this.
-        least_db: signal to noise, from 0 to 200; default 60.
+        graph: Graph of ONNX operators.
+        inputs: Example arrays, by input name.
+        expected: The model's own results for the example, by output name.
+        what: Name of the model in errors.
+        least_db: Lowest accepted signal-to-noise ratio in dB, from 0 to 200 (default 60).
 
-    Raises UsageError where ONNX Runtime cannot run it or the results are others.
+    Raises UsageError if ONNX Runtime cannot run the graph or its results differ.
     """
     try:
         session = graph_session(graph, 1)

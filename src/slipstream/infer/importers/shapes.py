@@ -24,8 +24,8 @@ def fix_shapes(graph: Graph, shapes: Shapes) -> tuple[Graph, tuple[str, ...]]:
     """The graph with every dimension of its inputs known, and what was assumed for that.
 
     Args:
-        graph: stays as it is.
-        shapes: of inputs, by name. A dimension that they give a name's size counts for all
+        graph: The graph, which is not changed.
+        shapes: Input shapes, by name. A dimension that they give a name's size counts for all
             dimensions of that name. Of those still open the first of an input becomes 1: a batch.
 
     Raises UsageError for inputs that do not exist, shapes that contradict the model, and dimensions

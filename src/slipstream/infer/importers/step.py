@@ -36,7 +36,7 @@ class Operand:
     Args:
         value: an array where it is known before anything runs, else the name of what a node gives;
             compact either way.
-        shape: with all axes repeated.
+        shape: Full shape, with all axes repeated.
     """
 
     value: Any
@@ -53,12 +53,12 @@ class Step:
     """Operands and parameters of a primitive or op.
 
     Args:
-        b: makes the graph.
-        params: by name, as the framework has them.
-        operands: in the framework's order.
-        shape: of the first result; () where the framework leaves it open.
-        dtype: of the first result, as the graph has it.
-        num_results: how many results there are.
+        b: Builder of the graph.
+        params: Parameters by name, as the framework stores them.
+        operands: Operands in the framework's order.
+        shape: Shape of the first result; () if the framework leaves it open.
+        dtype: Dtype of the first result in the graph.
+        num_results: Number of results.
     """
 
     b: Builder

@@ -49,7 +49,7 @@ class Exported:
     Args:
         graph: inputs have the names of the module's arguments.
         module: takes the graph's inputs in their order, as tensors.
-        snr_db: of the graph's results beside the module's, on the example.
+        snr_db: Signal-to-noise ratio in dB of the graph's results against the module's.
     """
 
     graph: Graph
@@ -79,13 +79,13 @@ def read_program(path: Path) -> Any:
 def export(
     source: Any, example_inputs: object, shapes: Shapes, large_bytes: int = LARGE_BYTES
 ) -> Exported:
-    """The graph of a module or exported program.
+    """Return the graph of a module or exported program.
 
     Args:
         source: torch.nn.Module, put into eval mode; or torch.export.ExportedProgram.
         example_inputs: an array or tensor, a sequence of them, or a dictionary by argument. Left
             out (None): random numbers of `shapes`, or those of the exported program.
-        shapes: by argument, for arguments that have no example.
+        shapes: Shapes, by argument, of arguments that have no example.
         large_bytes: size of a module's parameters from which the exporter of torch.export, which
             copies none of them, has the first turn; default 1 GiB.
 

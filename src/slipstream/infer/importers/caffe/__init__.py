@@ -29,12 +29,12 @@ LAYERS: dict[str, Convert] = {
 def read_caffe(
     prototxt: Path, caffemodel: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Graph, tuple[str, ...]]:
-    """The graph of a network as it is when tested, and what was left out.
+    """Return the graph of a network at test time, and notes about omitted parts.
 
     Args:
-        prototxt: layers of the newer form, or `layers` of the older.
-        caffemodel: the weights, found by the layers' names.
-        shapes: of inputs, instead of those that the prototxt says.
+        prototxt: Network file with `layer` entries, or `layers` in the older form.
+        caffemodel: Weight file; weights are matched by the layers' names.
+        shapes: Input shapes that replace the shapes in the prototxt.
 
     Raises UsageError where a file cannot be read, for layers that are not known (all by name), and
     for weights and shapes that do not suit.

@@ -96,10 +96,10 @@ class CaffeNetwork:
     """A network.
 
     Args:
-        name: of the network.
-        inputs: shapes by name; None where the files do not say it.
-        layers: those that compute something, in the order in which they run.
-        notes: what was left out, each a sentence.
+        name: The network's name.
+        inputs: Shapes by name; None if the files do not give a shape.
+        layers: Layers that compute something, in execution order.
+        notes: Omitted parts, each a sentence.
     """
 
     name: str

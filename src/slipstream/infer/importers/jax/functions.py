@@ -35,14 +35,14 @@ def is_function(source: object) -> bool:
 
 
 def import_function(function: Callable[..., Any], example_inputs: object, what: str) -> Proved:
-    """The graph of a function.
+    """Return the graph of a function.
 
     Args:
         function: pure, of arrays or trees of them; jitted or not. Parameters that it closes over
             become constants.
         example_inputs: an array or jax.ShapeDtypeStruct, a sequence in the order of the arguments
             or a dictionary by argument; trees of arrays where the arguments are such.
-        what: errors call it this.
+        what: Name of the function in errors.
 
     Raises UsageError where there is no example, where JAX cannot trace the function, for every
     primitive that cannot be imported, all at once, and where the graph computes something else.

@@ -30,12 +30,12 @@ INTEGERS = {"3": np.uint8, "4": np.int32, "5": np.int8, "6": np.int64}  # as __d
 def read_mxnet(
     path: Path, params: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Graph, tuple[str, ...]]:
-    """The graph of a network, and notes for people.
+    """Return the graph of a network, and notes for people.
 
     Args:
         path: name-symbol.json.
         params: name-0000.params.
-        shapes: of inputs, where the symbol does not say them. Inputs are the variables that have
+        shapes: Input shapes that the symbol does not give. Inputs are the variables that have
             no array.
 
     Raises UsageError where a file cannot be read, for operators that are not known (all by name),

@@ -89,8 +89,8 @@ def import_tensorflow(
             only one), or a tf.function.
         example_inputs: an array, a sequence in the order of the inputs, or a dictionary by input.
             Left out (None): random numbers of the model's own shapes.
-        shapes: by input, of those that the model leaves open.
-        what: errors call it this.
+        shapes: Shapes, by input, that the model leaves open.
+        what: Name of the model in errors.
 
     Raises UsageError for shapes that remain open, for every op that cannot be imported, all at
     once, and where the graph computes something else.
