@@ -26,13 +26,13 @@ from slipstream.forecast.simulate import parameters as fitted
 from slipstream.forecast.simulate.compute import Runtime
 from slipstream.forecast.simulate.parameters import USUAL, Parameters
 from slipstream.forecast.validate import checked
-from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.case import PublishedCase
 from slipstream.forecast.validate.fit import Fit
 from slipstream.forecast.validate.folds import Folds, fold_of
 from slipstream.forecast.validate.folds import load as load_folds
 from slipstream.forecast.validate.folds import save as save_folds
 from slipstream.forecast.validate.memory import ratios
-from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.predict import CasePredictor
 from slipstream.forecast.validate.scaling import Singles
 from slipstream.forecast.validate.score import group_of
 from slipstream.forecast.validate.table import read
@@ -77,9 +77,9 @@ def guess() -> Parameters:
     return Parameters(runtimes=runtimes)
 
 
-def chosen(cases: Sequence[Case]) -> list[Case]:
+def chosen(cases: Sequence[PublishedCase]) -> list[PublishedCase]:
     """Return the cases to fit: seconds of steps, of models that tables do not limit."""
-    by_source: defaultdict[str, list[Case]] = defaultdict(list)
+    by_source: defaultdict[str, list[PublishedCase]] = defaultdict(list)
     for case in cases:
         is_step = case.measures == "step" and not case.real_data
         if is_step and not case.architecture.startswith(NOT_FITTED):
@@ -92,7 +92,7 @@ def chosen(cases: Sequence[Case]) -> list[Case]:
     ]
 
 
-def folds_of(cases: Sequence[Case], fit: Fit, point: np.ndarray) -> dict[str, list[float]]:
+def folds_of(cases: Sequence[PublishedCase], fit: Fit, point: np.ndarray) -> dict[str, list[float]]:
     """Return points without each source, and without each model of some sources."""
     found: dict[str, list[float]] = {}
     for leave in ("source", "model"):
@@ -105,7 +105,9 @@ def folds_of(cases: Sequence[Case], fit: Fit, point: np.ndarray) -> dict[str, li
     return found
 
 
-def intervals_of(cases: Sequence[Case], folds: Folds, predictor: Predictor) -> Intervals:
+def intervals_of(
+    cases: Sequence[PublishedCase], folds: Folds, predictor: CasePredictor
+) -> Intervals:
     """Return quantiles of measured over forecast without the source; sources weigh the same."""
     parameters = folds.parameters()
     by_group: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
@@ -133,7 +135,7 @@ def intervals_of(cases: Sequence[Case], folds: Folds, predictor: Predictor) -> I
 
 
 def _efficiency(
-    cases: Sequence[Case], parameters: Mapping[str, Parameters], predictor: Predictor
+    cases: Sequence[PublishedCase], parameters: Mapping[str, Parameters], predictor: CasePredictor
 ) -> Bounds:
     singles = Singles(cases)
     found = [
@@ -143,7 +145,7 @@ def _efficiency(
     return Bounds(*quantiles([each.measured / each.forecast for each in found if each]))
 
 
-def _memory(cases: Sequence[Case], predictor: Predictor) -> Bounds:
+def _memory(cases: Sequence[PublishedCase], predictor: CasePredictor) -> Bounds:
     """Return the bounds of rows with a peak, at least as wide as the error of trackers."""
     low, high = quantiles([each for found in ratios(cases, predictor).values() for each in found])
     return Bounds(min(low, 1 - TRACKED), max(high, 1 + TRACKED))
@@ -163,7 +165,7 @@ def main() -> None:
     cases, unread = read(arguments.table)
     print(f"{len(cases)} rows read, {len(unread)} not")
     start = guess()
-    predictor = Predictor(start)
+    predictor = CasePredictor(start)
     if arguments.traces and arguments.traces.exists():
         predictor.traced.update(pickle.loads(arguments.traces.read_bytes()))
     for case in cases:
@@ -174,7 +176,7 @@ def main() -> None:
     save(intervals_of(cases, folds, predictor), DATA / "intervals.toml")
 
 
-def _fitted(cases: Sequence[Case], predictor: Predictor, start: Parameters) -> Folds:
+def _fitted(cases: Sequence[PublishedCase], predictor: CasePredictor, start: Parameters) -> Folds:
     """Fit the parameters, and write them and the folds."""
     taken = chosen(cases)
     fit = Fit(

@@ -12,7 +12,7 @@ import pytest
 from cli import in_process, usage_error
 
 from slipstream.forecast.calibrate import file
-from slipstream.forecast.calibrate.measured import Calibration, MeasuredDevice
+from slipstream.forecast.calibrate.measured import CalibratedDevice, Calibration
 
 COMMAND = [str(Path(sys.executable).with_name("slipstream")), "forecast", "check"]
 MODELS = """
@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models.py").write_text(MODELS)
-    device = MeasuredDevice(
+    device = CalibratedDevice(
         kind="cpu", title="a processor", memory_gib=4.0, processors=2, cache_mib=32.0,
         tflops={"float32": 0.1}, half_sum=0.0, vector_half_sum=0.0, windows={"float32": 0.5},
         winograd=1.0, depthwise=0.1, memory_gb_per_s=20.0, gather=1.0,

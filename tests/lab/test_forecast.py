@@ -17,7 +17,7 @@ from slipstream.bench.limits import GOODPUT
 from slipstream.bench.models import ModelLayer, Parameter, ReplayModel, model
 from slipstream.bench.replay.job import ReplaySamples
 from slipstream.errors import UsageError
-from slipstream.forecast.calibrate.line import Line
+from slipstream.forecast.calibrate.line import LinkSpeed
 from slipstream.forecast.hardware import Link
 from slipstream.lab import LabSpec
 
@@ -92,7 +92,7 @@ def test_all_ranks_share_the_processors_when_they_update() -> None:
 
 
 def test_ranks_of_a_host_share_what_it_moves() -> None:
-    several = replace(numbers(), inside=Line(latency=1e-5, rate=8e9))
+    several = replace(numbers(), inside=LinkSpeed(latency=1e-5, rate=8e9))
     spec = ForecastSpec(hosts=(4,), ranks=4, backends=("slipstream",))
     (lab, *_) = spec.labs()
     found = several.hosts("slipstream", lab)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstream.forecast.validate.row import Row
+from slipstream.forecast.validate.row import TableRow
 
 # GPT-2 XL has as many parameters, in three times as many blocks.
 WIDE_GPT = {
@@ -26,11 +26,11 @@ def wide_gpt(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def row_of() -> Callable[..., Row]:
+def row_of() -> Callable[..., TableRow]:
     """Makes a row of a published table with some of its columns changed."""
 
-    def make(**columns: str) -> Row:
-        usual = Row(
+    def make(**columns: str) -> TableRow:
+        usual = TableRow(
             line=2, source="Dell", model="ResNet-50 v1.5", gpu="V100-SXM2-16GB", gpus_per_node="8",
             network_gbps="100", framework="PyTorch", batch_per_gpu="64", num_gpus="32",
             images_per_sec_or_speedup="100", unit="images/sec", address="https://example.org",

@@ -12,9 +12,9 @@ import pytest
 from slipstream.bench.forecast.calibrate import fit_noisy
 from slipstream.errors import ConfigError, UsageError
 from slipstream.forecast.calibrate import comm, file
-from slipstream.forecast.calibrate.line import Line, Sample, fit
-from slipstream.forecast.calibrate.measured import Calibration, MeasuredDevice
-from slipstream.forecast.calibrate.products import Peak, TimedProduct, peak, share
+from slipstream.forecast.calibrate.line import LinkSpeed, TimedAllReduce, fit
+from slipstream.forecast.calibrate.measured import CalibratedDevice, Calibration
+from slipstream.forecast.calibrate.products import ProductPeak, TimedProduct, peak, share
 from slipstream.forecast.hardware import load
 from slipstream.forecast.search import machines
 from slipstream.forecast.simulate import parameters
@@ -24,7 +24,7 @@ from slipstream.forecast.work.workload import Operator, OperatorKind, Product, T
 
 SIZES = (4e3, 64e3, 1e6, 16e6, 100e6)
 WIRE = WireRates(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
-DEVICE = MeasuredDevice(
+DEVICE = CalibratedDevice(
     kind="cpu",
     title='a "quick" one',
     memory_gib=16.0,
@@ -45,9 +45,9 @@ DEVICE = MeasuredDevice(
 )
 
 
-def _samples(ranks: int, latency: float, rate: float) -> list[Sample]:
+def _samples(ranks: int, latency: float, rate: float) -> list[TimedAllReduce]:
     group = (Dimension(ranks, rate, latency),)
-    return [Sample(ranks, size, all_reduce(size, group, WIRE)) for size in SIZES]
+    return [TimedAllReduce(ranks, size, all_reduce(size, group, WIRE)) for size in SIZES]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -63,7 +63,7 @@ def test_a_line_through_what_the_forecast_says_is_the_one_it_was_made_of(
 def test_errors_of_small_ones_count_like_those_of_large_ones() -> None:
     exact = _samples(4, 50e-6, 1e9)
     off = [
-        Sample(each.ranks, each.num_bytes, each.seconds * factor)
+        TimedAllReduce(each.ranks, each.num_bytes, each.seconds * factor)
         for each, factor in zip(exact, (1.05, 0.95, 1.05, 0.95, 1.0), strict=True)
     ]
     line = fit(off)
@@ -72,7 +72,7 @@ def test_errors_of_small_ones_count_like_those_of_large_ones() -> None:
 
 
 def test_no_latency_is_below_zero() -> None:
-    line = fit([Sample(2, 1e6, 0.5e-3), Sample(2, 1e8, 0.1)])
+    line = fit([TimedAllReduce(2, 1e6, 0.5e-3), TimedAllReduce(2, 1e8, 0.1)])
     assert line.latency == 0
     assert 1e9 < line.rate < 2e9
 
@@ -80,7 +80,7 @@ def test_no_latency_is_below_zero() -> None:
 @pytest.mark.parametrize("small", [0.006, 0.0075, 0.00765, 0.012])
 def test_a_small_allreduce_that_was_slow_once_leaves_a_line(small: float) -> None:
     """As two rounds it would have taken more of the time than the large one's six steps leave."""
-    line = fit([Sample(4, 250e3, small), Sample(4, 16e6, 0.0226)])
+    line = fit([TimedAllReduce(4, 250e3, small), TimedAllReduce(4, 16e6, 0.0226)])
     assert 0.4e9 < line.rate < 4e9
     assert 0 < line.latency < small
 
@@ -90,20 +90,23 @@ def test_a_small_allreduce_that_was_slow_once_leaves_a_line(small: float) -> Non
     [
         ([], "none bytes were timed; time at least two"),
         (
-            [Sample(2, 1e6, 1.0), Sample(2, 1e6, 2.0)],
+            [TimedAllReduce(2, 1e6, 1.0), TimedAllReduce(2, 1e6, 2.0)],
             "1,000,000 bytes were timed; time at least two",
         ),
-        ([Sample(2, 1e3, 2.0), Sample(2, 1e6, 1.0)], "took no longer than small ones"),
+        (
+            [TimedAllReduce(2, 1e3, 2.0), TimedAllReduce(2, 1e6, 1.0)],
+            "took no longer than small ones",
+        ),
     ],
 )
-def test_what_makes_no_line_is_a_wrong_call(samples: list[Sample], message: str) -> None:
+def test_what_makes_no_line_is_a_wrong_call(samples: list[TimedAllReduce], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         fit(samples)
 
 
 def test_samples_that_make_no_line_are_measured_again() -> None:
-    held_up = [Sample(2, 64_000, 9e-4), Sample(2, 1_000_000, 2e-4)]
-    calm = [Sample(2, 64_000, 5e-5), Sample(2, 1_000_000, 2e-4)]
+    held_up = [TimedAllReduce(2, 64_000, 9e-4), TimedAllReduce(2, 1_000_000, 2e-4)]
+    calm = [TimedAllReduce(2, 64_000, 5e-5), TimedAllReduce(2, 1_000_000, 2e-4)]
     turns = iter([held_up, calm, calm, calm])
     line = fit_noisy(lambda: next(turns))
     assert 1e9 < line.rate < 2e10
@@ -138,16 +141,16 @@ def test_a_longer_sum_takes_longer() -> None:
     with pytest.raises(UsageError, match="length 1024 took no longer than one of 128, so other"):
         peak(TimedProduct(512, 512, 128, 1.0), TimedProduct(512, 512, 1024, 1.0))
     # One that is as fast by FLOPs has no tiles to speak of.
-    assert peak(TimedProduct(1, 1, 1, 2.0), TimedProduct(1, 1, 2, 5.0)) == Peak(0.8, 0.0)
+    assert peak(TimedProduct(1, 1, 1, 2.0), TimedProduct(1, 1, 2, 5.0)) == ProductPeak(0.8, 0.0)
 
 
-def _calibration(**links: Line) -> Calibration:
+def _calibration(**links: LinkSpeed) -> Calibration:
     return Calibration(name="node", day="2026-11-24", device=DEVICE, **links)
 
 
 def test_the_file_is_read_back_as_any_other(tmp_path: Path) -> None:
     path = tmp_path / "new" / "node.toml"
-    ranks, hosts = Line(20e-6, 5e9), Line(100e-6, 0.117e9)
+    ranks, hosts = LinkSpeed(20e-6, 5e9), LinkSpeed(100e-6, 0.117e9)
     file.write(_calibration(ranks=ranks, hosts=hosts), path)
     hardware = load(path)
     device = hardware.device("node")
@@ -234,7 +237,7 @@ def test_all_reduces_of_the_engine_are_read_from_a_file(tmp_path: Path) -> None:
     path.write_text(json.dumps(_comm()))
     found = comm.read(path)
     assert (found.contender, found.is_network) == ("slipstream", True)
-    assert found.samples == (Sample(4, 1000.0, 1e-5), Sample(4, 2000.0, 2e-5))
+    assert found.samples == (TimedAllReduce(4, 1000.0, 1e-5), TimedAllReduce(4, 2000.0, 2e-5))
     path.write_text(json.dumps(_comm(spec={"lab": None, "local": 2})))
     found = comm.read(path)
     assert not found.is_network
@@ -276,7 +279,10 @@ def test_ranks_of_one_host_measure_no_network(
     found = comm.timed(_comm(spec=spec), "it")
     assert found.is_network == is_network
     # Broadcasts, and all-reduces of codecs, are other lines.
-    assert found.samples == (Sample(ranks, 1000.0, 1e-5), Sample(ranks, 2000.0, 2e-5))
+    assert found.samples == (
+        TimedAllReduce(ranks, 1000.0, 1e-5),
+        TimedAllReduce(ranks, 2000.0, 2e-5),
+    )
 
 
 @pytest.mark.parametrize(
@@ -305,7 +311,7 @@ def test_sizes_and_seconds_are_above_0(name: str) -> None:
 def test_what_was_measured_is_all_that_software_reaches(tmp_path: Path) -> None:
     path = tmp_path / "some" / "folders" / "node.toml"
     named = replace(DEVICE, title="Prüfstand", host_gb_per_s=None)
-    ranks = Line(0.0, 5e9)
+    ranks = LinkSpeed(0.0, 5e9)
     file.write(replace(_calibration(ranks=ranks), device=named), path)
     fitted, hardware = parameters.load(over=path), load(path)
     assert (fitted.wire.launch_us, fitted.wire.ramp_us, fitted.wire.inside) == (0, 0, 1)
@@ -367,7 +373,7 @@ def test_what_makes_no_data_file_is_said_when_it_is_written(tmp_path: Path) -> N
 
 
 def test_a_product_that_is_as_slow_as_a_plain_one_has_all_of_its_rate() -> None:
-    reached = Peak(1e12, 100.0)
+    reached = ProductPeak(1e12, 100.0)
     plain = TimedProduct(100, 100, 100, 2 * 2e6 / 1e12)
     assert share(plain, reached) == pytest.approx(1)
     assert share(replace(plain, seconds=2 * plain.seconds), reached) == pytest.approx(0.5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.forecast.validate.defaults import race
-from slipstream.forecast.validate.table import COLUMNS, Case, read
+from slipstream.forecast.validate.table import COLUMNS, PublishedCase, read
 
 RESNET = {
     "source": "DLPerf v1.0 (2020-10)",
@@ -22,7 +22,7 @@ RESNET = {
 }
 
 
-def case_of(path: Path, **columns: str) -> Case:
+def case_of(path: Path, **columns: str) -> PublishedCase:
     table = path / "table.csv"
     with table.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="")

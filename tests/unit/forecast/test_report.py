@@ -35,7 +35,7 @@ from slipstream.forecast.simulate.pipeline import StageTimes, schedule
 from slipstream.forecast.simulate.resources import Resources, ResourceSpan
 from slipstream.forecast.simulate.simulation import SimulatedStep
 from slipstream.forecast.validate.scaling import Efficiency
-from slipstream.forecast.validate.score import Judged, Report
+from slipstream.forecast.validate.score import Judged, ValidationReport
 from slipstream.forecast.validate.table import read
 from slipstream.forecast.work.strategy import Strategy
 
@@ -232,11 +232,11 @@ def test_a_page_without_plans_says_why() -> None:
 
 
 @pytest.fixture(name="report", scope="module")
-def report_fixture() -> Report:
+def report_fixture() -> ValidationReport:
     """Rows of the table, as if all forecasts were 15 % high."""
     cases, unread = read(TABLE)
     thin = cases[::20] + [case for case in cases if case.measures == "speedup"]
-    return Report(
+    return ValidationReport(
         judged=tuple(
             Judged(case, 1.15 * case.measured, Efficiency(0.9, 0.8) if case.devices > 1 else None)
             for case in thin
@@ -246,7 +246,7 @@ def report_fixture() -> Report:
     )
 
 
-def test_points_have_all_rows_but_speedups(report: Report) -> None:
+def test_points_have_all_rows_but_speedups(report: ValidationReport) -> None:
     points = judged.points(report)
     seconds = [each for each in report.judged if each.case.measures != "speedup"]
     assert len(points) == len(seconds) < len(report.judged)
@@ -254,7 +254,7 @@ def test_points_have_all_rows_but_speedups(report: Report) -> None:
     assert len(judged.efficiencies(report)) == len(report.efficiencies()) > 0
 
 
-def test_bands_span_the_points(report: Report) -> None:
+def test_bands_span_the_points(report: ValidationReport) -> None:
     points = judged.points(report)
     bands = judged.bands(points)
     assert min(row["measured"] for row in bands) == min(row["measured"] for row in points)
@@ -263,7 +263,7 @@ def test_bands_span_the_points(report: Report) -> None:
         assert row["low"] / row["measured"] == pytest.approx(1 - row["within"])
 
 
-def test_a_validation_page_is_whole_and_loads_nothing(report: Report) -> None:
+def test_a_validation_page_is_whole_and_loads_nothing(report: ValidationReport) -> None:
     text = validation_page(report, intervals.load(), TABLE.name)
     page = _Page(text)
     assert page.loads == []

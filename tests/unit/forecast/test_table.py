@@ -9,7 +9,7 @@ import torch
 from slipstream.errors import ConfigError, UsageError
 from slipstream.forecast.hardware import load
 from slipstream.forecast.trace.architectures import names
-from slipstream.forecast.validate.table import COLUMNS, Case, Unread, read
+from slipstream.forecast.validate.table import COLUMNS, PublishedCase, Unread, read
 from slipstream.forecast.work.strategy import Exchange, Strategy
 
 TITAN = "torchtitan benchmarks"
@@ -71,7 +71,7 @@ def _write(path: Path, *rows: tuple[str, ...]) -> Path:
     return path / "table.csv"
 
 
-def _case(path: Path, row: tuple[str, ...], **changes: str) -> Case:
+def _case(path: Path, row: tuple[str, ...], **changes: str) -> PublishedCase:
     cases, unread = read(_write(path, _changed(row, changes)))
     assert not unread, unread[0].reason
     return cases[0]

@@ -17,9 +17,9 @@ from slipstream.errors import ConfigError
 from slipstream.forecast.search import intervals
 from slipstream.forecast.validate import display, folds
 from slipstream.forecast.validate.fit import Fit
-from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.predict import CasePredictor
 from slipstream.forecast.validate.scaling import Singles
-from slipstream.forecast.validate.score import Report, validate
+from slipstream.forecast.validate.score import ValidationReport, validate
 from slipstream.forecast.validate.table import read
 
 TABLE = Path(__file__).parents[3] / "benchmarks" / "forecast" / "measurements.csv"
@@ -52,19 +52,21 @@ def thin_fixture(tmp_path_factory: pytest.TempPathFactory) -> Thin:
 
 
 @pytest.fixture(name="report", scope="module")
-def report_fixture(thin: Thin) -> Report:
+def report_fixture(thin: Thin) -> ValidationReport:
     """Some models of the table, each row by parameters without its source."""
     return validate(thin([*MODELS, UNKNOWN]), folds.load())
 
 
-def test_what_cannot_be_read_counts_and_has_a_reason(report: Report) -> None:
+def test_what_cannot_be_read_counts_and_has_a_reason(report: ValidationReport) -> None:
     assert [row.model for row in report.unread] == [UNKNOWN]
     assert report.sources()["PAISoar"].rows == 1
     assert report.sources()["PAISoar"].read == 0
     assert report.unread[0].reason
 
 
-def test_errors_without_the_source_are_of_the_kind_that_the_documents_say(report: Report) -> None:
+def test_errors_without_the_source_are_of_the_kind_that_the_documents_say(
+    report: ValidationReport,
+) -> None:
     sources = report.sources()
     assert sources["vTrain ground truth single-node"].read > 100
     for name in ("vTrain ground truth single-node", "DLPerf v1.0 (2020-10)"):
@@ -84,14 +86,14 @@ def test_what_was_fitted_on_is_forecast_better_than_what_was_left_out(thin: Thin
     assert sum(e.error for e in seen) < sum(e.error for e in unseen)
 
 
-def test_the_mean_is_of_forecast_less_measured_over_measured(report: Report) -> None:
+def test_the_mean_is_of_forecast_less_measured_over_measured(report: ValidationReport) -> None:
     name = "DLPerf v1.0 (2020-10)"
     rows = [each for each in report.judged if each.case.source == name]
     errors = [abs(each.forecast - each.case.measured) / each.case.measured for each in rows]
     assert report.sources()[name].mape == pytest.approx(sum(errors) / len(errors))
 
 
-def test_efficiency_is_that_of_the_published_single_device(report: Report) -> None:
+def test_efficiency_is_that_of_the_published_single_device(report: ValidationReport) -> None:
     found = report.efficiencies()
     assert found
     for judged, ours, theirs in found:
@@ -103,7 +105,7 @@ def test_efficiency_is_that_of_the_published_single_device(report: Report) -> No
 def test_a_published_device_sets_the_pace(thin: Thin) -> None:
     cases, _ = read(thin(["ResNet-50 v1.5 FP32"]))
     folds_all = folds.load()
-    predictor, parameters = Predictor(folds_all.guess), folds_all.parameters()[""]
+    predictor, parameters = CasePredictor(folds_all.guess), folds_all.parameters()[""]
     several = next(case for case in cases if case.devices == 8 and case.source.startswith("DLPerf"))
     singles = Singles(cases)
     one = singles.seconds(several)
@@ -122,7 +124,7 @@ def test_a_published_device_sets_the_pace(thin: Thin) -> None:
     assert singles.seconds(replace(several, devices=1)) is None
 
 
-def test_most_rows_lie_in_their_intervals(report: Report) -> None:
+def test_most_rows_lie_in_their_intervals(report: ValidationReport) -> None:
     assert 0.5 < display.coverage(report, intervals.load()) <= 1
 
 
@@ -185,7 +187,7 @@ def test_peaks_of_memory_have_a_table_of_their_own(thin: Thin) -> None:
 
 def test_a_fit_finds_the_parameters_that_made_the_measurements(thin: Thin) -> None:
     known = folds.load()
-    predictor, guess = Predictor(known.guess), known.guess
+    predictor, guess = CasePredictor(known.guess), known.guess
     truth = replace(guess, rates=replace(guess.rates, memory=0.7, vector=0.65))
     cases = [
         replace(case, measured=predictor.forecast(case, truth))

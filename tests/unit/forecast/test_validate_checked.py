@@ -10,7 +10,7 @@ import pytest
 from slipstream.errors import ConfigError
 from slipstream.forecast.simulate import parameters
 from slipstream.forecast.validate import checked
-from slipstream.forecast.validate.checked import Checked
+from slipstream.forecast.validate.checked import CheckedStep
 from slipstream.forecast.work.strategy import Optimizer
 
 STEPS = Path(__file__).parents[3] / "benchmarks" / "forecast" / "h100.csv"
@@ -31,7 +31,7 @@ def test_a_fit_finds_the_runtime_that_made_the_steps() -> None:
     fitted = parameters.load()
     start = replace(fitted.runtime("pytorch2"), memory=1.0, compute=1.0, batch_norm=1.0)
     made = replace(start, memory=1.2, compute=0.9)
-    rows = [Checked(name, 256, "bf16", Optimizer.MOMENTUM, 1.0) for name in FEW]
+    rows = [CheckedStep(name, 256, "bf16", Optimizer.MOMENTUM, 1.0) for name in FEW]
     rows = [replace(row, seconds=checked.forecast(row, "H100", fitted, made)) for row in rows]
     found = checked.fit(rows, "H100", fitted, start)
     for row in rows:

@@ -8,9 +8,9 @@ import pytest
 
 from slipstream.forecast.hardware import load
 from slipstream.forecast.validate.machines import machine
-from slipstream.forecast.validate.row import Row, UnreadableError
+from slipstream.forecast.validate.row import TableRow, UnreadableError
 
-RowOf = Callable[..., Row]
+RowOf = Callable[..., TableRow]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.forecast.validate import folds
 from slipstream.forecast.validate.memory import Footprint, footprint, ratios
-from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.predict import CasePredictor
 from slipstream.forecast.validate.table import COLUMNS, read
 
 TABLE = Path(__file__).parents[3] / "benchmarks" / "forecast" / "measurements.csv"
@@ -28,7 +28,7 @@ def test_measured_over_forecast_is_by_source(tmp_path: Path):
         rows = [row for row in csv.reader(source) if row[1] == "model" or "mem_MB" in row[1]]
         csv.writer(target).writerows(rows[:4])
     cases, _ = read(tmp_path / "table.csv")
-    ((name, found),) = ratios(cases, Predictor(folds.load().guess)).items()
+    ((name, found),) = ratios(cases, CasePredictor(folds.load().guess)).items()
     assert name == cases[0].source
     judged = _judged(tmp_path / "table.csv")
     assert found == pytest.approx([each.measured / each.forecast for each in judged])
@@ -37,7 +37,7 @@ def test_measured_over_forecast_is_by_source(tmp_path: Path):
 def _judged(path: Path) -> list[Footprint]:
     cases, unread = read(path)
     assert not unread
-    predictor = Predictor(folds.load().guess)
+    predictor = CasePredictor(folds.load().guess)
     return [footprint(case, predictor) for case in cases]
 
 
@@ -56,7 +56,7 @@ def test_faces_are_within_a_tenth(tmp_path: Path):
         rows = csv.reader(source)
         csv.writer(target).writerows(row for row in rows if row[1] == "model" or "MB/GPU" in row[1])
     (case,), _ = read(tmp_path / "table.csv")
-    predictor = Predictor(folds.load().guess)
+    predictor = CasePredictor(folds.load().guess)
     found = footprint(case, predictor)
     assert found.measured == 30338
     assert found.error < 0.1

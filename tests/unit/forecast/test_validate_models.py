@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from slipstream.forecast.validate.models import Model, model
-from slipstream.forecast.validate.row import Row, UnreadableError
+from slipstream.forecast.validate.models import TrainedModel, model
+from slipstream.forecast.validate.row import TableRow, UnreadableError
 
-RowOf = Callable[..., Row]
+RowOf = Callable[..., TableRow]
 
 
-def _model(row_of: RowOf, text: str, runtime: str = "pytorch", **columns: str) -> Model:
+def _model(row_of: RowOf, text: str, runtime: str = "pytorch", **columns: str) -> TrainedModel:
     return model(row_of(model=text, **columns), runtime)
 
 

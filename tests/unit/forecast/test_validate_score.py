@@ -17,16 +17,16 @@ from slipstream.forecast.search import machines
 from slipstream.forecast.simulate.compute import Runtime
 from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.validate import folds
-from slipstream.forecast.validate.case import Case, Unread
+from slipstream.forecast.validate.case import PublishedCase, Unread
 from slipstream.forecast.validate.folds import Folds, fold_of, model_of
 from slipstream.forecast.validate.memory import Footprint
-from slipstream.forecast.validate.predict import Predictor, optimizer_of
+from slipstream.forecast.validate.predict import CasePredictor, optimizer_of
 from slipstream.forecast.validate.scaling import Singles
-from slipstream.forecast.validate.score import Judged, Report, group_of
+from slipstream.forecast.validate.score import Judged, ValidationReport, group_of
 from slipstream.forecast.validate.space import Space
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 
-CASE = Case(
+CASE = PublishedCase(
     line=2, source="one", model="GPT", gpu="A100", framework="Megatron", unit="ms/iteration",
     address="", architecture="gpt2", sizes={}, inputs={"length": 8}, precision="fp16", fp8=False,
     real_data=False, device="A100-80GB", devices=8, per_host=8, network_gbit=None,
@@ -37,9 +37,9 @@ CASE = Case(
 GUESS = Parameters(runtimes={name: Runtime(name=name) for name in ("usual", "mxnet", "xla")})
 
 
-def _report(*forecasts: float, **columns: Any) -> Report:
+def _report(*forecasts: float, **columns: Any) -> ValidationReport:
     judged = tuple(Judged(replace(CASE, **columns), each, None) for each in forecasts)
-    return Report(judged=judged, unread=(), leave="source")
+    return ValidationReport(judged=judged, unread=(), leave="source")
 
 
 def test_a_score_is_of_errors_over_what_was_measured():
@@ -127,7 +127,7 @@ def test_kinds_of_models(names: tuple[str, ...], group: str, optimizer: Optimize
 def test_hosts_whose_network_is_not_stated_have_what_such_clusters_had(
     device: str, stated: float | None, gbit: float
 ):
-    found = Predictor(GUESS).cluster(replace(CASE, device=device, network_gbit=stated))
+    found = CasePredictor(GUESS).cluster(replace(CASE, device=device, network_gbit=stated))
     assert found.between == machines.ethernet(gbit)
     assert found.device == load().device(device)
     assert found.per_host == 8

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from slipstream.forecast.hardware import load
-from slipstream.forecast.validate.row import Row
+from slipstream.forecast.validate.row import TableRow
 from slipstream.forecast.validate.software import Software, software
 
-RowOf = Callable[..., Row]
+RowOf = Callable[..., TableRow]
 
 
-def _software(row: Row, gpu: str = "V100", *, to_target: bool = False) -> Software:
+def _software(row: TableRow, gpu: str = "V100", *, to_target: bool = False) -> Software:
     return software(row, load().device(gpu), to_target=to_target)
 
 

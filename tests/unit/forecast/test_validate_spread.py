@@ -9,16 +9,16 @@ import pytest
 from slipstream.forecast.hardware import load
 from slipstream.forecast.validate.machines import machine
 from slipstream.forecast.validate.models import model
-from slipstream.forecast.validate.row import Row, UnreadableError, whole
+from slipstream.forecast.validate.row import TableRow, UnreadableError, whole
 from slipstream.forecast.validate.software import software
 from slipstream.forecast.validate.spread import gradient_bytes, stated_batch, strategy
 from slipstream.forecast.work.strategy import Exchange, Strategy
 
-RowOf = Callable[..., Row]
+RowOf = Callable[..., TableRow]
 LLAMA = {"source": "torchtitan", "framework": "torchtitan", "gpu": "H100", "batch_per_gpu": "6"}
 
 
-def _strategy(row: Row) -> tuple[Strategy, tuple[str, ...]]:
+def _strategy(row: TableRow) -> tuple[Strategy, tuple[str, ...]]:
     ran_on = machine(row, load())
     ran_by = software(row, ran_on.device, to_target=False)
     return strategy(row, ran_on, model(row, ran_by.runtime), ran_by, stated_batch(row, ran_by))

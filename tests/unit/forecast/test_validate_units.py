@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstream.forecast.validate.row import Row, UnreadableError
-from slipstream.forecast.validate.units import Unit, memory_mb, unit, value
+from slipstream.forecast.validate.row import TableRow, UnreadableError
+from slipstream.forecast.validate.units import RowUnit, memory_mb, unit, value
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from slipstream.forecast.validate.units import Unit, memory_mb, unit, value
 )
 def test_rates_count_samples_or_tokens(text: str, factor: float, tokens: bool, each: bool):
     found = unit(text)
-    assert found == Unit(kind="rate", factor=found.factor, tokens=tokens, each=each)
+    assert found == RowUnit(kind="rate", factor=found.factor, tokens=tokens, each=each)
     assert found.factor == pytest.approx(factor)
 
 
@@ -82,6 +82,6 @@ def test_a_measured_number_is_positive(text: str):
         ("", None),
     ],
 )
-def test_memory_is_read_in_mib(row_of: Callable[..., Row], text: str, mb: float | None):
+def test_memory_is_read_in_mib(row_of: Callable[..., TableRow], text: str, mb: float | None):
     found = memory_mb(row_of(model=f"ResNet-50 {text}"))
     assert found == (None if mb is None else pytest.approx(mb))

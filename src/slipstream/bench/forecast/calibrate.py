@@ -11,7 +11,7 @@ from slipstream.bench.comm.measure import CommSpec, measure
 from slipstream.bench.comm.start import check_torch
 from slipstream.errors import UsageError
 from slipstream.forecast.calibrate import comm
-from slipstream.forecast.calibrate.line import Line, Sample, fit
+from slipstream.forecast.calibrate.line import LinkSpeed, TimedAllReduce, fit
 from slipstream.forecast.calibrate.measured import Calibration
 
 SIZES = (64_000, 256_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000)
@@ -67,7 +67,7 @@ def calibrate(
     return Calibration(name=name, day=day, device=device, ranks=ranks, hosts=hosts)
 
 
-def _ranks(quick: bool) -> Line | None:
+def _ranks(quick: bool) -> LinkSpeed | None:
     """The link of each rank to others of this host; None where one GPU is alone."""
     import torch
 
@@ -83,7 +83,7 @@ def _ranks(quick: bool) -> Line | None:
     return fit_noisy(lambda: comm.timed(comm_table.as_json(measure(spec)), "bench comm").samples)
 
 
-def fit_noisy(timed: Callable[[], Sequence[Sample]]) -> Line:
+def fit_noisy(timed: Callable[[], Sequence[TimedAllReduce]]) -> LinkSpeed:
     """Return the line through samples, with more of them where larger ones took no longer.
 
     Args:

@@ -24,8 +24,8 @@ from torch.nn import functional
 
 from slipstream.bench.forecast import facts as forecast_facts
 from slipstream.bench.forecast import host as forecast_host
-from slipstream.forecast.calibrate.measured import MeasuredDevice
-from slipstream.forecast.calibrate.products import Peak, TimedProduct, peak, share
+from slipstream.forecast.calibrate.measured import CalibratedDevice
+from slipstream.forecast.calibrate.products import ProductPeak, TimedProduct, peak, share
 
 DTYPES: Mapping[str, torch.dtype] = {
     "float32": torch.float32,
@@ -55,7 +55,7 @@ Tell = Callable[[str], None]
 STAGES = 5
 
 
-def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> MeasuredDevice:
+def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> CalibratedDevice:
     """Run the measurement, and block for about half a minute.
 
     Args:
@@ -71,7 +71,7 @@ def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> M
         torch.set_num_threads(before)
 
 
-def _measured(tell: Tell, quick: bool) -> MeasuredDevice:
+def _measured(tell: Tell, quick: bool) -> CalibratedDevice:
     bench = _Bench("cuda" if torch.cuda.is_available() else "cpu", quick)
     tell("products of matrices")
     peaks = bench.products()
@@ -88,7 +88,7 @@ def _measured(tell: Tell, quick: bool) -> MeasuredDevice:
     tell("operators")
     host = bench.host()
     tell("transfers")
-    return MeasuredDevice(
+    return CalibratedDevice(
         kind="gpu" if bench.is_gpu else "cpu",
         title=forecast_facts.title(is_gpu=bench.is_gpu),
         memory_gib=forecast_facts.memory_gib(is_gpu=bench.is_gpu),
@@ -129,9 +129,9 @@ class _Bench:
         self._elements = _ELEMENTS[device] // (16 if quick else 1)
         self._sums = _SUMS[device]
 
-    def products(self) -> dict[str, Peak]:
+    def products(self) -> dict[str, ProductPeak]:
         """Return what products reach by dtype; without those that are slower than float32."""
-        found: dict[str, Peak] = {}
+        found: dict[str, ProductPeak] = {}
         slowest = math.inf
         for name in DTYPES:
             if name == "tf32" and not self.is_gpu:
@@ -152,7 +152,7 @@ class _Bench:
             seconds = self._seconds_of(lambda: torch.mm(left, right))
         return TimedProduct(self._side, self._side, k, seconds)
 
-    def window_share(self, name: str, reached: Peak) -> float:
+    def window_share(self, name: str, reached: ProductPeak) -> float:
         """Return what share of plain products convolutions reach.
 
         Args:

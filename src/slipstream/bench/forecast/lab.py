@@ -19,7 +19,7 @@ from typing import Any
 from slipstream.bench.comm.measure import CommSpec, measure
 from slipstream.bench.forecast.step import Hosts
 from slipstream.bench.limits import GOODPUT
-from slipstream.forecast.calibrate.line import Line, Sample, fit
+from slipstream.forecast.calibrate.line import LinkSpeed, TimedAllReduce, fit
 from slipstream.forecast.hardware import Link
 from slipstream.lab import Lab, LabSpec
 from slipstream.lab.compare import BACKENDS
@@ -81,7 +81,7 @@ class LabNumbers:
 
     wires: Mapping[str, Wires]
     updated: float
-    inside: Line | None = None
+    inside: LinkSpeed | None = None
 
     def hosts(self, backend: str, spec: LabSpec) -> Hosts:
         """Return a lab as the forecast sees it.
@@ -100,7 +100,7 @@ class LabNumbers:
         )
 
 
-def _link(line: Line, ranks: int) -> Link:
+def _link(line: LinkSpeed, ranks: int) -> Link:
     return Link(
         name="lab, one host",
         kind="device",
@@ -137,17 +137,17 @@ def _messages(quick: bool) -> dict[str, Any]:
     return {"sizes": QUICK_SIZES, "rounds": 2, "warmup": 1} if quick else {"sizes": SIZES}
 
 
-def _inside(tell: OnNote, quick: bool) -> Line:
+def _inside(tell: OnNote, quick: bool) -> LinkSpeed:
     """Return of ranks of one host the latency of a step, and the rate of all together."""
     report = measure(
         CommSpec(local=HOSTS, peers=(), **_messages(quick)),
         lambda note: tell(f"calibration inside a host: {note}"),
     )
-    line = fit([Sample(HOSTS, row.samples.size, row.samples.median) for row in report.rows])
-    return Line(line.latency, line.rate * HOSTS)
+    line = fit([TimedAllReduce(HOSTS, row.samples.size, row.samples.median) for row in report.rows])
+    return LinkSpeed(line.latency, line.rate * HOSTS)
 
 
-def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, Line]:
+def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, LinkSpeed]:
     """Return latency and rate of each backend on links of a rate."""
     lab = LabSpec(hosts=HOSTS, rate=rate)
     spec = CommSpec(lab=lab, peers=("gloo",), **_messages(quick))
@@ -155,7 +155,7 @@ def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, Line]:
     return {
         name: fit(
             [
-                Sample(HOSTS, row.samples.size, row.samples.median)
+                TimedAllReduce(HOSTS, row.samples.size, row.samples.median)
                 for row in report.rows
                 if row.samples.contender == name
             ]
@@ -164,7 +164,7 @@ def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, Line]:
     }
 
 
-def _wires(slow: Line, fast: Line) -> Wires:
+def _wires(slow: LinkSpeed, fast: LinkSpeed) -> Wires:
     """What is the links' and what the processors', of a line on slow and one on fast links.
 
     What headers leave of a link is all that any backend can have of it; a fit of few calls may

@@ -16,7 +16,7 @@ from slipstream.lab.display import make_console, stderr_console
 
 if TYPE_CHECKING:
     from slipstream.forecast.search.intervals import Intervals
-    from slipstream.forecast.validate.score import Report
+    from slipstream.forecast.validate.score import ValidationReport
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -102,7 +102,7 @@ def validate_table(
         console.print(line, markup=False)
 
 
-def _write_page(report: Report, known: Intervals, name: str, file: Path) -> None:
+def _write_page(report: ValidationReport, known: Intervals, name: str, file: Path) -> None:
     from slipstream.forecast.report import validation_page
 
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from slipstream.errors import ConfigError, UsageError
-from slipstream.forecast.calibrate.line import Sample
+from slipstream.forecast.calibrate.line import TimedAllReduce
 
 CONTENDERS = ("nccl", "slipstream", "gloo")
 
@@ -41,7 +41,7 @@ class _File(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class AllReduceTimes:
     """All-reduces of one contender.
 
     Args:
@@ -52,10 +52,10 @@ class Timed:
 
     contender: str
     is_network: bool
-    samples: tuple[Sample, ...]
+    samples: tuple[TimedAllReduce, ...]
 
 
-def read(path: Path) -> Timed:
+def read(path: Path) -> AllReduceTimes:
     """Read the all-reduces of the first of `CONTENDERS` that a file contains.
 
     Args:
@@ -74,7 +74,7 @@ def read(path: Path) -> Timed:
         ) from error
 
 
-def timed(content: Mapping[str, Any], name: str) -> Timed:
+def timed(content: Mapping[str, Any], name: str) -> AllReduceTimes:
     """Return the all-reduces of the first of `CONTENDERS` that was measured.
 
     Args:
@@ -97,8 +97,8 @@ def timed(content: Mapping[str, Any], name: str) -> Timed:
     for contender in CONTENDERS:
         own = [row for row in rows if row.contender == contender]
         if own:
-            samples = tuple(Sample(ranks, row.size, row.median_seconds) for row in own)
-            return Timed(contender, lab is not None and lab.hosts > 1, samples)
+            samples = tuple(TimedAllReduce(ranks, row.size, row.median_seconds) for row in own)
+            return AllReduceTimes(contender, lab is not None and lab.hosts > 1, samples)
     raise UsageError(
         f"{name} has no allreduce of {', '.join(CONTENDERS)}; measure one of these contenders"
     )

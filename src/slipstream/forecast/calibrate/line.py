@@ -24,7 +24,7 @@ _MOST_PASSES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class TimedAllReduce:
     """A timed all-reduce.
 
     Args:
@@ -39,7 +39,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LinkSpeed:
     """Latency and rate of the link of each rank.
 
     Args:
@@ -51,7 +51,7 @@ class Line:
     rate: float
 
 
-def fit(samples: Sequence[Sample]) -> Line:
+def fit(samples: Sequence[TimedAllReduce]) -> LinkSpeed:
     """Return the latency and rate that minimise the squares of relative errors.
 
     Each sample counts as a ring or as recursive doubling, whichever is faster with the previous
@@ -84,19 +84,21 @@ def fit(samples: Sequence[Sample]) -> Line:
     return line
 
 
-def _ring(sample: Sample) -> tuple[float, float]:
+def _ring(sample: TimedAllReduce) -> tuple[float, float]:
     """Return the steps and bytes of a rank in a reduce-scatter and an all-gather."""
     steps = 2 * (sample.ranks - 1)
     return steps, steps / sample.ranks * sample.num_bytes
 
 
-def _sooner(sample: Sample, line: Line) -> tuple[float, float]:
+def _sooner(sample: TimedAllReduce, line: LinkSpeed) -> tuple[float, float]:
     rounds = math.ceil(math.log2(sample.ranks))
     ways = (_ring(sample), (float(rounds), rounds * sample.num_bytes))
     return min(ways, key=lambda way: way[0] * line.latency + way[1] / line.rate)
 
 
-def _least_squares(ways: Sequence[tuple[float, float]], samples: Sequence[Sample]) -> Line | None:
+def _least_squares(
+    ways: Sequence[tuple[float, float]], samples: Sequence[TimedAllReduce]
+) -> LinkSpeed | None:
     """Return the line through steps and bytes, or None if it does not rise with the bytes.
 
     A negative latency becomes 0.
@@ -107,4 +109,4 @@ def _least_squares(ways: Sequence[tuple[float, float]], samples: Sequence[Sample
     latency, per_byte = np.linalg.lstsq(table, wanted, rcond=None)[0].tolist()
     if latency < 0:
         latency, per_byte = 0.0, float(table[:, 1].sum() / (table[:, 1] ** 2).sum())
-    return Line(latency, 1 / per_byte) if per_byte > 0 else None
+    return LinkSpeed(latency, 1 / per_byte) if per_byte > 0 else None

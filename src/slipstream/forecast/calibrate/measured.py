@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from slipstream.forecast.calibrate.line import Line
+from slipstream.forecast.calibrate.line import LinkSpeed
 from slipstream.forecast.simulate.compute import loading_tflops
 
 RUNTIME = "pytorch2"  # The runtime that `slipstream forecast` assumes if none is named.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredDevice:
+class CalibratedDevice:
     """A device, with the rates that its kernels reach in place of peaks.
 
     Args:
@@ -78,9 +78,9 @@ class Calibration:
 
     name: str
     day: str
-    device: MeasuredDevice
-    ranks: Line | None = None
-    hosts: Line | None = None
+    device: CalibratedDevice
+    ranks: LinkSpeed | None = None
+    hosts: LinkSpeed | None = None
 
 
 def tables(calibration: Calibration) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
     """Return the measured links, and the link of a device to its host's memory."""
     device = calibration.device
     rate = device.host_gb_per_s or device.memory_gb_per_s
-    found = [("host", "host", Line(1e-6, rate * 1e9))]
+    found = [("host", "host", LinkSpeed(1e-6, rate * 1e9))]
     if calibration.ranks:
         found.append(("ranks", "device", calibration.ranks))
     if calibration.hosts:
@@ -140,7 +140,7 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
     ]
 
 
-def _rates(device: MeasuredDevice) -> dict[str, float]:
+def _rates(device: CalibratedDevice) -> dict[str, float]:
     """Return shares of rates, which are 1: kernels reach the rates that were measured."""
     found: dict[str, float] = dict.fromkeys(("matrix", "tf32", "vector", "memory"), 1.0)
     for name in ("half_sum", "vector_half_sum", "winograd", "gather"):
@@ -169,7 +169,7 @@ def _wire(calibration: Calibration) -> dict[str, float]:
     return {**found, "launch_us": 0.0, "ramp_us": 0.0} if found else {}
 
 
-def _runtime(device: MeasuredDevice) -> dict[str, float]:
+def _runtime(device: CalibratedDevice) -> dict[str, float]:
     """Return the host's cost of issuing operators; kernels keep their measured rates."""
     return {
         "forward_us": device.forward_us,
@@ -184,6 +184,6 @@ def _runtime(device: MeasuredDevice) -> dict[str, float]:
     }
 
 
-def _half(device: MeasuredDevice) -> str:
+def _half(device: CalibratedDevice) -> str:
     """Return the 16-bit dtype that the device multiplies."""
     return "bfloat16" if "bfloat16" in device.tflops else "float16"

@@ -33,7 +33,7 @@ class TimedProduct:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class ProductPeak:
     """The rate that matrix products reach.
 
     Args:
@@ -45,7 +45,7 @@ class Peak:
     half_sum: float
 
 
-def peak(short: TimedProduct, long: TimedProduct) -> Peak:
+def peak(short: TimedProduct, long: TimedProduct) -> ProductPeak:
     """Return the peak that explains the times of two products.
 
     Args:
@@ -63,11 +63,11 @@ def peak(short: TimedProduct, long: TimedProduct) -> Peak:
     rate = (long.flops - short.flops) / (long.seconds - short.seconds)
     half_sum = short.k * (short.seconds * rate / short.flops - 1)
     if half_sum < 0:
-        return Peak(long.flops / long.seconds, 0.0)
-    return Peak(rate, half_sum)
+        return ProductPeak(long.flops / long.seconds, 0.0)
+    return ProductPeak(rate, half_sum)
 
 
-def share(timed: TimedProduct, reached: Peak) -> float:
+def share(timed: TimedProduct, reached: ProductPeak) -> float:
     """Return the rate of a product over the rate of a plain one with equal sums, at most 1.
 
     Args:

@@ -25,11 +25,11 @@ def _day(text: str) -> str:
     return text
 
 
-class _Row(BaseModel):
+class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Device(_Row):
+class Device(_Entry):
     """A GPU, or all processors of a host.
 
     `tflops` has dense peaks in 1e12 FLOP/s by dtype ("float32", "tf32", "float16", "bfloat16",
@@ -53,7 +53,7 @@ class Device(_Row):
     source: str
 
 
-class Link(_Row):
+class Link(_Entry):
     """A link between devices of a host, a device and its host, or hosts; one direction of payload.
 
     If each device is wired to only some others, `among` maps a number of devices to the share of
@@ -80,7 +80,7 @@ class Link(_Row):
         return next(self.among[size] for size in sorted(self.among) if size >= devices)
 
 
-class FlowCap(_Row):
+class FlowCap(_Entry):
     """The highest rate that one connection reaches in a cloud."""
 
     cloud: str
@@ -89,7 +89,7 @@ class FlowCap(_Row):
     source: str
 
 
-class Offer(_Row):
+class Offer(_Entry):
     """An instance type for rent with `count` devices, and its price on a given day."""
 
     cloud: str
@@ -104,7 +104,7 @@ class Offer(_Row):
     source: str
 
 
-class _File(BaseModel):
+class _DataFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
     device: list[Device] = []
     link: list[Link] = []
@@ -124,7 +124,7 @@ class _Named(Protocol):
 _T = TypeVar("_T", bound=_Named)
 
 
-class Hardware(_Row):
+class Hardware(_Entry):
     """All known hardware, by name."""
 
     devices: Mapping[str, Device]
@@ -198,10 +198,10 @@ def files_of(place: Path) -> list[Path]:
     return files
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _DataFile:
     try:
         with path.open("rb") as file:
-            return _File.model_validate(tomli.load(file))
+            return _DataFile.model_validate(tomli.load(file))
     except (OSError, tomli.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 
 from slipstream.forecast.report import colours
-from slipstream.forecast.report.rows import PARTS, USES, Row, Scale
+from slipstream.forecast.report.rows import PARTS, USES, ChartScale, Row
 
 Spec = Mapping[str, Any]
 
@@ -65,7 +65,7 @@ def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
     return chart.properties(width="container", height=_HEIGHT).to_dict()
 
 
-def cost(rows: Sequence[Row], of: Scale) -> Spec:
+def cost(rows: Sequence[Row], of: ChartScale) -> Spec:
     """Return a chart of cost over time of all plans, with intervals and the Pareto front.
 
     Args:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slipstream.forecast.report.rows import Row
-from slipstream.forecast.validate.score import Judged, Report
+from slipstream.forecast.validate.score import Judged, ValidationReport
 
 BANDS = (0.1, 0.2)
 
 
-def points(report: Report) -> list[Row]:
+def points(report: ValidationReport) -> list[Row]:
     """Return forecast and measured seconds per step, of rows that state a time.
 
     Args:
@@ -23,7 +23,7 @@ def points(report: Report) -> list[Row]:
     ]
 
 
-def efficiencies(report: Report) -> list[Row]:
+def efficiencies(report: ValidationReport) -> list[Row]:
     """Return forecast and measured efficiency, of rows whose single device was measured too.
 
     Args:
@@ -35,7 +35,7 @@ def efficiencies(report: Report) -> list[Row]:
     ]
 
 
-def sources(report: Report) -> list[str]:
+def sources(report: ValidationReport) -> list[str]:
     """Return the sources of the rows that were read; sources with most rows come first."""
     counts: dict[str, int] = {}
     for each in report.judged:

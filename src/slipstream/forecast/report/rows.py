@@ -26,7 +26,7 @@ USES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ChartScale:
     """The units in which time and cost are shown.
 
     Args:
@@ -99,7 +99,7 @@ def scaling(plans: Sequence[Plan], shown: Sequence[str]) -> list[Row]:
     ]
 
 
-def scale(plans: Sequence[Plan]) -> Scale:
+def scale(plans: Sequence[Plan]) -> ChartScale:
     """Return the units that suit the time and cost of plans."""
     target = all(plan.seconds is not None for plan in plans)
     longest = max((_time(plan, target).value for plan in plans), default=0.0)
@@ -109,10 +109,10 @@ def scale(plans: Sequence[Plan]) -> Scale:
     what = "to the target" if target else f"for {STEPS:,} steps"
     priced = all(plan.machine.dollars_per_hour is not None for plan in plans)
     cost = f"{'dollars' if priced else 'device hours'} {what}"
-    return Scale(f"{word} {what}", cost, per, priced, target)
+    return ChartScale(f"{word} {what}", cost, per, priced, target)
 
 
-def costs(plans: Sequence[Plan], of: Scale) -> list[Row]:
+def costs(plans: Sequence[Plan], of: ChartScale) -> list[Row]:
     """Return time and cost of all plans, their intervals, and whether each is on the front.
 
     Args:

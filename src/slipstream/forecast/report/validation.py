@@ -10,7 +10,7 @@ from slipstream.forecast.report.page import Cell, Column, Figure, Section, Table
 from slipstream.forecast.search.intervals import Intervals
 from slipstream.forecast.validate.case import Unread
 from slipstream.forecast.validate.display import KEYS, notes, percent
-from slipstream.forecast.validate.score import Report, Score
+from slipstream.forecast.validate.score import Score, ValidationReport
 
 _UNSEEN = {
     "source": "without its source", "model": "without its model in its source",
@@ -19,7 +19,7 @@ _UNSEEN = {
 _LINES = 12
 
 
-def validation_page(report: Report, intervals: Intervals, name: str) -> str:
+def validation_page(report: ValidationReport, intervals: Intervals, name: str) -> str:
     """Return a comparison as a self-contained page of HTML. Blocks for a second or two.
 
     Args:
@@ -38,7 +38,7 @@ def validation_page(report: Report, intervals: Intervals, name: str) -> str:
     return page(f"Forecasts compared with {name}", summary, sections)
 
 
-def _charts(report: Report) -> list[Section]:
+def _charts(report: ValidationReport) -> list[Section]:
     sources = judged.sources(report)
     sections: list[Section] = []
     if points := judged.points(report):
@@ -60,7 +60,7 @@ def _charts(report: Report) -> list[Section]:
     return sections
 
 
-def _errors(report: Report, intervals: Intervals) -> Section:
+def _errors(report: ValidationReport, intervals: Intervals) -> Section:
     tables = [_scores("source", report.sources(), folded=False)]
     tables += [_scores(key, report.by(of)) for key, of in KEYS.items() if key != "source"]
     lines = [line for line in notes(report, intervals) if not line.startswith(" ")]
@@ -81,7 +81,7 @@ def _scores(key: str, scores: Mapping[str, Score], *, folded: bool = True) -> Ta
     return Table(f"Errors by {key}", columns, lines, folded=folded)
 
 
-def _worst(report: Report) -> Section:
+def _worst(report: ValidationReport) -> Section:
     names = ("forecast", "measured", "error")
     columns = (
         Column("model"), Column("on"), Column("framework"),
@@ -102,7 +102,7 @@ def _worst(report: Report) -> Section:
     return Section(name="worst", title="Worst rows", tables=[table])
 
 
-def _unread(report: Report) -> Section:
+def _unread(report: ValidationReport) -> Section:
     groups: dict[str, list[Unread]] = defaultdict(list)
     for row in report.unread:
         groups[row.reason].append(row)

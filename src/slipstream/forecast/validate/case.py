@@ -12,7 +12,7 @@ from slipstream.forecast.work.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class PublishedCase:
     """A measurement, with everything that its forecast needs.
 
     Args:

@@ -42,7 +42,7 @@ _SPREAD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedStep:
     """A measured step of one device.
 
     Args:
@@ -60,7 +60,7 @@ class Checked:
     seconds: float
 
 
-def read(path: Path) -> list[Checked]:
+def read(path: Path) -> list[CheckedStep]:
     """Read measured steps from a file.
 
     Args:
@@ -77,16 +77,16 @@ def read(path: Path) -> list[Checked]:
         raise ConfigError(f"{path} cannot be read as measured steps: {error}") from error
 
 
-def _checked(row: dict[str, str]) -> Checked:
+def _checked(row: dict[str, str]) -> CheckedStep:
     if row["precision"] not in get_args(Precision):
         raise ValueError(f"precision is {row['precision']!r}")
     precision = cast("Precision", row["precision"])
     optimizer = Optimizer[row["optimizer"].upper()]
     seconds = float(row["milliseconds"]) / 1e3
-    return Checked(row["model"], int(row["batch"]), precision, optimizer, seconds)
+    return CheckedStep(row["model"], int(row["batch"]), precision, optimizer, seconds)
 
 
-def forecast(row: Checked, device: str, parameters: Parameters, runtime: Runtime) -> float:
+def forecast(row: CheckedStep, device: str, parameters: Parameters, runtime: Runtime) -> float:
     """Return the forecast seconds of a step. Blocks for seconds to trace a model that is new.
 
     Args:
@@ -121,7 +121,9 @@ def _simulation(model: str, batch: int, precision: Precision) -> Simulation:
     return Simulation(traced.at(batch), flash=True)
 
 
-def fit(rows: Sequence[Checked], device: str, parameters: Parameters, guess: Runtime) -> Runtime:
+def fit(
+    rows: Sequence[CheckedStep], device: str, parameters: Parameters, guess: Runtime
+) -> Runtime:
     """Return the runtime that minimises the squares of logarithmic errors.
 
     Args:
@@ -147,7 +149,7 @@ def _at(guess: Runtime, point: npt.NDArray[np.float64]) -> Runtime:
 
 
 def errors(
-    rows: Sequence[Checked], device: str, parameters: Parameters, guess: Runtime
+    rows: Sequence[CheckedStep], device: str, parameters: Parameters, guess: Runtime
 ) -> list[float]:
     """Return the relative error of each row, forecast with a fit on the rows of other models.
 

@@ -1,6 +1,6 @@
 """Values that a table does not print: documented elsewhere by its source, or else the usual ones.
 
-`Case.assumed` names each value that is taken from here.
+`PublishedCase.assumed` names each value that is taken from here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from slipstream.forecast.hardware import Device
-from slipstream.forecast.validate.models import Model
-from slipstream.forecast.validate.row import Row
+from slipstream.forecast.validate.models import TrainedModel
+from slipstream.forecast.validate.row import TableRow
 from slipstream.forecast.validate.software import Software
 
 # Images of ImageNet-1k.
@@ -106,7 +106,7 @@ _LARGEST_USUAL = 256
 _USUAL = {"sequence": 8, "token": 4096, "example": 65536}
 
 
-def batch(row: Row, model: Model, software: Software, device: Device) -> int:
+def batch(row: TableRow, model: TrainedModel, software: Software, device: Device) -> int:
     """Return a batch per device for a row that states none.
 
     Args:
@@ -133,7 +133,7 @@ def batch(row: Row, model: Model, software: Software, device: Device) -> int:
     return min(_LARGEST_USUAL, (32 << doublings) * (4 if half else 1))
 
 
-def accumulates(row: Row, model: Model, software: Software) -> bool:
+def accumulates(row: TableRow, model: TrainedModel, software: Software) -> bool:
     """Return whether the row is NVIDIA's BERT pre-training, which accumulates gradients.
 
     Args:
@@ -150,7 +150,7 @@ def accumulates(row: Row, model: Model, software: Software) -> bool:
 
 
 def accumulation(
-    model: Model, software: Software, device: Device, devices: int, stated: int
+    model: TrainedModel, software: Software, device: Device, devices: int, stated: int
 ) -> tuple[int, int]:
     """Return the sequences in a micro-batch of BERT, and the micro-batches per step.
 
@@ -174,7 +174,7 @@ def accumulation(
     return at_once, max(1, total // at_once)
 
 
-def channels_first(row: Row, model: Model, software: Software) -> bool:
+def channels_first(row: TableRow, model: TrainedModel, software: Software) -> bool:
     """Return whether channels are the first dimension of images.
 
     Args:
@@ -194,7 +194,7 @@ def channels_first(row: Row, model: Model, software: Software) -> bool:
     )
 
 
-def input_rate(row: Row, model: Model, software: Software) -> float | None:
+def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float | None:
     """Return the samples per second that a host reads; None: input is never the limit.
 
     Args:
@@ -214,7 +214,7 @@ def input_rate(row: Row, model: Model, software: Software) -> float | None:
     return _PICTURES_PER_SECOND if is_dlperf and model.architecture == "resnet50" else None
 
 
-def raced(row: Row, software: Software) -> bool:
+def raced(row: TableRow, software: Software) -> bool:
     """Return whether the row is NVIDIA's in MLPerf: one CUDA graph, and switches add gradients.
 
     Source: mlcommons/training_results, NVIDIA's implementations/mxnet/config_*.sh of ResNet-50,
@@ -227,11 +227,11 @@ def raced(row: Row, software: Software) -> bool:
     return "mlperf" in row.source.lower() and software.runtime.startswith("ngc-")
 
 
-def _is_dell_of_2016(row: Row) -> bool:
+def _is_dell_of_2016(row: TableRow) -> bool:
     return "dell" in row.source.lower() and "p100" in row.gpu.lower()
 
 
-def read_samples(row: Row, model: Model, software: Software) -> Model:
+def read_samples(row: TableRow, model: TrainedModel, software: Software) -> TrainedModel:
     """Return a model with its actual samples, if the table states others.
 
     Args:
@@ -263,7 +263,7 @@ def race(devices: int) -> tuple[int, float]:
     return chosen, float(np.interp(chosen * devices, batches, epochs))
 
 
-def side(row: Row, model: Model) -> int | None:
+def side(row: TableRow, model: TrainedModel) -> int | None:
     """Return the mean side in pixels of images that grow during training; None: they do not.
 
     Args:

@@ -10,11 +10,11 @@ from typing import Any
 from rich.table import Table
 
 from slipstream.forecast.search.intervals import Intervals
-from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.case import PublishedCase
 from slipstream.forecast.validate.folds import model_of
-from slipstream.forecast.validate.score import Judged, Report, Score, group_of
+from slipstream.forecast.validate.score import Judged, Score, ValidationReport, group_of
 
-KEYS: Mapping[str, Callable[[Case], str]] = {
+KEYS: Mapping[str, Callable[[PublishedCase], str]] = {
     "source": lambda case: case.source,
     "model": model_of,
     "device": lambda case: case.device,
@@ -26,7 +26,7 @@ _MOST_REASONS = 8
 _BEYOND = 1.1
 
 
-def score_table(report: Report, key: str) -> Table:
+def score_table(report: ValidationReport, key: str) -> Table:
     """Return a table of errors.
 
     Args:
@@ -41,7 +41,7 @@ def score_table(report: Report, key: str) -> Table:
     return _scores(f"Each row is forecast with parameters fitted {fitted}", key, scores)
 
 
-def memory_table(report: Report) -> Table:
+def memory_table(report: ValidationReport) -> Table:
     """Return a table of the errors of peak memory.
 
     Args:
@@ -65,7 +65,7 @@ def percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
-def worst_table(report: Report) -> Table:
+def worst_table(report: ValidationReport) -> Table:
     """Return a table of the rows with the largest errors."""
     table = Table(title="Rows with the largest errors")
     for name in ("line", "model", "on", "framework"):
@@ -81,7 +81,7 @@ def worst_table(report: Report) -> Table:
     return table
 
 
-def notes(report: Report, intervals: Intervals) -> list[str]:
+def notes(report: ValidationReport, intervals: Intervals) -> list[str]:
     """Return sentences about coverage, efficiency, ranking and unread rows, one a line.
 
     Args:
@@ -112,7 +112,7 @@ def notes(report: Report, intervals: Intervals) -> list[str]:
     return lines
 
 
-def coverage(report: Report, intervals: Intervals) -> float:
+def coverage(report: ValidationReport, intervals: Intervals) -> float:
     """Return the share of measurements that lie in the interval of their forecast."""
     inside = 0
     for each in report.judged:
@@ -121,7 +121,7 @@ def coverage(report: Report, intervals: Intervals) -> float:
     return inside / len(report.judged) if report.judged else float("nan")
 
 
-def as_json(report: Report, intervals: Intervals) -> dict[str, Any]:
+def as_json(report: ValidationReport, intervals: Intervals) -> dict[str, Any]:
     """Return a comparison as JSON.
 
     Args:

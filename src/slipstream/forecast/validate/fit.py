@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.forecast.simulate.parameters import USUAL, Parameters
-from slipstream.forecast.validate.case import Case
-from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.case import PublishedCase
+from slipstream.forecast.validate.predict import CasePredictor
 from slipstream.forecast.validate.scaling import Singles
-from slipstream.forecast.validate.space import Knob, Space
+from slipstream.forecast.validate.space import FitKnob, Space
 
 Vector = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.bool_]
@@ -53,8 +53,8 @@ class Fit:
 
     def __init__(
         self,
-        cases: Sequence[Case],
-        predictor: Predictor,
+        cases: Sequence[PublishedCase],
+        predictor: CasePredictor,
         singles: Singles,
         guess: Parameters,
         progress: Callable[[int, int], None] = lambda done, of: None,
@@ -127,7 +127,7 @@ class Fit:
         errors = [self._error(case, parameters) for case in _chosen(self._cases, kept)]
         return np.array(errors) / _RESIDUAL * self._weights[kept]
 
-    def _error(self, case: Case, parameters: Parameters) -> float:
+    def _error(self, case: PublishedCase, parameters: Parameters) -> float:
         paced = self._singles.step(case, self._predictor, parameters)
         forecast = paced or self._predictor.forecast(case, parameters)
         return math.log(forecast / case.measured)
@@ -144,9 +144,9 @@ class Fit:
             slopes[rows, column] = (self._errors(moved, rows) - base[rows]) / _STEP
         return slopes
 
-    def _touches(self, knob: Knob, case: Case) -> bool:
+    def _touches(self, knob: FitKnob, case: PublishedCase) -> bool:
         return knob.table in ("rates", "wire", USUAL, case.runtime)
 
 
-def _chosen(cases: Sequence[Case], kept: Rows) -> list[Case]:
+def _chosen(cases: Sequence[PublishedCase], kept: Rows) -> list[PublishedCase]:
     return [case for case, wanted in zip(cases, kept.tolist(), strict=True) if wanted]

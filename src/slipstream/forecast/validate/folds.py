@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from slipstream.errors import ConfigError
 from slipstream.forecast.simulate.parameters import Parameters
-from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.case import PublishedCase
 from slipstream.forecast.validate.space import Space
 
 Leave = Literal["source", "model", "none"]
@@ -45,7 +45,7 @@ class Folds:
         return {name: space.parameters(point) for name, point in points.items()}
 
 
-def fold_of(case: Case, leave: Leave) -> str:
+def fold_of(case: PublishedCase, leave: Leave) -> str:
     """Return the name of the fold that judges a case.
 
     Args:
@@ -57,7 +57,7 @@ def fold_of(case: Case, leave: Leave) -> str:
     return case.source if leave == "source" else f"{case.source}: {model_of(case)}"
 
 
-def model_of(case: Case) -> str:
+def model_of(case: PublishedCase) -> str:
     """Return the model of a case, without its batch, precision and sequence length."""
     sizes = " ".join(
         f"{key}={value:g}" for key, value in sorted(case.sizes.items()) if key != "positions"

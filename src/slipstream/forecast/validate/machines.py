@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from slipstream.forecast.hardware import Device, Hardware
-from slipstream.forecast.validate.row import Row, UnreadableError, whole
+from slipstream.forecast.validate.row import TableRow, UnreadableError, whole
 
 # GPUs of generations that rows name instead of a device.
 _GENERATIONS = {"pascal": "P100", "volta": "V100", "ampere": "A100", "hopper": "H100"}
@@ -22,7 +22,7 @@ _DGX_GBIT = ((2022, 3200.0), (2020, 1600.0), (0, 800.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MeasuredMachine:
     """The machine that a row was measured on.
 
     Args:
@@ -40,7 +40,7 @@ class Machine:
     assumed: tuple[str, ...]
 
 
-def machine(row: Row, hardware: Hardware) -> Machine:
+def machine(row: TableRow, hardware: Hardware) -> MeasuredMachine:
     """Return the machine that a row was measured on.
 
     Raises:
@@ -58,7 +58,7 @@ def machine(row: Row, hardware: Hardware) -> Machine:
     else:
         network, guessed = _network_gbit(row, device, per_host)
         assumed += guessed
-    return Machine(
+    return MeasuredMachine(
         device=device, devices=devices, per_host=per_host, network_gbit=network, assumed=assumed
     )
 
@@ -96,7 +96,7 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9]){'[-_ ]*'.join(parts)}(?![a-z0-9])")
 
 
-def _per_host(row: Row, devices: int) -> int:
+def _per_host(row: TableRow, devices: int) -> int:
     if row.gpus_per_node.strip():
         return whole(row.gpus_per_node, "gpus_per_node")
     named = [count for name, count in _HOSTS.items() if name in row.gpu.lower()]
@@ -104,7 +104,9 @@ def _per_host(row: Row, devices: int) -> int:
     return min(usual, devices)
 
 
-def _network_gbit(row: Row, device: Device, per_host: int) -> tuple[float | None, tuple[str, ...]]:
+def _network_gbit(
+    row: TableRow, device: Device, per_host: int
+) -> tuple[float | None, tuple[str, ...]]:
     """Return the network rate of a host, and "network_gbit" if it is a guess."""
     text = row.network_gbps.lower()
     if "not stated" in text and ("hdr" in text or "edr" in text):

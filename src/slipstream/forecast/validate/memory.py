@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from slipstream.forecast.memory import ReplayOptions, replay
 from slipstream.forecast.memory.sharing import gradient_owners
-from slipstream.forecast.validate.case import Case
-from slipstream.forecast.validate.predict import Predictor, optimizer_of
+from slipstream.forecast.validate.case import PublishedCase
+from slipstream.forecast.validate.predict import CasePredictor, optimizer_of
 from slipstream.forecast.work.blocks import blocks
 from slipstream.forecast.work.division import divide
 from slipstream.forecast.work.stages import stage
@@ -32,7 +32,7 @@ class Footprint:
         forecast: Forecast of the published number in MiB.
     """
 
-    case: Case
+    case: PublishedCase
     forecast: float
 
     @property
@@ -79,7 +79,7 @@ _USUAL = Habits(context_mb=600)
 _ARCFACE = replace(_USUAL, zeroed=True, aside=True)
 
 
-def footprint(case: Case, predictor: Predictor) -> Footprint:
+def footprint(case: PublishedCase, predictor: CasePredictor) -> Footprint:
     """Return the peak of a case on its fullest device. Blocks for seconds if its model is new.
 
     Args:
@@ -118,7 +118,7 @@ def footprint(case: Case, predictor: Predictor) -> Footprint:
     return Footprint(case, _context(habits, case) + most / MIB)
 
 
-def ratios(cases: Sequence[Case], predictor: Predictor) -> dict[str, list[float]]:
+def ratios(cases: Sequence[PublishedCase], predictor: CasePredictor) -> dict[str, list[float]]:
     """Return measured over forecast peaks of the cases that state one, by source.
 
     Args:
@@ -133,7 +133,7 @@ def ratios(cases: Sequence[Case], predictor: Predictor) -> dict[str, list[float]
     return found
 
 
-def _planned(workload: Workload, case: Case, habits: Habits) -> float:
+def _planned(workload: Workload, case: PublishedCase, habits: Habits) -> float:
     """Return the bytes if memory is laid out before the first step.
 
     Gradients have memory of their own; values that live for a part of the step share memory.
@@ -196,7 +196,7 @@ def _head(workload: Workload) -> int:
     return max(workload.parameters, key=lambda each: each.elements).value
 
 
-def _habits(case: Case) -> Habits:
+def _habits(case: PublishedCase) -> Habits:
     if _is_torchtitan(case):
         default = "default allocator" in case.framework.lower()
         return replace(_TORCHTITAN, expandable=not default)
@@ -205,16 +205,16 @@ def _habits(case: Case) -> Habits:
     return _ONEFLOW if case.runtime == "oneflow" else _USUAL
 
 
-def _is_torchtitan(case: Case) -> bool:
+def _is_torchtitan(case: PublishedCase) -> bool:
     return "torchtitan" in f"{case.source} {case.framework}".lower()
 
 
-def _compiles_loss(case: Case) -> bool:
+def _compiles_loss(case: PublishedCase) -> bool:
     """Return whether torchtitan compiles its loss with the model, which it does since 2025."""
     return re.search("torchtitan 20(2[5-9]|[3-9])", case.framework.lower()) is not None
 
 
-def _context(habits: Habits, case: Case) -> float:
+def _context(habits: Habits, case: PublishedCase) -> float:
     return habits.context_mb + habits.peer_mb * (min(case.devices, case.per_host) - 1)
 
 
@@ -240,7 +240,7 @@ def _begun(rank: int, pipeline: int, virtual: int) -> int:
     return -(-parts // virtual)
 
 
-def _shared_out(workload: Workload, case: Case) -> Workload:
+def _shared_out(workload: Workload, case: PublishedCase) -> Workload:
     """Return a rank's workload if tables, or the last layer, are divided among ranks."""
     if case.sharded == "none" or case.devices == 1:
         return workload
@@ -265,7 +265,7 @@ def _shared_out(workload: Workload, case: Case) -> Workload:
     return replace(found, values=tuple(values))
 
 
-def _shrunk(workload: Workload, shared: Sequence[int] | set[int], case: Case) -> Workload:
+def _shrunk(workload: Workload, shared: Sequence[int] | set[int], case: PublishedCase) -> Workload:
     """Divide the shared parameters, and all values of the same sizes, by the devices."""
     sizes = {workload.values[value].num_bytes for value in shared}
     sizes |= {size // 2 for size in sizes}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slipstream.forecast.validate.networks import network
-from slipstream.forecast.validate.row import Row, UnreadableError, whole
+from slipstream.forecast.validate.row import TableRow, UnreadableError, whole
 
 Sharded = Literal["none", "head", "embedding", "factors"]
 
@@ -36,7 +36,7 @@ _OUTBRAIN = {"vocabulary": 672304, "width": 80, "layers": 5, "fields": 13, "dens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class TrainedModel:
     """The model that a row trains.
 
     Args:
@@ -60,7 +60,7 @@ class Model:
     assumed: tuple[str, ...] = ()
 
 
-def model(row: Row, runtime: str) -> Model:
+def model(row: TableRow, runtime: str) -> TrainedModel:
     """Return the model that a row trains.
 
     Args:
@@ -91,7 +91,7 @@ def _check_single(text: str) -> None:
         raise UnreadableError(f"the model is {text!r}; one model per row can be read")
 
 
-def _number(row: Row, name: str, *keys: str) -> int:
+def _number(row: TableRow, name: str, *keys: str) -> int:
     numbers = row.numbers()
     for key in keys:
         if key in numbers:
@@ -99,13 +99,13 @@ def _number(row: Row, name: str, *keys: str) -> int:
     raise UnreadableError(f"the model is {row.model!r} without {name}; {keys[0]}=N can be read")
 
 
-def _length(row: Row, default: int) -> tuple[int, tuple[str, ...]]:
+def _length(row: TableRow, default: int) -> tuple[int, tuple[str, ...]]:
     """Return the tokens of a sequence, and "length" if it is a guess."""
     found = re.search(r"seq(?:uence)?(?:[-_ ]?len(?:gth)?)?[-_ =]*(\d+)", row.words)
     return (whole(found[1], "seq"), ()) if found else (default, ("length",))
 
 
-def _gpt(_: re.Match[str], row: Row) -> Model:
+def _gpt(_: re.Match[str], row: TableRow) -> TrainedModel:
     length, guessed = _length(row, 1024)
     stated = "vocab" in row.numbers()
     sizes = {
@@ -115,35 +115,35 @@ def _gpt(_: re.Match[str], row: Row) -> Model:
         "positions": length,
         "vocabulary": _number(row, "vocabulary", "vocab") if stated else _GPT_VOCABULARY,
     }
-    return Model(
+    return TrainedModel(
         architecture="gpt2", sizes=sizes, inputs={"length": length}, tokens=length,
         samples_are="sequence", assumed=guessed + (() if stated else ("vocabulary",)),
     )  # fmt: skip
 
 
-def _published(name: str, row: Row, default: int) -> Model:
+def _published(name: str, row: TableRow, default: int) -> TrainedModel:
     """Return a language model of a published size."""
     length, guessed = _length(row, default)
-    return Model(
+    return TrainedModel(
         architecture=name, sizes={"positions": length}, inputs={"length": length}, tokens=length,
         samples_are="sequence", assumed=guessed,
     )  # fmt: skip
 
 
-def _gpt_named(found: re.Match[str], row: Row) -> Model:
+def _gpt_named(found: re.Match[str], row: TableRow) -> TrainedModel:
     return _published(found[0], row, 2048 if found[0].startswith("gpt3") else 1024)
 
 
-def _mpt(found: re.Match[str], row: Row) -> Model:
+def _mpt(found: re.Match[str], row: TableRow) -> TrainedModel:
     return _published(f"mpt-{found[1]}", row, 2048)
 
 
-def _llama(found: re.Match[str], row: Row) -> Model:
+def _llama(found: re.Match[str], row: TableRow) -> TrainedModel:
     version = found[1] or ("2" if found[2] in ("7", "13") else "3")
     return _published(f"llama{version}-{found[2]}b", row, 4096 if version == "2" else 8192)
 
 
-def _bert(found: re.Match[str], row: Row) -> Model:
+def _bert(found: re.Match[str], row: TableRow) -> TrainedModel:
     name = f"bert-{found[1]}"
     if "squad" in row.words:
         name, (length, _), guessed = f"{name}-squad", _length(row, _SQUAD_LENGTH), ()
@@ -152,32 +152,32 @@ def _bert(found: re.Match[str], row: Row) -> Model:
         length, guessed = _length(row, 128)
         predictions = _PREDICTIONS.get(length, round(_MASKED * length))
         inputs = {"length": length, "predictions": predictions}
-    return Model(
+    return TrainedModel(
         architecture=name, inputs=inputs, tokens=length, samples_are="sequence", assumed=guessed
     )
 
 
-def _transformer_xl(_: re.Match[str], row: Row) -> Model:
+def _transformer_xl(_: re.Match[str], row: TableRow) -> TrainedModel:
     size = next((size for size in _XL_TOKENS if size in row.words), None)
     assumed = () if size else ("size",)
     if size is None:
         digits = row.batch_per_gpu.strip()
         size = "large" if digits.isdecimal() and int(digits) <= _XL_LARGE_BATCH else "base"
-    return Model(
+    return TrainedModel(
         architecture=f"transformer-xl-{size}", tokens=_XL_TOKENS[size], samples_are="sequence",
         assumed=assumed,
     )  # fmt: skip
 
 
-def _dlrm(found: re.Match[str], row: Row) -> Model:
+def _dlrm(found: re.Match[str], row: TableRow) -> TrainedModel:
     sharded = "embedding" if "hybrid-parallel" in row.words else "none"
-    return Model(architecture=f"dlrm-{found[1]}", samples_are="example", sharded=sharded)
+    return TrainedModel(architecture=f"dlrm-{found[1]}", samples_are="example", sharded=sharded)
 
 
-def _wide_deep(_: re.Match[str], row: Row) -> Model:
+def _wide_deep(_: re.Match[str], row: TableRow) -> TrainedModel:
     if "outbrain" in row.words:
         inputs = {"wide": 13, "fields": 13, "dense": 13}
-        return Model(
+        return TrainedModel(
             architecture="wide-deep", sizes=_OUTBRAIN, inputs=inputs, samples_are="example"
         )
     numbers, sizes = row.numbers(), dict[str, float]()
@@ -189,10 +189,12 @@ def _wide_deep(_: re.Match[str], row: Row) -> Model:
         if any(key in numbers for key in keys):
             sizes[keyword] = _number(row, keyword, *keys)
     sharded = "embedding" if re.search("model-parallel|hugectr", row.words) else "none"
-    return Model(architecture="wide-deep", sizes=sizes, samples_are="example", sharded=sharded)
+    return TrainedModel(
+        architecture="wide-deep", sizes=sizes, samples_are="example", sharded=sharded
+    )
 
 
-def _face(found: re.Match[str], row: Row) -> Model:
+def _face(found: re.Match[str], row: TableRow) -> TrainedModel:
     """Return a face recogniser: a network and a softmax over people."""
     network = found["face"] or ("r100" if found["depth"] == "100" else "r50")
     classes, guessed = _classes(row)
@@ -206,13 +208,13 @@ def _face(found: re.Match[str], row: Row) -> Model:
     is_sharded = partial or re.search("model.parallel|sharded", row.words)
     if is_sharded and "torch" in row.framework.lower():
         sizes["ranks"] = whole(row.num_gpus, "num_gpus")
-    return Model(
+    return TrainedModel(
         architecture=f"face-{network}", sizes=sizes, sharded="head" if is_sharded else "none",
         assumed=guessed,
     )  # fmt: skip
 
 
-def _classes(row: Row) -> tuple[int, tuple[str, ...]]:
+def _classes(row: TableRow) -> tuple[int, tuple[str, ...]]:
     if found := re.search(r"(\d+(?:\.\d+)?)\s*([mk])[- ]?class", row.words):
         return round(float(found[1]) * (1_000_000 if found[2] == "m" else 1000)), ()
     if found := re.search(r"classes\s*=\s*(\d+)", row.words):
@@ -221,21 +223,21 @@ def _classes(row: Row) -> tuple[int, tuple[str, ...]]:
     return (named, ()) if named else (_FACES["emore"], ("classes",))
 
 
-def _fixed(found: re.Match[str], _: Row) -> Model:
+def _fixed(found: re.Match[str], _: TableRow) -> TrainedModel:
     if "transformer" in found[0]:
-        return Model(architecture="transformer-big", samples_are="token")
-    return Model(architecture="ncf", samples_are="example")
+        return TrainedModel(architecture="transformer-big", samples_are="token")
+    return TrainedModel(architecture="ncf", samples_are="example")
 
 
-def _convolutional(name: str, assumed: tuple[str, ...], row: Row) -> Model:
+def _convolutional(name: str, assumed: tuple[str, ...], row: TableRow) -> TrainedModel:
     has_more = "imagenet-22k" in row.words and not name.endswith("22k")
     sizes: dict[str, float] = {"num_classes": _IMAGENET_22K} if has_more else {}
     # Poseidon's sufficient factor broadcasting.
     sharded: Sharded = "factors" if re.search(r"\bsfb\b", row.words) else "none"
-    return Model(architecture=name, sizes=sizes, sharded=sharded, assumed=assumed)
+    return TrainedModel(architecture=name, sizes=sizes, sharded=sharded, assumed=assumed)
 
 
-_Build = Callable[["re.Match[str]", Row], Model]
+_Build = Callable[["re.Match[str]", TableRow], TrainedModel]
 _RULES: tuple[tuple[str, _Build], ...] = (
     (r"^gpt-?(?=.*\bh(?:idden)?=)", _gpt),
     (r"\bgpt2(?:-(?:medium|large|xl))?\b", _gpt_named),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from slipstream.forecast.validate.row import Row
+from slipstream.forecast.validate.row import TableRow
 
 # Patterns for a model's text, in lower case and with "-" for blanks, and the names they stand for.
 _NETWORKS = (
@@ -26,7 +26,7 @@ _RESNET = re.compile(r"\bresnet-?(50|101|152)(?:-?v(1\.5|1))?\b")
 _FIRST_VERSION = ("tensorflow1", "horovod", "caffe")
 
 
-def network(text: str, row: Row, runtime: str) -> tuple[str, tuple[str, ...]] | None:
+def network(text: str, row: TableRow, runtime: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the network that a row names, and assumed values; None: the row names none.
 
     Args:

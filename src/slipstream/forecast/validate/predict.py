@@ -14,7 +14,7 @@ from slipstream.forecast.simulate.network import Cluster
 from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.simulate.simulation import SimulatedStep, Simulation
 from slipstream.forecast.trace.precision import traced
-from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.case import PublishedCase
 from slipstream.forecast.work.embeddings import Sparse, sparse
 from slipstream.forecast.work.resize import COUNTS, Resizable, resizable
 from slipstream.forecast.work.strategy import Agreement, Optimizer, Strategy
@@ -33,7 +33,7 @@ _WHOLE = ("megatron", "fsdp", "fsdp-compile")
 _WITHOUT_DROPOUT = ("fsdp", "fsdp-compile")
 
 
-class Predictor:
+class CasePredictor:
     """Forecasts cases; `traced` keeps traced models so that later cases can reuse them.
 
     Args:
@@ -49,7 +49,7 @@ class Predictor:
         self._sparse: dict[int, Sparse] = {}
         self._clusters: dict[object, Cluster] = {}
 
-    def forecast(self, case: Case, parameters: Parameters) -> float:
+    def forecast(self, case: PublishedCase, parameters: Parameters) -> float:
         """Return the forecast of a case: seconds per step, or a speed-up.
 
         Args:
@@ -61,12 +61,12 @@ class Predictor:
             return seconds
         return self.alone(case, parameters).seconds / seconds * case.devices
 
-    def alone(self, case: Case, parameters: Parameters) -> SimulatedStep:
+    def alone(self, case: PublishedCase, parameters: Parameters) -> SimulatedStep:
         """Return the step of a case on one device, with the same micro-batches."""
         strategy = replace(case.strategy, data=1, tensor=1, pipeline=1, zero=0)
         return self.step(replace(case, strategy=strategy, devices=1), parameters)
 
-    def step(self, case: Case, parameters: Parameters, pace: float = 1.0) -> SimulatedStep:
+    def step(self, case: PublishedCase, parameters: Parameters, pace: float = 1.0) -> SimulatedStep:
         """Return the simulated step of a case.
 
         Args:
@@ -94,7 +94,7 @@ class Predictor:
             )
         )
 
-    def workload(self, case: Case) -> Workload:
+    def workload(self, case: PublishedCase) -> Workload:
         """Return a micro-batch of a case's model; trace it if it is new."""
         precision = case.precision if case.precision in ("fp16", "bf16") else "fp32"
         whole = case.runtime in _WHOLE
@@ -111,7 +111,7 @@ class Predictor:
             self.traced[key] = resizable(trace, _COUNTS)
         return self.traced[key].at(case.strategy.micro_batch)
 
-    def simulation(self, case: Case) -> Simulation:
+    def simulation(self, case: PublishedCase) -> Simulation:
         """Return the simulation for a case; build it if it is new."""
         strategy = case.strategy
         runtime = self._known.runtime(case.runtime)
@@ -137,7 +137,7 @@ class Predictor:
             )
         return self._simulations[key]
 
-    def _workload(self, case: Case) -> Workload:
+    def _workload(self, case: PublishedCase) -> Workload:
         """Return the workload of a case, in which tables have sparse gradients."""
         workload = self.workload(case)
         if not case.architecture.startswith(_RECOMMENDERS):
@@ -146,7 +146,7 @@ class Predictor:
             self._sparse[id(workload)] = sparse(workload)
         return self._sparse[id(workload)].workload
 
-    def _strategy(self, case: Case) -> Strategy:
+    def _strategy(self, case: PublishedCase) -> Strategy:
         """Return the strategy of a case, including the layers that its ranks do not replicate."""
         if case.sharded == "none" or case.strategy.data == 1:
             return case.strategy
@@ -161,7 +161,7 @@ class Predictor:
             names = self._sparse[id(workload)].names
         return _apart(case.strategy, names, Agreement.SHARD)
 
-    def cluster(self, case: Case) -> Cluster:
+    def cluster(self, case: PublishedCase) -> Cluster:
         """Return the hosts that a case was measured on."""
         key = case.device, case.per_host, case.network_gbit, case.raced
         if key not in self._clusters:
@@ -180,14 +180,14 @@ def _apart(strategy: Strategy, names: Iterable[str], choice: Agreement) -> Strat
     return replace(strategy, layers=tuple((name, choice) for name in sorted(names)))
 
 
-def optimizer_of(case: Case) -> Optimizer:
+def optimizer_of(case: PublishedCase) -> Optimizer:
     """Return the usual optimizer of a case's architecture."""
     words = case.architecture
     plain = words.startswith(("resnet", "vgg", "inception", "alexnet", "googlenet", "face"))
     return Optimizer.MOMENTUM if plain else Optimizer.ADAM
 
 
-def _network(case: Case) -> Link:
+def _network(case: PublishedCase) -> Link:
     if case.network_gbit is not None:
         return ethernet(case.network_gbit)
     kind = case.device.upper().split("-")[0]

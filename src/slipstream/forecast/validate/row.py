@@ -11,7 +11,7 @@ class UnreadableError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """A row as text; the other fields are the columns of the table.
 
     Args:

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slipstream.forecast.simulate.parameters import Parameters
-from slipstream.forecast.validate.case import Case
+from slipstream.forecast.validate.case import PublishedCase
 from slipstream.forecast.validate.folds import model_of
-from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.predict import CasePredictor
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Singles:
         cases: Measurements of a table, on one and on several devices.
     """
 
-    def __init__(self, cases: Iterable[Case]) -> None:
+    def __init__(self, cases: Iterable[PublishedCase]) -> None:
         self._rates = {
             _alike(case): case.step_samples / case.measured
             for case in cases
             if case.devices == 1 and case.measures == "step"
         }
 
-    def seconds(self, case: Case) -> float | None:
+    def seconds(self, case: PublishedCase) -> float | None:
         """Return the published time of one device for its share of a step; None: unknown.
 
         Args:
@@ -52,7 +52,9 @@ class Singles:
         rate = self._rates.get(_alike(case))
         return None if rate is None else case.step_samples / case.devices / rate
 
-    def step(self, case: Case, predictor: Predictor, parameters: Parameters) -> float | None:
+    def step(
+        self, case: PublishedCase, predictor: CasePredictor, parameters: Parameters
+    ) -> float | None:
         """Return the seconds of a step at the measured rate of one device; None: unknown.
 
         Args:
@@ -67,7 +69,7 @@ class Singles:
         return predictor.step(case, parameters, pace).seconds
 
     def efficiency(
-        self, case: Case, predictor: Predictor, parameters: Parameters
+        self, case: PublishedCase, predictor: CasePredictor, parameters: Parameters
     ) -> Efficiency | None:
         """Return the efficiency of a case; None: the rate of one device is unknown.
 
@@ -85,7 +87,7 @@ class Singles:
         return Efficiency(one / several, one / case.measured)
 
 
-def _alike(case: Case) -> tuple[object, ...]:
+def _alike(case: PublishedCase) -> tuple[object, ...]:
     """Return a key that rows share if they differ only in the number of devices."""
     strategy = case.strategy
     return (

@@ -11,10 +11,10 @@ import numpy as np
 from slipstream.errors import SlipstreamError
 from slipstream.forecast.garbage import rare_collections
 from slipstream.forecast.simulate.parameters import Parameters
-from slipstream.forecast.validate.case import Case, Unread
+from slipstream.forecast.validate.case import PublishedCase, Unread
 from slipstream.forecast.validate.folds import Folds, Leave, fold_of
 from slipstream.forecast.validate.memory import Footprint, footprint
-from slipstream.forecast.validate.predict import Predictor
+from slipstream.forecast.validate.predict import CasePredictor
 from slipstream.forecast.validate.scaling import Efficiency, Singles
 from slipstream.forecast.validate.table import read
 
@@ -31,7 +31,7 @@ class Judged:
         efficiency: Forecast and measured efficiency; None: the rate of one device is unknown.
     """
 
-    case: Case
+    case: PublishedCase
     forecast: float
     efficiency: Efficiency | None
 
@@ -68,7 +68,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ValidationReport:
     """A comparison of a table with its forecasts.
 
     Args:
@@ -83,7 +83,7 @@ class Report:
     leave: Leave
     footprints: tuple[Footprint, ...] = ()
 
-    def by(self, key: Callable[[Case], str]) -> dict[str, Score]:
+    def by(self, key: Callable[[PublishedCase], str]) -> dict[str, Score]:
         """Return the errors of groups of rows.
 
         Args:
@@ -145,7 +145,7 @@ class Report:
         return hits, len(large)
 
 
-def group_of(case: Case) -> str:
+def group_of(case: PublishedCase) -> str:
     """Return a case's kind of model for intervals: "language", "encoder", "image" or "tables"."""
     if case.architecture.startswith(("dlrm", "wide-deep", "ncf")):
         return "tables"
@@ -176,7 +176,7 @@ def validate(
     folds: Folds,
     leave: Leave = "source",
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Report:
+) -> ValidationReport:
     """Forecast and judge the rows of a table. Blocks for seconds per traced model.
 
     Args:
@@ -191,7 +191,7 @@ def validate(
     """
     cases, unread = read(path)
     parameters = folds.parameters()
-    predictor, singles = Predictor(folds.guess), Singles(cases)
+    predictor, singles = CasePredictor(folds.guess), Singles(cases)
     judged: list[Judged] = []
     footprints: list[Footprint] = []
     for done, case in enumerate(cases):
@@ -207,7 +207,7 @@ def validate(
             unread.append(
                 Unread(line=case.line, source=case.source, model=case.model, reason=reason)
             )
-    return Report(
+    return ValidationReport(
         judged=tuple(judged), unread=tuple(unread), leave=leave, footprints=tuple(footprints)
     )
 
@@ -217,7 +217,9 @@ def _chosen(parameters: Mapping[str, Parameters], fold: str) -> Parameters:
     return parameters.get(fold) or parameters[""]
 
 
-def judge(case: Case, singles: Singles, predictor: Predictor, parameters: Parameters) -> Judged:
+def judge(
+    case: PublishedCase, singles: Singles, predictor: CasePredictor, parameters: Parameters
+) -> Judged:
     """Return a case with its forecast.
 
     Args:

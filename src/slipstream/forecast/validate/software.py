@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slipstream.forecast.hardware import Device
-from slipstream.forecast.validate.row import Row
+from slipstream.forecast.validate.row import TableRow
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
@@ -66,7 +66,7 @@ class Software:
     assumed: tuple[str, ...]
 
 
-def software(row: Row, device: Device, *, to_target: bool) -> Software:
+def software(row: TableRow, device: Device, *, to_target: bool) -> Software:
     """Return the software that ran a row.
 
     Args:
@@ -88,7 +88,7 @@ def software(row: Row, device: Device, *, to_target: bool) -> Software:
     )
 
 
-def _runtime(row: Row) -> tuple[str, tuple[str, ...]]:
+def _runtime(row: TableRow) -> tuple[str, tuple[str, ...]]:
     text = row.framework.lower()
     # NVIDIA's BERT scripts for TensorFlow compile by default (use_xla in
     # NVIDIA/DeepLearningExamples, {TensorFlow,TensorFlow2}/LanguageModeling/BERT/scripts,
@@ -112,11 +112,11 @@ def _runtime(row: Row) -> tuple[str, tuple[str, ...]]:
     return found, ()
 
 
-def _stated_precision(row: Row) -> Precision | None:
+def _stated_precision(row: TableRow) -> Precision | None:
     return next((each for pattern, each in _PRECISIONS if re.search(pattern, row.words)), None)
 
 
-def _usual_precision(row: Row, device: Device, *, to_target: bool) -> Precision:
+def _usual_precision(row: TableRow, device: Device, *, to_target: bool) -> Precision:
     if re.search("llama|mpt-|fsdp|torchtitan", row.words):
         return "bf16"
     # TensorFlow before 1.9 and tensorpack's ImageNet example train in fp32.

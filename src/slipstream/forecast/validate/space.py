@@ -31,7 +31,7 @@ _T = TypeVar("_T", Rates, WireRates, Runtime)
 
 
 @dataclass(frozen=True, slots=True)
-class Knob:
+class FitKnob:
     """A fitted parameter.
 
     Args:
@@ -57,10 +57,10 @@ class Space:
         self.guess = guess
         self.runtimes = tuple(runtimes)
         self.knobs = [
-            *(Knob("rates", name, width) for name, width in RATES.items()),
-            *(Knob("wire", name, width) for name, width in WIRE.items()),
+            *(FitKnob("rates", name, width) for name, width in RATES.items()),
+            *(FitKnob("wire", name, width) for name, width in WIRE.items()),
             *(
-                Knob(name, key, width)
+                FitKnob(name, key, width)
                 for name in (USUAL, *runtimes)
                 for key, width in RUNTIME.items()
             ),

@@ -6,9 +6,9 @@ import math
 import re
 
 from slipstream.forecast.validate import defaults
-from slipstream.forecast.validate.machines import Machine
-from slipstream.forecast.validate.models import Model
-from slipstream.forecast.validate.row import Row, UnreadableError, whole
+from slipstream.forecast.validate.machines import MeasuredMachine
+from slipstream.forecast.validate.models import TrainedModel
+from slipstream.forecast.validate.row import TableRow, UnreadableError, whole
 from slipstream.forecast.validate.software import Software
 from slipstream.forecast.work.strategy import Exchange, Strategy
 
@@ -26,7 +26,7 @@ _EXCHANGED_BY_OTHERS = r"horovod|aiacc|byteps|\bngc\b"
 _PARAMETER_SERVER = r"\bps\b|\bps-|parameter.server|byteps|stock distributed"
 
 
-def stated_batch(row: Row, software: Software) -> int | None:
+def stated_batch(row: TableRow, software: Software) -> int | None:
     """Return the batch of a device that a row states; None: it states none.
 
     If there are two, as in "128 (FP32) / 256 (AMP)" or "64 , 32", mixed precision has the larger.
@@ -53,7 +53,11 @@ def stated_batch(row: Row, software: Software) -> int | None:
 
 
 def strategy(
-    row: Row, machine: Machine, model: Model, software: Software, batch: int | None
+    row: TableRow,
+    machine: MeasuredMachine,
+    model: TrainedModel,
+    software: Software,
+    batch: int | None,
 ) -> tuple[Strategy, tuple[str, ...]]:
     """Return how a row divides its work, and which of these values it does not state.
 
@@ -97,7 +101,7 @@ def strategy(
     return found, assumed + guessed
 
 
-def gradient_bytes(row: Row, software: Software) -> int:
+def gradient_bytes(row: TableRow, software: Software) -> int:
     """Return the bytes of each number of the gradients that replicas exchange.
 
     Keras keeps parameters and gradients in 32 bits if products are in 16
@@ -111,7 +115,7 @@ def gradient_bytes(row: Row, software: Software) -> int:
     return 2 if software.precision in ("fp16", "bf16") and not is_packed(row) else 4
 
 
-def is_packed(row: Row) -> bool:
+def is_packed(row: TableRow) -> bool:
     """Return whether TensorFlow 2 itself exchanges the gradients, which it does as one array.
 
     Args:
@@ -121,11 +125,11 @@ def is_packed(row: Row) -> bool:
     return bool(re.search(_TENSORFLOW_2, text)) and not re.search(_EXCHANGED_BY_OTHERS, text)
 
 
-def _origin(row: Row) -> str:
+def _origin(row: TableRow) -> str:
     return f"{row.source} {row.framework}".lower()
 
 
-def _degrees(row: Row, devices: int) -> tuple[int, int, int]:
+def _degrees(row: TableRow, devices: int) -> tuple[int, int, int]:
     """Return the tensor, pipeline and data ranks."""
     if _degree(row, "cp") > 1:
         raise UnreadableError(
@@ -144,7 +148,7 @@ def _degrees(row: Row, devices: int) -> tuple[int, int, int]:
     return tensor, pipeline, data
 
 
-def _degree(row: Row, name: str) -> int:
+def _degree(row: TableRow, name: str) -> int:
     """Return a degree from "TP=8", "TP 8" or "TP8"; if only named, torchtitan's are 8."""
     if found := re.search(rf"\b{name}[ =]?(\d+)\b", row.words):
         return whole(found[1], name)
@@ -155,7 +159,7 @@ def _degree(row: Row, name: str) -> int:
     return 1
 
 
-def _micro_batches(row: Row, data: int, micro: int) -> int:
+def _micro_batches(row: TableRow, data: int, micro: int) -> int:
     numbers = row.numbers()
     if "gbs" not in numbers:
         return whole(numbers["accum"], "accum")
@@ -168,7 +172,7 @@ def _micro_batches(row: Row, data: int, micro: int) -> int:
     return total // (data * micro)
 
 
-def _checkpoint(row: Row, software: Software) -> tuple[bool, tuple[str, ...]]:
+def _checkpoint(row: TableRow, software: Software) -> tuple[bool, tuple[str, ...]]:
     stated = row.numbers().get("ckpt")
     if stated is not None:
         return stated.lower() in ("true", "1", "yes"), ()
@@ -186,7 +190,7 @@ def _checkpoint(row: Row, software: Software) -> tuple[bool, tuple[str, ...]]:
     return False, ()
 
 
-def _zero(row: Row, software: Software) -> int:
+def _zero(row: TableRow, software: Software) -> int:
     for name, stage in _SHARED.items():
         if name in row.words:
             return stage
@@ -195,7 +199,7 @@ def _zero(row: Row, software: Software) -> int:
     return 3 if software.runtime in ("fsdp", "fsdp-compile") else 0
 
 
-def _exchange(row: Row) -> Exchange:
+def _exchange(row: TableRow) -> Exchange:
     text = row.framework.lower()
     if not re.search(_PARAMETER_SERVER, text):
         return Exchange.ALL_REDUCE

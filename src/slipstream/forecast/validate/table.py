@@ -7,8 +7,8 @@ batch = partial(architecture.inputs, case.strategy.micro_batch, **case.inputs)
 workload = trace(make, batch, name=case.architecture, samples=case.strategy.micro_batch)
 device = hardware.load().device(case.device)
 
-`Case.assumed` names values that the row does not state, such as a batch, a precision or activation
-checkpoints. `slipstream.forecast.validate.defaults` gives the sources of most of them.
+`PublishedCase.assumed` names values that the row does not state, such as a batch, a precision or
+activation checkpoints. `slipstream.forecast.validate.defaults` gives the sources of most of them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Literal
 from slipstream.errors import ConfigError, UsageError
 from slipstream.forecast.hardware import Hardware, load
 from slipstream.forecast.validate import defaults
-from slipstream.forecast.validate.case import Case as Case
+from slipstream.forecast.validate.case import PublishedCase as PublishedCase
 from slipstream.forecast.validate.case import Unread as Unread
-from slipstream.forecast.validate.machines import Machine, machine
-from slipstream.forecast.validate.models import Model, model
-from slipstream.forecast.validate.row import Row, UnreadableError
+from slipstream.forecast.validate.machines import MeasuredMachine, machine
+from slipstream.forecast.validate.models import TrainedModel, model
+from slipstream.forecast.validate.row import TableRow, UnreadableError
 from slipstream.forecast.validate.software import Software, software
 from slipstream.forecast.validate.spread import gradient_bytes, stated_batch, strategy
-from slipstream.forecast.validate.units import Unit, memory_mb, unit, value
+from slipstream.forecast.validate.units import RowUnit, memory_mb, unit, value
 from slipstream.forecast.work.strategy import Strategy
 
 COLUMNS = (
@@ -43,14 +43,14 @@ COLUMNS = (
 class _Parts:
     """The columns of a row, each as a value."""
 
-    unit: Unit
-    machine: Machine
-    model: Model
+    unit: RowUnit
+    machine: MeasuredMachine
+    model: TrainedModel
     software: Software
     strategy: Strategy
 
 
-def read(path: Path | str) -> tuple[list[Case], list[Unread]]:
+def read(path: Path | str) -> tuple[list[PublishedCase], list[Unread]]:
     """Read a table. Blocks for milliseconds per hundred rows.
 
     Args:
@@ -64,7 +64,7 @@ def read(path: Path | str) -> tuple[list[Case], list[Unread]]:
         UsageError: Columns are missing; the message names them.
     """
     hardware = load()
-    cases: list[Case] = []
+    cases: list[PublishedCase] = []
     unread: list[Unread] = []
     for line, fields in _records(Path(path)):
         source, name = fields.get("source") or "", fields.get("model") or ""
@@ -101,23 +101,23 @@ def _check_columns(path: Path, header: Sequence[str]) -> None:
         )
 
 
-def _row(line: int, fields: Mapping[str | None, str | None]) -> Row:
+def _row(line: int, fields: Mapping[str | None, str | None]) -> TableRow:
     texts = {name: fields.get(name) for name in COLUMNS}
     stated = {name: text for name, text in texts.items() if text is not None}
     if None in fields or len(stated) < len(COLUMNS):
         raise UnreadableError(
             "the number of its fields differs from the header's; rows with as many can be read"
         )
-    return Row(line=line, **stated)
+    return TableRow(line=line, **stated)
 
 
-def _case(row: Row, hardware: Hardware) -> Case:
+def _case(row: TableRow, hardware: Hardware) -> PublishedCase:
     parts, assumed = _parts(row, hardware)
     samples, seconds = _step(row, parts)
     kinds: dict[str, Literal["speedup", "to-target"]] = {
         "speedup": "speedup", "target": "to-target",
     }  # fmt: skip
-    return Case(
+    return PublishedCase(
         line=row.line, source=row.source, model=row.model, gpu=row.gpu, framework=row.framework,
         unit=row.unit, address=row.address, architecture=parts.model.architecture,
         sizes=parts.model.sizes, inputs=parts.model.inputs, precision=parts.software.precision,
@@ -134,7 +134,7 @@ def _case(row: Row, hardware: Hardware) -> Case:
     )  # fmt: skip
 
 
-def _parts(row: Row, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
+def _parts(row: TableRow, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
     """Return the value of each column, and the names of assumed values."""
     counted = unit(row.unit)
     ran_on = machine(row, hardware)
@@ -151,8 +151,8 @@ def _parts(row: Row, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
 
 
 def _raced(
-    row: Row, ran_on: Machine, trained: Model, batch: int | None
-) -> tuple[Model, int | None, tuple[str, ...]]:
+    row: TableRow, ran_on: MeasuredMachine, trained: TrainedModel, batch: int | None
+) -> tuple[TrainedModel, int | None, tuple[str, ...]]:
     """Return the model, batch and assumed values of a race to an accuracy."""
     pixels = defaults.side(row, trained)
     if pixels is not None:
@@ -162,11 +162,11 @@ def _raced(
     return trained, batch, ()
 
 
-def _is_mlperf(row: Row) -> bool:
+def _is_mlperf(row: TableRow) -> bool:
     return "mlperf" in row.source.lower() and "resnet" in row.model.lower()
 
 
-def _step(row: Row, parts: _Parts) -> tuple[int, float]:
+def _step(row: TableRow, parts: _Parts) -> tuple[int, float]:
     """Return the samples of a step, and its seconds or the speed-up."""
     number, counted = value(row.images_per_sec_or_speedup), parts.unit
     samples = parts.strategy.global_batch
@@ -181,7 +181,7 @@ def _step(row: Row, parts: _Parts) -> tuple[int, float]:
     return samples, samples / per_second
 
 
-def _images(row: Row, parts: _Parts) -> float:
+def _images(row: TableRow, parts: _Parts) -> float:
     """Return the number of images in a whole training."""
     if parts.model.samples_are != "image" or "num_classes" in parts.model.sizes:
         raise UnreadableError(
@@ -201,7 +201,7 @@ def _images(row: Row, parts: _Parts) -> float:
     return epochs * defaults.IMAGENET
 
 
-def _group(row: Row, parts: _Parts) -> str:
+def _group(row: TableRow, parts: _Parts) -> str:
     """Return a key for a row's measurement that does not include its strategy."""
     shape = {**parts.model.sizes, **parts.model.inputs}
     sizes = " ".join(f"{name}={number:g}" for name, number in sorted(shape.items()))

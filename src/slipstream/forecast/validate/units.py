@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from slipstream.forecast.validate.row import Row, UnreadableError
+from slipstream.forecast.validate.row import TableRow, UnreadableError
 
 _SECONDS = {
     "ms": 1e-3, "millisecond": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0,
@@ -33,7 +33,7 @@ _MEMORY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class RowUnit:
     """The unit of a measured number.
 
     Args:
@@ -50,7 +50,7 @@ class Unit:
     each: bool = False
 
 
-def unit(text: str) -> Unit:
+def unit(text: str) -> RowUnit:
     """Return the unit of a measured number.
 
     Args:
@@ -64,13 +64,13 @@ def unit(text: str) -> Unit:
         noun, time, _, rest = found.groups()
         tokens = noun is None or noun.startswith("token")
         factor = 1.0 / _SECONDS[time] if time else 1.0
-        return Unit(kind="rate", factor=factor, tokens=tokens, each=bool(_DEVICE.search(rest)))
+        return RowUnit(kind="rate", factor=factor, tokens=tokens, each=bool(_DEVICE.search(rest)))
     if found := _PERIOD.match(plain):
-        return Unit(kind="period", factor=_SECONDS[found[1]])
+        return RowUnit(kind="period", factor=_SECONDS[found[1]])
     if found := _TARGET.match(plain):
-        return Unit(kind="target", factor=_SECONDS[found[1]])
+        return RowUnit(kind="target", factor=_SECONDS[found[1]])
     if _SPEEDUP.match(plain):
-        return Unit(kind="speedup")
+        return RowUnit(kind="speedup")
     if re.match(r"x\b", plain):
         raise UnreadableError(f"{text!r} is a ratio of two systems; a speed or a time can be read")
     raise UnreadableError(
@@ -97,7 +97,7 @@ def value(text: str) -> float:
     return number
 
 
-def memory_mb(row: Row) -> float | None:
+def memory_mb(row: TableRow) -> float | None:
     """Return the peak memory of a device in MiB; None: the row does not state it.
 
     Args:
