@@ -20,7 +20,7 @@ def choose_backend(name: str, note_start: Callable[[int], None]) -> None:
     """Make torch.distributed use a backend.
 
     Args:
-        name: of the backend.
+        name: Name of the backend.
         note_start: is given the rank when the first group is there.
     """
     distributed: Any = importlib.import_module("torch.distributed")

@@ -30,10 +30,10 @@ class Progress:
         state: waiting, running, done or failed.
         elapsed_seconds: since its processes were started.
         rates: bits per second that a host sent on average, one per half second.
-        passed: what has passed the links since the start; None while it waits.
-        last_line: what rank 0 wrote last.
-        training_seconds: from the first process group to the end; None before that.
-        failure: of the rank that failed first, or None.
+        passed: Traffic that passed the links since the start; None while the run waits.
+        last_line: Last line that rank 0 wrote.
+        training_seconds: Seconds from the first process group to the end; None before the end.
+        failure: Failure of the rank that failed first, or None.
     """
 
     backend: str
@@ -60,7 +60,7 @@ def compare(
     """Run a script once per backend; blocks until all have ended. A run that fails ends no other.
 
     Args:
-        lab: in which it runs.
+        lab: Lab in which the program runs.
         command: a .py file, or -m and a module, then its arguments.
         backends: names for `torch.distributed.init_process_group`.
         together: all at once, each in a lab of its own, in place of one after the other.
@@ -84,11 +84,11 @@ def compare(
         if together:
             labs[1:] = [stack.enter_context(Lab(lab.spec)) for _ in backends[1:]]
         waiting = list(range(len(backends)))
-        running: dict[int, _Contender] = {}
+        running: dict[int, _LabContender] = {}
         while waiting or running:
             for index in waiting[: None if together else int(not running)]:
                 waiting.remove(index)
-                contender = _Contender(labs[index], backends[index], command, folder)
+                contender = _LabContender(labs[index], backends[index], command, folder)
                 running[index] = contender
                 stack.callback(contender.run.end)
             _sample(running, shown)
@@ -96,7 +96,7 @@ def compare(
     return tuple(shown)
 
 
-class _Contender:
+class _LabContender:
     """A run of the script over one backend."""
 
     def __init__(self, lab: Lab, backend: str, command: Sequence[str], folder: Path) -> None:
@@ -136,7 +136,7 @@ class _Contender:
         )
 
 
-def _sample(running: dict[int, _Contender], shown: list[Progress]) -> None:
+def _sample(running: dict[int, _LabContender], shown: list[Progress]) -> None:
     for index, contender in list(running.items()):
         shown[index] = contender.progress(shown[index])
         if shown[index].state != "running":

@@ -32,8 +32,8 @@ class Lab:
     Not thread-safe; the counters may be read in any thread.
 
     Args:
-        spec: what it looks like; default: `LabSpec()`.
-        name: by which the command line finds it; default: a random one.
+        spec: Description of the lab (default `LabSpec()`).
+        name: Name by which the command line finds the lab (default: random).
         stays: it is there until `down`, also when this process has ended.
 
     Raises:
@@ -162,7 +162,7 @@ class Lab:
         Args:
             command: a .py file or any program, then its arguments.
             environ: variables on top of this process's and, but for the rank, of the lab's own.
-            hosts: how many of the hosts, from the first; default: all.
+            hosts: Number of hosts to use, from the first (default: all).
             ranks_per_host: default: as the lab was made.
             pin: give each rank one core; the ranks of a host share it where there are too few.
             on_line: is given rank and text of each line that a rank writes, in another thread.

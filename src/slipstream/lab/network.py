@@ -55,7 +55,7 @@ class LinkCounters:
     Args:
         sent_bytes, sent_packets: from the host into the network, or from a rack to the spine.
         received_bytes, received_packets: the other way.
-        dropped_packets: what found the queue full, both ways together.
+        dropped_packets: Packets that found the queue full, in both directions together.
     """
 
     sent_bytes: int
@@ -90,8 +90,8 @@ class LabCounters:
     """The counters of all links at one moment.
 
     Args:
-        hosts: of each host's link.
-        uplinks: of each rack's link to the spine; none with one rack.
+        hosts: Counters of the link of each host.
+        uplinks: Counters of the link from each rack to the spine; none with one rack.
     """
 
     hosts: tuple[LinkCounters, ...]
@@ -286,7 +286,7 @@ def _offload(rate: int) -> str:
 
 
 def _allow_congestion() -> None:
-    """Namespaces may choose only what the machine allows to all: its own default, and reno."""
+    """Allow the congestion control machine-wide, because namespaces may choose only such."""
     allowed = _ALLOWED.read_text().split()
     if _CONGESTION in allowed:
         return

@@ -10,10 +10,10 @@ class RankFailure:
 
     Args:
         rank: its number.
-        host: on which it ran.
+        host: Host on which the rank ran.
         status: exit code, minus the signal that ended it, or None if it was still running.
         seconds: since the start of the run.
-        last_lines: what it wrote last, at most twenty lines.
+        last_lines: Last lines that the rank wrote, at most twenty.
     """
 
     rank: int
@@ -46,9 +46,9 @@ class RunResult:
     """How a run went.
 
     Args:
-        seconds: from the start of the first rank to the end of the last.
-        lines: what each rank wrote, by rank, the last 10,000 lines.
-        failure: of the rank that failed first, or None.
+        seconds: Seconds from the start of the first rank to the end of the last.
+        lines: Last 10,000 lines that each rank wrote, by rank.
+        failure: Failure of the rank that failed first, or None.
     """
 
     seconds: float

@@ -36,8 +36,8 @@ class RankPlan:
 
     Args:
         rank: its number.
-        host: on which it runs.
-        namespace: of that host.
+        host: Host on which the rank runs.
+        namespace: Network namespace of that host.
         environ: its whole environment.
         core: the only one that it may use, or None.
     """
@@ -49,7 +49,7 @@ class RankPlan:
     core: int | None
 
 
-class _Rank:
+class _LabRank:
     """One running rank and what it has written."""
 
     def __init__(self, plan: RankPlan, process: subprocess.Popen[bytes]) -> None:
@@ -83,8 +83,8 @@ class LabRun:
 
     Args:
         argv: the program and its arguments.
-        plans: of each rank, by number.
-        key: of the run, in the environment of all its processes.
+        plans: Plan of each rank, by number.
+        key: Key of the run, in the environment of all its processes.
         on_line: is given each line as it comes, with its rank, in a thread of the run.
     """
 
@@ -107,7 +107,7 @@ class LabRun:
         self._wake_read, self._wake_write = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ)
-        self._ranks: list[_Rank] = []
+        self._ranks: list[_LabRank] = []
         try:
             for plan in plans:
                 self._start(argv, plan)
@@ -184,7 +184,7 @@ class LabRun:
         )
         if plan.core is not None:
             os.sched_setaffinity(process.pid, {plan.core})
-        rank = _Rank(plan, process)
+        rank = _LabRank(plan, process)
         self._ranks.append(rank)
         os.set_blocking(rank.output.fileno(), False)
         self._selector.register(rank.output, selectors.EVENT_READ, rank)
@@ -217,7 +217,7 @@ class LabRun:
                 self._failure = self._describe(late, None) if late else None
             self._begin_end()
             return
-        rank: _Rank = key.data
+        rank: _LabRank = key.data
         if key.fileobj is rank.output:
             self._tell(rank, rank.read())
             if not rank.is_open:
@@ -227,7 +227,7 @@ class LabRun:
         os.close(key.fd)
         self._note_end(rank)
 
-    def _note_end(self, rank: _Rank) -> None:
+    def _note_end(self, rank: _LabRank) -> None:
         status = rank.process.wait()
         while rank.is_open and (texts := rank.read()) is not None:
             self._tell(rank, texts)
@@ -236,12 +236,12 @@ class LabRun:
             self._failure = self._describe(rank, status)
             self._begin_end()
 
-    def _tell(self, rank: _Rank, texts: list[str] | None) -> None:
+    def _tell(self, rank: _LabRank, texts: list[str] | None) -> None:
         if self._on_line is not None:
             for text in texts or ():
                 self._on_line(rank.plan.rank, text)
 
-    def _describe(self, rank: _Rank, status: int | None) -> RankFailure:
+    def _describe(self, rank: _LabRank, status: int | None) -> RankFailure:
         return RankFailure(
             rank=rank.plan.rank,
             host=rank.plan.host,

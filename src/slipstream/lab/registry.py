@@ -28,9 +28,9 @@ class Record:
 
     Args:
         name: told by the user, or the identifier.
-        network: what belongs to it.
+        network: Namespaces and links that belong to the lab.
         owner: process that takes it down, as number and start time; None if it stays.
-        boot: of the kernel that the lab was made under.
+        boot: Boot identifier of the kernel under which the lab was made.
     """
 
     name: str

@@ -49,9 +49,9 @@ def shape_link(
 
     Args:
         device: without a qdisc so far.
-        rate: of the link, bits per second.
-        queue_seconds: how long it takes to send a full queue.
-        flow_caps: of each path, bits per second; none for no caps.
+        rate: Rate of the link, in bits per second.
+        queue_seconds: Time that it takes to send a full queue, in seconds.
+        flow_caps: Cap of each path, in bits per second; empty for no caps.
     """
     default = OTHER_CLASS if flow_caps else LINK_CLASS
     lines = [

@@ -19,8 +19,8 @@ class LabSpec:
     Args:
         hosts: 1 to 64.
         ranks_per_host: processes that `run` starts on each host, 1 to 64.
-        rate: of the link of every host.
-        rates: of the links one by one, as many as hosts, in place of `rate`.
+        rate: Rate of the link of every host.
+        rates: Rates of the single links, one per host, in place of `rate`.
         flow_rate: no TCP connection carries more; None for no cap.
         flow_rates: caps of several paths in place of `flow_rate`; the hash of a connection's
             addresses and ports says which of them it takes, and shares with others.

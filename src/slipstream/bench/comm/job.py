@@ -63,7 +63,7 @@ class CommJob:
         return Path(self.folder) / "samples.json"
 
     def reading(self, number: int) -> Path:
-        """The file that is there when the driver has taken a reading."""
+        """Return the file that the driver writes after a reading."""
         return Path(self.folder) / f"read-{number}"
 
 

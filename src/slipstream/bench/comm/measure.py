@@ -127,7 +127,7 @@ class CommRow:
         return None if self.limit_seconds is None else self.limit_seconds / self.samples.median
 
     def bus_bandwidth(self, ranks: int) -> float:
-        """Bytes per second, comparable with a link's rate whatever the number of ranks."""
+        """Return bytes per second, comparable with the rate of a link for any number of ranks."""
         factor = comm_limits.bus_factor(self.samples.collective, ranks)
         return factor * self.samples.size / self.samples.median
 

@@ -119,7 +119,7 @@ def measure(device: torch.device, timer: Timer) -> HostSeconds:
 
 
 def _issued_before(module: nn.Module, inputs: tuple[Tensor, ...], timer: Timer) -> float:
-    """Seconds of a forward pass whose kernels the GPU has as a graph."""
+    """Return the seconds of a forward pass whose kernels the GPU has as a graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad():
         module(*inputs)

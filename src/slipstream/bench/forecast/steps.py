@@ -187,7 +187,7 @@ class _Trainee:
 
 
 def _optimizer(kind: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """An optimizer that changes next to nothing, so that made-up data does no harm."""
+    """Return an optimizer that changes next to nothing, so that made-up data does no harm."""
     if kind is Optimizer.ADAM:
         return torch.optim.Adam(parameters, lr=_TRIFLING_RATE, fused=True)
     momentum = 0.9 if kind is Optimizer.MOMENTUM else 0.0

@@ -222,7 +222,7 @@ class _PipelineTrial:
                 missing.add(contender.engine)
 
     def _can(self, contender: PictureContender) -> bool:
-        """Whether a peer can take part; its file is made."""
+        """Make the file of a peer, and return whether the peer can take part."""
         reason = obstacle(ENGINES[contender.engine], self.model)
         if not reason:
             try:
@@ -252,7 +252,7 @@ class _PipelineTrial:
         return (self.folder / (file + SECONDS)).exists()
 
     def rows(self, task: Task) -> list[ImageRow]:
-        """What all contenders reach, in turns whose order turns round."""
+        """Return the results of all contenders, measured in turns whose order rotates."""
         cores = CORES[task]
         seconds: dict[str, list[float]] = {}
         cpu_seconds: dict[str, list[float]] = {}

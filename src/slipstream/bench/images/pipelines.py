@@ -80,7 +80,7 @@ def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
 
 
 def _queue(contender: PictureContender, job: InferJob) -> Stream:
-    """As many requests in flight as OpenVINO thinks best for throughput; the caller prepares."""
+    """Return a stream with as many requests in flight as OpenVINO recommends."""
     openvino = openvino_package()
     settings = {
         "INFERENCE_PRECISION_HINT": "f32",

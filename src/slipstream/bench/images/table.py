@@ -83,7 +83,7 @@ def _measured(model: str, task: Task, rows: list[ImageRow]) -> Table:
 
 
 def _ends(row: ImageRow) -> tuple[float, float]:
-    """Quartiles of single pictures, the range of streams."""
+    """Return the quartiles of single images, or the range of streams."""
     ordered = sorted(row.seconds)
     if row.how.task == "stream":
         return ordered[0], ordered[-1]

@@ -222,7 +222,7 @@ def cost_as_json(spec: CostSpec, costs: Sequence[Cost]) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> list[tuple[Path, int]]:
-    """Every JPEG file with its label, in the order of their names."""
+    """Return every JPEG file with its label, sorted by name."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}")
     labels = [each for each in folder.iterdir() if each.is_dir() and each.name.isdecimal()]

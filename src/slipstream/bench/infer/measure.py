@@ -167,7 +167,7 @@ class _ModelTrial:
     )
 
     def result(self) -> ModelResult:
-        """Peers first, since ours has to be as accurate as the fastest of them; then all."""
+        """Measure the peers first, because ours must be as accurate as the fastest; then all."""
         self._make(EXPORTED)
         contenders = [each for each in chosen(self.spec.peers) if self._takes_part(each)]
         peers = self._start([each for each in contenders if not each.is_ours])
@@ -194,7 +194,7 @@ class _ModelTrial:
     # ---- before --------------------------------------------------------------------------------
 
     def _takes_part(self, contender: EngineContender) -> bool:
-        """Whether a contender can; its file is made."""
+        """Make the file of a contender, and return whether it can take part."""
         reason = obstacle(contender, self.model)
         if not reason and contender.file and not contender.is_ours:
             try:
@@ -244,7 +244,7 @@ class _ModelTrial:
         return contestant.ask(f"compare {samples.name}")["snr_db"]
 
     def _unseen(self) -> float:
-        """The signal to noise of ours on inputs of no set, in a process that runs the model too."""
+        """Return our signal-to-noise ratio on unseen inputs, from a process that runs the model."""
         self.tell(f"{self.model}: ours meets {self.spec.unseen} unseen inputs")
         job = InferJob(
             model=self.model,
@@ -267,7 +267,7 @@ class _ModelTrial:
     # ---- rounds --------------------------------------------------------------------------------
 
     def _rounds(self, contestants: Sequence[Contestant], rounds: int) -> None:
-        """Every contender has its turn in each round, in an order that turns round."""
+        """Give every contender a turn in each round, in an order that rotates."""
         for number in range(rounds):
             self.tell(f"{self.model}: round {number + 1} of {rounds}")
             for each in contestants if number % 2 == 0 else contestants[::-1]:

@@ -40,7 +40,7 @@ def find_model(name: str) -> ZooModel:
 
 @contextmanager
 def model_folder(cache: Path | None, name: str) -> Generator[Path]:
-    """A model's files: kept in the cache where there is one, or removed after it was measured."""
+    """Yield the folder of a model's files: in the cache, if there is one, else temporary."""
     if cache is None:
         with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as temporary:
             yield Path(temporary)

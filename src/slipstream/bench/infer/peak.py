@@ -58,7 +58,7 @@ def _rate(stored: Format | None, threads: int) -> float:
 
 
 def _graph() -> Graph:
-    """Two convolutions, one after the other."""
+    """Return a graph of two convolutions, one after the other."""
     random = np.random.default_rng(1)
     shape = (1, CHANNELS, SIDE, SIDE)
     weights = random.standard_normal((2, CHANNELS, CHANNELS, 1, 1), np.float32)

@@ -39,11 +39,11 @@ class SampleSet:
     count: int
 
     def seeds(self) -> range:
-        """Those of the inputs."""
+        """Return the seeds of the inputs."""
         return range(self.first, self.first + self.count)
 
     def files(self, folder: Path) -> tuple[Path, Path]:
-        """Where its inputs are, and the right outputs."""
+        """Return the paths of the inputs and of the right outputs."""
         return folder / f"{self.name}-inputs.npz", folder / f"{self.name}-outputs.npz"
 
 

@@ -95,7 +95,7 @@ def _measured(report: InferReport, result: ModelResult) -> Table:
 
 
 def _promise(report: InferReport, result: ModelResult) -> str | None:
-    """Whether ours kept what was asked of it on unseen inputs, in words."""
+    """Describe whether our package met the accuracy target on unseen inputs."""
     if result.unseen_db is None:
         return None
     kept = "kept" if result.keeps_promise else "BROKEN"

@@ -112,7 +112,7 @@ def _task(is_short: bool) -> Task:
 
 
 def _dealt(samples: list[Sample]) -> list[Sample]:
-    """In another order: some of every kind come first, which are those that calibrate."""
+    """Shuffle the files so that the first ones, which calibrate, include every kind."""
     return [samples[number] for number in np.random.default_rng(1).permutation(len(samples))]
 
 

@@ -36,7 +36,7 @@ def _numbers(picture: Image.Image) -> Array:
 
 
 def _line(picture: Image.Image, size: tuple[int, int]) -> Array:
-    """The picture as high as `size`, and zeros to its right: float32 (1, 3, height, width)."""
+    """Return the image scaled to height `size`, with zeros on its right: float32 (1, 3, h, w)."""
     height, width = size
     wanted = min(max(round(height * picture.width / picture.height), 1), width)
     result = np.zeros((1, 3, height, width), np.float32)
@@ -49,7 +49,7 @@ def _line(picture: Image.Image, size: tuple[int, int]) -> Array:
 
 @cache
 def _characters() -> list[str]:
-    """The characters by class; the first is none, the last a space."""
+    """Return the characters by class; the first class is blank, the last a space."""
     import onnx
 
     model = onnx.load(str(_recogniser()), load_external_data=False)
@@ -96,7 +96,7 @@ def _read(run: Run, piece: TextPiece) -> str:
 
 
 def _turned(seed: int, count: int) -> list[tuple[dict[str, Array], int]]:
-    """Lines, each upright (class 0) and upside down (class 1)."""
+    """Return lines, each of them upright (class 0) and upside down (class 1)."""
     found: list[tuple[dict[str, Array], int]] = []
     for piece in pieces(seed, count):
         for label, picture in enumerate((piece.picture, piece.picture.rotate(180))):
@@ -137,7 +137,7 @@ def boxes_of(probabilities: Array) -> Array:
 
 
 def _agreement(found: Array, right: Array) -> tuple[int, int, int]:
-    """How many boxes agree, how many were found, and how many there are."""
+    """Return the numbers of boxes that agree, of detected boxes, and of all boxes."""
     agree = 0
     for left, top, lower_right, lower in right.tolist():
         box = np.array([left, top, lower_right, lower])
@@ -157,7 +157,7 @@ def _finding(is_short: bool) -> Task:
     held_out = posters(6, 12 if is_short else 80, SIDE)
 
     def judge(run: Run) -> float:
-        """The harmonic mean of the shares of lines found, and of boxes that are lines."""
+        """Return the harmonic mean of recall (lines found) and precision (boxes that are lines)."""
         sums = np.zeros(3)
         for poster in held_out:
             (probabilities,) = run(_looked_at(poster)).values()

@@ -70,7 +70,7 @@ class SentenceLayer(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """As `SentenceAttention`."""
+        """Apply the layer; the shapes are those of `SentenceAttention`."""
         x = self.mix_norm(x + self.mix(self.attention(x, mask)))
         return self.norm(x + self.narrow(nn.functional.gelu(self.widen(x))))
 
@@ -187,13 +187,13 @@ def encode(text: str) -> Inputs:
 
 
 def _texts(part: int) -> list[str]:
-    """Of each topic of Python's manual that is long enough, a part of sixty words: 0, 1 or 2."""
+    """Return up to three parts of sixty words from each long topic of Python's manual."""
     long = [words for words in paragraphs() if len(words) >= 3 * WORDS]
     return [" ".join(words[part * WORDS : (part + 1) * WORDS]) for words in long]
 
 
 def _task(is_short: bool) -> Task:
-    """Which text is of the same topic: the nearest one is to be the other part of it."""
+    """Return the task of finding the text of the same topic by the nearest embedding."""
     first, second, third = (_texts(part) for part in range(3))
     samples: list[Sample] = [encode(text) for text in third[: 24 if is_short else None]]
 

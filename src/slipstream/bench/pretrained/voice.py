@@ -78,7 +78,7 @@ def talk(paths: list[Path], seed: int) -> Talk:
 
 
 def _recorded(path: Path) -> Array:
-    """A recording, as many samples as whole moments have, its loudest at 0.5."""
+    """Return a recording, cut to whole moments, whose peak is 0.5."""
     with wave.open(str(path)) as file:
         numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)
     numbers = numbers[: len(numbers) // STEP * STEP]
@@ -86,7 +86,7 @@ def _recorded(path: Path) -> Array:
 
 
 def _speech(recorded: Array) -> Array:
-    """Where a recording is loud there is speech; where it is all but silent there is none."""
+    """Label the loud moments of a recording as speech and the nearly silent ones as none."""
     loudness = np.sqrt(np.square(recorded.reshape(-1, STEP)).mean(axis=1))
     relative = loudness / np.quantile(loudness, 0.9)
     return np.where(relative > LOUD, 1, np.where(relative < QUIET, 0, -1))
@@ -107,7 +107,7 @@ def _moment(window: Array, state: Array) -> Inputs:
 
 
 def _by_moments(run: Run, sound: Array) -> Iterator[tuple[Inputs, float]]:
-    """Every run's inputs and the probability of speech that it gives."""
+    """Yield the inputs of every run, and the resulting probability of speech."""
     state = np.zeros((2, 1, 128), np.float32)
     for window in windows(sound):
         inputs = _moment(window, state)

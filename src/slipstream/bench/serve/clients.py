@@ -252,7 +252,7 @@ class OpenLoop:
             self._tally.add(status, time.perf_counter() - intended)
 
     async def _connection(self) -> Connection:
-        """The one that was used last, or a new one where that was long ago."""
+        """Return the last connection, or a new one if its last use was long ago."""
         if self._free:
             found = self._free.pop()
             if time.perf_counter() - found.used < IDLE_SECONDS:
@@ -296,7 +296,7 @@ def memory_of(pid: int) -> int:
 
 @contextmanager
 def _watched(pid: int, found: list[int]) -> Generator[None]:
-    """Samples a process's memory meanwhile; of the process 0, nothing."""
+    """Sample the memory of a process during the measurement; do nothing for process 0."""
 
     async def watch() -> None:
         while True:

@@ -199,7 +199,7 @@ class _ServerTrial:
     )
 
     def report(self) -> ServeReport:
-        """Whether all run the same model; then closed loops, then open ones."""
+        """Check that all servers run the same model; then measure closed loops, then open ones."""
         recipe = self.package.manifest.recipe
         snr_db = {name: self._compare(name, server) for name, server in self.servers.items()}
         for number in range(self.spec.rounds):
@@ -291,7 +291,7 @@ class _ServerTrial:
     # ---- open loops ----------------------------------------------------------------------------
 
     def _overload(self, name: str, points: Sequence[Point]) -> Overload:
-        """A contender is asked for more than the most that it did in a closed loop."""
+        """Send a contender more requests than its best closed loop completed."""
         capacity = max(
             each.middle.rate for each in points if each.contender == name and each.clients
         )
@@ -325,7 +325,7 @@ def _wait_for(url: str) -> None:
 
 
 def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
-    """What starts each contender's server, ours first."""
+    """Return the command that starts each contender's server, ours first."""
     commands = {
         OURS: [
             sys.executable, "-m", "slipstream.cli", "serve", f"{MODEL}={spec.package}",

@@ -69,7 +69,7 @@ def _onnx_runner(path: str, threads: int, runs: int) -> Run:
 
 
 def _own(path: str, threads: int, runs: int) -> Run:
-    """The same engine as ours, called in the same way; runs at a time share the threads."""
+    """Return our engine, called in the same way; parallel runs share the threads."""
     from slipstream.infer.package.package import read
     from slipstream.infer.run.session import prepared
 

@@ -21,7 +21,7 @@ from slipstream.bench.zoo import ZooModel
 
 
 def chain(*layers: nn.Module) -> nn.Module:
-    """Layers one after the other, each followed by a ReLU; the weights are the same each time."""
+    """Return layers in sequence, each followed by a ReLU, with reproducible weights."""
     torch.manual_seed(0)
     steps: list[nn.Module] = []
     for layer in layers:
@@ -30,17 +30,17 @@ def chain(*layers: nn.Module) -> nn.Module:
 
 
 def pointwise() -> nn.Module:
-    """1x1: 64 to 256 channels and back, twice, at 56 x 56."""
+    """Return 1x1 convolutions: 64 to 256 channels and back, twice, at 56 x 56."""
     return chain(*(nn.Conv2d(*sizes, 1) for sizes in ((64, 256), (256, 64)) * 2))
 
 
 def square() -> nn.Module:
-    """3x3: 128 channels at 28 x 28, three times."""
+    """Return 3x3 convolutions: 128 channels at 28 x 28, three times."""
     return chain(*(nn.Conv2d(128, 128, 3, padding=1) for _ in range(3)))
 
 
 def stem() -> nn.Module:
-    """7x7: 3 to 64 channels, every other pixel of 224 x 224."""
+    """Return the 7x7 stem: 3 to 64 channels, every other pixel of 224 x 224."""
     return chain(nn.Conv2d(3, 64, 7, stride=2, padding=3))
 
 
