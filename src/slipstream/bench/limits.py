@@ -46,7 +46,7 @@ _MOST_STEPS = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
-    """What the hosts are connected by.
+    """Network of the hosts.
 
     Args:
         hosts: Number of hosts, at least 1.
@@ -72,7 +72,7 @@ class HostNetwork:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerTimes:
-    """What one layer costs in a step, in seconds.
+    """Seconds of one layer in a step.
 
     Args:
         forward: compute.
@@ -89,7 +89,7 @@ class LayerTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepSeconds:
-    """How long a step takes without any communication, in seconds.
+    """Seconds of a step without any communication.
 
     Args:
         compute: Seconds of the forward and backward passes.

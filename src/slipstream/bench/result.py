@@ -1,4 +1,4 @@
-"""What every result says of the machine and the software that made it."""
+"""Facts about the machine and the software in every result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Slipstream promises of collectives, case by case, and whether it holds here."""
+"""Performance targets of collectives, case by case, and whether this machine meets them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTLING_CALLS = 8  # in which the number of streams is found
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommBar:
-    """One promise.
+    """A performance target.
 
     Args:
         text: Name of the compared quantity, for the table.
@@ -39,20 +39,20 @@ class CommBar:
 
     @property
     def allowed(self) -> str:
-        """What is promised, in words."""
+        """Target in words."""
         if self.at_most is not None:
             return f"at most {self.at_most:g}"
         return f"at least {self.at_least:g}"
 
     def holds(self, value: float) -> bool:
-        """Return whether a value is what is promised."""
+        """Return whether a value meets the target."""
         is_enough = self.at_least is None or value >= self.at_least
         return is_enough and (self.at_most is None or value <= self.at_most)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommCase:
-    """Promises that one measurement decides.
+    """Performance targets that one measurement decides.
 
     Args:
         spec: the measurement.
@@ -65,7 +65,7 @@ class CommCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How a case went.
+    """Result of a case.
 
     Args:
         case: Case with its targets.
@@ -159,7 +159,7 @@ def bars_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def bars_as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Return promises, what was measured, and every sample."""
+    """Return the targets, the measured values and every sample."""
     return [_outcome_as_json(outcome) for outcome in outcomes]
 
 

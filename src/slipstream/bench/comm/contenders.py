@@ -58,11 +58,11 @@ class Buffers:
 
     @property
     def source(self) -> torch.Tensor:
-        """The input where it has memory of its own."""
+        """Input in memory of its own."""
         return self._input
 
     def expected(self, *, is_average: bool) -> torch.Tensor:
-        """Return what the output should be after one call."""
+        """Return the right output after one call."""
         total = self.ranks * (self.ranks + 1) / 2
         if self.collective == "allreduce":
             return self.pattern * (total / self.ranks if is_average else total)
@@ -96,7 +96,7 @@ class CollectiveContender:
 
     @property
     def device(self) -> torch.device:
-        """Where its buffers are."""
+        """Device of its buffers."""
         if self.name == "nccl":
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cpu")
@@ -106,13 +106,13 @@ class CollectiveContender:
         return self.codec == "none" or collective == "allreduce"
 
     def call(self, buffers: Buffers) -> Callable[[], None]:
-        """Return what does the collective once and blocks until it is done."""
+        """Return a function that runs the collective once and blocks until it is done."""
         if self.codec != "none":
             return self._encoded(buffers)
         return _finished(_operation(buffers, self.group), self.device)
 
     def check(self, buffers: Buffers, call: Callable[[], None]) -> None:
-        """Call once, and compare the result with what it should be.
+        """Call once, and compare the result with the right output.
 
         Raises:
             InternalError: it is something else.

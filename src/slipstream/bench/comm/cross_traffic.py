@@ -53,7 +53,7 @@ def cross_traffic(lab: Lab, rate: str) -> Generator[None, None, None]:
 
 
 def main(bytes_per_second: int, addresses: Sequence[str]) -> None:
-    """Send to the next host and take what the one before sends; never returns.
+    """Send to the next host and receive from the previous one; never return.
 
     Args:
         bytes_per_second: Rate of this host's connection.

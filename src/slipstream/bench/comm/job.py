@@ -1,4 +1,4 @@
-"""What the ranks of a measurement of collectives do, and what they answer."""
+"""Jobs of the ranks in a measurement of collectives, and their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COPY_AND_ADD = "copy and add"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommJob:
-    """What every rank does.
+    """Job of every rank.
 
     Args:
         collectives: Collectives in the order in which they are measured.
@@ -49,7 +49,7 @@ class CommJob:
     counted_from: int = 0
 
     def as_text(self) -> str:
-        """Return what `from_text` reads."""
+        """Return the text that `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -63,13 +63,13 @@ class CommJob:
         return Path(self.folder) / "samples.json"
 
     def reading(self, number: int) -> Path:
-        """Return the file that the driver writes after a reading."""
+        """Return the path of the file that the driver creates after a reading."""
         return Path(self.folder) / f"read-{number}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommSamples:
-    """How long one contender took.
+    """Measured times of one contender.
 
     Args:
         collective: Name of the collective.
@@ -99,17 +99,17 @@ class CommSamples:
 
 
 def write_samples(path: Path, samples: Sequence[CommSamples]) -> None:
-    """Write what `read_samples` reads."""
+    """Write samples for `read_samples`."""
     path.write_text(json.dumps([asdict(each) for each in samples]))
 
 
 def read_samples(path: Path) -> list[CommSamples]:
-    """Return what rank 0 wrote."""
+    """Return the results that rank 0 wrote."""
     return [CommSamples(**with_tuples(fields)) for fields in json.loads(path.read_text())]
 
 
 def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields as they were before JSON made lists of their tuples."""
+    """Return fields with tuples in place of the lists that JSON made of them."""
     return {
         name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
         for name, value in fields.items()
@@ -117,5 +117,5 @@ def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls_in_a_row(seconds: float) -> int:
-    """Return how many calls make a round, if one takes so long."""
+    """Return the number of calls in a round, from the seconds of one call."""
     return max(1, min(MOST_CALLS, int(ROUND_SECONDS / max(seconds, 1e-9))))

@@ -1,4 +1,4 @@
-"""What links and algorithms allow a collective: arithmetic, without a clock.
+"""Lower bounds of a collective's bytes and time, computed from links and algorithms.
 
 `size` is the number of bytes of the larger buffer of a rank, in float32: the whole result of an
 all_gather, the whole input of a reduce_scatter. Ranks are counted host by host, hosts rack by rack.
@@ -27,7 +27,7 @@ CODEC_SHARE: Mapping[str, float] = {
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Return what the size is multiplied with, before the division by the time.
+    """Return the factor from size divided by time to bus bandwidth.
 
     It makes collectives on any number of ranks comparable with the rate of a rank's link.
     """
@@ -37,7 +37,7 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 
 def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
-    """Return what passes the busiest link in one direction at least.
+    """Return the lower bound of the bytes over the busiest link in one direction.
 
     Args:
         collective: one of `COLLECTIVES`.
@@ -54,17 +54,17 @@ def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
 
 
 def host_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none") -> float:
-    """Return what the busiest host's link sends or receives at least."""
+    """Return the lower bound of the bytes that the busiest host's link sends or receives."""
     return least_bytes(collective, size, spec.hosts, spec.world_size) * CODEC_SHARE[codec]
 
 
 def uplink_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none") -> float:
-    """Return what the busiest uplink sends or receives at least."""
+    """Return the lower bound of the bytes that the busiest uplink sends or receives."""
     return least_bytes(collective, size, spec.racks, spec.world_size) * CODEC_SHARE[codec]
 
 
 def host_bits_per_second(spec: LabSpec) -> int:
-    """Return what the slowest host's link carries with as many connections as it takes."""
+    """Return the rate of the slowest host's link with enough connections to fill it."""
     rate = min(spec.link_rates)
     return min(rate, sum(spec.flow_caps)) if spec.flow_caps else rate
 
@@ -72,7 +72,7 @@ def host_bits_per_second(spec: LabSpec) -> int:
 def limit_seconds(
     spec: LabSpec, collective: str, size: float, codec: str = "none", goodput: float = GOODPUT
 ) -> float:
-    """Return the time in which no algorithm can do better on these links.
+    """Return the lower bound of the time of any algorithm on these links.
 
     Args:
         spec: the lab.

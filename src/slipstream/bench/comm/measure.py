@@ -36,7 +36,7 @@ OnNote = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommSpec:
-    """What is measured, and where.
+    """Settings of a measurement of collectives.
 
     Args:
         collectives: names of `limits.COLLECTIVES`.
@@ -94,13 +94,13 @@ class CommSpec:
 
     @property
     def counted_from(self) -> int:
-        """Size from which what passes the links is counted; 0 where it is not ours alone."""
+        """Size from which the bytes on the links are counted; 0 if others send too."""
         return COUNTED_FROM if self.has_network and not self.cross_traffic else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommRow:
-    """What one contender reached with one size.
+    """Result of one contender with one size.
 
     Args:
         samples: Measured times.
@@ -123,18 +123,18 @@ class CommRow:
 
     @property
     def limit_share(self) -> float | None:
-        """What the limit allows divided by what was measured; None without a limit."""
+        """Time of the limit divided by the measured time; None without a limit."""
         return None if self.limit_seconds is None else self.limit_seconds / self.samples.median
 
     def bus_bandwidth(self, ranks: int) -> float:
-        """Return bytes per second, comparable with the rate of a link for any number of ranks."""
+        """Return bytes per second, comparable with a link's rate for any number of ranks."""
         factor = comm_limits.bus_factor(self.samples.collective, ranks)
         return factor * self.samples.size / self.samples.median
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommReport:
-    """What was measured.
+    """Results of a measurement.
 
     Args:
         spec: Settings of the measurement.

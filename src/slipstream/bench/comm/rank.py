@@ -45,7 +45,7 @@ LEAST_COPY = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTurn:
-    """What one contender does when it is its turn.
+    """Turn of one contender.
 
     Args:
         name: Name of the contender.
@@ -89,7 +89,7 @@ class Measurement:
         return samples
 
     def _turns(self, collective: str, size: int) -> Iterator[CollectiveTurn]:
-        """Yield the contenders' turns; those on one device share their buffers."""
+        """Yield the contenders' turns; contenders on one device share their buffers."""
         by_device: dict[torch.device, Buffers] = {}
         for each in self._contenders:
             if not each.takes(collective):

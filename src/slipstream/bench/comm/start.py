@@ -151,13 +151,13 @@ def _agent(lab: Lab) -> str:
 
 
 def _entry(lab: Lab, host: int, command: str) -> list[str]:
-    """Return what runs a shell's command on a host, under the host's name."""
+    """Return the command that runs a shell command on a host, under the host's name."""
     enter = ["ip", "netns", "exec", lab.namespaces[host], "unshare", "--uts", "sh", "-c"]
     return [*enter, f'hostname host{host}; eval "$0"', command]
 
 
 def _follow(command: Sequence[str], environ: Mapping[str, str], on_note: OnNote) -> None:
-    """Run a command to its end; its lines that are notes are passed on."""
+    """Run a command to its end, and pass its notes on."""
     last: deque[str] = deque(maxlen=NUM_LAST_LINES)
     with subprocess.Popen(
         command,

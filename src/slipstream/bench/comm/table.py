@@ -51,7 +51,7 @@ def as_json(report: CommReport) -> dict[str, Any]:
 
 
 def title(spec: CommSpec) -> str:
-    """Return where it was measured, in one line."""
+    """Return the place of the measurement, in one line."""
     if spec.lab is None:
         return f"{spec.local} ranks of this machine"
     others = f", beside others' {spec.cross_traffic} from each" if spec.cross_traffic else ""

@@ -1,4 +1,4 @@
-"""What collectives are measured against: one message and back over TCP, and memory alone."""
+"""Yardsticks of collectives: a message and back over TCP, and memory alone."""
 
 # PyTorch's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -48,7 +48,7 @@ class PingPong:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def call(self, size: int) -> Callable[[], None]:
-        """Return what sends a message of this size there and back; ranks between do nothing."""
+        """Return a function that sends a message there and back; ranks in between do nothing."""
         connection = self._socket
         if connection is None:
             return lambda: None
@@ -71,9 +71,9 @@ class PingPong:
 
 
 def copy_and_add(size: int, ranks: int) -> Callable[[], None]:
-    """Return a loop that does what every rank of a shared-memory allreduce has to.
+    """Return a loop that does the memory work of a rank in a shared-memory allreduce.
 
-    Of size (n-1)/n bytes, piece by piece: copy to a place between, add from there, copy out.
+    The loop copies size (n-1)/n bytes piece by piece into a buffer, adds from there and copies out.
 
     Args:
         size: bytes of the buffer that would be reduced.

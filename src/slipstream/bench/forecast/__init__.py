@@ -1,1 +1,1 @@
-"""Forecasts beside what was measured, in the lab and on this machine."""
+"""Forecasts beside measurements, in the lab and on this machine."""

@@ -68,7 +68,7 @@ def calibrate(
 
 
 def _ranks(quick: bool) -> LinkSpeed | None:
-    """The link of each rank to others of this host; None where one GPU is alone."""
+    """Return the link between the ranks of this host; None with a single GPU."""
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -41,7 +41,7 @@ class CheckedStep:
 
     @property
     def alone(self) -> str:
-        """What was measured, as `slipstream forecast --alone` takes it."""
+        """Measurement in the form that `slipstream forecast --alone` accepts."""
         return f"{self.batch / self.seconds:.4g}@{self.plan.strategy.micro_batch}"
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Times what kernels of the device at hand reach: the numbers that forecasts of it rest on.
+"""Measures the kernel rates of this device, on which its forecasts are based.
 
 A GPU where there is one, else the processors of this machine. Each kernel has a share of a second.
 Of processors its best time counts, so that what others do on the machine counts little; of a GPU,
@@ -130,7 +130,7 @@ class _Bench:
         self._sums = _SUMS[device]
 
     def products(self) -> dict[str, ProductPeak]:
-        """Return what products reach by dtype; without those that are slower than float32."""
+        """Return the rates of products by dtype, without dtypes that are slower than float32."""
         found: dict[str, ProductPeak] = {}
         slowest = math.inf
         for name in DTYPES:
@@ -153,7 +153,7 @@ class _Bench:
         return TimedProduct(self._side, self._side, k, seconds)
 
     def window_share(self, name: str, reached: ProductPeak) -> float:
-        """Return what share of plain products convolutions reach.
+        """Return the rate of convolutions as a share of the rate of plain products.
 
         Args:
             name: Name of a dtype.
@@ -229,7 +229,7 @@ class _Bench:
         return 8 * len(chosen) * width / seconds
 
     def host(self) -> forecast_host.HostSeconds:
-        """Return what the host takes to issue operators."""
+        """Return the host's seconds to issue operators."""
         return forecast_host.measure(self._device, self._seconds_of)
 
     def copy(self) -> float:

@@ -1,4 +1,4 @@
-"""What the device at hand says of itself."""
+"""Facts that the device reports about itself."""
 
 # PyTorch's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -16,7 +16,7 @@ from slipstream.units import GIB, MIB
 
 
 def title(*, is_gpu: bool) -> str:
-    """Return what the device calls itself, and the software.
+    """Return the names of the device and of the software.
 
     Args:
         is_gpu: a GPU; else the processors.
@@ -38,7 +38,7 @@ def memory_gib(*, is_gpu: bool) -> float:
 
 
 def context_mib() -> float:
-    """Return what this process has of a GPU's memory beside tensors."""
+    """Return the GPU memory of this process that is not in tensors."""
     free, total = torch.cuda.mem_get_info()
     return (total - free - torch.cuda.memory_reserved()) / MIB
 

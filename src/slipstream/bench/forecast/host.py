@@ -1,4 +1,4 @@
-"""Times the host of the device at hand: what it takes to issue operators of a typical model.
+"""Measures the host's time to issue the operators of a typical model.
 
 The model is of convolutions, norms and blocks of a transformer, as users write them, and so narrow
 that the device has next to nothing to do.
@@ -119,7 +119,7 @@ def measure(device: torch.device, timer: Timer) -> HostSeconds:
 
 
 def _issued_before(module: nn.Module, inputs: tuple[Tensor, ...], timer: Timer) -> float:
-    """Return the seconds of a forward pass whose kernels the GPU has as a graph."""
+    """Return the seconds of a forward pass whose kernels are recorded as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad():
         module(*inputs)

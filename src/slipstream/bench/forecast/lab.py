@@ -1,4 +1,4 @@
-"""What the lab's links and this machine's processors do, measured once, on nothing that is judged.
+"""Measures the lab's links and this machine's processors, without the judged models.
 
 All hosts of a lab share the processors of one machine. So all-reduces are timed twice, on slow
 links, where the links set the time, and on fast ones, where the processors do; what a link of
@@ -35,7 +35,7 @@ OnNote = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wires:
-    """What one backend does in the lab.
+    """Measured links of one backend in the lab.
 
     Args:
         share: Payload rate as a share of the link's nominal rate, 0 to 1.
@@ -48,7 +48,7 @@ class Wires:
     processed: float
 
     def link(self, bits_per_second: float, hosts: int) -> Link:
-        """Return what each host has of a link.
+        """Return the link of each host.
 
         Where links and processors need about as long, neither is always busy: seconds add up as
         the sides of a right triangle do.
@@ -70,7 +70,7 @@ class Wires:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabNumbers:
-    """What was measured of a lab.
+    """Measured numbers of a lab.
 
     Args:
         wires: Measured links by backend.
@@ -133,7 +133,7 @@ def calibrate(tell: OnNote, *, several: bool = False, quick: bool = False) -> La
 
 
 def _messages(quick: bool) -> dict[str, Any]:
-    """Return the fields of a CommSpec that say what is sent, and how often."""
+    """Return the fields of a CommSpec for the messages and their number."""
     return {"sizes": QUICK_SIZES, "rounds": 2, "warmup": 1} if quick else {"sizes": SIZES}
 
 
@@ -165,10 +165,9 @@ def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, LinkSpeed]:
 
 
 def _wires(slow: LinkSpeed, fast: LinkSpeed) -> Wires:
-    """What is the links' and what the processors', of a line on slow and one on fast links.
+    """Return the shares of links and processors, from a line on slow and one on fast links.
 
-    What headers leave of a link is all that any backend can have of it; a fit of few calls may
-    have more.
+    No backend can use more of a link than headers leave, but a fit of few calls may exceed that.
     """
     nominal = LabSpec(rate=SLOW).link_rates[0] / 8
     payload = nominal * GOODPUT
@@ -188,5 +187,5 @@ def _updated() -> float:
 
 
 def as_json(numbers: LabNumbers) -> dict[str, object]:
-    """Return what was measured, for programs."""
+    """Return the measured numbers, for programs."""
     return dataclasses.asdict(numbers)

@@ -34,7 +34,7 @@ PRESET = "v100-4x8"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastSpec:
-    """What is forecast and measured: each model, number of hosts, rate and backend.
+    """Settings of a comparison of forecasts with measurements.
 
     Args:
         models: names of models.
@@ -127,13 +127,13 @@ class ForecastRow:
 
     @property
     def error(self) -> float:
-        """What the forecast is above what was measured, as a share of it."""
+        """Relative error of the forecast; positive if it is too high."""
         return self.forecast / self.measured.median - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastReport:
-    """All rows, and what they were forecast from.
+    """All rows, and the numbers behind their forecasts.
 
     Args:
         spec: Settings of the measurement.
@@ -227,7 +227,7 @@ def _rows(
 
 
 def _run(spec: ForecastSpec, lab: Lab, replayed: ReplayModel, backend: str) -> ReplaySamples:
-    """Have the ranks step, and return what they measured."""
+    """Run the steps on all ranks, and return the measured steps."""
     peer = PEERS[backend]
     num_steps = spec.warmup + spec.steps
     with tempfile.TemporaryDirectory(prefix="slipstream-forecast-") as folder:

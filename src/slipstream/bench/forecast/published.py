@@ -1,4 +1,4 @@
-"""Published speed-ups on hundreds of GPUs beside what is forecast for the engine's plans.
+"""Published speed-ups on hundreds of GPUs beside forecasts for the engine's plans.
 
     for scaling in published():
         print(scaling.claim.name, scaling.claim.speedup, scaling.speedup(scaling.within))
@@ -39,7 +39,7 @@ _FULL = 0.9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedClaim:
-    """A published speed-up, and where it was had.
+    """A published speed-up with its setting.
 
     Args:
         name: Name of the publisher.
@@ -209,7 +209,7 @@ class Scaling:
 
 
 def published(claims: Sequence[PublishedClaim] = CLAIMS) -> Iterator[Scaling]:
-    """Yield what is forecast for published settings; takes some seconds in all.
+    """Yield the forecasts for published settings, which take some seconds in all.
 
     Args:
         claims: Published claims.
@@ -230,7 +230,7 @@ def published(claims: Sequence[PublishedClaim] = CLAIMS) -> Iterator[Scaling]:
 def scaling(
     claim: PublishedClaim, workload: Workload, fitted: Parameters, hardware: Hardware | None = None
 ) -> Scaling:
-    """Return what is forecast for a published setting.
+    """Return the forecast for a published setting.
 
     Args:
         claim: Published claim with its setting.
@@ -266,7 +266,7 @@ def scaling(
 
 
 def _tuned(simulation: Simulation, job: TrainingJob) -> SimulatedStep:
-    """The step with buckets of that size with which it is shortest, as the engine finds it."""
+    """Return the step with the bucket size that makes it shortest, which the engine finds too."""
     strategies = [replace(job.strategy, bucket_bytes=size) for size in BUCKET_SIZES]
     steps = [simulation.run(replace(job, strategy=strategy)) for strategy in strategies]
     return min(steps, key=lambda step: step.seconds)

@@ -46,7 +46,7 @@ _WIRE = WireRates(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hosts:
-    """What a replay runs on, as measured.
+    """Measured hosts of a replay.
 
     Args:
         count: hosts, each with a link of its own.
@@ -101,7 +101,7 @@ def forecast_step(replayed: ReplayModel, compute_seconds: float, hosts: Hosts) -
 
 
 def replay_workload(replayed: ReplayModel, moved: float) -> Workload:
-    """Return what the forecast simulates in the place of a replayed model.
+    """Return the workload that the forecast simulates for a replayed model.
 
     Args:
         replayed: the model.

@@ -34,7 +34,7 @@ _TRIFLING_RATE = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSetup:
-    """How a model is trained on one device.
+    """Settings of the training of a model on one device.
 
     Args:
         made: Architecture that makes the module and a batch.
@@ -55,7 +55,7 @@ class TrainingSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What steps took.
+    """Measured steps.
 
     Args:
         count: Number of timed steps.
@@ -187,7 +187,7 @@ class _Trainee:
 
 
 def _optimizer(kind: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """Return an optimizer that changes next to nothing, so that made-up data does no harm."""
+    """Return an optimizer with a tiny learning rate, so that made-up data does no harm."""
     if kind is Optimizer.ADAM:
         return torch.optim.Adam(parameters, lr=_TRIFLING_RATE, fused=True)
     momentum = 0.9 if kind is Optimizer.MOMENTUM else 0.0

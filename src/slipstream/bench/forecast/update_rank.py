@@ -27,7 +27,7 @@ WARMUP, ROUNDS = 2, 7
 
 
 def main(output: str) -> None:
-    """Updates, together with the other ranks.
+    """Run the updates, together with the other ranks.
 
     Args:
         output: file that rank 0 writes.

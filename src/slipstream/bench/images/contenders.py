@@ -1,4 +1,4 @@
-"""Who takes part in `slipstream bench pictures`, and how its pictures become labels."""
+"""Contenders of `slipstream bench pictures`, and their ways from images to labels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PictureContender:
 
     @property
     def is_ours(self) -> bool:
-        """It is no peer."""
+        """Whether the contender is ours."""
         return not self.engine
 
 

@@ -46,7 +46,7 @@ NUM_CALIBRATION, NUM_PICTURES = 32, 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PicturesSpec:
-    """What is measured, and how.
+    """Settings of a measurement.
 
     Args:
         models: names of the zoo's classifiers; at least one.
@@ -86,7 +86,7 @@ class PicturesSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageRow:
-    """What one contender reached with one model.
+    """Result of one contender with one model.
 
     Args:
         model: its name.
@@ -144,7 +144,7 @@ class ImageBar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PicturesReport:
-    """What a run came to.
+    """Results of a run.
 
     Args:
         spec: Settings of the measurement.
@@ -222,7 +222,7 @@ class _PipelineTrial:
                 missing.add(contender.engine)
 
     def _can(self, contender: PictureContender) -> bool:
-        """Make the file of a peer, and return whether the peer can take part."""
+        """Return whether a peer can take part, and make its file."""
         reason = obstacle(ENGINES[contender.engine], self.model)
         if not reason:
             try:
@@ -252,7 +252,7 @@ class _PipelineTrial:
         return (self.folder / (file + SECONDS)).exists()
 
     def rows(self, task: Task) -> list[ImageRow]:
-        """Return the results of all contenders, measured in turns whose order rotates."""
+        """Return the rows of all contenders; every second round takes them in reverse order."""
         cores = CORES[task]
         seconds: dict[str, list[float]] = {}
         cpu_seconds: dict[str, list[float]] = {}

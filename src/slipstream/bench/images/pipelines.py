@@ -32,7 +32,7 @@ Stream = Callable[[Iterable[bytes]], Iterator[int]]
 
 
 def load(contender: PictureContender, job: InferJob) -> tuple[Stream, str]:
-    """Return what maps files to labels, in their order, and for ours how it does so."""
+    """Return a function from files to labels, in their order, and the description of ours."""
     if contender.is_ours:
         return _ours(contender, job)
     if contender.way == "queue":
@@ -80,7 +80,7 @@ def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
 
 
 def _queue(contender: PictureContender, job: InferJob) -> Stream:
-    """Return a stream with as many requests in flight as OpenVINO recommends."""
+    """Return a stream with OpenVINO's own number of requests; the caller prepares the images."""
     openvino = openvino_package()
     settings = {
         "INFERENCE_PRECISION_HINT": "f32",

@@ -15,7 +15,7 @@ from slipstream.infer.machine import this_machine
 
 
 def tables(report: PicturesReport) -> list[Table]:
-    """Return a table of contenders for each model and task, and one of what is promised."""
+    """Return a table of contenders for each model and task, and one of the targets."""
     found: list[Table] = []
     for model in report.spec.models:
         for task in report.spec.tasks:
@@ -25,7 +25,7 @@ def tables(report: PicturesReport) -> list[Table]:
 
 
 def caption(report: PicturesReport) -> str:
-    """Return what the columns mean, and the machine."""
+    """Return the meaning of the columns, and the machine."""
     return (
         "From the bytes of a JPEG file (500x375, 57 kB) to a label, peers by Pillow and NumPy;"
         " prefetch: a thread decodes ahead, and the engine has all cores or 1 thread; queue:"

@@ -1,4 +1,4 @@
-"""What is promised of inference, and whether it holds: best peer's time divided by ours."""
+"""Targets of inference, and whether they are met: best peer's time divided by ours."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class InferBar:
 
 
 def fp32_bar(result: ModelResult) -> InferBar | None:
-    """Return the bar among contenders in float32; None where one side is missing."""
+    """Return the target among contenders in float32; None if one side is missing."""
     peers = [
         each
         for each in result.timed
@@ -72,7 +72,7 @@ def fp32_bar(result: ModelResult) -> InferBar | None:
 
 
 def best_bar(result: ModelResult) -> InferBar | None:
-    """Return the bar among contenders of any precision; None where one side is missing."""
+    """Return the target among contenders of any precision; None if one side is missing."""
     peers = [each for each in result.timed if not CONTENDERS[each.contender].is_ours]
     return _bar(result, peers, OURS_BEST, BEST_LEAST_OF.get(result.model, BEST_LEAST))
 

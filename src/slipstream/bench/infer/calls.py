@@ -1,4 +1,4 @@
-"""How users of each engine call it: from inputs by name to outputs by name."""
+"""Calls of each engine in its users' way: from inputs by name to outputs by name."""
 
 # The stubs of these packages leave most of their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,7 +23,7 @@ SEVERE = 3  # ONNX Runtime's level of what it says: errors
 
 
 def of_onnxruntime(model: bytes | str, threads: int) -> Run:
-    """Return what ONNX Runtime makes of a model, or of a file of one."""
+    """Return a function that runs a model, or the file of one, with ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""Who takes part in `slipstream bench infer`, and with which file."""
+"""Contenders of `slipstream bench infer`, and their files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class EngineContender:
 
     @property
     def is_ours(self) -> bool:
-        """It is no peer."""
+        """Whether the contender is ours."""
         return self.engine == "slipstream"
 
 

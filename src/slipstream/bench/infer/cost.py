@@ -36,7 +36,7 @@ TOLD_EVERY = 100  # images
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostSpec:
-    """What is measured, and what is required.
+    """Settings and requirements of a measurement of cost.
 
     Args:
         packages: files of `slipstream compile --pixels`; at least one.
@@ -67,7 +67,7 @@ class CostSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What one model came to.
+    """Results of one model.
 
     Args:
         package: its file.
@@ -90,7 +90,7 @@ class Cost:
 
     @property
     def median(self) -> float:
-        """Seconds of an image, where nothing disturbed it."""
+        """Median seconds of an image."""
         return statistics.median(self.seconds)
 
     @property
@@ -99,7 +99,7 @@ class Cost:
         return float(np.quantile(self.seconds, 0.99))
 
     def cost(self, spec: CostSpec, images: int = 1) -> float:
-        """Return what so many images cost."""
+        """Return the cost of this number of images."""
         return self.mean * images * spec.price / 3600
 
     def is_accurate(self, spec: CostSpec) -> bool:
@@ -222,7 +222,7 @@ def cost_as_json(spec: CostSpec, costs: Sequence[Cost]) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> list[tuple[Path, int]]:
-    """Return every JPEG file with its label, sorted by name."""
+    """Return every JPEG file with its label, in the order of their names."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}")
     labels = [each for each in folder.iterdir() if each.is_dir() and each.name.isdecimal()]

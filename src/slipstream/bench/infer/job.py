@@ -1,4 +1,4 @@
-"""What processes of an inference benchmark do, as the driver tells it to them."""
+"""Jobs that the driver of an inference benchmark gives to its processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DISTURBED = 1.25  # of the lower quartile: what a quiet machine stays below
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferJob:
-    """What one process prepares or runs.
+    """Job of one process, which prepares a file or runs a contender.
 
     Args:
         model: its name.
@@ -36,7 +36,7 @@ class InferJob:
     unseen: int = 0
 
     def as_text(self) -> str:
-        """Return what `from_text` reads."""
+        """Return the text that `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -48,7 +48,7 @@ class InferJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferTiming:
-    """What one contender reached with one model.
+    """Result of one contender with one model.
 
     Args:
         contender: its name.
@@ -71,12 +71,12 @@ class InferTiming:
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Of all calls."""
+        """Seconds of all calls."""
         return tuple(itertools.chain.from_iterable(self.turns))
 
     @property
     def median(self) -> float:
-        """Of all calls, in seconds."""
+        """Median of all calls, in seconds."""
         return statistics.median(self.seconds)
 
     @property

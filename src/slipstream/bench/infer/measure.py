@@ -43,7 +43,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferSpec:
-    """What is measured, and how.
+    """Settings of a measurement.
 
     Args:
         models: names of the zoo's, or package.module:attribute of a `ZooModel`; at least one.
@@ -83,7 +83,7 @@ class InferSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelResult:
-    """What one model came to.
+    """Results of one model.
 
     Args:
         model: its name.
@@ -107,13 +107,13 @@ class ModelResult:
         return self.unseen_db is None or self.unseen_db >= self.asked_db
 
     def of(self, contender: str) -> InferTiming | None:
-        """Return what one contender reached; None if it did not take part."""
+        """Return the result of one contender; None if it did not take part."""
         return next((each for each in self.timed if each.contender == contender), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferReport:
-    """What a run came to.
+    """Results of a run.
 
     Args:
         spec: Settings of the measurement.
@@ -167,7 +167,7 @@ class _ModelTrial:
     )
 
     def result(self) -> ModelResult:
-        """Measure the peers first, because ours must be as accurate as the fastest; then all."""
+        """Measure peers first, because ours must be as accurate as the fastest; then all."""
         self._make(EXPORTED)
         contenders = [each for each in chosen(self.spec.peers) if self._takes_part(each)]
         peers = self._start([each for each in contenders if not each.is_ours])
@@ -194,7 +194,7 @@ class _ModelTrial:
     # ---- before --------------------------------------------------------------------------------
 
     def _takes_part(self, contender: EngineContender) -> bool:
-        """Make the file of a contender, and return whether it can take part."""
+        """Return whether a contender can take part, and make its file."""
         reason = obstacle(contender, self.model)
         if not reason and contender.file and not contender.is_ours:
             try:
@@ -244,7 +244,7 @@ class _ModelTrial:
         return contestant.ask(f"compare {samples.name}")["snr_db"]
 
     def _unseen(self) -> float:
-        """Return our signal-to-noise ratio on unseen inputs, from a process that runs the model."""
+        """Return the signal-to-noise ratio of ours on unseen inputs, from its own process."""
         self.tell(f"{self.model}: ours meets {self.spec.unseen} unseen inputs")
         job = InferJob(
             model=self.model,
@@ -256,8 +256,7 @@ class _ModelTrial:
         return json.loads(printed.splitlines()[-1])["snr_db"]
 
     def _asked(self, peers: Sequence[Contestant]) -> float:
-        """The signal to noise of the fastest peer, which ours has to have too, on the samples by
-        which the search for ours judges."""
+        """Return the signal-to-noise ratio of the fastest peer, which ours must reach."""
         self._rounds(peers, SURVEY_ROUNDS)
         if not peers:
             return FAITHFUL_DB
@@ -267,7 +266,7 @@ class _ModelTrial:
     # ---- rounds --------------------------------------------------------------------------------
 
     def _rounds(self, contestants: Sequence[Contestant], rounds: int) -> None:
-        """Give every contender a turn in each round, in an order that rotates."""
+        """Give every contender a turn in each round; every second round reverses the order."""
         for number in range(rounds):
             self.tell(f"{self.model}: round {number + 1} of {rounds}")
             for each in contestants if number % 2 == 0 else contestants[::-1]:

@@ -40,7 +40,7 @@ def find_model(name: str) -> ZooModel:
 
 @contextmanager
 def model_folder(cache: Path | None, name: str) -> Generator[Path]:
-    """Yield the folder of a model's files: in the cache, if there is one, else temporary."""
+    """Yield the folder of a model's files: in the cache, or temporary if there is no cache."""
     if cache is None:
         with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as temporary:
             yield Path(temporary)
@@ -66,7 +66,7 @@ def folder_name(name: str) -> str:
 
 
 def _beside(source: Path) -> list[Path]:
-    """The zoo as a whole, a user's model by itself."""
+    """Return the sources that make a model: all of the zoo's, or only a user's own file."""
     return list(source.parent.glob("*.py")) if source.parent.name == "zoo" else [source]
 
 

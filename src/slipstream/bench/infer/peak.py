@@ -1,4 +1,4 @@
-"""What the cores multiply at best: python -m slipstream.bench.infer.peak THREADS prints JSON.
+"""Peak rates of the cores: python -m slipstream.bench.infer.peak THREADS prints JSON.
 
 A 1 x 1 convolution of a shape whose operands stay in the caches, through our own kernels, in short
 bursts; the best of them counts.
@@ -45,7 +45,7 @@ def peaks(threads: int) -> dict[str, float]:
 
 
 def _rate(stored: Format | None, threads: int) -> float:
-    """Of the second of two convolutions: what it reads is stored so."""
+    """Return the rate of the second of two convolutions, whose input has this format."""
     graph = _graph()
     runner = Runner(graph, {} if stored is None else {"middle": stored}, threads)
     inputs = {"x": np.random.default_rng(0).standard_normal((1, CHANNELS, SIDE, SIDE), np.float32)}

@@ -57,7 +57,7 @@ def main(text: str) -> None:
 
 
 def _export(job: InferJob, target: Path) -> None:
-    """Export the model with PyTorch, and write its outputs for the held-out inputs."""
+    """Export the model from PyTorch, and write its outputs for held-out inputs."""
     import torch
 
     model = find_model(job.model)

@@ -38,8 +38,10 @@ def cores_of(threads: int) -> frozenset[int]:
 
 @contextmanager
 def _pinned(cores: frozenset[int]) -> Generator[None]:
-    """What is started meanwhile has these cores from its first instruction on: engines look then,
-    and remember. For programs of one thread."""
+    """Pin processes that start meanwhile to cores, because engines look only at their start.
+
+    The calling program must have one thread.
+    """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:

@@ -19,7 +19,7 @@ from slipstream.bench.infer.job import InferJob
 
 
 def load(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
-    """Return what maps inputs by name to outputs by name, and for ours how it does so.
+    """Return a function from inputs to outputs by name, and the description of ours.
 
     What a call returns may be overwritten by the next one.
     """

@@ -43,7 +43,7 @@ class SampleSet:
         return range(self.first, self.first + self.count)
 
     def files(self, folder: Path) -> tuple[Path, Path]:
-        """Return the paths of the inputs and of the right outputs."""
+        """Return the paths of its inputs and of the right outputs."""
         return folder / f"{self.name}-inputs.npz", folder / f"{self.name}-outputs.npz"
 
 
@@ -54,7 +54,7 @@ FIRST_UNSEEN = 10_000  # seed of the inputs on which ours has to keep what it pr
 
 
 def write_set(folder: Path, each: SampleSet, model: ZooModel, network: torch.nn.Module) -> None:
-    """Write the inputs of a set, and what a network gives for them in float32."""
+    """Write the inputs of a set, and a network's float32 outputs for them."""
     import torch
 
     inputs: list[Mapping[str, NDArray[Any]]] = []
@@ -71,7 +71,7 @@ def write_set(folder: Path, each: SampleSet, model: ZooModel, network: torch.nn.
 
 
 def write_samples(path: Path, samples: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-    """Write what `read_samples` reads."""
+    """Write samples for `read_samples`."""
     arrays = {
         f"{n}/{name}": each for n, sample in enumerate(samples) for name, each in sample.items()
     }

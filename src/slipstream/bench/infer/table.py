@@ -27,12 +27,12 @@ HEADINGS = ("ms", "quartiles", "best", "dB", "MB", "made", "load", "of peak")
 
 
 def tables(report: InferReport) -> list[Table]:
-    """Return a table of contenders for each model, and one of what is promised of all."""
+    """Return a table of contenders for each model, and one of the targets."""
     return [*(_measured(report, result) for result in report.results), _bars(report)]
 
 
 def caption(report: InferReport) -> str:
-    """Return what the columns mean, and the machine."""
+    """Return the meaning of the columns, and the machine."""
     rates = ", ".join(f"{name} {peak / 1e9:,.0f}" for name, peak in report.peaks.items())
     return (
         "ms: median of single calls, and quartiles; best: median of the best turn. dB: signal to"
@@ -95,7 +95,7 @@ def _measured(report: InferReport, result: ModelResult) -> Table:
 
 
 def _promise(report: InferReport, result: ModelResult) -> str | None:
-    """Describe whether our package met the accuracy target on unseen inputs."""
+    """Return whether ours is accurate enough on unseen inputs, in words."""
     if result.unseen_db is None:
         return None
     kept = "kept" if result.keeps_promise else "BROKEN"

@@ -1,4 +1,4 @@
-"""What a replay must know of a model: layers in forward order, their parameters and FLOPs.
+"""Description of a model for a replay: layers in forward order, parameters and FLOPs.
 
 A multiplication and an addition are two FLOPs. Activations, pooling and the arithmetic of
 normalisations count as nothing: together they are below 1% of every model here.
@@ -51,7 +51,7 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelLayer:
-    """What runs as one: its gradients are ready at the same moment.
+    """Layers that run as one, so that their gradients are ready at the same moment.
 
     Args:
         name: unique in its model.

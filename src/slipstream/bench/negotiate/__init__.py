@@ -1,1 +1,1 @@
-"""The agreement on what is reduced next, beside a central one."""
+"""Our negotiation of the next tensors to reduce, beside a central coordinator."""

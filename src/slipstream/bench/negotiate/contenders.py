@@ -29,7 +29,7 @@ LIMIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a contender has done so far on this rank.
+    """Work of a contender so far on this rank.
 
     Args:
         exchanges: rounds of negotiation.
@@ -47,7 +47,7 @@ class NegotiationContender(ABC):
 
     @abstractmethod
     def prepare(self, names: Sequence[str]) -> None:
-        """Make what is made once for each tensor. Does not communicate."""
+        """Prepare the tensors once, without communication."""
 
     @abstractmethod
     def negotiate(self, names: Sequence[str]) -> list[str]:
@@ -55,7 +55,7 @@ class NegotiationContender(ABC):
 
     @abstractmethod
     def effort(self) -> Effort:
-        """Return what it took so far."""
+        """Return the work so far."""
 
     @abstractmethod
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Ours(NegotiationContender):
         self._negotiator = Negotiator(group, NegotiatorConfig(cycle_seconds=cycle_seconds))
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Make what is made once for each tensor. Does not communicate."""
+        """Prepare the tensors once, without communication."""
         for name in names:
             self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
 
@@ -93,7 +93,7 @@ class Ours(NegotiationContender):
         return ready
 
     def effort(self) -> Effort:
-        """Return what it took so far."""
+        """Return the work so far."""
         stats = self._negotiator.stats()
         return Effort(stats.rounds, stats.messages)
 
@@ -103,7 +103,7 @@ class Ours(NegotiationContender):
 
 
 class Coordinator(NegotiationContender):
-    """Rank 0 gathers what all have submitted and broadcasts what is ready.
+    """Rank 0 gathers the names that all have submitted and broadcasts the ready ones.
 
     Args:
         group: the ranks.
@@ -119,7 +119,7 @@ class Coordinator(NegotiationContender):
         self._names: dict[str, str] = {}
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Make what is made once for each tensor. Does not communicate."""
+        """Prepare the tensors once, without communication."""
         for name in names:
             request = f"{name} allreduce sum float32[{ELEMENTS}]"
             self._requests[name] = request
@@ -180,7 +180,7 @@ class Coordinator(NegotiationContender):
         return 2 * others + 2 * told
 
     def effort(self) -> Effort:
-        """Return what it took so far."""
+        """Return the work so far."""
         return self._effort
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the ranks of a measurement of negotiation do, and what they answer."""
+"""Jobs of the ranks in a measurement of negotiation, and their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES = (NEW, KNOWN, ONE_BY_ONE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiateJob:
-    """What every rank does.
+    """Job of every rank.
 
     Args:
         tensors: submitted by every rank in an order of its own.
@@ -39,7 +39,7 @@ class NegotiateJob:
     output: str
 
     def as_text(self) -> str:
-        """Return what `from_text` reads."""
+        """Return the text that `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -76,10 +76,10 @@ class Negotiated:
 
 
 def write_results(path: Path, results: Sequence[Negotiated]) -> None:
-    """Write what `read_results` reads."""
+    """Write results for `read_results`."""
     path.write_text(json.dumps([asdict(each) for each in results]))
 
 
 def read_results(path: Path) -> list[Negotiated]:
-    """Return what rank 0 wrote."""
+    """Return the results that rank 0 wrote."""
     return [Negotiated(**with_tuples(fields)) for fields in json.loads(path.read_text())]

@@ -1,4 +1,4 @@
-"""How fast ranks agree on an order of tensors, beside a rank 0 that coordinates.
+"""Measures how fast ranks agree on an order of tensors, beside a coordinating rank 0.
 
     report = measure(NegotiateSpec(ranks=(4, 8)))
 
@@ -27,7 +27,7 @@ OnNote = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiateSpec:
-    """What is measured.
+    """Settings of a measurement of negotiation.
 
     Args:
         ranks: numbers of processes, each 2 or more.

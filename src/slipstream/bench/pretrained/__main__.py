@@ -62,7 +62,7 @@ def main(
         list[str] | None, typer.Argument(help=f"{', '.join(PRETRAINED)}; default all.")
     ] = None,
     seconds: Annotated[float, typer.Option("--time", help="Seconds to search, per model.")] = 60.0,
-    threads: Annotated[int, typer.Option(help="Of one run.")] = 1,
+    threads: Annotated[int, typer.Option(help="Threads of one run.")] = 1,
     short: Annotated[bool, typer.Option("--short", help="Fewer inputs.")] = False,
     output: Annotated[Path | None, typer.Option("--json", help="Write all numbers.")] = None,
 ) -> None:

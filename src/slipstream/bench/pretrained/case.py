@@ -1,4 +1,4 @@
-"""What each of the pretrained models is made of, and how it is judged."""
+"""Parts of the benchmark of a pretrained model, and its judgement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Sample: TypeAlias = "Inputs | tuple[Inputs, int]"
 
 @dataclass(frozen=True)
 class Task:
-    """What a model is for, on real inputs.
+    """Task of a model, on real inputs.
 
     Args:
         samples: Samples for the compilation: inputs by name, or such inputs with the right class.

@@ -57,7 +57,7 @@ def labels() -> list[str]:
 
 
 def features(path: Path) -> Array:
-    """Return what the model sees of a file: its beginning and its end, int32 (1, 2048)."""
+    """Return the model's input from a file, its beginning and end: int32 (1, 2048)."""
     with path.open("rb") as stream:
         begin = stream.read(BLOCK)
         stream.seek(max(path.stat().st_size - BLOCK, 0))
@@ -112,7 +112,7 @@ def _task(is_short: bool) -> Task:
 
 
 def _dealt(samples: list[Sample]) -> list[Sample]:
-    """Shuffle the files so that the first ones, which calibrate, include every kind."""
+    """Return samples in random order, so that the first ones, for calibration, are of all kinds."""
     return [samples[number] for number in np.random.default_rng(1).permutation(len(samples))]
 
 

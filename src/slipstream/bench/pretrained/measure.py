@@ -27,7 +27,7 @@ OURS, ORT, OPENVINO = "slipstream", "ONNX Runtime fp32", "OpenVINO fp32"
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedRow:
-    """What came out for one model.
+    """Results of one pretrained model.
 
     Args:
         model: Pretrained model.

@@ -30,13 +30,13 @@ OVERLAP = 0.5  # of a box with the right one
 
 
 def _numbers(picture: Image.Image) -> Array:
-    """Maps RGB to float32 (3, height, width), blue first, -1 to 1."""
+    """Map RGB to float32 (3, height, width), blue first, -1 to 1."""
     pixels = np.asarray(picture.convert("RGB"), np.float32)[:, :, ::-1]
     return np.ascontiguousarray((pixels / 127.5 - 1).transpose(2, 0, 1))
 
 
 def _line(picture: Image.Image, size: tuple[int, int]) -> Array:
-    """Return the image scaled to height `size`, with zeros on its right: float32 (1, 3, h, w)."""
+    """Return the image scaled to a height and zero-padded: float32 (1, 3, height, width)."""
     height, width = size
     wanted = min(max(round(height * picture.width / picture.height), 1), width)
     result = np.zeros((1, 3, height, width), np.float32)
@@ -49,7 +49,7 @@ def _line(picture: Image.Image, size: tuple[int, int]) -> Array:
 
 @cache
 def _characters() -> list[str]:
-    """Return the characters by class; the first class is blank, the last a space."""
+    """Return the characters by class; the first is empty, the last is a space."""
     import onnx
 
     model = onnx.load(str(_recogniser()), load_external_data=False)
@@ -58,7 +58,7 @@ def _characters() -> list[str]:
 
 
 def text_of(probabilities: Array, characters: Sequence[str]) -> str:
-    """Returns the text that the likeliest classes of each place spell, repetitions left out.
+    """Return the text of the likeliest class at each position, without repetitions.
 
     Args:
         probabilities: (1, places, classes), class 0 being none.
@@ -87,7 +87,7 @@ def _reading(is_short: bool) -> Task:
 
 
 def _read(run: Run, piece: TextPiece) -> str:
-    """Blanks are left out: the model was trained on Chinese, and often sees none."""
+    """Return the text without blanks: the model was trained on Chinese and often misses them."""
     (found,) = run({"x": _line(piece.picture, LINE)}).values()
     return text_of(found, _characters()).replace(" ", "")
 
@@ -96,7 +96,7 @@ def _read(run: Run, piece: TextPiece) -> str:
 
 
 def _turned(seed: int, count: int) -> list[tuple[dict[str, Array], int]]:
-    """Return lines, each of them upright (class 0) and upside down (class 1)."""
+    """Return lines, each upright (class 0) and upside down (class 1)."""
     found: list[tuple[dict[str, Array], int]] = []
     for piece in pieces(seed, count):
         for label, picture in enumerate((piece.picture, piece.picture.rotate(180))):
@@ -118,7 +118,7 @@ def _uprightness(is_short: bool) -> Task:
 
 
 def boxes_of(probabilities: Array) -> Array:
-    """Returns the boxes (number, 4) of text as left, top, right, bottom, in pixels.
+    """Return the boxes (number, 4) of text as left, top, right, bottom, in pixels.
 
     Args:
         probabilities: Probabilities of text, (1, 1, height, width).
@@ -137,7 +137,7 @@ def boxes_of(probabilities: Array) -> Array:
 
 
 def _agreement(found: Array, right: Array) -> tuple[int, int, int]:
-    """Return the numbers of boxes that agree, of detected boxes, and of all boxes."""
+    """Return the numbers of boxes that agree, that were found and that exist."""
     agree = 0
     for left, top, lower_right, lower in right.tolist():
         box = np.array([left, top, lower_right, lower])
@@ -157,7 +157,7 @@ def _finding(is_short: bool) -> Task:
     held_out = posters(6, 12 if is_short else 80, SIDE)
 
     def judge(run: Run) -> float:
-        """Return the harmonic mean of recall (lines found) and precision (boxes that are lines)."""
+        """Return the F1 score of the boxes: the harmonic mean of recall and precision."""
         sums = np.zeros(3)
         for poster in held_out:
             (probabilities,) = run(_looked_at(poster)).values()

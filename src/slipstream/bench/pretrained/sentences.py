@@ -70,7 +70,7 @@ class SentenceLayer(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Apply the layer; the shapes are those of `SentenceAttention`."""
+        """Map inputs like `SentenceAttention`."""
         x = self.mix_norm(x + self.mix(self.attention(x, mask)))
         return self.norm(x + self.narrow(nn.functional.gelu(self.widen(x))))
 
@@ -187,13 +187,13 @@ def encode(text: str) -> Inputs:
 
 
 def _texts(part: int) -> list[str]:
-    """Return up to three parts of sixty words from each long topic of Python's manual."""
+    """Return part 0, 1 or 2, of sixty words, of each long enough topic of Python's manual."""
     long = [words for words in paragraphs() if len(words) >= 3 * WORDS]
     return [" ".join(words[part * WORDS : (part + 1) * WORDS]) for words in long]
 
 
 def _task(is_short: bool) -> Task:
-    """Return the task of finding the text of the same topic by the nearest embedding."""
+    """Return the task of finding the text on the same topic, which should be the nearest."""
     first, second, third = (_texts(part) for part in range(3))
     samples: list[Sample] = [encode(text) for text in third[: 24 if is_short else None]]
 

@@ -78,7 +78,7 @@ def talk(paths: list[Path], seed: int) -> Talk:
 
 
 def _recorded(path: Path) -> Array:
-    """Return a recording, cut to whole moments, whose peak is 0.5."""
+    """Return a recording cut to a whole number of moments, with its peak scaled to 0.5."""
     with wave.open(str(path)) as file:
         numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)
     numbers = numbers[: len(numbers) // STEP * STEP]
@@ -86,14 +86,14 @@ def _recorded(path: Path) -> Array:
 
 
 def _speech(recorded: Array) -> Array:
-    """Label the loud moments of a recording as speech and the nearly silent ones as none."""
+    """Return 1 for loud moments (speech), 0 for almost silent ones, and -1 for others."""
     loudness = np.sqrt(np.square(recorded.reshape(-1, STEP)).mean(axis=1))
     relative = loudness / np.quantile(loudness, 0.9)
     return np.where(relative > LOUD, 1, np.where(relative < QUIET, 0, -1))
 
 
 def windows(sound: Array) -> Array:
-    """Return what the model sees of each moment: float32 (moments, 576)."""
+    """Return the model's input at each moment: float32 (moments, 576)."""
     padded = np.concatenate([np.zeros(CONTEXT, np.float32), sound])
     count = len(sound) // STEP
     return np.stack([padded[STEP * n : STEP * (n + 1) + CONTEXT] for n in range(count)])
@@ -107,7 +107,7 @@ def _moment(window: Array, state: Array) -> Inputs:
 
 
 def _by_moments(run: Run, sound: Array) -> Iterator[tuple[Inputs, float]]:
-    """Yield the inputs of every run, and the resulting probability of speech."""
+    """Yield every run's inputs and its probability of speech."""
     state = np.zeros((2, 1, 128), np.float32)
     for window in windows(sound):
         inputs = _moment(window, state)
@@ -139,7 +139,7 @@ def _right(probabilities: Array, speech: Array) -> float:
 
 
 def _halves(is_short: bool) -> tuple[Talk, Talk]:
-    """Talks to calibrate with and to judge by, of different recordings."""
+    """Return talks for calibration and talks for the judgement, from different recordings."""
     paths = recordings()
     if is_short:
         return talk(paths[1:2], 0), talk(paths[4:5], 1)

@@ -18,7 +18,7 @@ PRETRAINED: Mapping[str, Pretrained] = {
 
 
 def chosen(names: Sequence[str]) -> list[Pretrained]:
-    """Return the models of these names; all where there is none.
+    """Return the models of these names; all if no name is given.
 
     Raises:
         UsageError: there is no such model.

@@ -1,4 +1,4 @@
-"""Something that takes as long as a GPU would: it sleeps, or it multiplies matrices."""
+"""Devices that take the time of a GPU: one sleeps, one multiplies matrices."""
 
 from __future__ import annotations
 

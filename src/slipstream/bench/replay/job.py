@@ -1,4 +1,4 @@
-"""What one run of ranks does, as the driver tells it to them, and what they answer."""
+"""Jobs that the driver of a replay gives to the ranks, and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slipstream.bench.limits import Wire
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peer:
-    """How gradients are summed.
+    """A way to sum gradients.
 
     Args:
         name: Name on the command line.
@@ -38,7 +38,7 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayJob:
-    """What every rank does.
+    """Job of every rank.
 
     Args:
         model: name of the model.
@@ -65,7 +65,7 @@ class ReplayJob:
     output: str
 
     def as_text(self) -> str:
-        """Return what `from_text` reads."""
+        """Return the text that `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -92,19 +92,19 @@ class ReplaySamples:
 
     @property
     def median(self) -> float:
-        """Of the steps, in seconds."""
+        """Median of the steps, in seconds."""
         return statistics.median(self.seconds)
 
     @property
     def mean(self) -> float:
-        """Of the steps, in seconds; what single slow ones cost shows here."""
+        """Mean of the steps, in seconds, which includes the cost of single slow ones."""
         return statistics.fmean(self.seconds)
 
     def write(self, path: str) -> None:
-        """Write what `read` reads."""
+        """Write results for `read`."""
         Path(path).write_text(json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: str) -> ReplaySamples:
-        """Return what a run's rank 0 wrote."""
+        """Return the results that rank 0 of a run wrote."""
         return cls(seconds=tuple(json.loads(Path(path).read_text())["seconds"]))

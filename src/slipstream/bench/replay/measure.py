@@ -101,7 +101,7 @@ OnRun = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplaySpec:
-    """What is replayed, and where.
+    """Settings of a replay.
 
     Args:
         models: names of models.
@@ -282,7 +282,7 @@ def _limit(spec: ReplaySpec, replayed: ReplayModel, step: StepSeconds, wire: Wir
 
 
 def _run(lab: Lab, spec: ReplaySpec, replayed: ReplayModel, peer: Peer) -> ReplaySamples:
-    """Have the ranks step, and return what they measured."""
+    """Run the steps on all ranks, and return the measured steps."""
     compute_seconds = spec.compute_seconds(replayed)
     num_steps = spec.warmup + spec.steps
     with tempfile.TemporaryDirectory(prefix="slipstream-replay-") as folder:

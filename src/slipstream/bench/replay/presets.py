@@ -1,4 +1,4 @@
-"""Published settings, and how they are made to fit a slower network of other size.
+"""Published settings, scaled to a slower network of another size.
 
 Compute and network are slowed by the same factor: what one allreduce takes on the lab's links,
 divided by what it takes on the published ones. So the ratio of compute and communication holds,
@@ -56,7 +56,7 @@ class Preset:
         return self.measured.get(replayed.name, _step_flops(replayed) / self.flops_per_second)
 
     def slowdown(self, network: HostNetwork) -> float:
-        """Return by what factor compute is slowed, to fit a network.
+        """Return the factor by which compute is slowed to fit a network.
 
         Args:
             network: Network of the lab, with two hosts or more.

@@ -42,7 +42,7 @@ def main(text: str) -> None:
 
 
 def make_step(job: ReplayJob) -> Step:
-    """Return what runs one step of a job."""
+    """Return a function that runs one step of a job."""
     device = BusyDevice() if job.busy else TimedDevice()
     module = ReplayModule(
         model(job.model),

@@ -1,4 +1,4 @@
-"""How the ranks of a replay train: by themselves, with DDP over a backend, or with Horovod.
+"""Strategies of a replay's ranks: alone, with DDP over a backend, or with Horovod.
 
 A strategy makes, of a module, what runs one step; the optimizer is a real one.
 """

@@ -76,7 +76,7 @@ def is_compute_only(row: ReplayRow) -> bool:
 
 
 def title(spec: ReplaySpec) -> str:
-    """Return what the lab stands for."""
+    """Return the setting that the lab represents."""
     slowdown = spec.published().slowdown(spec.network())
     return (
         f"{spec.hosts} lab hosts at {spec.rate} for {spec.published()}: compute and network"
@@ -85,7 +85,7 @@ def title(spec: ReplaySpec) -> str:
 
 
 def caption(spec: ReplaySpec) -> str:
-    """Return what the columns mean, and which steps are estimates."""
+    """Return the meaning of the columns, and the steps that are estimates."""
     text = (
         "eff.: efficiency, compute-only step / step. Limits: simulated, at 0.956 of the link;"
         " within the step, and across the step boundary."

@@ -37,7 +37,7 @@ _LENGTH = b"content-length:"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """What is asked in one turn.
+    """Load of one turn.
 
     Args:
         url: Address of the server; "" to call the package in this process.
@@ -58,7 +58,7 @@ class Load:
     threads: int = 1
 
     def as_text(self) -> str:
-        """Return what `from_text` reads."""
+        """Return the text that `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -69,7 +69,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeTurn:
-    """What became of it.
+    """Result of one turn.
 
     Args:
         seconds: Seconds in which the counted requests were sent or, in a closed loop, answered.
@@ -87,7 +87,7 @@ class ServeTurn:
     memory: tuple[int, ...] = ()
 
     def as_text(self) -> str:
-        """Return what `from_text` reads."""
+        """Return the text that `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -125,7 +125,7 @@ class Connection:
         return cls(*await asyncio.open_connection(parts.hostname, parts.port))
 
     async def ask(self, request: bytes) -> int:
-        """Return the status of the answer, once all of it is there.
+        """Return the status of the answer after all of it has arrived.
 
         Raises OSError or EOFError if the connection ends before.
         """
@@ -145,7 +145,7 @@ class Connection:
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted during a turn."""
+    """Counts during a turn."""
 
     latencies: list[float] = field(default_factory=list[float])
     statuses: Counter[int] = field(default_factory=Counter[int])
@@ -159,7 +159,7 @@ class Tally:
             self.latencies.append(seconds)
 
     def turn(self, seconds: float) -> ServeTurn:
-        """Return what it came to.
+        """Return the result of the turn.
 
         Args:
             seconds: Seconds that the counts cover.
@@ -174,7 +174,7 @@ class Tally:
 
 
 async def closed_loop(load: Load, request: bytes) -> ServeTurn:
-    """Return what became of requests that follow each other on every connection.
+    """Return the result of requests that follow each other on every connection.
 
     Raises OSError or EOFError if a connection ends.
     """
@@ -198,7 +198,7 @@ async def closed_loop(load: Load, request: bytes) -> ServeTurn:
 
 
 class OpenLoop:
-    """Requests at random times, of which the last did not see to it that the next is sent.
+    """Requests at random times, which do not wait for earlier answers.
 
     Args:
         load: Load to put on a server.
@@ -213,7 +213,7 @@ class OpenLoop:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> ServeTurn:
-        """Return what became of them; those without an answer some seconds later have none."""
+        """Return the result; requests without an answer after some seconds count as unanswered."""
         with _watched(self._load.pid, self._tally.memory):
             await self._send_all()
             if self._tasks:
@@ -252,7 +252,7 @@ class OpenLoop:
             self._tally.add(status, time.perf_counter() - intended)
 
     async def _connection(self) -> Connection:
-        """Return the last connection, or a new one if its last use was long ago."""
+        """Return the connection that was used last, or a new one if that was long ago."""
         if self._free:
             found = self._free.pop()
             if time.perf_counter() - found.used < IDLE_SECONDS:
@@ -272,7 +272,7 @@ class OpenLoop:
 
 
 def calls(load: Load) -> ServeTurn:
-    """Return what became of calls in this process, one after another, as a server makes them."""
+    """Return the result of consecutive calls in this process, made as a server makes them."""
     from slipstream.infer.run.session import load_executable
 
     loaded = load_executable(load.request, load.threads)
@@ -296,7 +296,7 @@ def memory_of(pid: int) -> int:
 
 @contextmanager
 def _watched(pid: int, found: list[int]) -> Generator[None]:
-    """Sample the memory of a process during the measurement; do nothing for process 0."""
+    """Sample a process's memory meanwhile; for process 0, do nothing."""
 
     async def watch() -> None:
         while True:
@@ -317,7 +317,7 @@ async def _asked(load: Load) -> ServeTurn:
 
 
 def main(text: str) -> None:
-    """Put a load on a server, and print what became of it."""
+    """Put a load on a server, and print the result."""
     load = Load.from_text(text)
     if not load.url:
         print(calls(load).as_text())

@@ -1,4 +1,4 @@
-"""Our server beside a peer's: throughput, latency, what serving adds, and what overload does.
+"""Our server beside a peer's: throughput, latency, serving overhead and overload.
 
     report = measure(ServeSpec(package=Path("model.slip"), onnx=Path("model.onnx")))
 
@@ -45,7 +45,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeSpec:
-    """What is measured, and how.
+    """Settings of a measurement.
 
     Args:
         package: file of `slipstream compile`.
@@ -131,7 +131,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """Id of its process."""
         return self._process.pid
 
 
@@ -199,7 +199,7 @@ class _ServerTrial:
     )
 
     def report(self) -> ServeReport:
-        """Check that all servers run the same model; then measure closed loops, then open ones."""
+        """Check that all run the same model, then measure closed loops and open loops."""
         recipe = self.package.manifest.recipe
         snr_db = {name: self._compare(name, server) for name, server in self.servers.items()}
         for number in range(self.spec.rounds):
@@ -259,8 +259,10 @@ class _ServerTrial:
     # ---- closed loops --------------------------------------------------------------------------
 
     def _round(self, number: int) -> None:
-        """Every contender has its turn with each number of clients, in an order that turns round;
-        calls in this process have theirs between those of one client."""
+        """Give every contender a turn with each number of clients; every second round is reversed.
+
+        Calls in this process have their turn between the turns of one client.
+        """
         names = [*self.servers]
         for clients in self.spec.clients:
             contenders = names if clients > 1 else [names[0], "", *names[1:]]
@@ -291,7 +293,7 @@ class _ServerTrial:
     # ---- open loops ----------------------------------------------------------------------------
 
     def _overload(self, name: str, points: Sequence[Point]) -> Overload:
-        """Send a contender more requests than its best closed loop completed."""
+        """Send a contender more requests than its best rate in a closed loop."""
         capacity = max(
             each.middle.rate for each in points if each.contender == name and each.clients
         )
@@ -325,7 +327,7 @@ def _wait_for(url: str) -> None:
 
 
 def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
-    """Return the command that starts each contender's server, ours first."""
+    """Return the command of each contender's server, ours first."""
     commands = {
         OURS: [
             sys.executable, "-m", "slipstream.cli", "serve", f"{MODEL}={spec.package}",

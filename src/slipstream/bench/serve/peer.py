@@ -38,7 +38,7 @@ Run = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def runner_of(path: str, threads: int, runs: int) -> Run:
-    """Return what runs a model.
+    """Return a function that runs a model.
 
     Args:
         path: Path of an ONNX file or of a package.
@@ -69,7 +69,7 @@ def _onnx_runner(path: str, threads: int, runs: int) -> Run:
 
 
 def _own(path: str, threads: int, runs: int) -> Run:
-    """Return our engine, called in the same way; parallel runs share the threads."""
+    """Return our engine, called as our server calls it; concurrent runs share the threads."""
     from slipstream.infer.package.package import read
     from slipstream.infer.run.session import prepared
 

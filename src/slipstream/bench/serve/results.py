@@ -1,4 +1,4 @@
-"""What `slipstream bench serve` measured, and whether it is what was promised."""
+"""Results of `slipstream bench serve`, and whether they meet the targets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OK, BUSY, LATE = 200, 429, 504
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What one turn of a closed loop, or of calls, reached.
+    """Rate and latencies of one turn of a closed loop or of calls.
 
     Args:
         rate: Answers per second.
@@ -36,7 +36,7 @@ class Reached:
 
     @classmethod
     def of(cls, turn: ServeTurn) -> Reached:
-        """Return what a turn reached, in which something was answered."""
+        """Return the rate and latencies of a turn with at least one answer."""
         latencies = turn.latencies
         return cls(len(latencies) / turn.seconds, quantile(latencies, 50), quantile(latencies, 99))
 
@@ -89,22 +89,22 @@ class Overload:
 
     @property
     def num_accepted(self) -> int:
-        """Those with a result, and those whose deadline passed after all."""
+        """Requests with a result, and requests whose deadline passed later."""
         return self.turn.statuses.get(OK, 0) + self.turn.statuses.get(LATE, 0)
 
     @property
     def num_refused(self) -> int:
-        """Those that were told at once that there is no time for them."""
+        """Requests that the server refused at once because there was no time for them."""
         return self.turn.statuses.get(BUSY, 0)
 
     @property
     def num_failed(self) -> int:
-        """Those that were neither accepted nor refused: other answers, and none."""
+        """Requests that were neither accepted nor refused: with other answers or without any."""
         return self.num_requests - self.num_accepted - self.num_refused
 
     @property
     def num_kept(self) -> int:
-        """Those with a result by their deadline, from when they should have been sent."""
+        """Requests with a result by their deadline, counted from the planned time of sending."""
         return sum(each <= self.deadline for each in self.turn.latencies)
 
     @property
@@ -131,7 +131,7 @@ class Overload:
 
 @dataclass(frozen=True, slots=True)
 class ServeBar:
-    """What is promised, and what was measured.
+    """A target and the measured value.
 
     Args:
         name: Name of the target.
@@ -148,7 +148,7 @@ class ServeBar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeReport:
-    """What a run came to.
+    """Results of a run.
 
     Args:
         package: name of its file.
@@ -170,7 +170,7 @@ class ServeReport:
 
     @property
     def contenders(self) -> tuple[str, ...]:
-        """Names of those that served, ours first."""
+        """Names of the contenders that served, ours first."""
         return tuple(self.snr_db)
 
     @property
@@ -180,12 +180,12 @@ class ServeReport:
 
     @property
     def crowd(self) -> int:
-        """Clients of the bars: 8, or the most if there were none of 8."""
+        """Number of clients in the targets: 8, or the largest number if 8 was not measured."""
         counts = {each.clients for each in self.points}
         return CROWD if CROWD in counts else max(counts)
 
     def point(self, contender: str, clients: int) -> Point | None:
-        """Return a contender's point; None: it was not measured."""
+        """Return a contender's point; None if it was not measured."""
         return next(
             (each for each in self.points
              if each.contender == contender and each.clients == clients), None,
@@ -203,7 +203,7 @@ class ServeReport:
 
     @property
     def bars(self) -> list[ServeBar]:
-        """What is promised, as far as it was measured."""
+        """Targets whose values were measured."""
         ours = next((each for each in self.overloads if each.contender == OURS), None)
         return [*self._beside_peer(), *self._added(), *(_overload(ours) if ours else ())]
 

@@ -22,13 +22,13 @@ OPEN_HEADINGS = (
 
 
 def tables(report: ServeReport) -> list[Table]:
-    """Return tables of closed loops, of open loops if there were any, and of what is promised."""
+    """Return tables of closed loops, of open loops if there were any, and of the targets."""
     overloads = [_overloads(report.overloads)] if report.overloads else []
     return [_closed(report), *overloads, _bars(report)]
 
 
 def caption(report: ServeReport) -> str:
-    """Return what the columns mean, and the machine."""
+    """Return the meaning of the columns, and the machine."""
     words = ", ".join(f"{name} {db:.0f}" for name, db in report.snr_db.items())
     return (
         "/s: results per second; p50 and p99 of latencies, as clients see them: medians over"

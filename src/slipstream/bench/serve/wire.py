@@ -1,4 +1,4 @@
-"""What clients of `slipstream bench serve` send, and get: the Open Inference Protocol, binary."""
+"""Requests and answers of `slipstream bench serve`: the binary Open Inference Protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of a training benchmark do, and what they answer."""
+"""Jobs of the ranks in a training benchmark, and their results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACROSS = "across"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainJob:
-    """What every rank does.
+    """Job of every rank.
 
     Args:
         model: a name in `models.MODELS`.
@@ -38,7 +38,7 @@ class TrainJob:
     output: str
 
     def as_text(self) -> str:
-        """Return what `from_text` reads."""
+        """Return the text that `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -49,7 +49,7 @@ class TrainJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSamples:
-    """What one contender's training came to.
+    """Measured training of one contender.
 
     Args:
         contender: its name.
@@ -67,10 +67,10 @@ class TrainSamples:
 
 
 def write_trained(path: str, results: list[TrainSamples]) -> None:
-    """Write what `read_trained` reads."""
+    """Write samples for `read_trained`."""
     Path(path).write_text(json.dumps([asdict(each) for each in results]))
 
 
 def read_trained(path: str) -> list[TrainSamples]:
-    """Return what rank 0 wrote."""
+    """Return the results that rank 0 wrote."""
     return [TrainSamples(**with_tuples(fields)) for fields in json.loads(Path(path).read_text())]

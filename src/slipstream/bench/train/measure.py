@@ -37,7 +37,7 @@ OnNote = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSpec:
-    """What is trained, and where.
+    """Settings of a training benchmark.
 
     Args:
         models: names of `MODELS`.
@@ -76,7 +76,7 @@ class TrainSpec:
             raise UsageError("steps is 0; allowed: 1 and more")
 
     def contenders(self) -> tuple[str, ...]:
-        """Return who takes turns."""
+        """Return the contenders, in the order of their turns."""
         across = [
             f"{OURS} {ACROSS}" if codec == "none" else f"{OURS} {ACROSS} {codec}"
             for codec in self.codecs
@@ -86,7 +86,7 @@ class TrainSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainResult:
-    """What one model's trainings came to.
+    """Results of one model's trainings.
 
     Args:
         model: its name.
@@ -97,7 +97,7 @@ class TrainResult:
     trained: tuple[TrainSamples, ...]
 
     def of(self, contender: str) -> TrainSamples | None:
-        """Return what one contender reached; None if it did not take part."""
+        """Return the result of one contender; None if it did not take part."""
         return next((each for each in self.trained if each.contender == contender), None)
 
     def times_faster(self, trained: TrainSamples, other: str) -> float | None:
@@ -127,7 +127,7 @@ class TrainResult:
 
 
 def samples_per_second(trained: TrainSamples) -> float:
-    """Return what all ranks together train, by the median of the rounds."""
+    """Return the samples per second of all ranks together, from the median of the rounds."""
     return trained.samples_per_step / statistics.median(trained.seconds)
 
 

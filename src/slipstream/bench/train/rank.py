@@ -59,7 +59,7 @@ class TrainingRun:
         return (time.perf_counter() - start) / steps
 
     def result(self) -> TrainSamples:
-        """Return what came of it; all ranks call it."""
+        """Return the measured training; all ranks call it together."""
         seconds = torch.tensor(self.seconds, dtype=torch.float64)
         losses = torch.stack(self._losses).double()
         dist.all_reduce(seconds, dist.ReduceOp.MAX)
@@ -73,7 +73,7 @@ class TrainingRun:
         )
 
     def _connected(self, network: torch.nn.Module) -> tuple[torch.nn.Module, Callable[[], None]]:
-        """Return the model as it is called, and what waits for the last step."""
+        """Return the callable model, and a function that waits for the last step."""
         if self.contender == ALONE:
             return network, _nothing
         backend, _, how = self.contender.partition(" ")

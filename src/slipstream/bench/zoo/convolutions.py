@@ -21,7 +21,7 @@ from slipstream.bench.zoo import ZooModel
 
 
 def chain(*layers: nn.Module) -> nn.Module:
-    """Return layers in sequence, each followed by a ReLU, with reproducible weights."""
+    """Return a chain of layers, each followed by a ReLU, with the same weights each time."""
     torch.manual_seed(0)
     steps: list[nn.Module] = []
     for layer in layers:
@@ -40,7 +40,7 @@ def square() -> nn.Module:
 
 
 def stem() -> nn.Module:
-    """Return the 7x7 stem: 3 to 64 channels, every other pixel of 224 x 224."""
+    """Return a 7x7 convolution: 3 to 64 channels, every other pixel of 224 x 224."""
     return chain(nn.Conv2d(3, 64, 7, stride=2, padding=3))
 
 

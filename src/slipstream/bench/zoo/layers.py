@@ -1,4 +1,4 @@
-"""What the networks of the zoo share: normalised convolutions, random weights, random pictures.
+"""Shared parts of the zoo's networks: normalised convolutions, random weights, random images.
 
 Weights are random, and yet no activation vanishes or explodes: convolutions start as He et al.
 (2015) propose, and the running statistics of batch normalisation are those of one pass of random

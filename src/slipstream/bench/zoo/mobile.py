@@ -12,7 +12,7 @@ from slipstream.bench.zoo.layers import NUM_CLASSES, conv_norm, settle_classifie
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
-    """What one inverted residual is made of.
+    """Shape of one inverted residual.
 
     Args:
         in_channels: Input channels.
