@@ -177,7 +177,7 @@ def _of_length(found: Architecture, tokens: int) -> Architecture:
     if "length" not in inspect.signature(found.inputs).parameters:
         raise UsageError(f"{found.name} reads no sequences whose tokens can be said")
     if found.name.startswith("bert-") and tokens > BERT_BASE.positions:
-        raise UsageError(f"{tokens} tokens: {found.name} has places for {BERT_BASE.positions}")
+        raise UsageError(f"{tokens} tokens: {found.name} has only {BERT_BASE.positions} positions")
     make = found.make
     if found.name in language.SIZES:
         make = partial(make, positions=tokens)
