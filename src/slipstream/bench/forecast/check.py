@@ -17,7 +17,7 @@ HERE = "here"  # what `slipstream forecast calibrate` calls a device if it is no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedStep:
+class DeviceStepCheck:
     """A step on one device, forecast and measured.
 
     Args:
@@ -71,7 +71,7 @@ def check(
     optimizer: str = "adam",
     seconds: float = 10.0,
     progress: Progress,
-) -> CheckedStep:
+) -> DeviceStepCheck:
     """Forecast a step of one device, then train on the one at hand, and block for half a minute.
 
     Args:
@@ -128,7 +128,7 @@ def check(
         steps = forecast_steps.train(training, lambda what: progress(what, 0, 0), seconds=seconds)
     except RuntimeError as failure:  # of the user's code, or of the device
         raise SlipstreamError(f"a step of {model} failed on this device: {failure}") from failure
-    return CheckedStep(
+    return DeviceStepCheck(
         model=model,
         batch=batch,
         plan=plan,

@@ -42,7 +42,7 @@ class Trainable:
     bucket_megabytes: float
 
 
-class ResidualBlock(nn.Module):
+class TrainResidualBlock(nn.Module):
     """Two 3 x 3 convolutions beside a shortcut.
 
     Args:
@@ -75,10 +75,10 @@ class ResidualBlock(nn.Module):
 def resnet() -> nn.Module:
     """Return the demo's network: float [batch, 1, 28, 28] to logits [batch, 10]."""
     blocks = [
-        ResidualBlock(16, 32, 2),
-        ResidualBlock(32, 32, 1),
-        ResidualBlock(32, 64, 2),
-        ResidualBlock(64, 64, 1),
+        TrainResidualBlock(16, 32, 2),
+        TrainResidualBlock(32, 32, 1),
+        TrainResidualBlock(32, 64, 2),
+        TrainResidualBlock(64, 64, 1),
     ]
     network = nn.Sequential(
         nn.Conv2d(1, 16, 5, stride=2, padding=2, bias=False),

@@ -15,7 +15,7 @@ from slipstream.cli.forecast.progress import searching
 from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
-    from slipstream.bench.forecast.check import CheckedStep
+    from slipstream.bench.forecast.check import DeviceStepCheck
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -91,7 +91,7 @@ def check(
     )
 
 
-def _table(found: CheckedStep) -> Table:
+def _table(found: DeviceStepCheck) -> Table:
     from slipstream.forecast.report.terminal import duration, gib
     from slipstream.forecast.search.plan import Interval
 
