@@ -87,6 +87,7 @@ def show_list(wanted: bool) -> None:
     raise typer.Exit
 
 
+# over budget: a parameter for each option of the command
 def compile_model(
     model: Annotated[
         str, typer.Argument(help="File, SavedModel folder, or package.module:factory.")

@@ -94,6 +94,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(group, name="forecast")
 
 
+# over budget: a parameter for each option of the command
 def plan(
     model: Annotated[
         str, typer.Argument(help="Architecture, package.module:make, file.py:make or a file.")
