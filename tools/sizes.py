@@ -38,7 +38,7 @@ CPP_NOISE = re.compile(
 
 @dataclass(frozen=True)
 class Function:
-    """A function body and where it lies (lines count from 1, both ends included)."""
+    """A function and its lines, without its docstring: counted from 1, both ends included."""
 
     name: str
     first: int
@@ -56,7 +56,7 @@ def python_functions(text: str) -> Iterator[Function]:
             first, last = node.lineno, node.end_lineno or node.lineno
             if ast.get_docstring(node) is not None:
                 docstring = node.body[0]
-                first += (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
+                last -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
             yield Function(node.name, first, last)
 
 
