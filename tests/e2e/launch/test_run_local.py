@@ -69,7 +69,7 @@ def test_what_ranks_write_lies_in_files_too(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     launch = run("-n", "1", "--output-filename", tmp_path / "file", "true")
     assert launch.finish() == 2
-    assert "where no files can be made" in launch.errors
+    assert "where no files can be created" in launch.errors
 
 
 def test_a_folder_full_of_unlucky_names_does_no_harm(run: Run, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_requests_that_cannot_be_in_time_are_told_to_come_back(served: Any, ask:
     with caught.value as error:
         assert error.code == 429
         assert int(error.headers["retry-after"]) >= 1
-        assert "ask again later" in json.loads(error.read())["error"]
+        assert "send it again later" in json.loads(error.read())["error"]
     with pytest.raises(InferenceServerException) as refused:
         ask(served.rpc(), "double", np.zeros((64, SIZE), np.float32), timeout=1)
     assert refused.value.status() == str(grpc.StatusCode.RESOURCE_EXHAUSTED)
