@@ -28,7 +28,7 @@ def _job(codec: str, ranks: int = 8, gradient_bytes: int = 4) -> TrainingJob:
     ("codec", "ranks", "gradient_bytes", "on_the_wire"),
     [
         ("none", 8, 4, 4),
-        ("fp16", 8, 4, 2),
+        ("fp16", 8, 4, 2 + 1 / 512),
         ("bf16", 8, 4, 2),
         ("int8", 8, 4, 1 + 1 / 32),
         # A codec that saves nothing is not used, nor one inside of a host.
