@@ -16,12 +16,12 @@ import numpy as np
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing, missing_gpu
-from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
+from slipstream.infer.engines.protocol import Executable, GraphEngine, Precision, Recipe
 from slipstream.infer.graph.graph import Array, Graph
 
 
 @dataclass(frozen=True)
-class Inductor:
+class Inductor(GraphEngine):
     """PyTorch's Inductor, only measured: a package cannot store the code that it generates.
 
     Args:
@@ -37,11 +37,8 @@ class Inductor:
 
     is_packable = False
     runs_rewritten = False
-    runs_imported = True
-    mixes_dynamic = False
-    is_quick_to_prepare = False
 
-    def with_module(self, module: Any) -> Engine:
+    def with_module(self, module: Any) -> Inductor:
         """See `Engine`."""
         return replace(self, module=module)
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.pool import Pool
-from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe, Small
+from slipstream.infer.engines.protocol import (
+    Executable,
+    GraphEngine,
+    Precision,
+    Recipe,
+    Small,
+)
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.outlets import channels_last
@@ -18,21 +24,14 @@ if TYPE_CHECKING:
     from slipstream.infer.native.runner import Runner
 
 
-class Native:
+class Native(GraphEngine):
     """Kernels of `kernels/`, for graphs whose products they have."""
 
     name = "native"
 
-    is_packable = True
-    runs_rewritten = True
     runs_imported = False
     mixes_dynamic = True
     is_quick_to_prepare = True
-
-    def with_module(self, module: Any) -> Engine:
-        """See `Engine`."""
-        del module
-        return self
 
     def available(self) -> str | None:
         """Return None, or the missing requirement: the kernels, or ONNX Runtime."""

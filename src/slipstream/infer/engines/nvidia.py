@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing, missing_gpu
 from slipstream.infer.engines.onnxruntime import CPU, Session
-from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe
+from slipstream.infer.engines.protocol import Executable, GraphEngine, Precision, Recipe
 from slipstream.infer.engines.standard import onnx_bytes
 from slipstream.infer.graph.graph import Graph
 
@@ -21,7 +20,7 @@ INSTALL = "pip install onnxruntime-gpu"
 
 
 @dataclass(frozen=True)
-class OnnxRuntimeOnGpu:
+class OnnxRuntimeOnGpu(GraphEngine):
     """The first GPU. Inputs and outputs are in the processor's memory, as those of every engine.
 
     Args:
@@ -33,17 +32,6 @@ class OnnxRuntimeOnGpu:
     name: str
     providers: tuple[str, ...]
     settings: Mapping[Precision, Mapping[str, str]]
-
-    is_packable = True
-    runs_rewritten = True
-    runs_imported = True
-    mixes_dynamic = False
-    is_quick_to_prepare = False
-
-    def with_module(self, module: Any) -> Engine:
-        """See `Engine`."""
-        del module
-        return self
 
     def available(self) -> str | None:
         """Return None, or the missing requirement: a GPU, or a build of ONNX Runtime for it."""

@@ -17,7 +17,13 @@ from onnx import TensorProto
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.engines.modules import missing
-from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe, Small
+from slipstream.infer.engines.protocol import (
+    Executable,
+    GraphEngine,
+    Precision,
+    Recipe,
+    Small,
+)
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph.graph import Array, Graph
@@ -34,7 +40,7 @@ CPU: Provider = ("CPUExecutionProvider", {})
 
 
 @dataclass(frozen=True)
-class OnnxRuntime:
+class OnnxRuntime(GraphEngine):
     """Runs ONNX models; bf16 has no kernels on CPUs.
 
     Args:
@@ -46,17 +52,6 @@ class OnnxRuntime:
 
     name: str = "onnxruntime"
     file_bytes: int = LARGE_BYTES
-
-    is_packable = True
-    runs_rewritten = True
-    runs_imported = True
-    mixes_dynamic = False
-    is_quick_to_prepare = False
-
-    def with_module(self, module: Any) -> Engine:
-        """See `Engine`."""
-        del module
-        return self
 
     def available(self) -> str | None:
         """None, or that it is not installed."""

@@ -21,7 +21,13 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.openvino_wrong import wrong_operations
 from slipstream.infer.engines.pool import Pool
-from slipstream.infer.engines.protocol import Engine, Executable, Precision, Recipe, Small
+from slipstream.infer.engines.protocol import (
+    Executable,
+    GraphEngine,
+    Precision,
+    Recipe,
+    Small,
+)
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph.graph import Array, Graph
@@ -39,21 +45,10 @@ FIRST_CALL = threading.Lock()
 MAKING = threading.Lock()
 
 
-class OpenVino:
+class OpenVino(GraphEngine):
     """Runs ONNX models."""
 
     name = "openvino"
-
-    is_packable = True
-    runs_rewritten = True
-    runs_imported = True
-    mixes_dynamic = False
-    is_quick_to_prepare = False
-
-    def with_module(self, module: Any) -> Engine:
-        """See `Engine`."""
-        del module
-        return self
 
     def available(self) -> str | None:
         """None, or that it is not installed."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.infer.graph.graph import Array, Graph
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Precision = Literal["fp32", "bf16", "fp16", "int8", "int8-dynamic", "int8-weights"]
 FLOATS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
@@ -169,3 +172,18 @@ class Engine(Protocol):
         engine or precision may.
         """
         ...
+
+
+class GraphEngine:
+    """The traits of most engines, which run any graph and need no module; the others override."""
+
+    is_packable = True
+    runs_rewritten = True
+    runs_imported = True
+    mixes_dynamic = False
+    is_quick_to_prepare = False
+
+    def with_module(self, module: Any) -> Self:
+        """See `Engine`."""
+        del module
+        return self

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.protocol import (
     Engine,
     Executable,
+    GraphEngine,
     Precision,
     Recipe,
     Rounding,
@@ -18,24 +18,13 @@ from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.graph.parts import pieces
 
 
-class Split:
+class Split(GraphEngine):
     """Runs recipes that have parts."""
 
     name = "split"
 
     def __init__(self, engine_of: Callable[[str], Engine]) -> None:
         self._engine_of = engine_of
-
-    is_packable = True
-    runs_rewritten = True
-    runs_imported = True
-    mixes_dynamic = False
-    is_quick_to_prepare = False
-
-    def with_module(self, module: Any) -> Engine:
-        """See `Engine`."""
-        del module
-        return self
 
     def available(self) -> str | None:
         """None: whether the parts' engines are there is known with the parts."""

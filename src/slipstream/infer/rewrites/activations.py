@@ -17,7 +17,7 @@ CUBIC = 0.044715  # of GELU's approximation by tanh: Hendrycks and Gimpel (2016)
 
 
 def _pair(editor: Editor, node: Node, scale: float) -> list[tuple[str, str]]:
-    """Yield both orders of two factors whose product, times a number, is the node's result."""
+    """Return both orders of two factors whose product, times a number, is the node's result."""
     number, values = factors_of(editor, node)
     if not is_close(number, scale) or len(values) != 2:
         return []

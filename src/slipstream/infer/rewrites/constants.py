@@ -174,7 +174,7 @@ def _target_size(entry: Entry, at: int, own: Sequence[Entry] | None) -> int:
 
 
 def _entries(editor: Editor, name: str) -> Sequence[Entry] | None:
-    """Return the elements of an integer vector or scalar that follow from known shapes."""
+    """Return the elements of an integer constant, or of one that follows from known shapes."""
     array = editor.constant(name)
     if array is not None:
         is_vector = array.ndim <= 1 and array.dtype.kind == "i"

@@ -138,7 +138,7 @@ def reshaped(editor: Editor, name: str) -> str:
 
 
 def target(old: Value, new: Value) -> Array | None:
-    """Return the second input of a Reshape from one shape to another."""
+    """Return the second input of a Reshape between two shapes; None if no single one fits."""
     if old.shape is None or new.shape is None:
         return None
     sizes: list[int] = []
