@@ -1,0 +1,143 @@
+"""Option types that commands share, and the groups in which `--help` shows options.
+
+An option has one name and one meaning in all commands: `--json` prints to stdout, `-o/--output`
+writes a file, `--rate` is the bit rate of a host's link. A list is one text with commas.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from slipstream.errors import UsageError
+
+# Groups of options in --help; an option without a group stands before them.
+NETWORK = "Network"
+MEASUREMENT = "Measurement"
+OUTPUT = "Output"
+
+
+def check_output_file(path: Path | None) -> Path | None:
+    """Return the path of an output file, after making its folder and testing that it is writable.
+
+    The test leaves an existing file unchanged and creates no file.
+
+    Raises UsageError for a file that cannot be written, with the reason.
+    """
+    if path is None:
+        return None
+    if path == Path("-"):
+        raise UsageError("an output file is named '-'; give a file name, or --json for stdout")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        existed = path.exists()
+        with path.open("ab"):
+            pass
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageError(f"{path} cannot be written: {path.parent} is no folder") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
+    if not existed:
+        path.unlink()
+    return path
+
+
+def file_option(*names: str, help: str, group: str | None = OUTPUT) -> Any:  # noqa: A002
+    """Return an option for a file that the command writes.
+
+    Args:
+        names: Names of the option, such as "-o" and "--output".
+        help: Help text.
+        group: Group of the option in --help (default OUTPUT); None for the first group.
+    """
+    return typer.Option(
+        *names, metavar="FILE", callback=check_output_file, rich_help_panel=group, help=help
+    )
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Return the parts of a text with commas, without spaces around them."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def split_peers(text: str) -> tuple[str, ...]:
+    """Return the peers in a text with commas; `none` stands for no peer.
+
+    Raises UsageError for an empty text, and for `none` beside a peer.
+    """
+    peers = split_list(text)
+    if not peers or ("none" in peers and len(peers) > 1):
+        raise UsageError(f"--peers is {text!r}; allowed: names with commas between, or none")
+    return () if peers == ("none",) else peers
+
+
+def split_counts(text: str, option: str) -> tuple[int, ...]:
+    """Return the whole numbers in a text with commas, such as "2,4"; raise UsageError otherwise."""
+    parts = split_list(text)
+    if not parts or not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"{option} is {text!r}; allowed: whole numbers from 1, such as 2,4")
+    return tuple(int(part) for part in parts)
+
+
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON on stdout instead of tables."),
+]
+OutputFile = Annotated[
+    Path | None, file_option("-o", "--output", help="File for all measurements as JSON.")
+]
+ChartFile = Annotated[
+    Path | None, file_option("--chart", help="File for a chart: .svg, .png or .html.")
+]
+HtmlFile = Annotated[Path | None, file_option("--html", help="File for a page with charts.")]
+
+NumHosts = Annotated[
+    int, typer.Option(min=1, rich_help_panel=NETWORK, help="Number of hosts in the lab.")
+]
+RanksPerHost = Annotated[
+    int, typer.Option(min=1, rich_help_panel=NETWORK, help="Ranks on each host.")
+]
+Rate = Annotated[
+    str,
+    typer.Option(
+        metavar="RATE", rich_help_panel=NETWORK, help="Bit rate of every host's link: 200Mbit/s."
+    ),
+]
+RateOrRates = Annotated[
+    str,
+    typer.Option(
+        metavar="RATE",
+        rich_help_panel=NETWORK,
+        help="Bit rate of a host's link; with commas: one rate for each host.",
+    ),
+]
+FlowRate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        rich_help_panel=NETWORK,
+        help="Highest bit rate of a connection; with commas: one rate for each path.",
+    ),
+]
+Racks = Annotated[
+    int,
+    typer.Option(min=1, rich_help_panel=NETWORK, help="Racks, each with as many hosts."),
+]
+Uplink = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE", rich_help_panel=NETWORK, help="Bit rate between a rack and the spine."
+    ),
+]
+Rounds = Annotated[
+    int,
+    typer.Option(
+        min=1, rich_help_panel=MEASUREMENT, help="Rounds; each contender has one turn in each."
+    ),
+]
+Peers = Annotated[
+    str,
+    typer.Option(metavar="LIST", help="Peers to compare with, with commas between, or none."),
+]

@@ -1,0 +1,89 @@
+"""Results of commands: tables or JSON on stdout, files, and remarks on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console, RenderableType
+
+# Columns of an output that is no terminal: wider than every table, so that no cell is wrapped.
+UNBOUNDED_COLUMNS = 2000
+
+
+def make_console(stream: TextIO) -> Console:
+    """Return a console on a stream, which uses bold and dim only where it uses colours.
+
+    Its width is that of the terminal, or COLUMNS if that is set; otherwise nothing is wrapped.
+    """
+    from rich.console import Console
+
+    plain = Console(file=stream, highlight=False).no_color
+    console = Console(file=stream, highlight=False, color_system=None if plain else "auto")
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = UNBOUNDED_COLUMNS
+    return console
+
+
+def stdout_console() -> Console:
+    """Return the console for results."""
+    return make_console(sys.stdout)
+
+
+def stderr_console() -> Console:
+    """Return the console for remarks and progress."""
+    return make_console(sys.stderr)
+
+
+def emit(
+    result: Any, shown: list[RenderableType], *, as_json: bool, output: Path | None = None
+) -> None:
+    """Print a result as JSON or for people, and write it as JSON to a file.
+
+    Args:
+        result: Lists, dictionaries, texts and numbers; a number that is not finite becomes null.
+        shown: Tables and texts that show the result to people.
+        as_json: True if stdout gets the JSON, and not the tables.
+        output: File that gets the JSON (default None).
+    """
+    if output is not None:
+        write_file(output, as_text(result))
+    if as_json:
+        print(as_text(result), end="")
+        return
+    console = stdout_console()
+    for part in shown:
+        console.print(part, markup=False)
+
+
+def remark(text: str, style: str = "dim") -> None:
+    """Print a sentence on stderr, such as the reason why a peer is left out."""
+    stderr_console().print(text, style=style, markup=False, soft_wrap=True)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file and name it on stderr. The callback of its option has made the folder."""
+    path.write_text(text, encoding="utf-8")
+    remark(f"written: {path}", style="")
+
+
+def as_text(result: Any) -> str:
+    """Return a result as JSON that every reader accepts."""
+    try:
+        return json.dumps(result, indent=1, allow_nan=False) + "\n"
+    except ValueError:
+        return json.dumps(_finite(result), indent=1, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
