@@ -32,7 +32,7 @@ from slipstream.infer.package.report import candidates_table, summary
 sys.path.append(str(Path(__file__).resolve().parents[1] / "01_fashion_mnist"))
 from data import DEVIATION, MEAN, load, normalise  # of the first example
 
-PIXELS = infer.PictureOptions(size=28, mean=(MEAN,), std=(DEVIATION,))
+PIXELS = infer.ImageOptions(size=28, mean=(MEAN,), std=(DEVIATION,))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -66,13 +66,15 @@ def compiled(network: nn.Module, arguments: argparse.Namespace) -> infer.Report:
     return infer.compile(
         network,
         arguments.output,
-        example_inputs=torch.zeros(1, 1, 28, 28),
-        data=samples(arguments.limit),
-        pixels=True,
-        pictures=PIXELS,
-        budget=arguments.budget,
-        seconds=arguments.time,
-        threads=arguments.threads,
+        infer.CompileOptions(
+            example_inputs=torch.zeros(1, 1, 28, 28),
+            data=samples(arguments.limit),
+            pixels=True,
+            images=PIXELS,
+            budget=arguments.budget,
+            seconds=arguments.time,
+            threads=arguments.threads,
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from slipstream.bench.infer.fashion_mnist import write_pictures
 from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.models import model_folder
 from slipstream.bench.infer.processes import cores_of, run_to_end
-from slipstream.infer import PictureOptions
+from slipstream.infer import ImageOptions
 
 MODELS = '''
 import numpy as np
@@ -117,9 +117,11 @@ def test_time_and_cost_of_an_image_at_a_required_accuracy(tmp_path: Path):
         row, column = divmod(int(label), 2)
         image[14 * row : 14 * row + 14, 14 * column : 14 * column + 14] = 200
     write_pictures(tmp_path / "pictures", images, labels.astype(np.uint8))
-    reading = PictureOptions(size=28, mean=(0.5,), std=(0.5,))
+    reading = ImageOptions(size=28, mean=(0.5,), std=(0.5,))
     infer.compile(
-        "my_models:quarters", "q.slip", pictures=reading, pixels=True, seconds=0.5, threads=1
+        "my_models:quarters",
+        "q.slip",
+        infer.CompileOptions(images=reading, pixels=True, seconds=0.5, threads=1),
     )
 
     options = ("--pictures", "pictures", "--price", "0.1", "--json", "cost.json")

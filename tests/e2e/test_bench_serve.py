@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (found / "double.onnx").write_bytes(times(2.0))
     (found / "half.onnx").write_bytes(times(-0.5))
     how = {"seconds": 0.5, "threads": 1, "engines": ("onnxruntime",)}
-    infer.compile(times(2.0), found / "double.slip", **how)
+    infer.compile(times(2.0), found / "double.slip", infer.CompileOptions(**how))
     return found
 
 

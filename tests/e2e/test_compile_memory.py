@@ -21,6 +21,7 @@ PROGRAM = """
 import sys, threading, time
 from pathlib import Path
 from slipstream.infer.compiler import compile_model
+from slipstream.infer.options import CompileOptions
 
 def held():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -38,9 +39,8 @@ if ":" in model:
 import onnxruntime, openvino
 before = most = held()
 threading.Thread(target=watch, daemon=True).start()
-report = compile_model(
-    model, "big.slip", seconds=6, most_rounds=5, threads=2, large_bytes=large_bytes
-)
+options = CompileOptions(seconds=6, most_rounds=5, threads=2, large_bytes=large_bytes)
+report = compile_model(model, "big.slip", options)
 print(most - before)
 print("; ".join(report.notes), file=sys.stderr)
 """

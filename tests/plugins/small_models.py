@@ -14,6 +14,7 @@ from onnx import numpy_helper
 from slipstream.infer.compiler import compile_model
 from slipstream.infer.graph.graph import Graph
 from slipstream.infer.graph.onnx_file import from_model, to_model
+from slipstream.infer.options import CompileOptions
 
 Build = Callable[..., Graph]
 
@@ -62,7 +63,7 @@ def compiled(net: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A package of the small classifier, run by ONNX Runtime in float32. Not to be changed."""
     path = tmp_path_factory.mktemp("compiled") / "model.slip"
     model = to_model(net).SerializeToString()
-    compile_model(model, path, seconds=1, threads=1, engines=("onnxruntime",))
+    compile_model(model, path, CompileOptions(seconds=1, threads=1, engines=("onnxruntime",)))
     return path
 
 

@@ -150,16 +150,15 @@ def compile_model(
     del list_
     compiling = infer.compile  # first: it says what is not installed
     from slipstream.infer.importers.shapes import parse_shape
+    from slipstream.infer.machine import usable_cores
 
     begin, seconds = monotonic(), parse_duration(time, "time", bare_seconds=True)
     with _progress() as tell:
-        report = compiling(
-            model,
-            output,
+        options = infer.CompileOptions(
             shapes=dict(parse_shape(text) for text in shape or ()),
             weights=weights,
             data=data,
-            pictures=_pictures(size, mean, std),
+            images=_images(size, mean, std),
             pixels=pixels,
             top=top,
             boxes=None if boxes is None else parse_boxes(boxes),
@@ -168,11 +167,11 @@ def compile_model(
             agreement=parse_points(agreement, "the agreement"),
             target=target.value,
             seconds=seconds,
-            threads=threads,
+            threads=usable_cores() if threads is None else threads,
             engines=tuple(engine or ()),
             without=tuple(without or ()),
-            tell=tell,
         )
+        report = compiling(model, output, options, tell)
     _show(report, output, json_file)
     _warn(report, seconds, monotonic() - begin)
 
@@ -220,9 +219,9 @@ def parse_boxes(text: str) -> infer.BoxOptions:
         raise UsageError(f"--boxes is {text!r}; allowed: {BOXES}") from error
 
 
-def _pictures(size: int | None, mean: str | None, std: str | None) -> infer.PictureOptions:
-    default = infer.PictureOptions()
-    return infer.PictureOptions(
+def _images(size: int | None, mean: str | None, std: str | None) -> infer.ImageOptions:
+    default = infer.ImageOptions()
+    return infer.ImageOptions(
         size=size,
         mean=default.mean if mean is None else _numbers("--mean", mean),
         std=default.std if std is None else _numbers("--std", std),

@@ -2,7 +2,7 @@
 
     from slipstream import infer
 
-    infer.compile("model.onnx", "model.slip", data="pictures/")
+    infer.compile("model.onnx", "model.slip", infer.CompileOptions(data="images/"))
     model = infer.load("model.slip")
     logits = model(image)
 
@@ -17,14 +17,24 @@ from slipstream import lazy
 
 if TYPE_CHECKING:
     from slipstream.infer.compiler import compile_model as compile  # noqa: A004
-    from slipstream.infer.images.pictures import PictureOptions as PictureOptions
+    from slipstream.infer.images.reader import ImageOptions as ImageOptions
+    from slipstream.infer.options import CompileOptions as CompileOptions
     from slipstream.infer.outputs.boxes import BoxOptions as BoxOptions
     from slipstream.infer.package.report import Report as Report
     from slipstream.infer.run.session import Model as Model
     from slipstream.infer.run.session import load as load
     from slipstream.infer.run.stream import ItemError as ItemError
 
-__all__ = ["BoxOptions", "ItemError", "Model", "PictureOptions", "Report", "compile", "load"]
+__all__ = [
+    "BoxOptions",
+    "CompileOptions",
+    "ImageOptions",
+    "ItemError",
+    "Model",
+    "Report",
+    "compile",
+    "load",
+]
 
 # ONNX and the engines take a second to import.
 __getattr__ = lazy.attributes(
@@ -32,9 +42,10 @@ __getattr__ = lazy.attributes(
     "infer",
     {
         "BoxOptions": "slipstream.infer.outputs.boxes:BoxOptions",
+        "CompileOptions": "slipstream.infer.options:CompileOptions",
+        "ImageOptions": "slipstream.infer.images.reader:ImageOptions",
         "ItemError": "slipstream.infer.run.stream:ItemError",
         "Model": "slipstream.infer.run.session:Model",
-        "PictureOptions": "slipstream.infer.images.pictures:PictureOptions",
         "Report": "slipstream.infer.package.report:Report",
         "compile": "slipstream.infer.compiler:compile_model",
         "load": "slipstream.infer.run.session:load",

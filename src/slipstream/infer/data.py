@@ -18,7 +18,7 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array, Graph, Value
 from slipstream.infer.images.folders import read_folder
-from slipstream.infer.images.pictures import PictureOptions
+from slipstream.infer.images.reader import ImageOptions
 from slipstream.infer.importers import FACTORY, resolve
 from slipstream.infer.importers.user_errors import called
 
@@ -49,7 +49,7 @@ class Samples(Protocol):
     def __getitem__(self, index: int, /) -> Sample: ...
 
 
-def load_data(source: Any, graph: Graph, pictures: PictureOptions | None = None) -> Batches:
+def load_data(source: Any, graph: Graph, images: ImageOptions | None = None) -> Batches:
     """The samples that `source` has for the inputs of a graph.
 
     Args:
@@ -60,13 +60,13 @@ def load_data(source: Any, graph: Graph, pictures: PictureOptions | None = None)
             are arrays, dictionaries by input, or tuples (either of these, label). In .npz files
             and dictionaries a label is called "label" or "labels".
         graph: shapes fixed. Items lack the batch dimension, or have it.
-        pictures: how they are read, default as ImageNet's customs are.
+        images: how they are read, default as ImageNet's customs are.
 
     Raises UsageError where there is nothing, for items that do not suit the graph, and where the
     loader raises.
     """
     if isinstance(source, (str, Path)) and not FACTORY.fullmatch(str(source)):
-        return _of_path(Path(source), graph, pictures or PictureOptions())
+        return _of_path(Path(source), graph, images or ImageOptions())
     origin = source if isinstance(source, str) else f"the {type(source).__name__}"
     if isinstance(source, str):
         source = resolve(source)
@@ -202,7 +202,7 @@ class Batches:
         return np.asarray(whole, dtype, order="C")
 
 
-def _of_path(path: Path, graph: Graph, options: PictureOptions) -> Batches:
+def _of_path(path: Path, graph: Graph, options: ImageOptions) -> Batches:
     if path.suffix == ".npz" and path.is_file():
         return _of_rows(path, graph)
     if not path.is_dir():

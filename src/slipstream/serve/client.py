@@ -79,7 +79,7 @@ class LocalPredictor:
 
     def predict(self, file: Path) -> FilePrediction:
         """Return the prediction for a file; see `FilePredictor.predict`."""
-        pictures = self._model.manifest.pictures
+        pictures = self._model.manifest.images
         content = _content(file, None if pictures is None else pictures.input)
         found: Any = self._model(_batched(content, self._model))
         names = [output.name for output in self._model.manifest.outputs]
@@ -201,10 +201,10 @@ def _batched(content: bytes | Mapping[str, Array], model: Model) -> Any:
     manifest = model.manifest
     if isinstance(content, Mapping):
         return _named(content, [each.name for each in manifest.inputs])
-    assert manifest.pictures is not None
+    assert manifest.images is not None
     shapes = {each.name: each.shape for each in manifest.inputs}
-    count = shapes[manifest.pictures.input][0]
-    return {manifest.pictures.input: content if count == 1 else [content] * count}
+    count = shapes[manifest.images.input][0]
+    return {manifest.images.input: content if count == 1 else [content] * count}
 
 
 def _named(arrays: Mapping[str, Array], inputs: Sequence[str]) -> Mapping[str, Array]:

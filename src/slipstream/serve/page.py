@@ -174,7 +174,7 @@ def _model(repository: Repository, history: History, spec: ModelSpec) -> dict[st
         "inputs": signature.described(signature.inputs),
         "outputs": signature.described(signature.outputs),
         "classes": manifest.classes,
-        "pictures": None if manifest.pictures is None else manifest.pictures.input,
+        "images": None if manifest.images is None else manifest.images.input,
         "engine": manifest.recipe.engine,
         "precision": manifest.recipe.precision,
         "accuracy": manifest.accuracy.model_dump(),

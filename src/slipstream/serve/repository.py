@@ -183,7 +183,7 @@ class Repository:
 
     def _build(self, spec: ModelSpec, key: str, ready: LoadedModel) -> ServedModel:
         manifest = ready.manifest
-        signature = Signature(manifest.inputs, manifest.outputs, self._most_rows, manifest.pictures)
+        signature = Signature(manifest.inputs, manifest.outputs, self._most_rows, manifest.images)
         limits = replace(self._limits, runs=ready.runs)
         batcher = Batcher(signature, partial(self._replicas.run, key), limits, ready.seconds)
         return ServedModel(spec, manifest, signature, batcher, partial(self._replicas.unload, key))

@@ -19,7 +19,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
-from slipstream.infer.images.pictures import Reader, TooManyPixelsError
+from slipstream.infer.images.reader import Reader, TooManyPixelsError
 from slipstream.infer.package.package import Reading, Tensor
 from slipstream.serve.protocol.datatypes import BYTES, datatype_of
 from slipstream.serve.refusals import Reason, RequestRefusedError, invalid
@@ -54,7 +54,7 @@ class Signature:
         inputs: Inputs of the package.
         outputs: Outputs of the package.
         most_rows: Rows that one request may have.
-        pictures: Options for reading image files into an input; None (the default) if no input
+        images: Options for reading image files into an input; None (the default) if no input
             accepts files.
     """
 
@@ -63,17 +63,17 @@ class Signature:
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         most_rows: int,
-        pictures: Reading | None = None,
+        images: Reading | None = None,
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.rows = _rows((*inputs, *outputs))
         self._most_rows = most_rows
         self._tensors = {each.name: each for each in inputs}
         self._reader: tuple[str, Reader] | None = None
-        if pictures is not None:
-            _, height, width, channels = self._tensors[pictures.input].shape
-            reader = Reader(size=pictures.size, height=height, width=width, channels=channels)
-            self._reader = pictures.input, reader
+        if images is not None:
+            _, height, width, channels = self._tensors[images.input].shape
+            reader = Reader(size=images.size, height=height, width=width, channels=channels)
+            self._reader = images.input, reader
 
     def shape_of(self, tensor: Tensor) -> list[int]:
         """Return the shape of an input or output, with -1 for the rows."""

@@ -36,14 +36,16 @@ def compile_checkpoint(
     return infer.compile(
         network.eval(),
         package,
-        example_inputs=torch.zeros(1, *example.SHAPE),
-        data=_samples(data),
-        pixels=True,
-        pictures=infer.PictureOptions(size=example.SIDE, mean=(data.MEAN,), std=(data.DEVIATION,)),
-        budget=BUDGET,
-        seconds=seconds,
-        threads=example.THREADS,
-        tell=tell,
+        infer.CompileOptions(
+            example_inputs=torch.zeros(1, *example.SHAPE),
+            data=_samples(data),
+            pixels=True,
+            images=infer.ImageOptions(size=example.SIDE, mean=(data.MEAN,), std=(data.DEVIATION,)),
+            budget=BUDGET,
+            seconds=seconds,
+            threads=example.THREADS,
+        ),
+        tell,
     )
 
 

@@ -110,7 +110,11 @@ def package(path: Path, factor: float, rows: int = 1) -> Path:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
-    infer.compile(model.SerializeToString(), path, seconds=0.5, threads=1, engines=("onnxruntime",))
+    infer.compile(
+        model.SerializeToString(),
+        path,
+        infer.CompileOptions(seconds=0.5, threads=1, engines=("onnxruntime",)),
+    )
     return path
 
 

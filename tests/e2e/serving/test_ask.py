@@ -49,8 +49,9 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     infer.compile(
-        model.SerializeToString(), folder / "colours.slip", data=folder / "data", pixels=True,
-        top=2, seconds=0.5, threads=1, engines=("onnxruntime",),
+        model.SerializeToString(), folder / "colours.slip",
+        infer.CompileOptions(data=folder / "data", pixels=True, top=2, seconds=0.5, threads=1,
+                             engines=("onnxruntime",)),
     )  # fmt: skip
     return folder
 

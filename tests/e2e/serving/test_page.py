@@ -78,7 +78,7 @@ def _compiled(path: Path, graph: onnx.GraphProto, **options: Any) -> Path:
     onnx.checker.check_model(model)
     infer.compile(
         model.SerializeToString(), path,
-        seconds=0.5, threads=1, engines=("onnxruntime",), **options,
+        infer.CompileOptions(seconds=0.5, threads=1, engines=("onnxruntime",), **options),
     )  # fmt: skip
     return path
 
@@ -199,14 +199,14 @@ def test_models_are_shown_with_what_was_measured(page: Any) -> None:
     ]  # fmt: skip
     colours, times = (each.inner_text() for each in cards.all())
     assert "image UINT8 [-1, 16, 16, 3]" in re.sub(" +", " ", colours)
-    assert "takes picture files, too" in colours
+    assert "takes image files, too" in colours
     assert "y FP32 [-1, 2, 3]" in re.sub(" +", " ", times)
     assert re.search(r"(dB above their error|equal those)", times)
     assert "2 versions are ready." in page.locator("#connection").inner_text()
 
 
 def test_a_picture_gets_its_label(page: Any, site: Site) -> None:
-    page.get_by_label("Pictures, each a row").set_input_files(
+    page.get_by_label("Images, each a row").set_input_files(
         [site.pictures / "green.png", site.pictures / "blue.png"]
     )
     page.get_by_role("button", name="Ask").click()
@@ -248,7 +248,7 @@ def test_what_is_wrong_is_said(site: Site, chromium: Any) -> None:
     page.goto(site.address)
     page.wait_for_selector("html[data-seen]")
     page.get_by_role("button", name="Ask").click()
-    assert "choose a picture first" in _answer(page, "Not answered")
+    assert "choose an image first" in _answer(page, "Not answered")
     page.get_by_label("Model").select_option("times/1")
     for text, words in (
         ('{"inputs": [', "JSON"),
@@ -367,7 +367,7 @@ def test_it_fits_and_is_readable_and_asks_this_server_only(
     page.on("request", lambda request: asked.add(request.url))
     page.goto(site.address)
     page.wait_for_selector("html[data-seen]")
-    page.get_by_label("Pictures, each a row").set_input_files(site.pictures / "red.png")
+    page.get_by_label("Images, each a row").set_input_files(site.pictures / "red.png")
     page.get_by_role("button", name="Ask").click()
     _answer(page, "Best is 0 red (label 0)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

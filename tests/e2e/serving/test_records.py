@@ -52,7 +52,11 @@ def slow_package(path: Path) -> Path:
         nodes, "slow", [given], [made], [numpy_helper.from_array(weight, "weight")]
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    infer.compile(model.SerializeToString(), path, seconds=0.5, threads=1, engines=("onnxruntime",))
+    infer.compile(
+        model.SerializeToString(),
+        path,
+        infer.CompileOptions(seconds=0.5, threads=1, engines=("onnxruntime",)),
+    )
     return path
 
 

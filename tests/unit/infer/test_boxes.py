@@ -296,8 +296,9 @@ def test_what_a_model_gives_decides_before_the_search(build, random, tmp_path):
     graph = passed(build, (1, 10, 40))
     data = [np.concatenate([row[:, :4], row[:, 5:]], 1).T for row in rows]
     report = infer.compile(
-        to_model(graph).SerializeToString(), tmp_path / "m.slip", data=data, threads=1,
-        boxes=infer.BoxOptions(score=0.3), seconds=1, engines=("onnxruntime",),
+        to_model(graph).SerializeToString(), tmp_path / "m.slip",
+        infer.CompileOptions(data=data, threads=1, boxes=infer.BoxOptions(score=0.3), seconds=1,
+                             engines=("onnxruntime",)),
     )  # fmt: skip
     assert "boxes are read as yolov8 has them: (n, 4 + classes" in report.notes[0]
     with infer.load(tmp_path / "m.slip") as model:
@@ -305,6 +306,6 @@ def test_what_a_model_gives_decides_before_the_search(build, random, tmp_path):
     compare(found, corners(rows[:1]), rows[:1, :, 5:], BoxOptions(score=0.3))
     with pytest.raises(UsageError, match="are no boxes and scores between 0 and 1"):
         infer.compile(
-            to_model(graph).SerializeToString(), tmp_path / "m.slip", threads=1,
-            boxes=infer.BoxOptions(), data=[each * 9 for each in data],
+            to_model(graph).SerializeToString(), tmp_path / "m.slip",
+            infer.CompileOptions(threads=1, boxes=infer.BoxOptions(), data=[9 * x for x in data]),
         )  # fmt: skip

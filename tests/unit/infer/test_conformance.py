@@ -203,7 +203,7 @@ def test_the_whole_way_from_a_model_to_answers(way: int, tmp_path: Path) -> None
         pytest.fail("no such case")
     path = tmp_path / f"{case.name}.slip"
     options = {"snr_db": 60.0, "seconds": 0.5, "threads": 1, "shapes": case.shapes}
-    infer.compile(case.data, path, **options)
+    infer.compile(case.data, path, infer.CompileOptions(**options))
     with infer.load(path) as model:
         found = model({name: case.feeds[name] for name in graph.inputs})
     names = [each.name for each in case.model.graph.output]

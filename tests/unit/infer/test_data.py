@@ -8,9 +8,9 @@ from PIL import Image
 
 from slipstream.errors import UsageError
 from slipstream.infer.data import load_data, synthetic
-from slipstream.infer.images.pictures import MEAN, STD, PictureOptions
+from slipstream.infer.images.reader import MEAN, STD, ImageOptions
 
-PLAIN = PictureOptions(size=8, mean=(0.0,), std=(1.0,))
+PLAIN = ImageOptions(size=8, mean=(0.0,), std=(1.0,))
 
 
 @pytest.fixture

@@ -114,7 +114,11 @@ def test_files_that_are_not_right_are_named(tmp_path, weights, constant, message
 
 def test_a_model_of_several_files_is_compiled(tmp_path, weights, random):
     path = write(tmp_path, external("w.bin", 8))
-    infer.compile(path, tmp_path / "m.slip", seconds=0.5, threads=1, engines=("onnxruntime",))
+    infer.compile(
+        path,
+        tmp_path / "m.slip",
+        infer.CompileOptions(seconds=0.5, threads=1, engines=("onnxruntime",)),
+    )
     x = random.standard_normal((1, 64)).astype(np.float32)
     with infer.load(tmp_path / "m.slip") as model:
         np.testing.assert_allclose(model(x), x @ weights, rtol=1e-4, atol=1e-4)
@@ -125,7 +129,7 @@ def test_a_model_of_several_files_is_compiled(tmp_path, weights, random):
 
 def compiled(model, tmp_path, x):
     options = {"seconds": 0.5, "threads": 1, "engines": ("onnxruntime",)}
-    infer.compile(model.SerializeToString(), tmp_path / "m.slip", **options)
+    infer.compile(model.SerializeToString(), tmp_path / "m.slip", infer.CompileOptions(**options))
     with infer.load(tmp_path / "m.slip") as loaded:
         return loaded(x)
 

@@ -119,7 +119,7 @@ def compiled(function, inputs, tmp_path):
     # No bfloat16, whose signal to noise is about 50 dB: what is compared is the importer.
     options = {"snr_db": 80, "engines": ("native", "onnxruntime")}
     limits = {"seconds": 2, "most_rounds": 5, "threads": 1}
-    infer.compile(function, path, example_inputs=inputs, **options, **limits)
+    infer.compile(function, path, infer.CompileOptions(example_inputs=inputs, **options, **limits))
     with infer.load(path) as model:
         found = model(*inputs)
     return found, np.asarray(function(*inputs))

@@ -172,7 +172,7 @@ def test_a_network_is_compiled(net, tmp_path):
     path = tmp_path / "model.slip"
     # No bfloat16, whose signal to noise is 52 dB: what is compared below is the importer.
     options = {"snr_db": 80, "engines": ("native", "onnxruntime")}
-    infer.compile(net, path, seconds=2, most_rounds=5, threads=1, **options)
+    infer.compile(net, path, infer.CompileOptions(seconds=2, most_rounds=5, threads=1, **options))
     with infer.load(path) as model:
         outputs = model(image)
     assert list(outputs) == ["label", "place"]

@@ -11,6 +11,7 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.compiler import compile_model
 from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.graph.open_sizes import with_output_shapes
+from slipstream.infer.options import CompileOptions
 from slipstream.infer.package import first_load
 from slipstream.infer.package.package import read, write
 
@@ -21,7 +22,7 @@ BOXES = """(float[1,40,4] boxes, float[1,2,40] scores) => (int64[n,3] chosen) {
 
 def compiled(graph, path):
     model = to_model(graph).SerializeToString()
-    infer.compile(model, path, seconds=0.5, threads=1, engines=("onnxruntime",))
+    infer.compile(model, path, CompileOptions(seconds=0.5, threads=1, engines=("onnxruntime",)))
     return infer.load(path)
 
 
@@ -108,7 +109,9 @@ def test_branches_of_operators_of_another_domain_are_loaded(tmp_path):
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    infer.compile(model.SerializeToString(), tmp_path / "m.slip", seconds=0.5, threads=1)
+    infer.compile(
+        model.SerializeToString(), tmp_path / "m.slip", CompileOptions(seconds=0.5, threads=1)
+    )
     with infer.load(tmp_path / "m.slip") as loaded:
         for condition in (True, False):
             found = loaded(np.eye(4, dtype=np.float32), np.array(condition))
@@ -129,7 +132,7 @@ def test_a_package_that_cannot_be_loaded_is_not_written(build, tmp_path, monkeyp
     monkeypatch.setattr("slipstream.infer.compiler.write", damaged)
     model = to_model(build("(float[6] x) => (float[6] y) { y = Relu(x) }")).SerializeToString()
     with pytest.raises(UnsupportedError, match="cannot be loaded, which is an error of Slipstream"):
-        compile_model(model, path, seconds=0.5, threads=1, engines=("onnxruntime",))
+        compile_model(model, path, CompileOptions(seconds=0.5, threads=1, engines=("onnxruntime",)))
     assert path.read_bytes() == b"what was there before"
 
 

@@ -9,14 +9,14 @@ from slipstream.errors import UsageError
 from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.engines import ENGINES, Recipe
 from slipstream.infer.graph.graph import Value
-from slipstream.infer.images.pictures import PictureOptions
 from slipstream.infer.images.pixels import range_of, with_pixels
+from slipstream.infer.images.reader import ImageOptions
 from slipstream.infer.native.precision import storable
 from slipstream.infer.package.stored_graph import graph_files, read_graph
 from slipstream.infer.quantize.observe import METHODS, observe
 from slipstream.infer.rewrites import optimise
 
-OPTIONS = PictureOptions()
+OPTIONS = ImageOptions()
 LEAST_DB = {"fp32": 100.0, "bf16": 30.0, "fp16": 45.0, "int8": 25.0, "int8-weights": 30.0}
 # Sixteen channels are as few as a product of bytes is made for.
 TEXT = """(float[{n},{c},{h},{w}] image) => (float[{n},24,{h},{w}] y) {{
@@ -134,6 +134,6 @@ def test_inputs_that_are_no_picture_are_named(build, text, message):
 
 def test_options_have_to_suit_the_channels(model):
     with pytest.raises(UsageError, match="2 channels; there are 3"):
-        with_pixels(model(1, 3, 8, 8), PictureOptions(mean=(0.5, 0.5)))
+        with_pixels(model(1, 3, 8, 8), ImageOptions(mean=(0.5, 0.5)))
     with pytest.raises(UsageError, match="std is"):
-        with_pixels(model(1, 3, 8, 8), PictureOptions(std=(0.0,)))
+        with_pixels(model(1, 3, 8, 8), ImageOptions(std=(0.0,)))

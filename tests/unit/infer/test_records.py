@@ -29,7 +29,7 @@ CHANGED = {
 SMALL = (
     "graph.analysis",
     "search.objective",
-    "images.pictures",
+    "images.reader",
     "rewrites",
     "serve",
     "run.session",
@@ -72,7 +72,7 @@ def test_small_records_have_no_room_for_more():
 
 
 @pytest.mark.parametrize("record", ["Objective", "BatcherLimits", "ServeOptions", "RequestRecord",
-                                    "PictureOptions", "Reader", "BoxOptions", "Stages",
+                                    "ImageOptions", "Reader", "BoxOptions", "Stages",
                                     "NodeCost"])  # fmt: skip
 def test_records_of_many_fields_are_made_by_name(record):
     (found,) = (each for each in RECORDS if each.__name__ == record)
@@ -116,6 +116,6 @@ def test_a_search_is_for_latency_and_takes_five_minutes_at_most():
     found = {each.name: getattr(Objective(), each.name) for each in fields(Objective)}
     assert found == {
         "target": "latency", "budget": 0.3, "snr_db": None, "agreement": 95.0,
-        "is_classifier": False, "seconds": 300.0, "most_rounds": 200, "threads": 1, "engines": (),
+        "seconds": 300.0, "most_rounds": 200, "threads": 1, "engines": (),
         "without": (), "large_bytes": 2**30,
     }  # fmt: skip

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.infer import compiler
+from slipstream.infer.compiler import compile_model
 from slipstream.infer.graph.onnx_file import to_model
+from slipstream.infer.options import CompileOptions
 from slipstream.infer.run.session import load
 
 IF = """y = If (c) <
@@ -71,7 +72,9 @@ def test_outputs_whose_shapes_nothing_says_are_in_the_package(build, tmp_path):
     path = tmp_path / "model.slip"
     for without in ((), ("branches",)):
         model = to_model(graph).SerializeToString()
-        compiler.compile_model(model, path, seconds=1, engines=("onnxruntime",), without=without)
+        compile_model(
+            model, path, CompileOptions(seconds=1, engines=("onnxruntime",), without=without)
+        )
         with load(path) as loaded:
             assert loaded.manifest.outputs[0].shape == (2,)
             np.testing.assert_allclose(loaded(np.float32([1, -2])), [2, -4])

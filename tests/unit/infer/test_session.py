@@ -16,6 +16,7 @@ from slipstream import infer
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.compiler import compile_model
 from slipstream.infer.graph.onnx_file import to_model
+from slipstream.infer.options import CompileOptions
 from slipstream.infer.package.package import Check, read, write
 
 
@@ -40,7 +41,7 @@ def pair(build, tmp_path_factory):
     )
     path = tmp_path_factory.mktemp("pair") / "pair.slip"
     data = to_model(graph).SerializeToString()
-    compile_model(data, path, seconds=1, threads=1, engines=("onnxruntime",))
+    compile_model(data, path, CompileOptions(seconds=1, threads=1, engines=("onnxruntime",)))
     with infer.load(path) as loaded:
         yield loaded
 
@@ -120,8 +121,10 @@ def test_a_value_that_the_model_cannot_take_is_said_to_be(build, tmp_path):
     )
     data = to_model(graph).SerializeToString()
     with pytest.raises(UsageError, match=r"cannot be run on this input.*99"):
-        compile_model(data, tmp_path / "no.slip", seconds=1, data=[{"row": np.array([99])}])
-    compile_model(data, tmp_path / "m.slip", seconds=1, engines=("onnxruntime",))
+        compile_model(
+            data, tmp_path / "no.slip", CompileOptions(seconds=1, data=[{"row": np.array([99])}])
+        )
+    compile_model(data, tmp_path / "m.slip", CompileOptions(seconds=1, engines=("onnxruntime",)))
     with infer.load(tmp_path / "m.slip") as model:
         with pytest.raises(UsageError, match=r"cannot be run on this input.*99"):
             model(np.array([99]))
@@ -154,7 +157,9 @@ def test_threads_are_one_or_more(compiled):
 
 def test_rounds_of_a_search_are_five_or_more(net, tmp_path):
     with pytest.raises(UsageError, match="most_rounds is 4; allowed: 5 and more"):
-        infer.compile(to_model(net).SerializeToString(), tmp_path / "m.slip", most_rounds=4)
+        infer.compile(
+            to_model(net).SerializeToString(), tmp_path / "m.slip", CompileOptions(most_rounds=4)
+        )
 
 
 def test_results_that_are_others_here_are_noticed(compiled, tmp_path):
@@ -195,7 +200,7 @@ def test_weights_are_stored_once_in_the_precision_that_was_chosen(build, tmp_pat
     path = tmp_path / "once.slip"
     rows = list(random.standard_normal((32, 1, 512)).astype(np.float32))
     goal = {"engines": (engine,), "target": "memory", "seconds": 5, "most_rounds": 5}
-    compile_model(to_model(graph).SerializeToString(), path, data=rows, **goal)
+    compile_model(to_model(graph).SerializeToString(), path, CompileOptions(data=rows, **goal))
     with infer.load(path) as model:
         assert model.manifest.recipe.precision in ("int8", "int8-dynamic", "int8-weights")
     assert path.stat().st_size < 1.1 * 2 * 512 * 512
@@ -232,7 +237,9 @@ def test_a_model_with_a_scalar_input(build, tmp_path):
     )
     item = {"x": np.ones((1, 4), np.float32), "rate": np.array(3)}
     path = tmp_path / "model.slip"
-    infer.compile(to_model(graph).SerializeToString(), path, data=[item] * 9, seconds=1)
+    infer.compile(
+        to_model(graph).SerializeToString(), path, CompileOptions(data=[item] * 9, seconds=1)
+    )
     with infer.load(path) as model:
         assert [each.shape for each in model.manifest.inputs] == [(1, 4), ()]
         found = model(x=item["x"], rate=np.array(5))

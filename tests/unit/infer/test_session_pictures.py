@@ -16,7 +16,7 @@ from slipstream import infer
 from slipstream.errors import UsageError
 from slipstream.infer.engines import ENGINES, Recipe
 from slipstream.infer.graph.onnx_file import to_model
-from slipstream.infer.images.pictures import Reader
+from slipstream.infer.images.reader import Reader
 from slipstream.infer.package.package import read
 from slipstream.infer.run.sharing import Sharing, fastest_sharing
 
@@ -29,7 +29,7 @@ def package(request, net, tmp_path_factory):
     path = tmp_path_factory.mktemp("pictures") / "model.slip"
     model = to_model(net).SerializeToString()
     options = {"seconds": 1, "threads": 1, "engines": (request.param,)}
-    infer.compile(model, path, pixels=True, top=3, **options)
+    infer.compile(model, path, infer.CompileOptions(pixels=True, top=3, **options))
     return path
 
 
@@ -62,7 +62,7 @@ def test_the_manifest_says_what_goes_in_and_out(model):
         ("labels", "int64", (1, 3)),
         ("scores", "float32", (1, 3)),
     ]
-    assert model.manifest.pictures.model_dump() == {"input": "image", "size": 9}
+    assert model.manifest.images.model_dump() == {"input": "image", "size": 9}
 
 
 def test_files_pictures_and_pixels_give_the_same(model):
@@ -76,7 +76,7 @@ def test_files_pictures_and_pixels_give_the_same(model):
 
 def test_results_are_those_of_the_model_itself(model, net):
     plain = ENGINES["onnxruntime"].prepare(net, Recipe(engine="onnxruntime"), 1)
-    numbers = (READER(pixels()) / 255 - infer.PictureOptions().mean) / infer.PictureOptions().std
+    numbers = (READER(pixels()) / 255 - infer.ImageOptions().mean) / infer.ImageOptions().std
     image = numbers.transpose(2, 0, 1)[None].astype(np.float32)
     logits = plain.run({"image": image})["logits"]
     found = model(file_of())
@@ -103,15 +103,13 @@ def test_what_is_no_picture_is_refused(model, given, message):
 def test_models_of_several_pictures_take_a_list(build, tmp_path):
     graph = build("(float[2,3,8,8] x) => (float[2,3,8,8] y) { y = Relu(x) }")
     path = tmp_path / "model.slip"
-    options = infer.PictureOptions(mean=(0.0,), std=(1.0,))
+    options = infer.ImageOptions(mean=(0.0,), std=(1.0,))
     infer.compile(
         to_model(graph).SerializeToString(),
         path,
-        pixels=True,
-        pictures=options,
-        seconds=1,
-        threads=1,
-        engines=("onnxruntime",),
+        infer.CompileOptions(
+            pixels=True, images=options, seconds=1, threads=1, engines=("onnxruntime",)
+        ),
     )
     with infer.load(path) as model:
         found = model([file_of(1), pixels(2)])
@@ -181,7 +179,7 @@ def test_models_of_several_inputs_stream_too(build, tmp_path):
     graph = build("(float[2] a, float[2] b) => (float[2] y) { y = Sub(a, b) }")
     path = tmp_path / "model.slip"
     model = to_model(graph).SerializeToString()
-    infer.compile(model, path, seconds=1, threads=2, engines=("onnxruntime",))
+    infer.compile(model, path, infer.CompileOptions(seconds=1, threads=2, engines=("onnxruntime",)))
     a, b = np.float32([3, 4]), np.float32([1, 2])
     with infer.load(path) as model:
         for item in ((a, b), {"b": b, "a": a}):
@@ -194,11 +192,13 @@ def test_models_of_several_inputs_stream_too(build, tmp_path):
 def test_pixels_and_outputs_are_checked_before_the_search(net, tmp_path):
     model = to_model(net).SerializeToString()
     with pytest.raises(UsageError, match="top is 6; allowed: 1 to 5"):
-        infer.compile(model, tmp_path / "m.slip", top=6)
+        infer.compile(model, tmp_path / "m.slip", infer.CompileOptions(top=6))
     with pytest.raises(UsageError, match="top and boxes are both given"):
-        infer.compile(model, tmp_path / "m.slip", top=1, boxes=infer.BoxOptions())
+        infer.compile(
+            model, tmp_path / "m.slip", infer.CompileOptions(top=1, boxes=infer.BoxOptions())
+        )
     with pytest.raises(UsageError, match="boxes are found of float32: yolov5"):
-        infer.compile(model, tmp_path / "m.slip", boxes=infer.BoxOptions())
+        infer.compile(model, tmp_path / "m.slip", infer.CompileOptions(boxes=infer.BoxOptions()))
 
 
 def test_a_manifest_whose_pictures_are_no_input_is_refused(package, tmp_path):
@@ -220,7 +220,9 @@ def test_folders_calibrate_what_reads_bytes(net, tmp_path):
     path = tmp_path / "model.slip"
     model = to_model(net).SerializeToString()
     infer.compile(
-        model, path, data=tmp_path, pixels=True, seconds=3, threads=1, engines=("native",)
+        model,
+        path,
+        infer.CompileOptions(data=tmp_path, pixels=True, seconds=3, threads=1, engines=("native",)),
     )
     with infer.load(path) as compiled:
         assert {item.precision for item in compiled.report.candidates} >= {"fp32", "int8"}
@@ -235,7 +237,9 @@ def test_names_of_folders_are_those_of_the_classes(net, tmp_path, count, are_kep
             (tmp_path / "data" / name / f"{seed}.png").write_bytes(file_of(seed))
     path = tmp_path / "model.slip"
     options = {"data": tmp_path / "data", "top": 2, "seconds": 1, "engines": ("onnxruntime",)}
-    report = infer.compile(to_model(net).SerializeToString(), path, threads=1, **options)
+    report = infer.compile(
+        to_model(net).SerializeToString(), path, infer.CompileOptions(threads=1, **options)
+    )
     with infer.load(path) as compiled:
         assert compiled.classes == (("ant", "bee", "cat", "dog", "emu") if are_kept else ())
         if are_kept:

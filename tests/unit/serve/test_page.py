@@ -156,7 +156,7 @@ def test_the_state_has_models_their_accuracy_and_their_load(signature, history):
     ready, loading = orjson.loads(body)["models"]
     assert ready["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
     assert ready["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [-1]}]
-    assert (ready["pictures"], ready["engine"], ready["precision"]) == (None, "openvino", "int8")
+    assert (ready["images"], ready["engine"], ready["precision"]) == (None, "openvino", "int8")
     assert ready["accuracy"]["top1_loss"] == 0.5
     assert ready["load"]["p50_ms"] == pytest.approx(2, rel=0.026)
     assert loading == {"name": "a", "version": "2", "share": 0.1, "ready": False}
@@ -224,6 +224,6 @@ def test_a_quantile_is_the_first_time_that_so_many_are_not_above(history):
 def test_a_picture_input_is_told(signature, history):
     models = Models(signature)
     reading = Reading(input="x", size=8)
-    models.served.manifest = models.served.manifest.model_copy(update={"pictures": reading})
+    models.served.manifest = models.served.manifest.model_copy(update={"images": reading})
     _, _, body = get(models, history, "/page/state")
-    assert orjson.loads(body)["models"][0]["pictures"] == "x"
+    assert orjson.loads(body)["models"][0]["images"] == "x"

@@ -31,12 +31,14 @@ def main(text: str) -> None:
     infer.compile(
         folder / EXPORTED,
         folder / PACKAGE,
-        data=folder / CALIBRATION,
-        pixels=True,
-        top=1,
-        snr_db=job.snr_db,
-        seconds=job.seconds,
-        threads=1,
+        infer.CompileOptions(
+            data=folder / CALIBRATION,
+            pixels=True,
+            top=1,
+            snr_db=job.snr_db,
+            seconds=job.seconds,
+            threads=1,
+        ),
     )
 
 

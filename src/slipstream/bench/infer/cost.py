@@ -242,7 +242,7 @@ def _files(folder: Path) -> list[tuple[Path, int]]:
 
 def _load(package: Path, threads: int | None) -> Model:
     model = infer.load(package, threads)
-    if model.manifest.pictures is None:
+    if model.manifest.images is None:
         model.close()
         raise UsageError(f"{package} takes no JPEG files; compile the model with --pixels")
     return model

@@ -149,9 +149,7 @@ def _ours_fp32(job: InferJob, target: Path) -> None:
     infer.compile(
         target.with_name(EXPORTED),
         target,
-        snr_db=FP32_DB,
-        seconds=job.seconds,
-        threads=job.threads,
+        infer.CompileOptions(snr_db=FP32_DB, seconds=job.seconds, threads=job.threads),
     )
 
 
@@ -161,10 +159,12 @@ def _ours_best(job: InferJob, target: Path) -> None:
     infer.compile(
         target.with_name(EXPORTED),
         target,
-        data=_inputs(job, CALIBRATION, JUDGING),  # the first half calibrates
-        snr_db=job.snr_db,
-        seconds=job.seconds,
-        threads=job.threads,
+        infer.CompileOptions(
+            data=_inputs(job, CALIBRATION, JUDGING),  # the first half calibrates
+            snr_db=job.snr_db,
+            seconds=job.seconds,
+            threads=job.threads,
+        ),
     )
 
 

@@ -109,13 +109,15 @@ def _compiled(
     return infer.compile(
         source.network if is_module else source,
         path,
-        example_inputs=source.example if is_module else None,
-        shapes=model.shapes or None,
-        data=task.samples,
-        snr_db=model.snr_db,
-        seconds=seconds,
-        most_rounds=rounds,
-        threads=threads,
+        infer.CompileOptions(
+            example_inputs=source.example if is_module else None,
+            shapes=model.shapes or {},
+            data=task.samples,
+            snr_db=model.snr_db,
+            seconds=seconds,
+            most_rounds=rounds,
+            threads=threads,
+        ),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 
 from slipstream.errors import UsageError
@@ -17,7 +16,6 @@ from slipstream.infer.engines.protocol import Engine as Engine
 from slipstream.infer.engines.protocol import Executable as Executable
 from slipstream.infer.engines.protocol import Precision as Precision
 from slipstream.infer.engines.protocol import Recipe as Recipe
-from slipstream.infer.engines.protocol import Rounding as Rounding
 from slipstream.infer.engines.split import Split
 from slipstream.infer.machine import LARGE_BYTES
 
@@ -33,11 +31,17 @@ ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
 
 
 def engine_of(name: str, large_bytes: int = LARGE_BYTES) -> Engine:
-    """The engine of this name, also that of recipes with parts; UsageError where there is none.
-    Constants of so many bytes, default 1 GiB, are copied no more than they have to be."""
+    """Return the engine of this name, or the one that runs recipes with parts.
+
+    Args:
+        name: Name of the engine, one of `ENGINES` or "split".
+        large_bytes: Size of constants in bytes from which the engine makes no avoidable copy of
+            them (default 1 GiB).
+
+    Raises UsageError if there is no such engine.
+    """
     if name == Split.name:
         return Split(engine_of)
     if name not in ENGINES:
         raise UsageError(f"no engine is called {name!r}; there are {', '.join(ENGINES)}")
-    engine = ENGINES[name]
-    return replace(engine, file_bytes=large_bytes) if isinstance(engine, OnnxRuntime) else engine
+    return ENGINES[name].with_large_bytes(large_bytes)

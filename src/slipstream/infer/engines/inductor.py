@@ -16,7 +16,14 @@ import numpy as np
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing, missing_gpu
-from slipstream.infer.engines.protocol import Executable, GraphEngine, Precision, Recipe
+from slipstream.infer.engines.protocol import (
+    Executable,
+    GraphEngine,
+    Precision,
+    Recipe,
+    Small,
+    UnprofiledExecutable,
+)
 from slipstream.infer.graph.graph import Array, Graph
 
 
@@ -37,6 +44,7 @@ class Inductor(GraphEngine):
 
     is_packable = False
     runs_rewritten = False
+    runs_module = True
 
     def with_module(self, module: Any) -> Inductor:
         """See `Engine`."""
@@ -73,13 +81,14 @@ def _without_cuda() -> str | None:
     return "this PyTorch has no CUDA, or one that the driver is too old for; see pytorch.org"
 
 
-class _Module:
+class _Module(UnprofiledExecutable):
     """A compiled module. Calls wait for one another: its threads are those of all of torch."""
 
     def __init__(self, module: Any, device: str, graph: Graph, threads: int) -> None:
         import torch
         import torch._inductor.config as config
 
+        self.small: Mapping[str, Small] = {}  # see `Executable`
         self._device = device
         self._graph = graph
         self._threads = threads

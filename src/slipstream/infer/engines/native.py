@@ -31,6 +31,7 @@ class Native(GraphEngine):
 
     runs_imported = False
     mixes_dynamic = True
+    measures_steps = True
     is_quick_to_prepare = True
 
     def available(self) -> str | None:
@@ -105,7 +106,7 @@ class _Program:
             return runner.run(inputs)
 
     def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
-        """See `Profiled`."""
+        """See `Executable`."""
         found: dict[str, float] = {}
         with self._runners.taken() as runner:
             for _, value, seconds in runner.profile(inputs):
@@ -114,7 +115,7 @@ class _Program:
 
     @property
     def small(self) -> Mapping[str, Small]:
-        """See `Rounding`."""
+        """See `Executable`."""
         with self._runners.taken() as runner:
             return runner.compiled.small
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from slipstream.infer.engines.protocol import (
     Precision,
     Recipe,
     Small,
+    UnprofiledExecutable,
 )
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
@@ -52,6 +53,10 @@ class OnnxRuntime(GraphEngine):
 
     name: str = "onnxruntime"
     file_bytes: int = LARGE_BYTES
+
+    def with_large_bytes(self, large_bytes: int) -> OnnxRuntime:
+        """See `Engine`."""
+        return replace(self, file_bytes=large_bytes)
 
     def available(self) -> str | None:
         """None, or that it is not installed."""
@@ -106,7 +111,7 @@ def plain_session(model: bytes, threads: int) -> Executable:
     return Session(model, threads, optimise=False)
 
 
-class Session:
+class Session(UnprofiledExecutable):
     """A session is safe to run from several threads as it is.
 
     Args:
@@ -141,7 +146,7 @@ class Session:
         )
         self._large = large or {}  # the session reads them where they are
         self._given = given or {}
-        self.small: Mapping[str, Small] = {}  # see `Rounding`
+        self.small: Mapping[str, Small] = {}  # see `Executable`
         try:
             if self._large:
                 values = [_value(array) for array in self._large.values()]

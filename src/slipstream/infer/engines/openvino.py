@@ -27,6 +27,7 @@ from slipstream.infer.engines.protocol import (
     Precision,
     Recipe,
     Small,
+    UnprofiledExecutable,
 )
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
@@ -161,7 +162,7 @@ def _first(error: RuntimeError) -> str:
     return " ".join(said or lines)[:LONGEST_REASON]
 
 
-class _Compiled:
+class _Compiled(UnprofiledExecutable):
     """One compiled model per stream; each call runs a request of its own.
 
     OpenVINO 2026.4.1 can have several streams in one model, and with compressed weights some of
@@ -173,7 +174,7 @@ class _Compiled:
     def __init__(
         self, models: Sequence[Any], large: Sequence[Array], small: Mapping[str, Small]
     ) -> None:
-        """`large` is what they go on reading; `small` is as `Rounding` has it."""
+        """`large` is what they go on reading; `small` is as `Executable` has it."""
         self.small = small
         self._models, self._large = list(models), large
         self._turns = itertools.cycle(self._models)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -75,17 +75,23 @@ class Executable(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Release threads and memory; no call may be running. Closing twice does nothing."""
+    @property
+    def small(self) -> Mapping[str, Small]:
+        """The constants that are read with less precision than they have, in their converted form.
+
+        They stand by name; other nodes may read some of them at full precision.
+        """
         ...
 
-
-@runtime_checkable
-class Profiled(Protocol):
-    """An executable that measures the time of each step."""
-
     def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
-        """Return the seconds of each step of one run, by its output value. Blocks like `run`."""
+        """Return the seconds of each step of one run, by its output value. Blocks like `run`.
+
+        The result is empty if the engine does not measure its steps; see `Engine.measures_steps`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release threads and memory; no call may be running. Closing twice does nothing."""
         ...
 
 
@@ -103,16 +109,6 @@ class Small(BaseModel):
     dtype: Literal["int8", "bfloat16", "float16"]
     axis: int = 0
     of_bytes: bool = True
-
-
-@runtime_checkable
-class Rounding(Protocol):
-    """An executable that reads constants with less precision than they have."""
-
-    @property
-    def small(self) -> Mapping[str, Small]:
-        """The converted constants by name; other nodes may read some at full precision."""
-        ...
 
 
 class Engine(Protocol):
@@ -144,12 +140,26 @@ class Engine(Protocol):
         ...
 
     @property
+    def runs_module(self) -> bool:
+        """Whether the engine runs the PyTorch module of a model in place of its graph."""
+        ...
+
+    @property
+    def measures_steps(self) -> bool:
+        """Whether executables of this engine measure the time of each step."""
+        ...
+
+    @property
     def is_quick_to_prepare(self) -> bool:
         """Whether the engine prepares a graph faster than others, so that calibration uses it."""
         ...
 
     def with_module(self, module: Any) -> Engine:
         """Return an engine for the PyTorch module of a model; itself if it runs graphs only."""
+        ...
+
+    def with_large_bytes(self, large_bytes: int) -> Engine:
+        """Return an engine that makes no avoidable copy of constants from this many bytes on."""
         ...
 
     def available(self) -> str | None:
@@ -181,9 +191,25 @@ class GraphEngine:
     runs_rewritten = True
     runs_imported = True
     mixes_dynamic = False
+    runs_module = False
+    measures_steps = False
     is_quick_to_prepare = False
 
     def with_module(self, module: Any) -> Self:
         """See `Engine`."""
         del module
         return self
+
+    def with_large_bytes(self, large_bytes: int) -> Self:
+        """See `Engine`."""
+        del large_bytes
+        return self
+
+
+class UnprofiledExecutable:
+    """The trait of executables whose engine does not measure its steps."""
+
+    def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """See `Executable`."""
+        del inputs
+        return {}

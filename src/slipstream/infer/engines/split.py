@@ -11,8 +11,8 @@ from slipstream.infer.engines.protocol import (
     GraphEngine,
     Precision,
     Recipe,
-    Rounding,
     Small,
+    UnprofiledExecutable,
 )
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.graph.parts import pieces
@@ -55,7 +55,7 @@ class Split(GraphEngine):
         return engine.prepare(graph, recipe, threads)
 
 
-class _Chain:
+class _Chain(UnprofiledExecutable):
     """Each part takes what the graph was given and what the parts before it gave."""
 
     def __init__(self, parts: Sequence[Executable], outputs: Sequence[str]) -> None:
@@ -69,11 +69,11 @@ class _Chain:
 
     @property
     def small(self) -> dict[str, Small]:
-        """See `Rounding`."""
-        found: dict[str, Small] = {}
+        """See `Executable`."""
+        converted: dict[str, Small] = {}
         for part in self._parts:
-            found.update(part.small if isinstance(part, Rounding) else {})
-        return found
+            converted.update(part.small)
+        return converted
 
     def close(self) -> None:
         for part in self._parts:

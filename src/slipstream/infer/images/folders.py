@@ -15,7 +15,7 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.graph.graph import Array, Value
-from slipstream.infer.images.pictures import PictureOptions, Reader, per_channel
+from slipstream.infer.images.reader import ImageOptions, Reader, per_channel
 
 ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 
@@ -38,7 +38,7 @@ class Folder:
     read: Reader
     is_first: bool
     dtype: np.dtype[np.generic]
-    options: PictureOptions
+    options: ImageOptions
 
     def __len__(self) -> int:
         return len(self.files)
@@ -59,7 +59,7 @@ class Folder:
         return (pixels.transpose(2, 0, 1) if self.is_first else pixels), label
 
 
-def read_folder(folder: Path, value: Value, options: PictureOptions) -> Folder:
+def read_folder(folder: Path, value: Value, options: ImageOptions) -> Folder:
     """The pictures of a folder for an input of shape (n, channels, h, w) or (n, h, w, channels).
 
     Raises UsageError where the input is no picture, or the folder has none.

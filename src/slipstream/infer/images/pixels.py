@@ -10,12 +10,12 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import SLIPSTREAM, Graph, Node, Value
-from slipstream.infer.images.pictures import PictureOptions, per_channel
+from slipstream.infer.images.reader import ImageOptions, per_channel
 
 COLORS = (1, 3)
 
 
-def picture_input(graph: Graph) -> str:
+def image_input(graph: Graph) -> str:
     """The name of the only input that is a picture: (n, 1 or 3, h, w), or (n, h, w, 1 or 3).
 
     Raises UsageError where there is none, or more than one.
@@ -30,7 +30,7 @@ def picture_input(graph: Graph) -> str:
     return found[0]
 
 
-def with_pixels(graph: Graph, options: PictureOptions) -> Graph:
+def with_pixels(graph: Graph, options: ImageOptions) -> Graph:
     """The graph with bytes as its picture: uint8 (n, h, w, c) in place of (n, c, h, w).
 
     What subtracts the mean and divides by the deviation is one node, Pixels, and zeros around a
@@ -43,7 +43,7 @@ def with_pixels(graph: Graph, options: PictureOptions) -> Graph:
 
     Raises UsageError where it has no such input.
     """
-    name = picture_input(graph)
+    name = image_input(graph)
     value = graph.inputs[name]
     if value.dtype == np.uint8 and _is_last(graph, name):
         return graph

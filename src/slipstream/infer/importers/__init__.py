@@ -52,6 +52,8 @@ class Imported:
         origin: Source of the model, as text for people.
         notes: Assumptions and measurements of the import, each a sentence for people.
         is_module: True if the model was imported from a module of PyTorch as it is.
+        is_classifier: True if the first output has a number for each class along its last axis,
+            whether or not these are probabilities (default False: the outputs show whether).
     """
 
     graph: Graph
@@ -59,6 +61,7 @@ class Imported:
     origin: str
     notes: tuple[str, ...] = ()
     is_module: bool = False
+    is_classifier: bool = False
 
 
 def load_model(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from slipstream.errors import UsageError
 from slipstream.infer.accuracy.reference import Reference
 from slipstream.infer.data import Samples, synthetic
 from slipstream.infer.graph.graph import Graph
@@ -23,16 +22,10 @@ class Reduction:
     Args:
         top: number of classes.
         boxes: rules by which boxes are kept.
-
-    Raises UsageError where both are given.
     """
 
     top: int | None = None
     boxes: BoxOptions | None = None
-
-    def __post_init__(self) -> None:
-        if self.top is not None and self.boxes is not None:
-            raise UsageError("top and boxes are both given; a model has classes, or boxes")
 
     def of(self, graph: Graph) -> Graph:
         """The graph with the outputs that are asked for. Candidates are judged by all numbers, so
@@ -45,8 +38,10 @@ class Reduction:
         """The model with room for the new outputs: what the search finds names values as they
         stay. UsageError where it cannot be done, which is said before the search."""
         self.of(imported.graph)
-        is_asked = self.top is not None or self.boxes is not None
-        return replace(imported, graph=with_room(imported.graph)) if is_asked else imported
+        if self.top is None and self.boxes is None:
+            return imported
+        graph = with_room(imported.graph)
+        return replace(imported, graph=graph, is_classifier=self.top is not None)
 
     def settled(
         self, imported: Imported, samples: Samples | None, threads: int

@@ -58,7 +58,7 @@ class Tensor(BaseModel):
 
 
 class Reading(BaseModel):
-    """How files and pictures of any size become an input.
+    """How files and images of any size become an input.
 
     Args:
         input: its name; it is uint8 (n, height, width, channels).
@@ -80,7 +80,7 @@ class Manifest(BaseModel):
         graph: member with what the recipe runs.
         inputs: of the model.
         outputs: of it.
-        pictures: how files become an input; None where none does.
+        images: how image files become an input; None where none does.
         classes: names of the classes by number; none where they are not known.
         recipe: how it runs.
         threads: that it was chosen for.
@@ -89,14 +89,17 @@ class Manifest(BaseModel):
         members: all others, with their sizes and hashes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     format: int = FORMAT
     slipstream: str = Field(default_factory=lambda: version("slipstream"))
     graph: Literal["model.onnx", "source.onnx"]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    pictures: Reading | None = None
+    # Packages store it as "pictures", so that old ones can be read.
+    images: Reading | None = Field(
+        default=None, validation_alias="pictures", serialization_alias="pictures"
+    )
     classes: tuple[str, ...] = ()
     recipe: Recipe
     threads: int = Field(ge=1)
@@ -172,7 +175,7 @@ def write(path: Path, package: Package, check: Callable[[Path], None] = lambda p
     }
     members = {name: _member(pieces) for name, pieces in contents.items()}
     manifest = package.manifest.model_copy(update={"members": members})
-    text = manifest.model_dump_json(indent=1).encode()
+    text = manifest.model_dump_json(indent=1, by_alias=True).encode()
     part = path.with_name(path.name + ".part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
@@ -224,7 +227,7 @@ def read(path: Path) -> Package:
     """
     members = Members(path)
     manifest = _expected(members)
-    _check_pictures(path, manifest)
+    _check_images(path, manifest)
     return Package(
         manifest=manifest,
         make_graph=functools.cache(lambda: _graph(members, manifest)),
@@ -273,14 +276,14 @@ def _graph(members: Members, manifest: Manifest) -> Graph:
     return graph
 
 
-def _check_pictures(path: Path, manifest: Manifest) -> None:
-    """The input for pictures is one."""
-    if manifest.pictures is None:
+def _check_images(path: Path, manifest: Manifest) -> None:
+    """Raise UsageError if the input for images is none of the model's."""
+    if manifest.images is None:
         return
-    name = manifest.pictures.input
+    name = manifest.images.input
     shapes = [item.shape for item in manifest.inputs if (item.name, item.dtype) == (name, "uint8")]
     if not any(len(shape) == 4 and shape[3] in (1, 3) and 0 not in shape for shape in shapes):
-        raise wrong(path, f"{MANIFEST} names an input for pictures that is none")
+        raise wrong(path, f"{MANIFEST} names an input for images that is none")
 
 
 def _report(path: Path, data: bytes) -> Report:

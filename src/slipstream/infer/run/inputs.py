@@ -14,7 +14,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
-from slipstream.infer.images.pictures import Reader
+from slipstream.infer.images.reader import Reader
 from slipstream.infer.package.package import Manifest, Tensor
 
 Buffers: TypeAlias = "Mapping[str, Array]"
@@ -47,11 +47,11 @@ class Taker:
         self._tensors = {item.name: item for item in manifest.inputs}
         self._dtypes = {item.name: np.dtype(item.dtype) for item in manifest.inputs}
         self._pictures: dict[str, _PictureInput] = {}
-        if manifest.pictures is not None:
-            tensor = self._tensors[manifest.pictures.input]
+        if manifest.images is not None:
+            tensor = self._tensors[manifest.images.input]
             _, height, width, channels = tensor.shape
             reader = Reader(
-                size=manifest.pictures.size, height=height, width=width, channels=channels
+                size=manifest.images.size, height=height, width=width, channels=channels
             )
             self._pictures[tensor.name] = _PictureInput(tensor, reader)
 

@@ -80,7 +80,7 @@ class Model:
             inputs: a dictionary by name, or arrays in the order of the model's inputs: NumPy
                 arrays, or anything that has `__dlpack__` and is in the processor's memory. Of the
                 dtypes and shapes in `manifest.inputs`; where the batch is 1, it may be left out.
-                The input in `manifest.pictures` takes the bytes of JPEG, PNG and other files too,
+                The input in `manifest.images` takes the bytes of JPEG, PNG and other files too,
                 and uint8 (rows, columns, channels) of any size, which are resized and cut; where
                 the batch is not 1, a list of as many.
             named: or by keyword.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from slipstream.errors import UnsupportedError, UsageError
+from slipstream.errors import UnsupportedError
 from slipstream.infer.accuracy.accuracy import ENOUGH
 from slipstream.infer.accuracy.division import Division
 from slipstream.infer.accuracy.reference import Reference
@@ -67,7 +67,7 @@ class Autotuner:
         self.engines = self._wanted_engines()
         self.reference = Reference(imported.graph, objective.threads, imported.origin)
         self.reference.learn(
-            self._first_samples(), is_classifier=objective.is_classifier, clock=self.limit.clock
+            self._first_samples(), is_classifier=imported.is_classifier, clock=self.limit.clock
         )
 
     def _first_samples(self) -> Iterator[Sample]:
@@ -84,11 +84,6 @@ class Autotuner:
     def _wanted_engines(self) -> list[Engine]:
         """Return the requested engines that are installed; the others become untried."""
         wanted = self.objective.engines or tuple(ENGINES)
-        strange = sorted(set(wanted) - set(ENGINES))
-        if strange:
-            raise UsageError(
-                f"no engine is called {', '.join(strange)}; there are {', '.join(ENGINES)}"
-            )
         found: list[Engine] = []
         for name in wanted:
             engine = engine_of(name, self.objective.large_bytes)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison
 from slipstream.infer.data import Sample
-from slipstream.infer.engines import Engine, Precision, Recipe
-from slipstream.infer.engines.protocol import Profiled
+from slipstream.infer.engines import ENGINES, Engine, Precision, Recipe
 from slipstream.infer.graph.analysis import analyse
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.native.precision import storable
@@ -107,7 +106,7 @@ def add_mixtures(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
     engines take the same values.
     """
     bytes_ = [trial for trial in tuner.alive() if trial.recipe.precision == "int8"]
-    bytes_.sort(key=lambda trial: not isinstance(trial.executable, Profiled))
+    bytes_.sort(key=lambda trial: not ENGINES[trial.recipe.engine].measures_steps)
     if not bytes_:
         return
     samples = tuner.samples.judged.turns(tuner.samples.calibration).first(MOST_CASES)

@@ -19,7 +19,6 @@ from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.accuracy.yardstick import Yardstick
 from slipstream.infer.data import Sample
 from slipstream.infer.engines import Engine, Executable, Recipe
-from slipstream.infer.engines.protocol import Profiled
 from slipstream.infer.graph.analysis import analyse
 from slipstream.infer.graph.graph import Array, Graph
 
@@ -210,10 +209,10 @@ class MixedPrecision:
         }
 
     def _profile(self, recipe: Recipe) -> dict[str, float] | None:
+        if not self._engine.measures_steps:
+            return None
         executable = self._prepared(recipe)
         try:
-            if not isinstance(executable, Profiled):
-                return None
             runs = [executable.profile(self._cases[0].sample.inputs) for _ in range(PROFILES)]
             return {name: min(run.get(name, 0.0) for run in runs) for name in runs[0]}
         finally:

@@ -8,9 +8,10 @@ from typing import Literal
 
 from slipstream.errors import UsageError
 from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison
+from slipstream.infer.engines import ENGINES
 from slipstream.infer.engines.protocol import FLOATS, Recipe
 from slipstream.infer.machine import LARGE_BYTES
-from slipstream.infer.measure import MOST_ROUNDS
+from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
 
 Target = Literal["latency", "throughput", "memory"]
 TARGETS: tuple[Target, ...] = ("latency", "throughput", "memory")
@@ -36,8 +37,6 @@ class Objective:
             none if labels alone prove that the loss is within the budget.
         agreement: Percentage of answers that must equal the model's own if there are no labels
             and an output gives classes or their probabilities (default 95).
-        is_classifier: True if the first output has a number for each class along its last axis,
-            whether or not these are probabilities (default False).
         seconds: Duration allowed for the search (default 300); a step that has begun is finished.
         most_rounds: Greatest number of timing rounds per candidate, 5 or more (default 200).
         threads: Threads of every candidate (default 1).
@@ -51,7 +50,6 @@ class Objective:
     budget: float = 0.3
     snr_db: float | None = None
     agreement: float = AGREEMENT
-    is_classifier: bool = False
     seconds: float = 300.0
     most_rounds: int = MOST_ROUNDS
     threads: int = 1
@@ -60,6 +58,17 @@ class Objective:
     large_bytes: int = LARGE_BYTES
 
     def __post_init__(self) -> None:
+        """Raise UsageError for a value that is not allowed."""
+        if self.target not in TARGETS:
+            raise UsageError(f"the target is {self.target!r}; allowed: {', '.join(TARGETS)}")
+        unknown = sorted(set(self.engines) - set(ENGINES))
+        if unknown:
+            raise UsageError(
+                f"no engine is called {', '.join(unknown)}; there are {', '.join(ENGINES)}"
+            )
+        self._check_limits()
+
+    def _check_limits(self) -> None:
         """Raise UsageError for a limit that is not finite or out of range."""
         limits = {"budget": self.budget, "snr": self.snr_db, "agreement": self.agreement}
         for name, limit in limits.items():
@@ -67,6 +76,16 @@ class Objective:
                 raise UsageError(f"the {name} is {limit}; allowed: a number")
         if not 0 <= self.agreement <= 100:
             raise UsageError(f"the agreement is {self.agreement:g} %; allowed: 0 to 100")
+        if self.seconds <= 0 or self.budget < 0 or self.threads < 1:
+            raise UsageError(
+                f"seconds is {self.seconds}, budget {self.budget}, threads {self.threads};"
+                " allowed: more than 0, 0 and more, 1 and more"
+            )
+        if self.most_rounds < LEAST_ROUNDS:
+            raise UsageError(
+                f"most_rounds is {self.most_rounds}; allowed: {LEAST_ROUNDS} and more,"
+                " because fewer rounds have no quartiles"
+            )
 
     def allowed(self, comparison: Comparison) -> str:
         """Return the accuracy required of a comparison, in words."""

@@ -129,7 +129,7 @@ function card(model, at) {
       accuracyWords(model.accuracy), " ", made("small", `(${model.accuracy.data})`)])],
     ["Takes", made("dd", [
       ...model.inputs.map((each) => made("code", tensor(each))),
-      ...(model.pictures === null ? [] : [made("small", `${model.pictures} takes picture files, too`)])])],
+      ...(model.images === null ? [] : [made("small", `${model.images} takes image files, too`)])])],
     ["Gives", made("dd", model.outputs.map((each) => made("code", tensor(each))))],
     ["Runs on", made("dd", `${model.engine}, ${model.precision}`)],
   ];
@@ -143,7 +143,7 @@ function chosen() {
 }
 
 const key = (model) => `${model.name}/${model.version}`;
-const takesFiles = (model) => model.pictures !== null && model.inputs.length === 1;
+const takesFiles = (model) => model.images !== null && model.inputs.length === 1;
 
 function choices() {
   const before = element("model").value;
@@ -160,7 +160,7 @@ function prepare() {
   const model = chosen();
   element("question").hidden = model === undefined;
   if (model === undefined) return;
-  const signature = JSON.stringify([key(model), model.inputs, model.pictures]);
+  const signature = JSON.stringify([key(model), model.inputs, model.images]);
   if (signature === prepared) return;
   prepared = signature;
   const files = takesFiles(model);
@@ -200,7 +200,7 @@ async function questionOfFiles(model, files) {
     size += 4 + file.size;
   }
   const input = {
-    name: model.pictures, datatype: "BYTES", shape: [files.length], parameters: { binary_data_size: size },
+    name: model.images, datatype: "BYTES", shape: [files.length], parameters: { binary_data_size: size },
   };
   const head = new TextEncoder().encode(JSON.stringify({ inputs: [input] }));
   const headers = { "Content-Type": "application/octet-stream", [JSON_LENGTH]: String(head.length) };
@@ -214,7 +214,7 @@ async function question(model) {
     return { headers: { "Content-Type": "application/json" }, body };
   }
   const files = [...element("files").files];
-  if (!files.length) throw new Error("choose a picture first");
+  if (!files.length) throw new Error("choose an image first");
   return questionOfFiles(model, files);
 }
 
@@ -327,7 +327,7 @@ function output(each) {
     made("pre", some.join("  ") + more, { tabindex: "0", role: "region", "aria-label": `Output ${each.name}` })]);
 }
 
-let shown = []; // addresses of pictures that are seen
+let shown = []; // addresses of images that are seen
 
 function preview() {
   shown.forEach((each) => URL.revokeObjectURL(each));

@@ -154,7 +154,9 @@ def test_a_network_is_compiled_and_loaded(new_net, same, tmp_path):
     resnet(net)
     same(net)
     model = tmp_path / "net.prototxt"
-    report = infer.compile(model, tmp_path / "model.slip", seconds=2, most_rounds=5, threads=1)
+    report = infer.compile(
+        model, tmp_path / "model.slip", infer.CompileOptions(seconds=2, most_rounds=5, threads=1)
+    )
     assert report.origin == str(model)
     feeds = net.feeds()
     right = load_model(model).graph

@@ -199,7 +199,9 @@ def test_a_network_is_compiled_and_loaded(new_net, tmp_path, make):
         shapes = {"input": (1, 30, 10), "ivector": (1, 1, 5)}
     path, target = tmp_path / "final.mdl", tmp_path / "model.slip"
     path.write_bytes(net.data(binary=True, priors=15, transitions=True))
-    report = infer.compile(path, target, shapes=shapes, seconds=2, most_rounds=5, threads=1)
+    report = infer.compile(
+        path, target, infer.CompileOptions(shapes=shapes, seconds=2, most_rounds=5, threads=1)
+    )
     assert "frames before" in " ".join(report.notes)
     feeds = {name: net.drawn(*shape) for name, shape in shapes.items()}
     left = 5 if make else 0

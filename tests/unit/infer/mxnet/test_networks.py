@@ -67,7 +67,9 @@ def test_a_network_is_compiled_and_loaded(mxnet, tmp_path):
     prefix = mxnet("resnet18")
     target = tmp_path / "model.slip"
     infer.compile(
-        f"{prefix}-symbol.json", target, shapes=PICTURE, seconds=2, most_rounds=5, threads=1
+        f"{prefix}-symbol.json",
+        target,
+        infer.CompileOptions(shapes=PICTURE, seconds=2, most_rounds=5, threads=1),
     )
     with np.load(f"{prefix}.npz") as stored, infer.load(target) as model:
         (right,) = (stored[key] for key in stored if key.startswith("out:"))

@@ -14,9 +14,9 @@ from PIL import Image
 from slipstream import _kernels
 from slipstream.errors import UsageError
 from slipstream.infer.images import pictures
-from slipstream.infer.images.pictures import (
+from slipstream.infer.images.reader import (
     MOST_PIXELS,
-    PictureOptions,
+    ImageOptions,
     Reader,
     TooManyPixelsError,
 )
@@ -206,6 +206,6 @@ def test_a_file_that_ends_early_is_refused():
 
 
 def test_the_size_is_a_seventh_more_by_default():
-    assert Reader.of(PictureOptions(), 224, 224, 3).size == 256
-    assert Reader.of(PictureOptions(), 320, 112, 3).size == 128
-    assert Reader.of(PictureOptions(size=28), 28, 28, 1).size == 28
+    assert Reader.of(ImageOptions(), 224, 224, 3).size == 256
+    assert Reader.of(ImageOptions(), 320, 112, 3).size == 128
+    assert Reader.of(ImageOptions(size=28), 28, 28, 1).size == 28

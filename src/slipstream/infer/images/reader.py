@@ -38,7 +38,7 @@ class TooManyPixelsError(UsageError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PictureOptions:
+class ImageOptions:
     """How a picture becomes numbers.
 
     Args:
@@ -76,7 +76,7 @@ class Reader:
     channels: int
 
     @staticmethod
-    def of(options: PictureOptions, height: int, width: int, channels: int) -> Reader:
+    def of(options: ImageOptions, height: int, width: int, channels: int) -> Reader:
         """The reader for a model's input."""
         size = options.size or round(min(height, width) * MARGIN)
         return Reader(size=size, height=height, width=width, channels=channels)
