@@ -2,7 +2,7 @@
 
     python examples/04_compiled_classifier/compile.py classifier/classifier.pt -o classifier.slip
 
-Test pictures calibrate and judge, and some of them are held out to the end: no more than `--budget`
+Test images calibrate and judge, and some of them are held out to the end: no more than `--budget`
 percentage points of right answers may be lost. The compiled model reads JPEG files; what is printed
 at the end is measured from their bytes to the answer.
 """
@@ -26,7 +26,7 @@ from rich.console import Console
 from torch import nn
 
 from slipstream import infer
-from slipstream.bench.infer.fashion_mnist import write_pictures
+from slipstream.bench.infer.fashion_mnist import write_images
 from slipstream.infer.package.report import candidates_table, summary
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "01_fashion_mnist"))
@@ -39,11 +39,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="classifier.pt of train.py")
     parser.add_argument("-o", "--output", type=Path, default=Path("classifier.slip"))
-    parser.add_argument("--pictures", type=Path, default=Path("classifier-jpeg"))
+    parser.add_argument("--images", type=Path, default=Path("classifier-jpeg"))
     parser.add_argument("--budget", type=float, default=0.3, help="points of top-1 to lose")
     parser.add_argument("--time", type=float, default=60.0, help="seconds to search for")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--limit", type=int, help="use only so many test pictures")
+    parser.add_argument("--limit", type=int, help="use only so many test images")
     return parser.parse_args()
 
 
@@ -55,14 +55,14 @@ def trained(path: Path) -> nn.Module:
 
 
 def samples(limit: int | None) -> Iterator[tuple[np.ndarray, int]]:
-    """Pictures of the test set as bytes (28, 28, 1), with their labels."""
+    """Images of the test set as bytes (28, 28, 1), with their labels."""
     images, labels = load("t10k", limit)
     for image, label in zip(images.numpy(), labels.tolist(), strict=True):
         yield image.transpose(1, 2, 0), label
 
 
 def compiled(network: nn.Module, arguments: argparse.Namespace) -> infer.Report:
-    """Compile for pictures as bytes, which are normalised inside of the model."""
+    """Compile for images as bytes, which are normalised inside of the model."""
     return infer.compile(
         network,
         arguments.output,
@@ -83,21 +83,21 @@ def files(folder: Path, limit: int | None) -> list[tuple[Path, int]]:
     folder = folder / ("all" if limit is None else str(limit))
     if not folder.exists():
         images, labels = load("t10k", limit)
-        write_pictures(folder, images[:, 0].numpy(), labels.numpy())
+        write_images(folder, images[:, 0].numpy(), labels.numpy())
     return [(path, int(path.parent.name)) for path in sorted(folder.glob("*/*.jpg"))]
 
 
-def classified(pictures: list[tuple[Path, int]], answer: Callable[[bytes], Any]) -> str:
+def classified(images: list[tuple[Path, int]], answer: Callable[[bytes], Any]) -> str:
     """The share of right answers and the time of one, from a file's bytes to its scores."""
     right, seconds = 0, []
-    for path, label in pictures:
+    for path, label in images:
         content = path.read_bytes()
         begin = time.perf_counter()
         scores = answer(content)
         seconds.append(time.perf_counter() - begin)
         right += int(np.argmax(scores)) == label
-    share, middle = right / len(pictures), 1e3 * statistics.median(seconds)
-    return f"{share:.2%} right, {middle:.3f} ms from JPEG to answer (median of {len(pictures)})"
+    share, middle = right / len(images), 1e3 * statistics.median(seconds)
+    return f"{share:.2%} right, {middle:.3f} ms from JPEG to answer (median of {len(images)})"
 
 
 def by_hand(network: nn.Module) -> Callable[[bytes], Any]:
@@ -118,10 +118,10 @@ def main() -> None:
     report = compiled(network, arguments)
     console.print(candidates_table(report))
     console.print(summary(report))
-    pictures = files(arguments.pictures, arguments.limit)
-    print(f"PyTorch:    {classified(pictures, by_hand(network))}")
+    images = files(arguments.images, arguments.limit)
+    print(f"PyTorch:    {classified(images, by_hand(network))}")
     with infer.load(arguments.output, arguments.threads) as model:
-        print(f"Slipstream: {classified(pictures, model)}")
+        print(f"Slipstream: {classified(images, model)}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from cli import in_process, usage_error
 
 from slipstream import infer
 from slipstream.bench.infer.contenders import EXPORTED
-from slipstream.bench.infer.fashion_mnist import write_pictures
+from slipstream.bench.infer.fashion_mnist import write_images
 from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.models import model_folder
 from slipstream.bench.infer.processes import cores_of, run_to_end
@@ -116,7 +116,7 @@ def test_time_and_cost_of_an_image_at_a_required_accuracy(tmp_path: Path):
     for image, label in zip(images, labels, strict=True):
         row, column = divmod(int(label), 2)
         image[14 * row : 14 * row + 14, 14 * column : 14 * column + 14] = 200
-    write_pictures(tmp_path / "pictures", images, labels.astype(np.uint8))
+    write_images(tmp_path / "pictures", images, labels.astype(np.uint8))
     reading = ImageOptions(size=28, mean=(0.5,), std=(0.5,))
     infer.compile(
         "my_models:quarters",

@@ -124,17 +124,17 @@ def test_a_limit_that_no_search_can_keep_is_said(folder: Path):
     assert "the search is limited to 0.001 s: the model was read for" in warning
 
 
-def test_a_net_for_pictures_takes_files_and_gives_labels(folder: Path):
-    pictures = folder / "pictures"
-    pictures.mkdir()
+def test_a_net_for_images_takes_files_and_gives_labels(folder: Path):
+    images = folder / "images"
+    images.mkdir()
     random = np.random.default_rng(3)
     for number in range(24):
         pixels = random.integers(0, 256, (48, 64, 3), np.uint8)
-        Image.fromarray(pixels).save(pictures / f"{number}.jpg")
+        Image.fromarray(pixels).save(images / f"{number}.jpg")
     done = in_process(
         *("compile", "user_models:conv"),
         *("-o", "conv.slip"),
-        *("--data", "pictures"),
+        *("--data", "images"),
         *("--pixels", "--top", "3", "--size", "36"),
         *("--snr", "15"),
         *("--time", "3s"),
@@ -142,7 +142,7 @@ def test_a_net_for_pictures_takes_files_and_gives_labels(folder: Path):
     )
     assert done.code == 0, done.stderr
     assert "native int8" in done.stdout
-    files = [path.read_bytes() for path in sorted(pictures.iterdir())]
+    files = [path.read_bytes() for path in sorted(images.iterdir())]
     with infer.load(folder / "conv.slip") as model:
         assert "uint8 (1, 32, 32, 3)" in repr(model)
         for found, file in zip(model.stream(files), files, strict=True):

@@ -103,7 +103,7 @@ def test_a_classifier_is_trained_compiled_and_reads_files(slipstream_run, tmp_pa
     package = tmp_path / "classifier.slip"
     # So short a training teaches nothing that a budget could keep.
     search = ("--time", "2", "--limit", "128", "--budget", "100")
-    options = ("-o", package, "--pictures", tmp_path / "jpeg", *search)
+    options = ("-o", package, "--images", tmp_path / "jpeg", *search)
     command = [sys.executable, EXAMPLE / "compile.py", tmp_path / "classifier.pt", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

@@ -92,7 +92,7 @@ GREENNET = "python benchmarks/greennet.py"
 # What makes a long one short.
 SHORTER = {
     EXAMPLE: "--time 3s",
-    "slipstream compile model.onnx -o model.slip --data pictures/ --pixels --top 5": "--time 3s",
+    "slipstream compile model.onnx -o model.slip --data images/ --pixels --top 5": "--time 3s",
     GREENNET: "--limit 2000 --epochs 1 --seeds 1 --workers 1 2",
 }
 SLOW = (EXAMPLE, GREENNET)
@@ -119,12 +119,12 @@ def folder(tmp_path: Path) -> Path:
     for name in ("benchmarks", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     classifier(tmp_path / "model.onnx")
-    photographs(tmp_path / "pictures")
+    photographs(tmp_path / "images")
     return tmp_path
 
 
 def classifier(path: Path) -> None:
-    """An ONNX file: pictures (1, 3, 16, 16) to ten logits."""
+    """An ONNX file: images (1, 3, 16, 16) to ten logits."""
     onnx = pytest.importorskip("onnx")
     graph = onnx.parser.parse_graph(
         """tiny (float[1,3,16,16] image) => (float[1,10] logits) {

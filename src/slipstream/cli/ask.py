@@ -25,7 +25,7 @@ EXAMPLES = """\b
 
 \b
 TARGET is a package, or the address of a server: of one of its models where it has several. FILES
-are pictures where the model takes them, .npy files, and .npz files of arrays by input.
+are images if the model takes them, .npy files, and .npz files of arrays by input.
 Where a server lets in only who has a token, --token-file is the file that it was given too.
 [bold]Exit code[/bold]: 1 where the model cannot answer, 2 for wrong usage.
 """

@@ -23,11 +23,11 @@ from slipstream.units import parse_duration
 EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream compile model.onnx -o model.slip
-  slipstream compile model.onnx -o model.slip --data pictures/ --budget 0.3%
+  slipstream compile model.onnx -o model.slip --data images/ --budget 0.3%
   slipstream compile package.module:make -o model.slip --shape image=1,3,224,224
   slipstream compile model.onnx -o model.slip --data package.module:loader --snr 30
   slipstream compile model.onnx -o model.slip --target throughput --threads 4 --time 10m
-  slipstream compile model.onnx -o model.slip --data pictures/ --pixels --top 5
+  slipstream compile model.onnx -o model.slip --data images/ --pixels --top 5
   slipstream compile --list
 
 \b
@@ -40,7 +40,7 @@ Without --data there is no int8: it stays in floating point.
 Load the result with slipstream.infer.load("model.slip").
 [bold]Exit code[/bold]: 1 where no candidate keeps to the budget, 2 for wrong usage.
 """
-DATA = "Folder of pictures, .npy or .npz files; an .npz file; package.module:loader."
+DATA = "Folder of images, .npy or .npz files; an .npz file; package.module:loader."
 BOXES = "iou=0.45,score=0.25,most=100,layout=yolov8, or fewer of them"
 NORMALISED = "One number, or one per channel; default ImageNet's."
 

@@ -15,7 +15,7 @@ from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.graph.open_sizes import with_output_shapes
 from slipstream.infer.images.pixels import image_input, with_pixels
-from slipstream.infer.images.reader import ImageOptions, Reader
+from slipstream.infer.images.reader import ImageOptions, ImageReader
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import give_memory_back
 from slipstream.infer.options import CompileOptions
@@ -126,7 +126,7 @@ def _reading(graph: Graph, options: ImageOptions) -> Reading:
     """Return the reading of image files into the input of a graph that takes pixels."""
     name = image_input(graph)
     _, height, width, channels = graph.shape(name) or (0, 0, 0, 0)
-    return Reading(input=name, size=Reader.of(options, height, width, channels).size)
+    return Reading(input=name, size=ImageReader.of(options, height, width, channels).size)
 
 
 def _classes(graph: Graph, samples: Batches | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -53,7 +53,7 @@ def load_data(source: Any, graph: Graph, images: ImageOptions | None = None) -> 
     """The samples that `source` has for the inputs of a graph.
 
     Args:
-        source: a folder of pictures, whose sub-folders, if any, are the labels (by number where
+        source: a folder of images, whose sub-folders, if any, are the labels (by number where
             their names are numbers, else in alphabetical order); a folder of .npy or .npz files,
             one sample each; an .npz file, whose arrays have one sample per row; "package.module:
             loader", a function without arguments or an iterable; or an iterable itself. Its items
@@ -207,7 +207,7 @@ def _of_path(path: Path, graph: Graph, options: ImageOptions) -> Batches:
         return _of_rows(path, graph)
     if not path.is_dir():
         raise UsageError(
-            f"{path}: the data is a folder of pictures, .npy or .npz files, an .npz file, or"
+            f"{path}: the data is a folder of images, .npy or .npz files, an .npz file, or"
             " package.module:loader; this is none of them"
         )
     files = sorted([*path.glob("*.npy"), *path.glob("*.npz")])

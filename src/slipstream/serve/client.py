@@ -79,8 +79,8 @@ class LocalPredictor:
 
     def predict(self, file: Path) -> FilePrediction:
         """Return the prediction for a file; see `FilePredictor.predict`."""
-        pictures = self._model.manifest.images
-        content = _content(file, None if pictures is None else pictures.input)
+        images = self._model.manifest.images
+        content = _content(file, None if images is None else images.input)
         found: Any = self._model(_batched(content, self._model))
         names = [output.name for output in self._model.manifest.outputs]
         outputs = found if isinstance(found, dict) else dict(zip(names, [found], strict=True))
@@ -173,7 +173,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return f"{error.code} {error.reason}"
 
 
-def _content(file: Path, picture: str | None) -> bytes | Mapping[str, Array]:
+def _content(file: Path, image: str | None) -> bytes | Mapping[str, Array]:
     """Return the bytes of an image, or arrays by name; the name "" means the only input."""
     if file.suffix in (".npy", ".npz"):
         try:
@@ -186,7 +186,7 @@ def _content(file: Path, picture: str | None) -> bytes | Mapping[str, Array]:
     if file.suffix.lower() not in ENDINGS:
         kinds = ", ".join([".npy", ".npz", *sorted(ENDINGS)])
         raise UsageError(f"{file}: unknown kind of file; allowed: {kinds}")
-    if picture is None:
+    if image is None:
         raise UsageError(
             f"{file} is an image, but the model accepts none; pass a .npy or .npz file"
         )

@@ -19,7 +19,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
-from slipstream.infer.images.reader import Reader, TooManyPixelsError
+from slipstream.infer.images.reader import ImageReader, TooManyPixelsError
 from slipstream.infer.package.package import Reading, Tensor
 from slipstream.serve.protocol.datatypes import BYTES, datatype_of
 from slipstream.serve.refusals import Reason, RequestRefusedError, invalid
@@ -69,10 +69,10 @@ class Signature:
         self.rows = _rows((*inputs, *outputs))
         self._most_rows = most_rows
         self._tensors = {each.name: each for each in inputs}
-        self._reader: tuple[str, Reader] | None = None
+        self._reader: tuple[str, ImageReader] | None = None
         if images is not None:
             _, height, width, channels = self._tensors[images.input].shape
-            reader = Reader(size=images.size, height=height, width=width, channels=channels)
+            reader = ImageReader(size=images.size, height=height, width=width, channels=channels)
             self._reader = images.input, reader
 
     def shape_of(self, tensor: Tensor) -> list[int]:

@@ -20,7 +20,7 @@ from slipstream.bench.infer.cost import (
     measure_cost,
     rank_of,
 )
-from slipstream.bench.infer.fashion_mnist import IMAGES, LABELS, read_test_set, write_pictures
+from slipstream.bench.infer.fashion_mnist import IMAGES, LABELS, read_test_set, write_images
 from slipstream.cli.bench.infer import parse_accuracy
 from slipstream.errors import UsageError
 
@@ -94,7 +94,7 @@ def test_pictures_are_files_in_folders_of_their_labels(tmp_path: Path):
     random = np.random.default_rng(0)
     images = np.kron(random.integers(256, size=(5, 4, 4)), np.ones((1, 7, 7))).astype(np.uint8)
     labels = np.array([3, 0, 3, 9, 0], np.uint8)
-    write_pictures(tmp_path, images, labels)
+    write_images(tmp_path, images, labels)
     names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jpg"))
     assert names == ["0/00001.jpg", "0/00004.jpg", "3/00000.jpg", "3/00002.jpg", "9/00003.jpg"]
     with Image.open(tmp_path / "3" / "00002.jpg") as file:

@@ -19,7 +19,7 @@ from slipstream.bench.images.pipelines import MEAN, STD, prefetched, prepare
 from slipstream.bench.images.process import single_turn, stream_turn
 from slipstream.bench.images.table import as_json, caption, tables
 from slipstream.errors import UsageError
-from slipstream.infer.images.reader import ImageOptions, Reader
+from slipstream.infer.images.reader import ImageOptions, ImageReader
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def files(tmp_path):
 def test_peers_and_ours_see_the_same_picture(files):
     found = prepare(files[0])
     assert (found.dtype, found.shape) == (np.float32, (1, 3, 224, 224))
-    pixels = Reader.of(ImageOptions(), 224, 224, 3)(files[0])
+    pixels = ImageReader.of(ImageOptions(), 224, 224, 3)(files[0])
     ours = ((pixels / np.float32(255) - MEAN) / STD).transpose(2, 0, 1)[None]
     assert np.abs(found - ours).max() <= 1.01 / 255 / STD.min()
 

@@ -34,7 +34,7 @@ def overlap(a, b):
 
 
 def kept_boxes(boxes, scores, options):
-    """(score, label, box) of one picture: greedy, class by class."""
+    """(score, label, box) of one image: greedy, class by class."""
     found = []
     for label in range(scores.shape[1]):
         chosen = []
@@ -114,7 +114,7 @@ def test_boxes_and_scores_may_be_two_outputs(build, random, is_last):
     )
 
 
-def test_a_picture_without_boxes_has_none(build):
+def test_an_image_without_boxes_has_none(build):
     text = "(float[1,8,7] x) => (float[1,8,7] rows) { rows = Identity(x) }"
     found = run(
         with_boxes(build(text), BoxOptions(most=4)), "onnxruntime", {"x": np.zeros((1, 8, 7), "f4")}

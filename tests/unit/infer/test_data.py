@@ -15,7 +15,7 @@ PLAIN = ImageOptions(size=8, mean=(0.0,), std=(1.0,))
 
 @pytest.fixture
 def batch(build):
-    """A classifier of two pictures at a time."""
+    """A classifier of two images at a time."""
     return build("(float[2,3,8,8] image) => (float[2,3,8,8] y) { y = Relu(image) }")
 
 
@@ -27,83 +27,83 @@ def two(build):
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    """A folder of pictures in one colour each, by label."""
+def images(tmp_path):
+    """A folder of images in one colour each, by label."""
 
     def make(*labels, count=2, size=(12, 10)):
         for label in labels:
-            folder = tmp_path / "pictures" / label
+            folder = tmp_path / "images" / label
             folder.mkdir(parents=True)
             for number in range(count):
                 Image.new("RGB", size, (number * 50, 255, 0)).save(folder / f"{number}.png")
-        return tmp_path / "pictures"
+        return tmp_path / "images"
 
     return make
 
 
-# ---- pictures ------------------------------------------------------------------------------------
+# ---- images ------------------------------------------------------------------------------------
 
 
-def test_pictures_are_scaled_to_one_in_the_models_layout(net, pictures):
-    samples = load_data(pictures("cat"), net, PLAIN)
+def test_images_are_scaled_to_one_in_the_models_layout(net, images):
+    samples = load_data(images("cat"), net, PLAIN)
     image = samples[1].inputs["image"]
     assert (image.shape, image.dtype) == ((1, 3, 8, 8), np.float32)
     np.testing.assert_allclose(image[0, :, 0, 0], [50 / 255, 1, 0], atol=1e-6)
 
 
-def test_by_default_they_are_normalised_as_for_imagenet(net, pictures):
-    image = load_data(pictures("cat"), net)[0].inputs["image"]
+def test_by_default_they_are_normalised_as_for_imagenet(net, images):
+    image = load_data(images("cat"), net)[0].inputs["image"]
     expected = (np.array([0, 1, 0]) - MEAN) / STD
     np.testing.assert_allclose(image[0, :, 4, 4], expected, atol=1e-5)
 
 
-def test_models_that_read_bytes_get_bytes(build, pictures):
+def test_models_that_read_bytes_get_bytes(build, images):
     graph = build("(uint8[1,8,8,3] x) => (uint8[1,8,8,3] y) { y = Identity(x) }")
-    image = load_data(pictures("cat"), graph)[1].inputs["x"]
+    image = load_data(images("cat"), graph)[1].inputs["x"]
     assert (image.shape, image.dtype) == ((1, 8, 8, 3), np.uint8)
     assert image[0, 0, 0].tolist() == [50, 255, 0]
 
 
-def test_models_of_one_channel_get_grey(build, pictures):
+def test_models_of_one_channel_get_grey(build, images):
     graph = build("(float[1,1,8,8] x) => (float[1,1,8,8] y) { y = Relu(x) }")
-    assert load_data(pictures("cat"), graph)[0].inputs["x"].shape == (1, 1, 8, 8)
+    assert load_data(images("cat"), graph)[0].inputs["x"].shape == (1, 1, 8, 8)
 
 
 @pytest.mark.parametrize("size", [(8, 100), (100, 8), (3, 3), (300, 200)])
-def test_pictures_of_any_size_fill_the_input(net, pictures, size):
-    image = load_data(pictures("cat", size=size), net, PLAIN)[0].inputs["image"]
+def test_images_of_any_size_fill_the_input(net, images, size):
+    image = load_data(images("cat", size=size), net, PLAIN)[0].inputs["image"]
     np.testing.assert_allclose(image[0, 1], np.ones((8, 8)), atol=1e-6)
 
 
-def test_folders_are_labels_in_their_order_and_by_turns(net, pictures):
-    samples = load_data(pictures("dog", "cat", "ant"), net)
+def test_folders_are_labels_in_their_order_and_by_turns(net, images):
+    samples = load_data(images("dog", "cat", "ant"), net)
     assert len(samples) == 6
     assert [samples[index].labels.tolist() for index in range(6)] == [[0], [1], [2]] * 2
     assert samples.classes == ("ant", "cat", "dog")
 
 
-def test_folders_that_are_numbers_are_those_labels(net, pictures):
-    samples = load_data(pictures("10", "9"), net)
+def test_folders_that_are_numbers_are_those_labels(net, images):
+    samples = load_data(images("10", "9"), net)
     assert [samples[index].labels[0] for index in range(2)] == [9, 10]
     assert samples.classes == ()
 
 
-def test_pictures_without_folders_have_no_labels(net, pictures):
-    samples = load_data(pictures("cat") / "cat", net)
+def test_images_without_folders_have_no_labels(net, images):
+    samples = load_data(images("cat") / "cat", net)
     assert samples[0].labels is None
     assert samples.classes == ()
 
 
-def test_a_batch_takes_several_and_leaves_the_rest_out(batch, pictures):
-    samples = load_data(pictures("0", count=5), batch)
+def test_a_batch_takes_several_and_leaves_the_rest_out(batch, images):
+    samples = load_data(images("0", count=5), batch)
     assert len(samples) == 2
     assert samples[0].inputs["image"].shape == (2, 3, 8, 8)
     assert samples[0].labels.tolist() == [0, 0]
 
 
-def test_a_file_that_is_no_picture_is_named(net, pictures):
-    folder = pictures("cat")
-    (folder / "cat" / "9.png").write_bytes(b"no picture")
+def test_a_file_that_is_no_image_is_named(net, images):
+    folder = images("cat")
+    (folder / "cat" / "9.png").write_bytes(b"no image")
     samples = load_data(folder, net)
     with pytest.raises(UsageError, match=r"9\.png: Pillow cannot read"):
         samples[2]
@@ -162,7 +162,7 @@ def test_a_loader_is_found_by_its_name(net, tmp_path, monkeypatch):
         ([], "there is no sample"),
         ([np.zeros((4, 4), "f4")], r"shape \(1, 3, 8, 8\), and a sample has \(4, 4\)"),
         ([np.zeros((3, 8, 8), int)], "is float32, and a sample is int64"),
-        ([{"picture": np.zeros(3), "more": 1}], "has picture, more, and lacks the input 'image'"),
+        ([{"image": np.zeros(3), "more": 1}], "has image, more, and lacks the input 'image'"),
         (3, "is no iterable, but a int"),
         ("no_such_module:load", "no_such_module"),
         ("/no/such/folder", "this is none of them"),
@@ -183,7 +183,7 @@ def test_broken_and_pickled_arrays_are_refused(net, tmp_path):
 
 
 def test_a_folder_of_nothing_is_refused(net, tmp_path):
-    with pytest.raises(UsageError, match="there are no pictures"):
+    with pytest.raises(UsageError, match="there are no images"):
         load_data(tmp_path, net)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of all kinds as a model takes them, against Pillow."""
+"""Images of all kinds as a model takes them, against Pillow."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from PIL import Image
 
 from slipstream import _kernels
 from slipstream.errors import UsageError
-from slipstream.infer.images import pictures
+from slipstream.infer.images import reader as reader_module
 from slipstream.infer.images.reader import (
     MOST_PIXELS,
     ImageOptions,
-    Reader,
+    ImageReader,
     TooManyPixelsError,
 )
 
@@ -28,8 +28,8 @@ def noise(rows, columns, channels, seed=0):
     """Pixels that are all different, and smooth enough for JPEG."""
     random = np.random.default_rng(seed)
     small = random.integers(0, 256, (rows // 8 + 1, columns // 8 + 1, 3), np.uint8)
-    picture = Image.fromarray(small).resize((columns, rows), Image.Resampling.BICUBIC)
-    pixels = np.array(picture) ^ random.integers(0, 8, (rows, columns, 3), np.uint8)
+    image = Image.fromarray(small).resize((columns, rows), Image.Resampling.BICUBIC)
+    pixels = np.array(image) ^ random.integers(0, 8, (rows, columns, 3), np.uint8)
     return pixels if channels == 3 else np.ascontiguousarray(pixels[..., :1])
 
 
@@ -62,7 +62,7 @@ def farthest(found, expected):
 @pytest.mark.parametrize(("rows", "columns"), SIZES)
 @pytest.mark.parametrize(("height", "width", "size"), [(224, 224, 256), (31, 57, 64), (8, 8, 8)])
 def test_pixels_are_within_one_level_of_pillows(rows, columns, channels, height, width, size):
-    reader = Reader(size=size, height=height, width=width, channels=channels)
+    reader = ImageReader(size=size, height=height, width=width, channels=channels)
     pixels = noise(rows, columns, channels)
     assert farthest(reader(pixels), by_pillow(image_of(pixels), reader)) <= 1
 
@@ -84,7 +84,7 @@ def test_any_box_is_within_one_level_of_pillows(seed, channels):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_files_are_decoded_as_pillow_does(kind, channels):
-    reader = Reader(size=64, height=56, width=48, channels=channels)
+    reader = ImageReader(size=64, height=56, width=48, channels=channels)
     data = file_of(noise(90, 120, channels), kind)
     found = reader(data)
     assert farthest(found, by_pillow(Image.open(io.BytesIO(data)), reader)) <= 1
@@ -93,8 +93,8 @@ def test_files_are_decoded_as_pillow_does(kind, channels):
 
 
 def test_colours_become_what_the_model_takes():
-    grey = Reader(size=8, height=8, width=8, channels=1)
-    colour = Reader(size=8, height=8, width=8, channels=3)
+    grey = ImageReader(size=8, height=8, width=8, channels=1)
+    colour = ImageReader(size=8, height=8, width=8, channels=3)
     red = np.full((20, 20, 3), (255, 0, 0), np.uint8)
     for kind in ("JPEG", "PNG"):
         assert abs(int(grey(file_of(red, kind))[0, 0, 0]) - 76) <= 2
@@ -105,19 +105,19 @@ def test_colours_become_what_the_model_takes():
 def test_colours_of_print_are_left_to_pillow():
     file = io.BytesIO()
     Image.new("CMYK", (20, 20), (0, 255, 255, 0)).save(file, "JPEG")
-    found = Reader(size=8, height=8, width=8, channels=3)(file.getvalue())
+    found = ImageReader(size=8, height=8, width=8, channels=3)(file.getvalue())
     assert farthest(found, np.full((8, 8, 3), (255, 0, 0))) <= 3
 
 
 def test_large_files_are_decoded_smaller_and_look_the_same():
-    reader = Reader(size=64, height=56, width=56, channels=3)
+    reader = ImageReader(size=64, height=56, width=56, channels=3)
     data = file_of(noise(1200, 1600, 3), "JPEG", quality=95)
     away = reader(data).astype(int) - by_pillow(Image.open(io.BytesIO(data)), reader)
     assert np.abs(away).mean() < 1.5
 
 
 def test_results_go_where_the_caller_wants_them():
-    reader = Reader(size=8, height=8, width=8, channels=3)
+    reader = ImageReader(size=8, height=8, width=8, channels=3)
     target = np.zeros((8, 8, 3), np.uint8)
     assert reader(noise(20, 20, 3), target) is target
     assert target.any()
@@ -125,29 +125,29 @@ def test_results_go_where_the_caller_wants_them():
 
 
 def test_arrays_with_gaps_are_read_right():
-    reader = Reader(size=8, height=8, width=8, channels=3)
+    reader = ImageReader(size=8, height=8, width=8, channels=3)
     pixels = noise(40, 40, 3)
     turned = pixels[::2, ::-1]
     np.testing.assert_array_equal(reader(turned), reader(np.ascontiguousarray(turned)))
-    grey = Reader(size=8, height=8, width=8, channels=1)
+    grey = ImageReader(size=8, height=8, width=8, channels=1)
     np.testing.assert_array_equal(grey(pixels[..., 0]), grey(pixels[..., :1]))
 
 
 @pytest.mark.parametrize(
-    ("picture", "message"),
+    ("image", "message"),
     [
-        (b"no picture", "Pillow cannot read the picture: its 10 bytes are of no kind of picture"),
-        (b"", "Pillow cannot read the picture"),
-        (b"\xff\xd8\xff\xe0damaged", "Pillow cannot read the picture"),
+        (b"no image", "Pillow cannot read the image: its 10 bytes are of no kind of image"),
+        (b"", "Pillow cannot read the image"),
+        (b"\xff\xd8\xff\xe0damaged", "Pillow cannot read the image"),
         (np.zeros((8, 8), np.uint8), r"uint8 \(8, 8\); allowed: uint8 \(rows, columns, 3\)"),
         (np.zeros((8, 8, 3), np.float32), "float32"),
         (np.zeros((0, 8, 3), np.uint8), r"\(0, 8, 3\)"),
         (np.zeros((1, 8, 8, 3), np.uint8), r"\(1, 8, 8, 3\)"),
     ],
 )
-def test_what_is_no_picture_is_said_to_be_none(picture, message):
+def test_what_is_no_image_is_said_to_be_none(image, message):
     with pytest.raises(UsageError, match=message):
-        Reader(size=8, height=8, width=8, channels=3)(picture)
+        ImageReader(size=8, height=8, width=8, channels=3)(image)
 
 
 def png_of(columns, rows):
@@ -173,7 +173,7 @@ def jpeg_of(columns, rows):
 @pytest.mark.parametrize("make", [png_of, jpeg_of])
 @pytest.mark.parametrize(("columns", "rows"), [(8192, 8193), (20000, 20000), (65500, 65500)])
 def test_files_of_too_many_pixels_are_not_decoded(make, columns, rows):
-    reader = Reader(size=8, height=8, width=8, channels=3)
+    reader = ImageReader(size=8, height=8, width=8, channels=3)
     with pytest.raises(TooManyPixelsError, match=f"{columns * rows} pixels.*most {MOST_PIXELS}"):
         reader(make(columns, rows))
 
@@ -181,17 +181,17 @@ def test_files_of_too_many_pixels_are_not_decoded(make, columns, rows):
 def test_as_many_pixels_as_are_allowed_are_decoded():
     file = io.BytesIO()
     Image.new("1", (8192, 8192)).save(file, "PNG")
-    assert not Reader(size=8, height=8, width=8, channels=1)(file.getvalue()).any()
+    assert not ImageReader(size=8, height=8, width=8, channels=1)(file.getvalue()).any()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_large_files_wait_for_one_another_and_small_ones_do_not(kind, monkeypatch):
-    reader = Reader(size=8, height=8, width=8, channels=3)
+    reader = ImageReader(size=8, height=8, width=8, channels=3)
     small, large = (file_of(noise(side, side, 3), kind) for side in (16, 17))
-    monkeypatch.setattr(pictures, "LARGE_PIXELS", 16 * 16)
+    monkeypatch.setattr(reader_module, "LARGE_PIXELS", 16 * 16)
     done = []
     waits = threading.Thread(target=lambda: done.append(reader(large)))
-    with pictures._large:
+    with reader_module._large:
         waits.start()
         reader(small)
         assert not done
@@ -202,10 +202,10 @@ def test_large_files_wait_for_one_another_and_small_ones_do_not(kind, monkeypatc
 def test_a_file_that_ends_early_is_refused():
     data = file_of(noise(64, 64, 3), "JPEG")
     with pytest.raises(UsageError, match="Pillow cannot read"):
-        Reader(size=8, height=8, width=8, channels=3)(data[: len(data) // 2])
+        ImageReader(size=8, height=8, width=8, channels=3)(data[: len(data) // 2])
 
 
 def test_the_size_is_a_seventh_more_by_default():
-    assert Reader.of(ImageOptions(), 224, 224, 3).size == 256
-    assert Reader.of(ImageOptions(), 320, 112, 3).size == 128
-    assert Reader.of(ImageOptions(size=28), 28, 28, 1).size == 28
+    assert ImageReader.of(ImageOptions(), 224, 224, 3).size == 256
+    assert ImageReader.of(ImageOptions(), 320, 112, 3).size == 128
+    assert ImageReader.of(ImageOptions(size=28), 28, 28, 1).size == 28

@@ -26,7 +26,7 @@ def run(graph, name, feeds):
 
 @pytest.fixture
 def classifier(build, random):
-    """Makes a network of so many pictures and classes."""
+    """Makes a network of so many images and classes."""
 
     def make(batch, classes, output="logits"):
         text = f"(float[{batch},16] x) => (float[{batch},{classes}] {output}) {{"

@@ -27,7 +27,7 @@ TEXT = """(float[{n},{c},{h},{w}] image) => (float[{n},24,{h},{w}] y) {{
 
 @pytest.fixture
 def model(build):
-    """Makes a small network of pictures of a size."""
+    """Makes a small network of images of a size."""
 
     def make(batch, channels, height, width):
         random = np.random.default_rng(1)
@@ -42,7 +42,7 @@ def model(build):
     return make
 
 
-def picture_of(graph, seed=2):
+def image_of(graph, seed=2):
     shape = graph.inputs["image"].fixed
     return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
 
@@ -68,7 +68,7 @@ def decibels(found, right):
 def test_every_engine_computes_the_same_from_bytes(model, name, batch, channels, height, width):
     plain = model(batch, channels, height, width)
     graph, _ = optimise(with_pixels(plain, OPTIONS))
-    given = picture_of(graph)
+    given = image_of(graph)
     engine = ENGINES[name]
     right = ENGINES["onnxruntime"].prepare(plain, Recipe(engine="onnxruntime"), 1)
     expected = right.run({"image": normalised(given)})
@@ -86,7 +86,7 @@ def test_the_graph_as_imported_takes_bytes_too(model):
     graph = with_pixels(model(1, 3, 8, 8), OPTIONS)
     recipe = Recipe(engine="onnxruntime", rewrites=False)
     executable = ENGINES["onnxruntime"].prepare(graph, recipe, 1)
-    assert executable.run({"image": picture_of(graph)})["y"].shape == (1, 24, 8, 8)
+    assert executable.run({"image": image_of(graph)})["y"].shape == (1, 24, 8, 8)
 
 
 def test_the_range_is_that_of_all_bytes_whatever_was_observed(model):
@@ -127,7 +127,7 @@ def test_models_of_bytes_stay_as_they_are(build):
         ),
     ],
 )
-def test_inputs_that_are_no_picture_are_named(build, text, message):
+def test_inputs_that_are_no_image_are_named(build, text, message):
     with pytest.raises(UsageError, match=message):
         with_pixels(build(text), OPTIONS)
 

@@ -72,7 +72,7 @@ def test_small_records_have_no_room_for_more():
 
 
 @pytest.mark.parametrize("record", ["Objective", "BatcherLimits", "ServeOptions", "RequestRecord",
-                                    "ImageOptions", "Reader", "BoxOptions", "Stages",
+                                    "ImageOptions", "ImageReader", "BoxOptions", "Stages",
                                     "NodeCost"])  # fmt: skip
 def test_records_of_many_fields_are_made_by_name(record):
     (found,) = (each for each in RECORDS if each.__name__ == record)

@@ -1,4 +1,4 @@
-"""Transposes of pictures move on behind what follows, and cancel."""
+"""Transposes of images move on behind what follows, and cancel."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def between(build, rewritten):
         "y = Transpose<perm=[0,2,3,1]>(m)",
     ],
 )
-def test_pictures_are_transposed_only_at_the_ends(body, between):
+def test_images_are_transposed_only_at_the_ends(body, between):
     outcome = between(
         body,
         bias=RANDOM.standard_normal(4),
@@ -92,7 +92,7 @@ def test_other_transposes_stay(build, rewritten):
     assert "channels-first" not in outcome.matches
 
 
-def test_an_operand_that_is_no_picture_keeps_its_layout(build, rewritten):
+def test_an_operand_that_is_no_image_keeps_its_layout(build, rewritten):
     graph = build(
         """(float[1,5,6,4] image, float[1,5,6,4] other) => (float[1,5,6,4] y) {
             a = Transpose<perm=[0,3,1,2]>(image) b = Conv(a, w)

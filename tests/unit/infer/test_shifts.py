@@ -34,7 +34,7 @@ def conv(random, *, group=1, taps=3, bias=True):
 
 
 def of_constant(graph, weights, means):
-    """A convolution of pictures that have one colour."""
+    """A convolution of images that have one colour."""
     group = int(graph.nodes[0].get("group", 1))
     sums = weights.astype(np.float64).sum((2, 3))
     return sums @ means if group == 1 else sums[:, 0] * means
@@ -127,12 +127,12 @@ def test_a_bias_that_is_one_number_stays(random):
 
 
 def test_means_are_those_of_channels(random):
-    pictures, rows = Histogram(), Histogram()
+    images, rows = Histogram(), Histogram()
     given = random.standard_normal((3, 2, 5, 4, 4))
     for sample in given:
-        pictures.widen(sample)
+        images.widen(sample)
         rows.widen(sample)
-    np.testing.assert_allclose(pictures.means, given.mean((0, 1, 3, 4)))
+    np.testing.assert_allclose(images.means, given.mean((0, 1, 3, 4)))
     text = Histogram()
     tokens = random.standard_normal((3, 1, 7, 6))
     for sample in tokens:

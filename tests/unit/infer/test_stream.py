@@ -250,13 +250,13 @@ def test_a_stage_that_wants_to_leave_python_is_an_error_of_its_item():
 
 
 def test_what_of_an_item_is_kept_is_kept_before_the_next_is_asked_for():
-    """Cameras write one picture after another to the same memory: answers were another's."""
+    """Cameras write one image after another to the same memory: answers were another's."""
 
     def items():
-        picture = [0]
+        image = [0]
         for number in range(6):
-            picture[0] = number
-            yield picture
+            image[0] = number
+            yield image
 
     def prepare(item, buffer):
         time.sleep(0.01)  # the next item is asked for meanwhile

@@ -44,7 +44,7 @@ def test_boxes_and_scores_in_one_array_are_judged_apart(random, classes):
 
 
 def test_boxes_come_before_scores_along_the_last_axis_too(random):
-    """YOLOv5's output, in pixels and in shares of the picture."""
+    """YOLOv5's output, in pixels and in shares of the image."""
     for size in (640.0, 1.0):
         boxes, scores = detections(random, 81, size=size)
         rows = np.concatenate([boxes, scores], 1).transpose(0, 2, 1)

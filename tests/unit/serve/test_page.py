@@ -221,7 +221,7 @@ def test_a_quantile_is_the_first_time_that_so_many_are_not_above(history):
     assert history.load("a", "1")["p50_ms"] == pytest.approx(100, rel=0.026)
 
 
-def test_a_picture_input_is_told(signature, history):
+def test_an_image_input_is_told(signature, history):
     models = Models(signature)
     reading = Reading(input="x", size=8)
     models.served.manifest = models.served.manifest.model_copy(update={"images": reading})

@@ -104,7 +104,7 @@ def test_a_request_that_fills_a_run_is_not_copied(four):
     assert four.split([outputs], [four.check({"x": x})])[0] is outputs
 
 
-class TestPictures:
+class TestImages:
     """A model of files: x is uint8 (2, 8, 6, 3)."""
 
     @pytest.fixture

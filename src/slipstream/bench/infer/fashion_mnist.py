@@ -31,13 +31,15 @@ QUALITY = 95
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the pictures to a folder, all or as many as is said."""
+    """Write the images to a folder: all, or the first COUNT."""
     if len(arguments) not in (1, 2):
-        raise UsageError("say a folder, and how many pictures if not all 10,000")
+        raise UsageError(
+            "the arguments are a folder and, optionally, the number of images (default 10,000)"
+        )
     images, labels = read_test_set()
     count = int(arguments[1]) if len(arguments) > 1 else len(labels)
-    write_pictures(Path(arguments[0]), images[:count], labels[:count])
-    print(f"{min(count, len(labels))} pictures are in {arguments[0]}")
+    write_images(Path(arguments[0]), images[:count], labels[:count])
+    print(f"{min(count, len(labels))} images are in {arguments[0]}")
 
 
 def read_test_set(folders: Sequence[Path] = FOLDERS) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -56,8 +58,8 @@ def read_test_set(folders: Sequence[Path] = FOLDERS) -> tuple[NDArray[np.uint8],
     return images.reshape(-1, SIDE, SIDE), _read(found / LABELS, header_bytes=8)
 
 
-def write_pictures(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
-    """Write pictures as JPEG files.
+def write_images(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    """Write images as JPEG files.
 
     Args:
         folder: Folder that gets a subfolder for each label; existing files stay.

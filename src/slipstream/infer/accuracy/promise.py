@@ -105,7 +105,7 @@ def _spelled(db: float) -> str:
 
 
 def chance_note(comparison: Comparison) -> str:
-    """A warning where the model itself is no better than chance, as where folders of pictures are
+    """A warning where the model itself is no better than chance, as where folders of images are
     not in the order of its classes; "" where it is better, and where there are no labels of two
     classes or more."""
     classes = len(comparison.classes)

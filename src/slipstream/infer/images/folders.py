@@ -1,4 +1,4 @@
-"""Folders of pictures as samples, in the dtype and layout of a model's input."""
+"""Folders of images as samples, in the dtype and layout of a model's input."""
 
 # The types of NumPy are open in places.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,14 +15,14 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.graph.graph import Array, Value
-from slipstream.infer.images.reader import ImageOptions, Reader, per_channel
+from slipstream.infer.images.reader import ImageOptions, ImageReader, per_channel
 
 ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The pictures of a folder, by number.
+    """The images of a folder, by number.
 
     Args:
         files: each with its label.
@@ -30,12 +30,12 @@ class Folder:
         read: gives the pixels of a file.
         is_first: the channels come before rows and columns.
         dtype: of the model's input.
-        options: how pictures are read.
+        options: how images are read.
     """
 
     files: tuple[tuple[Path, int | None], ...]
     classes: tuple[str, ...]
-    read: Reader
+    read: ImageReader
     is_first: bool
     dtype: np.dtype[np.generic]
     options: ImageOptions
@@ -44,7 +44,7 @@ class Folder:
         return len(self.files)
 
     def __call__(self, index: int) -> tuple[Array, int | None]:
-        """A picture without batch dimension, and its label."""
+        """An image without batch dimension, and its label."""
         path, label = self.files[index]
         try:
             pixels: Array = self.read(path.read_bytes())
@@ -60,9 +60,9 @@ class Folder:
 
 
 def read_folder(folder: Path, value: Value, options: ImageOptions) -> Folder:
-    """The pictures of a folder for an input of shape (n, channels, h, w) or (n, h, w, channels).
+    """The images of a folder for an input of shape (n, channels, h, w) or (n, h, w, channels).
 
-    Raises UsageError where the input is no picture, or the folder has none.
+    Raises UsageError where the input is no image, or the folder has none.
     """
     reason = missing("PIL")
     if reason is not None:
@@ -71,26 +71,26 @@ def read_folder(folder: Path, value: Value, options: ImageOptions) -> Folder:
     is_first = len(shape) == 4 and shape[1] in (1, 3)
     if len(shape) != 4 or not (is_first or shape[3] in (1, 3)):
         raise UsageError(
-            f"{folder}: an input of shape {shape} is no picture of 1 or 3 channels; give .npy or"
+            f"{folder}: an input of shape {shape} is no image of 1 or 3 channels; give .npy or"
             " .npz files"
         )
     channels, height, width = shape[1:] if is_first else (shape[3], *shape[1:3])
     names = _sub_folders(folder)
     files = _labelled(folder, names)
     if not files:
-        raise UsageError(f"{folder}: there are no pictures ({', '.join(sorted(ENDINGS))})")
+        raise UsageError(f"{folder}: there are no images ({', '.join(sorted(ENDINGS))})")
     dtype = value.dtype or np.dtype(np.float32)
-    reader = Reader.of(options, height, width, channels)
+    reader = ImageReader.of(options, height, width, channels)
     classes = () if _are_numbers(names) else tuple(names)
     return Folder(tuple(files), classes, reader, is_first, dtype, options)
 
 
 def _sub_folders(folder: Path) -> list[str]:
-    """The names of those with pictures, in the order of their labels; none where the folder has
-    pictures itself."""
-    if _pictures(folder):
+    """The names of those with images, in the order of their labels; none where the folder has
+    images itself."""
+    if _images(folder):
         return []
-    names = [each.name for each in folder.iterdir() if each.is_dir() and _pictures(each)]
+    names = [each.name for each in folder.iterdir() if each.is_dir() and _images(each)]
     return sorted(names, key=int if _are_numbers(names) else str)
 
 
@@ -99,18 +99,18 @@ def _are_numbers(names: Sequence[str]) -> bool:
 
 
 def _labelled(folder: Path, names: Sequence[str]) -> list[tuple[Path, int | None]]:
-    """Every picture with its label: pictures of all labels by turns, so that any first part of
+    """Every image with its label: images of all labels by turns, so that any first part of
     them is a fair sample."""
     if not names:
-        return [(path, None) for path in _pictures(folder)]
+        return [(path, None) for path in _images(folder)]
     are_numbers = _are_numbers(names)
     rows = [
         (turn, path, int(name) if are_numbers else number)
         for number, name in enumerate(names)
-        for turn, path in enumerate(_pictures(folder / name))
+        for turn, path in enumerate(_images(folder / name))
     ]
     return [(path, label) for _, path, label in sorted(rows, key=lambda row: (row[0], row[2]))]
 
 
-def _pictures(folder: Path) -> list[Path]:
+def _images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)

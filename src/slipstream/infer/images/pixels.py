@@ -1,4 +1,4 @@
-"""Bytes of pictures as a model's input, normalised inside of it."""
+"""Bytes of images as a model's input, normalised inside of it."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -16,7 +16,7 @@ COLORS = (1, 3)
 
 
 def image_input(graph: Graph) -> str:
-    """The name of the only input that is a picture: (n, 1 or 3, h, w), or (n, h, w, 1 or 3).
+    """The name of the only input that is an image: (n, 1 or 3, h, w), or (n, h, w, 1 or 3).
 
     Raises UsageError where there is none, or more than one.
     """
@@ -24,20 +24,20 @@ def image_input(graph: Graph) -> str:
     if len(found) != 1:
         shapes = ", ".join(f"{name} {value.shape}" for name, value in graph.inputs.items())
         raise UsageError(
-            f"pictures are the inputs {', '.join(found) or 'none'} of {shapes}; pixels need one of"
+            f"images are the inputs {', '.join(found) or 'none'} of {shapes}; pixels need one of"
             " shape (n, 1 or 3, height, width)"
         )
     return found[0]
 
 
 def with_pixels(graph: Graph, options: ImageOptions) -> Graph:
-    """The graph with bytes as its picture: uint8 (n, h, w, c) in place of (n, c, h, w).
+    """The graph with bytes as its image: uint8 (n, h, w, c) in place of (n, c, h, w).
 
     What subtracts the mean and divides by the deviation is one node, Pixels, and zeros around a
     convolution's input come after it: results are what they were, up to rounding.
 
     Args:
-        graph: float32 pictures with channels first, shapes fixed; stays as it is. One that takes
+        graph: float32 images with channels first, shapes fixed; stays as it is. One that takes
             bytes is returned as it is.
         options: `mean` and `std` for numbers from 0 to 1.
 

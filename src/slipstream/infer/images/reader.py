@@ -1,4 +1,4 @@
-"""How a picture is read: decoded, resized, its middle cut out, for calibration as for serving."""
+"""How an image is read: decoded, resized, its middle cut out, for calibration as for serving."""
 
 # The types of Pillow and NumPy are open in places, and simplejpeg has none.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,23 +23,23 @@ from slipstream.infer.graph.graph import Array
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 JPEG = b"\xff\xd8\xff"
-MARGIN = 256 / 224  # of the resized picture over what is cut out, as is the custom for ImageNet
+MARGIN = 256 / 224  # of the resized image over what is cut out, as is the custom for ImageNet
 # Pixels of a file. Decoding took 14 bytes of memory for each of a PNG, 22 of a WebP, however few
 # bytes the file has (files of 8000 x 8000 pixels of one colour, Pillow 12).
 MOST_PIXELS = 64 << 20
 LARGE_PIXELS = 4 << 20  # files with more are decoded one at a time, so that memory is bounded
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
-Picture: TypeAlias = "bytes | bytearray | memoryview | Pixels"
+ImageSource: TypeAlias = "bytes | bytearray | memoryview | Pixels"
 
 
 class TooManyPixelsError(UsageError):
-    """Send a smaller picture: it has more pixels than are decoded."""
+    """Send a smaller image: it has more pixels than are decoded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageOptions:
-    """How a picture becomes numbers.
+    """How an image becomes numbers.
 
     Args:
         size: pixels to which the shorter side is resized before the middle is cut out; default: a
@@ -60,8 +60,8 @@ class ImageOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reader:
-    """Reads pictures for one model. Any number of threads may use it at a time.
+class ImageReader:
+    """Reads images for one model. Any number of threads may use it at a time.
 
     Args:
         size: pixels to which the shorter side is resized, or more where the cut needs it.
@@ -76,16 +76,16 @@ class Reader:
     channels: int
 
     @staticmethod
-    def of(options: ImageOptions, height: int, width: int, channels: int) -> Reader:
+    def of(options: ImageOptions, height: int, width: int, channels: int) -> ImageReader:
         """The reader for a model's input."""
         size = options.size or round(min(height, width) * MARGIN)
-        return Reader(size=size, height=height, width=width, channels=channels)
+        return ImageReader(size=size, height=height, width=width, channels=channels)
 
-    def __call__(self, picture: Picture, target: Pixels | None = None) -> Pixels:
-        """The pixels of a picture as the model takes them.
+    def __call__(self, image: ImageSource, target: Pixels | None = None) -> Pixels:
+        """The pixels of an image as the model takes them.
 
         Args:
-            picture: the bytes of a JPEG, PNG or whatever else Pillow reads, or uint8 pixels (rows,
+            image: the bytes of a JPEG, PNG or whatever else Pillow reads, or uint8 pixels (rows,
                 columns, channels), (rows, columns) where they are grey.
             target: array to write to, uint8 (height, width, channels), C-contiguous; default a new
                 one.
@@ -94,13 +94,13 @@ class Reader:
         twice the needed size or more are decoded to a half, quarter or eighth. A rotation that
         EXIF asks for is not done. Files of over 4 million pixels wait for one another.
 
-        Raises UsageError for bytes that are no picture, and for other arrays; TooManyPixelsError
+        Raises UsageError for bytes that are no image, and for other arrays; TooManyPixelsError
         for files of over 67,108,864 pixels, which are not decoded. Blocks; lets other threads run.
         """
         if target is None:
             target = np.empty((self.height, self.width, self.channels), np.uint8)
-        is_array = isinstance(picture, np.ndarray)
-        pixels = self._checked(picture) if is_array else self._decoded(bytes_of(picture))
+        is_array = isinstance(image, np.ndarray)
+        pixels = self._checked(image) if is_array else self._decoded(bytes_of(image))
         rows, columns = pixels.shape[:2]
         whole_rows, whole_columns = self._whole(rows, columns)
         top, left = (whole_rows - self.height) // 2, (whole_columns - self.width) // 2
@@ -115,7 +115,7 @@ class Reader:
         return target
 
     def _whole(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the picture that the middle is cut out of."""
+        """Rows and columns of the image that the middle is cut out of."""
         ratio = max(self.size / min(rows, columns), self.height / rows, self.width / columns)
         return round(rows * ratio), round(columns * ratio)
 
@@ -123,7 +123,7 @@ class Reader:
         shape = pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1)
         if pixels.dtype != np.uint8 or len(shape) != 3 or shape[2] != self.channels or 0 in shape:
             raise UsageError(
-                f"the picture is {pixels.dtype} {pixels.shape}; allowed: uint8 (rows, columns,"
+                f"the image is {pixels.dtype} {pixels.shape}; allowed: uint8 (rows, columns,"
                 f" {self.channels}), or the bytes of a file"
             )
         return np.ascontiguousarray(pixels).reshape(shape)
@@ -158,15 +158,15 @@ class Reader:
 
         try:
             with Image.open(io.BytesIO(data)) as file, _room(file.height, file.width):
-                picture = file.convert("L" if self.channels == 1 else "RGB")
-                return np.asarray(picture).reshape(picture.height, picture.width, self.channels)
+                image = file.convert("L" if self.channels == 1 else "RGB")
+                return np.asarray(image).reshape(image.height, image.width, self.channels)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise TooManyPixelsError(f"{error}; allowed: at most {MOST_PIXELS} pixels") from error
         except UnidentifiedImageError as error:  # which says where in memory it was
-            words = f"its {len(data)} bytes are of no kind of picture that it knows"
-            raise UsageError(f"Pillow cannot read the picture: {words}") from error
+            words = f"its {len(data)} bytes are of no kind of image that it knows"
+            raise UsageError(f"Pillow cannot read the image: {words}") from error
         except (OSError, SyntaxError, ValueError) as error:
-            raise UsageError(f"Pillow cannot read the picture: {error}") from error
+            raise UsageError(f"Pillow cannot read the image: {error}") from error
 
 
 _large = threading.Lock()  # held while a large file is decoded
@@ -178,7 +178,7 @@ def _room(rows: int, columns: int) -> Generator[None]:
     pixels = rows * columns
     if pixels > MOST_PIXELS:
         raise TooManyPixelsError(
-            f"the picture has {rows} rows and {columns} columns, {pixels} pixels; allowed: at most"
+            f"the image has {rows} rows and {columns} columns, {pixels} pixels; allowed: at most"
             f" {MOST_PIXELS}. Make it smaller: the model takes less"
         )
     with _large if pixels > LARGE_PIXELS else nullcontext():
@@ -206,7 +206,7 @@ def _kernels() -> Any:
         from slipstream import _kernels
     except ImportError as error:
         raise UnsupportedError(
-            f"this build of Slipstream has no kernels to resize pictures with ({error}); build it"
+            f"this build of Slipstream has no kernels to resize images with ({error}); build it"
             " anew"
         ) from error
     return _kernels

@@ -40,7 +40,7 @@ class BoxOptions:
         iou: boxes of a class that overlap by more of their union than this, 0 to 1, are one: the
             one with the highest score stays.
         score: boxes with less, or as much, are left out, 0 to 1.
-        most: the number of boxes that are kept of each picture, 1 to 100,000.
+        most: the number of boxes that are kept of each image, 1 to 100,000.
         layout: how the outputs are read, a name of `LAYOUTS`; default as their shapes and numbers
             say.
     """
@@ -79,18 +79,18 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
     write = Ending(graph)
     found = layout.read(write, write.sources, shapes)
     batch = shapes[0][0]
-    pictures = [
-        _of_picture(
+    images = [
+        _of_image(
             write,
-            _picture(write, found.boxes, at),
-            _picture(write, found.scores, at),
+            _image(write, found.boxes, at),
+            _image(write, found.scores, at),
             found.number,
             options,
         )
         for at in range(batch)
     ]
     names = (BOXES, SCORES, LABELS, COUNTS)
-    for name, parts in zip(names, zip(*pictures, strict=True), strict=True):
+    for name, parts in zip(names, zip(*images, strict=True), strict=True):
         write("Concat", *parts, gives=name, axis=0)
     each = (batch, options.most)
     return write.done(
@@ -111,15 +111,15 @@ def shapes_of(graph: Graph) -> Shapes:
     return tuple(shape_of(graph, name) for name in graph.outputs)
 
 
-def _picture(write: Ending, name: str, at: int) -> str:
+def _image(write: Ending, name: str, at: int) -> str:
     """One of a batch; the batch dimension stays."""
     return write("Slice", name, write.numbers(at), write.numbers(at + 1), write.numbers(0))
 
 
-def _of_picture(
+def _of_image(
     write: Ending, boxes: str, scores: str, number: int, options: BoxOptions
 ) -> tuple[str, str, str, str]:
-    """Boxes (1, most, 4), scores (1, most), labels (1, most) and count (1,) of one picture."""
+    """Boxes (1, most, 4), scores (1, most), labels (1, most) and count (1,) of one image."""
     most = options.most
     limits = (np.array(value, np.float32) for value in (options.iou, options.score))
     chosen = write(

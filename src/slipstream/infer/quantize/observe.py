@@ -70,7 +70,7 @@ class Histogram:
 
     @property
     def means(self) -> Array:
-        """Of each channel: the second dimension of pictures, the last one of others."""
+        """Of each channel: the second dimension of images, the last one of others."""
         return self.sums / max(self.samples, 1)
 
     @property

@@ -56,8 +56,8 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
     if real is None or real.dtype != np.float32 or shape is None:
         return None
     if node.op == "Conv":
-        is_picture = real.ndim == len(shape) == 4
-        return real.reshape(*real.shape[:2], -1) if is_picture else None
+        is_image = real.ndim == len(shape) == 4
+        return real.reshape(*real.shape[:2], -1) if is_image else None
     if len(shape) == 4 or node.get("transA", 0) or node.get("alpha", 1.0) != 1:
         return None
     return (real if node.get("transB", 0) else real.T)[:, :, None]

@@ -255,8 +255,8 @@ def _transpose_of_ones(editor: Editor, node: Node) -> Replacement:
 def _mean_of_pixels(editor: Editor, node: Node) -> Replacement:
     """Replace a ReduceMean over all pixels of an image by pooling, which engines run faster."""
     shape, dtype = editor.value(node.inputs[0]).shape, editor.value(node.inputs[0]).dtype
-    is_picture = shape is not None and len(shape) == 4 and dtype == np.float32
-    if not is_picture or node.get("keepdims", 1) != 1 or axes(editor, node) != [2, 3]:
+    is_image = shape is not None and len(shape) == 4 and dtype == np.float32
+    if not is_image or node.get("keepdims", 1) != 1 or axes(editor, node) != [2, 3]:
         return None
     return [Node("GlobalAveragePool", [node.inputs[0]], node.outputs, name=node.name)]
 

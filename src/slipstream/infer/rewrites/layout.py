@@ -1,4 +1,4 @@
-"""Transposes between pictures with channels last and first, moved until two meet and cancel.
+"""Transposes between images with channels last and first, moved until two meet and cancel.
 
 Importers of frameworks that have channels last put a Transpose before and after each convolution
 and pool. One after a convolution is moved behind what follows, as long as that does not mind the
@@ -20,7 +20,7 @@ from slipstream.infer.graph.graph import Array, Attribute, Graph, Node, Value
 from slipstream.infer.rewrites.editor import Editor, Replacement, Rewrite, kind
 from slipstream.infer.rewrites.patterns import axes
 
-SOURCES = (  # of pictures with channels first
+SOURCES = (  # of images with channels first
     *("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace"),
     *("GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization", "MaxPool", "Resize"),
     *("SpaceToDepth",),
@@ -218,7 +218,7 @@ RULES: dict[str, Callable[[_Moved], Replacement]] = {
 # ---- the pass ---------------------------------------------------------------------------------
 
 
-def _pictures(graph: Graph) -> set[str]:
+def _images(graph: Graph) -> set[str]:
     """Collect the results of convolutions and pools, and all that follows without a Transpose."""
     found: set[str] = set()
     for node in graph.nodes:
@@ -227,11 +227,11 @@ def _pictures(graph: Graph) -> set[str]:
     return found
 
 
-def _order(editor: Editor, node: Node, pictures: set[str]) -> list[int] | None:
+def _order(editor: Editor, node: Node, images: set[str]) -> list[int] | None:
     """Return the order of the Transpose of an image that the node reads, if there is one."""
     for name in node.inputs:
         before = editor.producer(name, "Transpose")
-        if before is None or before.inputs[0] not in pictures:
+        if before is None or before.inputs[0] not in images:
             continue
         order = before.get("perm")
         if order == [0, *range(2, len(order)), 1]:
@@ -240,15 +240,15 @@ def _order(editor: Editor, node: Node, pictures: set[str]) -> list[int] | None:
 
 
 def _sink(graph: Graph) -> int:
-    editor, pictures, count = Editor(graph), _pictures(graph), 0
+    editor, images, count = Editor(graph), _images(graph), 0
     for node in list(graph.nodes):
         rule = RULES.get(kind(node))
-        order = None if rule is None or not editor.has(node) else _order(editor, node, pictures)
+        order = None if rule is None or not editor.has(node) else _order(editor, node, images)
         if rule is None or order is None:
             continue
         nodes = rule(_Moved(editor, node, order))
         count += editor.put(nodes, instead_of=node)
-        pictures.update(output for item in nodes or () for output in _outputs(item))
+        images.update(output for item in nodes or () for output in _outputs(item))
     editor.close()
     return count
 

@@ -52,8 +52,8 @@ def _modulated_conv(editor: Editor, node: Node) -> Replacement:
     channels = _axis(editor, found, found.style_axis, layout)
     outputs = _axis(editor, found, found.demodulated_axis, layout)
     inputs_at, outputs_at = (1, 0) if node.op == "Conv" else (0, 1)
-    is_picture = weight.ndim == editor.rank(node.inputs[0])
-    if not is_picture or channels != inputs_at:
+    is_image = weight.ndim == editor.rank(node.inputs[0])
+    if not is_image or channels != inputs_at:
         return None
     if found.epsilon is not None and outputs != outputs_at:
         return None

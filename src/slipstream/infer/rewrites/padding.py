@@ -52,6 +52,6 @@ def _keeps_maximum(editor: Editor, node: Node, pad: Node, own: list[int], sums: 
 
 REWRITES = (
     rewrite(
-        "pads", "zeros around a picture are put there by what reads it", _padded, "Conv", "MaxPool"
+        "pads", "zeros around an image are put there by what reads it", _padded, "Conv", "MaxPool"
     ),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
-from slipstream.infer.images.reader import Reader
+from slipstream.infer.images.reader import ImageReader
 from slipstream.infer.package.package import Manifest, Tensor
 
 Buffers: TypeAlias = "Mapping[str, Array]"
@@ -46,14 +46,14 @@ class Taker:
     def __init__(self, manifest: Manifest) -> None:
         self._tensors = {item.name: item for item in manifest.inputs}
         self._dtypes = {item.name: np.dtype(item.dtype) for item in manifest.inputs}
-        self._pictures: dict[str, _PictureInput] = {}
+        self._images: dict[str, _ImageInput] = {}
         if manifest.images is not None:
             tensor = self._tensors[manifest.images.input]
             _, height, width, channels = tensor.shape
-            reader = Reader(
+            reader = ImageReader(
                 size=manifest.images.size, height=height, width=width, channels=channels
             )
-            self._pictures[tensor.name] = _PictureInput(tensor, reader)
+            self._images[tensor.name] = _ImageInput(tensor, reader)
 
     def taken(
         self, inputs: tuple[Any, ...], named: Mapping[str, Any], buffers: Buffers | None = None
@@ -83,17 +83,17 @@ class Taker:
 
     def _one(self, name: str, given: Any, buffers: Buffers | None) -> Array:
         target = None if buffers is None else buffers[name]
-        if name in self._pictures:
-            return self._pictures[name](given, target)
+        if name in self._images:
+            return self._images[name](given, target)
         return _placed(_array(given, self._tensors[name], self._dtypes[name]), target)
 
 
 @dataclass(frozen=True)
-class _PictureInput:
-    """An input that takes files and pictures of any size."""
+class _ImageInput:
+    """An input that takes files and images of any size."""
 
     tensor: Tensor
-    read: Reader
+    read: ImageReader
 
     def __call__(self, given: Any, target: Array | None) -> Array:
         """(n, height, width, channels) of uint8: `target`, or what was given, or a new array."""
@@ -106,7 +106,7 @@ class _PictureInput:
             return _placed(_array(array, self.tensor, np.dtype(np.uint8)), target)
         if len(several) != batch:
             raise UsageError(
-                f"input {self.tensor.name!r} has {batch} pictures, and {len(several)} are given"
+                f"input {self.tensor.name!r} has {batch} images, and {len(several)} are given"
             )
         target = np.empty(self.tensor.shape, np.uint8) if target is None else target
         for number, each in enumerate(several):
@@ -114,19 +114,19 @@ class _PictureInput:
         return target
 
     def _put(self, given: Any, target: Array) -> None:
-        picture = given if isinstance(given, FILE) else self._of_array(given)
-        if isinstance(picture, np.ndarray) and picture.shape == target.shape:
-            np.copyto(target, picture)
+        image = given if isinstance(given, FILE) else self._of_array(given)
+        if isinstance(image, np.ndarray) and image.shape == target.shape:
+            np.copyto(target, image)
         else:
-            self.read(picture, target)
+            self.read(image, target)
 
     def _of_array(self, given: Any) -> Array:
         array = given if isinstance(given, np.ndarray) else _of_dlpack(given, self.tensor.name)
         if array.dtype != np.uint8:
             raise UsageError(
                 f"input {self.tensor.name!r} is {array.dtype} {array.shape}; allowed: uint8"
-                f" {self.tensor.shape}, uint8 pictures (rows, columns, {self.tensor.shape[3]}) of"
-                " any size, or the bytes of picture files"
+                f" {self.tensor.shape}, uint8 images (rows, columns, {self.tensor.shape[3]}) of"
+                " any size, or the bytes of image files"
             )
         return array
 

@@ -72,8 +72,8 @@ def _recorded(
 def _is_of_matrices(graph: Graph) -> bool:
     """Return whether most operations are products of matrices, which int8-dynamic covers."""
     nodes = [node for node in analyse(graph).nodes if node.is_product]
-    of_pictures = sum(node.flops for node in nodes if node.op in ("Conv", "ConvTranspose"))
-    return 2 * of_pictures < sum(node.flops for node in nodes)
+    of_images = sum(node.flops for node in nodes if node.op in ("Conv", "ConvTranspose"))
+    return 2 * of_images < sum(node.flops for node in nodes)
 
 
 def _calibrated(

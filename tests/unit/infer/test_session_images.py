@@ -1,4 +1,4 @@
-"""Packages that take pictures and give what is asked: from compiling to streams."""
+"""Packages that take images and give what is asked: from compiling to streams."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from slipstream import infer
 from slipstream.errors import UsageError
 from slipstream.infer.engines import ENGINES, Recipe
 from slipstream.infer.graph.onnx_file import to_model
-from slipstream.infer.images.reader import Reader
+from slipstream.infer.images.reader import ImageReader
 from slipstream.infer.package.package import read
 from slipstream.infer.run.sharing import Sharing, fastest_sharing
 
-READER = Reader(size=9, height=8, width=8, channels=3)
+READER = ImageReader(size=9, height=8, width=8, channels=3)
 
 
 @pytest.fixture(scope="module", params=["onnxruntime", "native"])
 def package(request, net, tmp_path_factory):
-    """A small classifier of pictures, for its three best classes."""
-    path = tmp_path_factory.mktemp("pictures") / "model.slip"
+    """A small classifier of images, for its three best classes."""
+    path = tmp_path_factory.mktemp("images") / "model.slip"
     model = to_model(net).SerializeToString()
     options = {"seconds": 1, "threads": 1, "engines": (request.param,)}
     infer.compile(model, path, infer.CompileOptions(pixels=True, top=3, **options))
@@ -65,7 +65,7 @@ def test_the_manifest_says_what_goes_in_and_out(model):
     assert model.manifest.images.model_dump() == {"input": "image", "size": 9}
 
 
-def test_files_pictures_and_pixels_give_the_same(model):
+def test_files_images_and_pixels_give_the_same(model):
     expected = model(READER(pixels())[None])
     for given in (READER(pixels()), pixels(), file_of(), bytearray(file_of()), [file_of()]):
         same(model(given), expected)
@@ -88,19 +88,19 @@ def test_results_are_those_of_the_model_itself(model, net):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (b"nothing", "Pillow cannot read the picture"),
+        (b"nothing", "Pillow cannot read the image"),
         (np.zeros((8, 8, 3), np.float32), r"'image' is float32 \(8, 8, 3\); allowed: uint8"),
         (np.zeros((2, 8, 8, 3), np.uint8), r"shape \(2, 8, 8, 3\), and has to have"),
-        ([b"", b""], "has 1 pictures, and 2 are given"),
-        ("picture.jpg", "builtins.str"),
+        ([b"", b""], "has 1 images, and 2 are given"),
+        ("image.jpg", "builtins.str"),
     ],
 )
-def test_what_is_no_picture_is_refused(model, given, message):
+def test_what_is_no_image_is_refused(model, given, message):
     with pytest.raises(UsageError, match=message):
         model(given)
 
 
-def test_models_of_several_pictures_take_a_list(build, tmp_path):
+def test_models_of_several_images_take_a_list(build, tmp_path):
     graph = build("(float[2,3,8,8] x) => (float[2,3,8,8] y) { y = Relu(x) }")
     path = tmp_path / "model.slip"
     options = infer.ImageOptions(mean=(0.0,), std=(1.0,))
@@ -115,7 +115,7 @@ def test_models_of_several_pictures_take_a_list(build, tmp_path):
         found = model([file_of(1), pixels(2)])
         expected = np.stack([READER(pixels(1)), READER(pixels(2))]).transpose(0, 3, 1, 2) / 255
         np.testing.assert_allclose(found, expected, atol=1e-6)
-        with pytest.raises(UsageError, match="has 2 pictures, and 1 are given"):
+        with pytest.raises(UsageError, match="has 2 images, and 1 are given"):
             model(file_of())
 
 
@@ -201,7 +201,7 @@ def test_pixels_and_outputs_are_checked_before_the_search(net, tmp_path):
         infer.compile(model, tmp_path / "m.slip", infer.CompileOptions(boxes=infer.BoxOptions()))
 
 
-def test_a_manifest_whose_pictures_are_no_input_is_refused(package, tmp_path):
+def test_a_manifest_whose_images_are_no_input_is_refused(package, tmp_path):
     with zipfile.ZipFile(package) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(members["manifest.json"])
@@ -210,7 +210,7 @@ def test_a_manifest_whose_pictures_are_no_input_is_refused(package, tmp_path):
     with zipfile.ZipFile(tmp_path / "odd.slip", "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data)
-    with pytest.raises(UsageError, match="an input for pictures that is none"):
+    with pytest.raises(UsageError, match="an input for images that is none"):
         read(tmp_path / "odd.slip")
 
 
