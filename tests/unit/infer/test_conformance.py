@@ -22,7 +22,7 @@ from onnx import TensorProto, numpy_helper
 from slipstream import infer
 from slipstream.errors import SlipstreamError
 from slipstream.infer.engines import ENGINES, Recipe
-from slipstream.infer.engines.openvino_wrong import WRONG
+from slipstream.infer.engines.openvino_defects import DEFECTS
 from slipstream.infer.importers import load_model
 from slipstream.infer.rewrites import optimise
 
@@ -211,18 +211,20 @@ def test_the_whole_way_from_a_model_to_answers(way: int, tmp_path: Path) -> None
     assert case.is_right(found), case.name
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda each: each.test)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.test)
 def test_openvino_is_still_wrong_at_what_it_is_refused_for(
-    wrong: Any, monkeypatch: pytest.MonkeyPatch
+    defect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where this fails for a newer OpenVINO, the entry can go."""
-    (test,) = (each for each in backend_tests() if each.name == wrong.test)
+    (test,) = (each for each in backend_tests() if each.name == defect.test)
     case = Case(test)
     graph, _ = optimise(load_model(case.data, shapes=case.shapes).graph)
-    nodes = [node for node in graph.nodes if node.op in wrong.ops]
-    assert any(wrong.applies(graph, node) for node in nodes)
-    with pytest.raises(SlipstreamError, match="OpenVINO is wrong here: .*" + wrong.what[:20]):
+    nodes = [node for node in graph.nodes if node.op in defect.ops]
+    assert any(defect.applies(graph, node) for node in nodes)
+    with pytest.raises(
+        SlipstreamError, match="OpenVINO computes wrong results here: .*" + defect.what[:20]
+    ):
         ENGINES["openvino"].prepare(graph, Recipe(engine="openvino"), 1)
-    monkeypatch.setattr("slipstream.infer.engines.openvino.wrong_operations", lambda graph: [])
+    monkeypatch.setattr("slipstream.infer.engines.openvino.defects_of", lambda graph: [])
     made = ENGINES["openvino"].prepare(graph, Recipe(engine="openvino"), 1)
     assert not case.is_right(made.run(case.feeds))

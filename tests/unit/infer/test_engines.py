@@ -19,7 +19,7 @@ from slipstream.infer.engines.onnxruntime import plain_session
 from slipstream.infer.engines.standard import compress_weights, onnx_bytes
 from slipstream.infer.graph.onnx_file import BFLOAT16, to_model
 from slipstream.infer.native.precision import storable
-from slipstream.infer.package.small_constants import made_small, made_whole
+from slipstream.infer.package.small_constants import compress_constants, restore_constants
 from slipstream.infer.quantize.observe import observe
 from slipstream.infer.rewrites import optimise
 from slipstream.infer.search.objective import Objective
@@ -151,8 +151,8 @@ def test_what_an_engine_rounds_may_be_stored_so(engine, precision, rest, build, 
         ranges.popitem()
     recipe = Recipe(engine=engine, precision=precision, ranges=ranges, rest=rest)
     first = ENGINES[engine].prepare(graph, recipe, 1)
-    stored = made_small(graph, first.small)
-    second = ENGINES[engine].prepare(made_whole(stored), recipe, 1)
+    stored = compress_constants(graph, first.small)
+    second = ENGINES[engine].prepare(restore_constants(stored), recipe, 1)
     # Without the instructions OpenVINO computes fp16 in another precision.
     least = 100 if precision in ENGINES[engine].precisions() else LEAST_DB[precision]
     assert snr(second.run(samples[0]), first.run(samples[0])) > least

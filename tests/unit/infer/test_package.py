@@ -20,7 +20,7 @@ from slipstream.infer.graph.graph import Graph, Node, Value
 from slipstream.infer.native.formats import Weights
 from slipstream.infer.package.members import MANIFEST
 from slipstream.infer.package.package import read, write
-from slipstream.infer.package.small_constants import made_small, made_whole
+from slipstream.infer.package.small_constants import compress_constants, restore_constants
 from slipstream.infer.package.stored_graph import ALIGNMENT, LARGEST_FILE, graph_files, read_graph
 from slipstream.infer.rewrites import optimise
 
@@ -201,8 +201,11 @@ def test_weights_with_two_readers_stay_whole(net):
     graph, _ = optimise(net)
     node = next(node for node in graph.nodes if node.op == "Conv")
     graph.nodes.append(replace(node, outputs=["second"]))
-    assert made_small(graph, {node.inputs[1]: Small(dtype="int8")}).constants == graph.constants
-    assert made_small(graph, {"none": Small(dtype="int8")}).nodes == graph.nodes
+    assert (
+        compress_constants(graph, {node.inputs[1]: Small(dtype="int8")}).constants
+        == graph.constants
+    )
+    assert compress_constants(graph, {"none": Small(dtype="int8")}).nodes == graph.nodes
 
 
 def test_weights_take_no_names_that_there_are(net):
@@ -211,7 +214,7 @@ def test_weights_take_no_names_that_there_are(net):
     taken = f"{node.inputs[1]}:scale"
     graph.constants[taken] = np.full(7, 3, np.float32)
     graph.nodes.append(Node("Relu", [taken], ["other"]))
-    back = made_whole(made_small(graph, {node.inputs[1]: Small(dtype="int8")}))
+    back = restore_constants(compress_constants(graph, {node.inputs[1]: Small(dtype="int8")}))
     assert back.constants.keys() == graph.constants.keys()
     assert np.array_equal(back.constants[taken], graph.constants[taken])
 
@@ -234,8 +237,8 @@ def test_what_only_looks_like_small_weights_stays(change):
     node = Node("DequantizeLinear", ["n", "s"], ["w"], {"axis": given.pop("axis")}, name=name)
     constants = {"n": given["numbers"], "s": given["scale"]}
     graph = Graph({}, ["w"], [node], constants, opsets={"": 17})
-    assert made_whole(graph).nodes == [node]
-    assert made_whole(graph).constants == constants
+    assert restore_constants(graph).nodes == [node]
+    assert restore_constants(graph).constants == constants
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(compiled, tmp_path):
@@ -347,7 +350,7 @@ def test_a_member_that_the_manifest_does_not_name(members, tmp_path):
 )
 def test_names_that_lead_elsewhere(members, tmp_path, name):
     path = zipped(tmp_path / "bad.slip", {**members, name: b"x"})
-    with pytest.raises(UsageError, match="as none of a package is"):
+    with pytest.raises(UsageError, match="no member of a package is called"):
         read(path)
 
 

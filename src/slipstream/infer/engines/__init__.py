@@ -31,17 +31,18 @@ ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
 
 
 def engine_of(name: str, large_bytes: int = LARGE_BYTES) -> Engine:
-    """Return the engine of this name, or the one that runs recipes with parts.
+    """Return the engine of this name.
 
     Args:
-        name: Name of the engine, one of `ENGINES` or "split".
-        large_bytes: Size of constants in bytes from which the engine makes no avoidable copy of
-            them (default 1 GiB).
+        name: Name in `ENGINES`, or "split" for recipes with parts.
+        large_bytes: Size of a graph's constants from which engines avoid copies of them, in bytes
+            (default 1 GiB).
 
-    Raises UsageError if there is no such engine.
+    Raises:
+        UsageError: no engine has this name.
     """
     if name == Split.name:
         return Split(engine_of)
     if name not in ENGINES:
-        raise UsageError(f"no engine is called {name!r}; there are {', '.join(ENGINES)}")
+        raise UsageError(f"no engine is called {name!r}; choose one of {', '.join(ENGINES)}")
     return ENGINES[name].with_large_bytes(large_bytes)

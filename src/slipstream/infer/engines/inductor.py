@@ -56,20 +56,20 @@ class Inductor(GraphEngine):
         if self.device == "cuda":
             reason = missing_gpu() or reason or _without_cuda()
         if reason is None and self.module is None:
-            return "Inductor compiles PyTorch modules, and the model is none"
+            return "Inductor compiles PyTorch modules only, and the model comes from elsewhere"
         return reason
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Return the precisions that it is measured in."""
+        """Return the precision that it is measured in."""
         return ("fp32",)
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`; compiles for about a minute. The graph tells only names and shapes."""
+        """See `Engine`. Compiling takes about a minute; the graph gives names and shapes only."""
         reason = self.available()
         if reason is not None:
             raise UnsupportedError(reason)
         if recipe.rewrites:
-            raise UnsupportedError("Inductor runs the module itself: it takes no rewritten graph")
+            raise UnsupportedError("Inductor runs the module itself, not a rewritten graph")
         return _Module(self.module, self.device, graph, threads)
 
 
@@ -78,11 +78,11 @@ def _without_cuda() -> str | None:
 
     if torch.cuda.is_available():
         return None
-    return "this PyTorch has no CUDA, or one that the driver is too old for; see pytorch.org"
+    return "this PyTorch has no CUDA, or the driver is too old for it; see pytorch.org"
 
 
 class _Module(UnprofiledExecutable):
-    """A compiled module. Calls wait for one another: its threads are those of all of torch."""
+    """A compiled module. Calls wait for each other, because torch has a single thread pool."""
 
     def __init__(self, module: Any, device: str, graph: Graph, threads: int) -> None:
         import torch
@@ -96,7 +96,7 @@ class _Module(UnprofiledExecutable):
         self._frozen = config.patch(freezing=True)
         module = module.eval()
         if device != "cpu":
-            module = copy.deepcopy(module).to(device)  # the caller's stays where it is
+            module = copy.deepcopy(module).to(device)  # the caller's module stays where it is
         self._call: Any = torch.compile(module)
         sample = {
             name: np.zeros(value.fixed or (), value.dtype) for name, value in graph.inputs.items()
@@ -104,7 +104,7 @@ class _Module(UnprofiledExecutable):
         try:
             with self._frozen:
                 self.run(sample)
-        except Exception as error:  # of the compiler, of the C++ compiler, of the module
+        except Exception as error:  # from Inductor, from the C++ compiler or from the module
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise UnsupportedError(f"Inductor cannot compile the module: {first}") from error
 
@@ -113,10 +113,10 @@ class _Module(UnprofiledExecutable):
 
         with self._lock, torch.no_grad():
             torch.set_num_threads(self._threads)
-            given = (torch.from_numpy(inputs[name]).to(self._device) for name in self._graph.inputs)
-            found = self._call(*given)
-            several = found if isinstance(found, (tuple, list)) else (found,)
-            arrays = [tensor.cpu().numpy().copy() for tensor in several]
+            names = self._graph.inputs
+            results = self._call(*(torch.from_numpy(inputs[n]).to(self._device) for n in names))
+            tensors = results if isinstance(results, (tuple, list)) else (results,)
+            arrays = [tensor.cpu().numpy().copy() for tensor in tensors]
         return dict(zip(self._graph.outputs, arrays, strict=True))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Our own kernels, and ONNX Runtime for what they have not."""
+"""Slipstream's own kernels, with ONNX Runtime for the operators that they lack."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Native(GraphEngine):
-    """Kernels of `kernels/`, for graphs whose products they have."""
+    """The kernels of `kernels/`, for graphs whose products they support."""
 
     name = "native"
 
@@ -39,11 +39,11 @@ class Native(GraphEngine):
         try:
             from slipstream import _kernels  # noqa: F401  # pyright: ignore
         except ImportError as error:
-            return f"this build of Slipstream has no kernels ({error}); build it anew"
+            return f"this build of Slipstream has no kernels ({error}); build it again"
         return missing("onnxruntime")
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Return the precisions that this processor multiplies."""
+        """Return the precisions that this processor has instructions for."""
         from slipstream import _kernels  # pyright: ignore
 
         if _kernels.adds_pairs():  # pyright: ignore
@@ -54,7 +54,9 @@ class Native(GraphEngine):
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`."""
         if not recipe.rewrites:
-            raise UnsupportedError("our kernels run rewritten graphs only")
+            raise UnsupportedError(
+                "the native engine runs rewritten graphs only, not graphs as imported"
+            )
         return _Program(channels_last(graph), recipe, max(threads // recipe.streams, 1))
 
 
@@ -67,16 +69,20 @@ def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
     halves: dict[str, Format] = dict.fromkeys(attended(body), half) if _has_halves() else {}
     if recipe.precision == "int8-dynamic":
         if not any(is_large(body, node) for node in body.nodes):
-            raise UnsupportedError("no product of the graph has a large constant matrix")
+            raise UnsupportedError(
+                "int8-dynamic needs a product with a large constant matrix; the graph has none"
+            )
         return halves
     if recipe.precision == "bf16":
         return {**halves, **dict.fromkeys(names, BFloat16())}
     if recipe.ranges.keys().isdisjoint(names):
-        raise UnsupportedError("there is no value that our kernels could store as bytes")
+        raise UnsupportedError(
+            "int8 needs a value that the native engine can store as bytes; there is none"
+        )
     rest = BFloat16() if recipe.rest == "bf16" else None
     ranges = joined(body, recipe.ranges)
-    found = {name: Bytes.of_range(*ranges[name]) if name in ranges else rest for name in names}
-    return {**halves, **found}
+    formats = {name: Bytes.of_range(*ranges[name]) if name in ranges else rest for name in names}
+    return {**halves, **formats}
 
 
 def _has_halves() -> bool:
@@ -86,7 +92,7 @@ def _has_halves() -> bool:
 
 
 class _Program:
-    """Each call takes a runner of its own; there are as many as calls at a time."""
+    """A program with a pool of runners: calls do not wait for each other, as each borrows one."""
 
     def __init__(self, graph: Graph, recipe: Recipe, threads: int) -> None:
         from slipstream.infer.native.operations import OPERATIONS
@@ -94,29 +100,29 @@ class _Program:
         from slipstream.infer.native.runner import Runner
 
         formats = _formats(partition(graph, OPERATIONS).body, recipe)
-        dynamic = "int8-dynamic" in (recipe.precision, recipe.rest)
+        is_dynamic = "int8-dynamic" in (recipe.precision, recipe.rest)
         self._runners: Pool[Runner] = Pool(
-            lambda: Runner(graph, formats, threads, recipe.shifts, is_dynamic=dynamic)
+            lambda: Runner(graph, formats, threads, recipe.shifts, is_dynamic=is_dynamic)
         )
-        with self._runners.taken():  # what cannot be done is said now
+        with self._runners.borrowed():  # an unsupported graph fails now, not at the first call
             pass
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        with self._runners.taken() as runner:
+        with self._runners.borrowed() as runner:
             return runner.run(inputs)
 
     def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
         """See `Executable`."""
-        found: dict[str, float] = {}
-        with self._runners.taken() as runner:
+        total: dict[str, float] = {}
+        with self._runners.borrowed() as runner:
             for _, value, seconds in runner.profile(inputs):
-                found[value] = found.get(value, 0.0) + seconds
-        return found
+                total[value] = total.get(value, 0.0) + seconds
+        return total
 
     @property
     def small(self) -> Mapping[str, Small]:
         """See `Executable`."""
-        with self._runners.taken() as runner:
+        with self._runners.borrowed() as runner:
             return runner.compiled.small
 
     def close(self) -> None:

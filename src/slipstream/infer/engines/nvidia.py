@@ -1,4 +1,4 @@
-"""ONNX Runtime on GPUs of NVIDIA: by its own CUDA kernels, or by TensorRT."""
+"""ONNX Runtime on NVIDIA GPUs, with its own CUDA kernels or with TensorRT."""
 
 # The stubs of onnxruntime leave its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -21,12 +21,12 @@ INSTALL = "pip install onnxruntime-gpu"
 
 @dataclass(frozen=True)
 class OnnxRuntimeOnGpu(GraphEngine):
-    """The first GPU. Inputs and outputs are in the processor's memory, as those of every engine.
+    """ONNX Runtime on the first GPU; inputs and outputs are in host memory, as for every engine.
 
     Args:
         name: Name in recipes and on the command line.
-        providers: ONNX Runtime's names of what may run operators there, the one wanted first.
-        settings: of that one, for each precision that it has.
+        providers: ONNX Runtime's names of the execution providers, the preferred one first.
+        settings: Settings of the preferred provider, for each precision that it supports.
     """
 
     name: str
@@ -41,7 +41,7 @@ class OnnxRuntimeOnGpu(GraphEngine):
         import onnxruntime
 
         if self.providers[0] not in onnxruntime.get_available_providers():
-            return f"this ONNX Runtime has no {self.providers[0]}; {INSTALL}"
+            return f"the installed ONNX Runtime has no {self.providers[0]}; {INSTALL}"
         return None
 
     def precisions(self) -> tuple[Precision, ...]:
@@ -49,10 +49,11 @@ class OnnxRuntimeOnGpu(GraphEngine):
         return tuple(self.settings)
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. Operators that the first of the providers has not are run by the others,
-        the processor last."""
+        """See `Engine`. Operators that a provider lacks run on the next one, at last on the CPU."""
         if recipe.precision not in self.settings:
-            raise UnsupportedError(f"{self.name} has no {recipe.precision}")
+            raise UnsupportedError(
+                f"{self.name} has {', '.join(self.settings)}, not {recipe.precision}"
+            )
         settings = dict(self.settings[recipe.precision])
         others = [(name, dict[str, str]()) for name in self.providers[1:]]
         providers = [(self.providers[0], settings), *others, CPU]
@@ -64,7 +65,7 @@ CUDA = OnnxRuntimeOnGpu(
     providers=("CUDAExecutionProvider",),
     settings={"fp32": {"use_tf32": "0"}},
 )
-# Its int8 has no zeros, which ours need; its float32 is TF32 on recent GPUs.
+# No int8, because TensorRT's has no zero points, which our ranges need; no fp32, because TensorRT's
 TENSORRT = OnnxRuntimeOnGpu(
     name="tensorrt",
     providers=("TensorrtExecutionProvider", "CUDAExecutionProvider"),

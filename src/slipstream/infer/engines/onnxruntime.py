@@ -33,22 +33,22 @@ from slipstream.infer.machine import LARGE_BYTES
 from slipstream.infer.package.stored_graph import graph_files
 
 MODEL = "model.onnx"
-FATAL = 4  # ONNX Runtime's severity: what it has to say arrives as exceptions
-ALL_CORES = 0  # as many threads as ONNX Runtime thinks right
+FATAL = 4  # severity of its log, so that errors arrive as exceptions only
+ALL_CORES = 0  # ONNX Runtime chooses the number of threads
 
-Provider: TypeAlias = "tuple[str, dict[str, str]]"  # what runs a graph, and its settings
+Provider: TypeAlias = "tuple[str, dict[str, str]]"  # name and settings of an execution provider
 CPU: Provider = ("CPUExecutionProvider", {})
 
 
 @dataclass(frozen=True)
 class OnnxRuntime(GraphEngine):
-    """Runs ONNX models; bf16 has no kernels on CPUs.
+    """ONNX Runtime with its kernels for CPUs, which have no bf16.
 
     Args:
-        name: name in recipes and on the command line.
-        file_bytes: size of a graph's constants from which they are written to a file in the folder
-            for temporary ones (`TMPDIR`) and mapped, default 1 GiB: others are copied once more
-            while a session is made.
+        name: Name in recipes and on the command line.
+        file_bytes: Size of a graph's constants from which they are written to a file in the folder
+            for temporary files (`TMPDIR`) and mapped, in bytes (default 1 GiB). Smaller ones are
+            copied once more while a session is made.
     """
 
     name: str = "onnxruntime"
@@ -59,37 +59,48 @@ class OnnxRuntime(GraphEngine):
         return replace(self, file_bytes=large_bytes)
 
     def available(self) -> str | None:
-        """None, or that it is not installed."""
+        """Return None, or a message that it is not installed."""
         return missing("onnxruntime")
 
     def precisions(self) -> tuple[Precision, ...]:
-        """What its CPU kernels know."""
+        """Return the precisions of its kernels for CPUs."""
         return ("fp32", "int8", "int8-dynamic", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. Nothing is kept: what it does to a graph takes less than reading it."""
+        """See `Engine`. Nothing is cached: optimising takes less time than reading the result."""
         if recipe.rest != "fp32":
-            raise UnsupportedError(f"ONNX Runtime has no {recipe.rest} beside bytes on CPUs")
+            raise UnsupportedError(
+                f"ONNX Runtime mixes int8 with fp32 on CPUs, not with {recipe.rest}"
+            )
         threads = max(threads // recipe.streams, 1)
-        made = standard_graph(graph, recipe)
-        if sum(array.nbytes for array in made.constants.values()) >= self.file_bytes:
-            session = _session_of_file(made, threads)
+        standard = standard_graph(graph, recipe)
+        if sum(array.nbytes for array in standard.constants.values()) >= self.file_bytes:
+            session = _session_of_file(standard, threads)
         else:
-            session = graph_session(made, threads, optimise=True)
+            session = graph_session(standard, threads, optimise=True)
         session.small = rounded_constants(graph, recipe)
         return session
 
 
 def graph_session(graph: Graph, threads: int, *, optimise: bool = False) -> Session:
-    """A graph of ONNX's own operators, by default as `plain_session` runs it; its large constants
-    are not copied, but as the engine's optimisations want them. Without these, matrices are inputs
-    that every run is given."""
-    given: dict[str, Array] = {}
+    """Return a session of a graph of standard ONNX operators.
+
+    Large constants are not copied, except by the engine's optimisations. Without optimisations,
+    matrices become inputs that every run is given, so that nothing converts them.
+
+    Args:
+        graph: Graph to run.
+        threads: Threads of one run.
+        optimise: Whether the engine may optimise the graph (default False: it runs as written).
+    """
+    fixed_inputs: dict[str, Array] = {}
     if not optimise:
-        graph, given = bare_graph(graph, lambda array: array.ndim > 1 and array.dtype.kind == "f")
+        graph, fixed_inputs = bare_graph(
+            graph, lambda array: array.ndim > 1 and array.dtype.kind == "f"
+        )
     model, large = split_model(graph)
     data = model.SerializeToString()
-    return Session(data, threads, optimise=optimise, large=large, given=given)
+    return Session(data, threads, optimise=optimise, large=large, fixed_inputs=fixed_inputs)
 
 
 def _session_of_file(graph: Graph, threads: int) -> Session:
@@ -101,26 +112,26 @@ def _session_of_file(graph: Graph, threads: int) -> Session:
             return Session(str(Path(folder, MODEL)), threads)
     except OSError as error:
         raise UnsupportedError(
-            "the weights of a large model are written to a temporary file for ONNX Runtime, and"
-            f" that fails: {error}; let TMPDIR be a folder with room for them"
+            "ONNX Runtime needs the weights of a large model in a temporary file, and writing it"
+            f" failed: {error}; set TMPDIR to a folder with enough space"
         ) from error
 
 
 def plain_session(model: bytes, threads: int) -> Executable:
-    """The model as it is written, without the engine's own optimisations: for reference."""
+    """Return a session that runs the model as written, without optimisations, for reference."""
     return Session(model, threads, optimise=False)
 
 
 class Session(UnprofiledExecutable):
-    """A session is safe to run from several threads as it is.
+    """A session of ONNX Runtime. Any number of threads may call it at the same time.
 
     Args:
-        model: in ONNX's own operators; bytes, or the path of a file.
-        threads: of one run.
-        providers: that may run its operators, the one that is wanted first.
-        optimise: False: as it is written.
-        large: constants that the model says are elsewhere; they are not copied.
-        given: inputs that are the same in every run.
+        model: Model in standard ONNX operators: its bytes, or the path of a file.
+        threads: Threads of one run.
+        providers: Execution providers, the preferred one first (default: the CPU).
+        optimise: Whether the engine may optimise the graph (default True).
+        large: Arrays of the constants that the model stores outside; they are not copied.
+        fixed_inputs: Inputs that are the same in every run (default none).
     """
 
     def __init__(
@@ -131,63 +142,63 @@ class Session(UnprofiledExecutable):
         *,
         optimise: bool = True,
         large: Mapping[str, Array] | None = None,
-        given: Mapping[str, Array] | None = None,
+        fixed_inputs: Mapping[str, Array] | None = None,
     ) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = FATAL
-        # Its threads would spin on while somebody else is measured.
+        # Otherwise its threads spin on after a run and disturb measurements of other engines.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         levels = onnxruntime.GraphOptimizationLevel
         options.graph_optimization_level = (
             levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
         )
-        self._large = large or {}  # the session reads them where they are
-        self._given = given or {}
+        self._large = large or {}  # the session reads this memory
+        self._fixed_inputs = fixed_inputs or {}
         self.small: Mapping[str, Small] = {}  # see `Executable`
         try:
             if self._large:
                 values = [_value(array) for array in self._large.values()]
                 options.add_external_initializers(list(self._large), values)
-                # Without this, what it is given for the graph is copied for the session.
+                # Without this, the session copies the initializers of the graph.
                 for name, value in zip(self._large, values, strict=True):
                     options.add_initializer(name, value)
             self._session: Any = onnxruntime.InferenceSession(
                 model, options, providers=list(providers)
             )
-        except Exception as error:  # its exceptions have no base of their own
+        except Exception as error:  # its exceptions have no common base class
             raise UnsupportedError(f"ONNX Runtime cannot load the graph: {error}") from error
-        wanted = providers[0][0]
-        if wanted not in self._session.get_providers():  # it only warns
+        preferred = providers[0][0]
+        if preferred not in self._session.get_providers():  # ONNX Runtime only warns
             raise UnsupportedError(
-                f"ONNX Runtime cannot use {wanted} here: its libraries do not load"
+                f"ONNX Runtime cannot use {preferred} here: its libraries do not load"
             )
         self._names = [output.name for output in self._session.get_outputs()]
-        # Inputs that no node reads do not exist for it.
+        # A session has no inputs that no node reads.
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        given = {**inputs, **self._given} if self._given else inputs
-        if given.keys() != self._inputs:
-            given = {name: array for name, array in given.items() if name in self._inputs}
+        feed = {**inputs, **self._fixed_inputs} if self._fixed_inputs else inputs
+        if feed.keys() != self._inputs:
+            feed = {name: array for name, array in feed.items() if name in self._inputs}
         try:
-            found = self._session.run(self._names, given)
-        except Exception as error:  # an index beyond its table, a size that does not fit
+            arrays = self._session.run(self._names, feed)
+        except Exception as error:  # for example an index beyond its table
             raise UsageError(f"the model cannot be run on this input: {error}") from error
-        return dict(zip(self._names, found, strict=True))
+        return dict(zip(self._names, arrays, strict=True))
 
     def close(self) -> None:
         self._session = None
-        self._large = self._given = {}
+        self._large = self._fixed_inputs = {}
 
 
 def _value(array: Array) -> Any:
-    """A constant as ONNX Runtime takes it, in the same memory."""
+    """Return a constant as a value of ONNX Runtime in the same memory."""
     from onnxruntime import OrtValue
 
-    if array.dtype == BFLOAT16:  # no dtype of NumPy's own
+    if array.dtype == BFLOAT16:  # NumPy has no such dtype of its own
         number = int(TensorProto.BFLOAT16)
         return OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), number)
     return OrtValue.ortvalue_from_numpy(array)

@@ -19,7 +19,7 @@ import numpy as np
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.modules import missing
-from slipstream.infer.engines.openvino_wrong import wrong_operations
+from slipstream.infer.engines.openvino_defects import defects_of
 from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import (
     Executable,
@@ -35,51 +35,49 @@ from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.graph.onnx_file import BFLOAT16, bare_graph, to_model
 
 DEVICE = "CPU"
-PLACES = (
-    "Exception from",
-    "Check '",
-    "While validating",
-)  # how lines begin that are for developers
-LONGEST_REASON = 300
-HALVES: Mapping[Precision, str] = {"bf16": "bf16", "fp16": "f16"}  # and OpenVINO's names of them
+# Lines of errors that begin so name places in OpenVINO's sources.
+DEVELOPER_LINES = ("Exception from", "Check '", "While validating")
+LONGEST_REASON = 300  # characters of an error that fit a table
+HALVES: Mapping[Precision, str] = {"bf16": "bf16", "fp16": "f16"}  # OpenVINO's names of them
 FIRST_CALL = threading.Lock()
-MAKING = threading.Lock()
+CORE_CREATION = threading.Lock()
 
 
 class OpenVino(GraphEngine):
-    """Runs ONNX models."""
+    """OpenVINO with its kernels for CPUs."""
 
     name = "openvino"
 
     def available(self) -> str | None:
-        """None, or that it is not installed."""
+        """Return None, or a message that it is not installed."""
         return missing("openvino")
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Those of 16 bits only where the processor has them."""
-        able = openvino_core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
-        return ("fp32", *(each for each in HALVES if each.upper() in able), "int8", "int8-weights")
+        """Return the precisions of this processor; not every processor has bf16 and fp16."""
+        capabilities = openvino_core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+        halves = (half for half in HALVES if half.upper() in capabilities)
+        return ("fp32", *halves, "int8", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`."""
-        wrong = wrong_operations(graph)
-        if wrong:
-            raise UnsupportedError(f"OpenVINO is wrong here: {'; '.join(wrong)}")
+        defects = defects_of(graph)
+        if defects:
+            raise UnsupportedError(f"OpenVINO computes wrong results here: {'; '.join(defects)}")
         settings = _settings(recipe, threads)
         model, large = _read(standard_graph(graph, recipe))
-        made = [_compiled(model, settings) for _ in range(recipe.streams)]
-        _check_names(made[0], graph)
-        return _Compiled(made, large, rounded_constants(graph, recipe))
+        models = [_compiled(model, settings) for _ in range(recipe.streams)]
+        _check_names(models[0], graph)
+        return _Compiled(models, large, rounded_constants(graph, recipe))
 
 
 def openvino_core() -> Any:
-    """The only one of this process, which is never let go.
+    """Return this process's only core, which is never released.
 
-    Each one's CPU plugin gives the thread an alternate stack for signals, and the one before it
-    back at its end. If they do not end in the opposite order, the thread is left with a stack that
+    The CPU plugin of a core gives the thread an alternate stack for signals, and restores the stack
+    before it when it ends. If cores do not end in the opposite order, the thread keeps a stack that
     was freed, and the next signal ends the process (OpenVINO 2026.4.1).
     """
-    with MAKING:
+    with CORE_CREATION:
         return _core()
 
 
@@ -89,9 +87,9 @@ def _core() -> Any:
 
 
 def openvino_package() -> Any:
-    """The package without its telemetry, which forks and sends to the network when it is imported.
+    """Import the package without its telemetry, and return it.
 
-    OpenVINO has something in its place for where that package is not installed.
+    The telemetry forks and sends to the network when it is imported. OpenVINO works without it.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]
     import openvino
@@ -100,7 +98,7 @@ def openvino_package() -> Any:
 
 
 def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
-    halves = (HALVES[each] for each in (recipe.precision, recipe.rest) if each in HALVES)
+    halves = (HALVES[name] for name in (recipe.precision, recipe.rest) if name in HALVES)
     return {
         "INFERENCE_PRECISION_HINT": next(halves, "f32"),
         "PERFORMANCE_HINT": "LATENCY",
@@ -111,29 +109,35 @@ def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
 
 
 def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
-    """The model of a graph of ONNX's own operators, and the large constants that it goes on reading
-    where they are: OpenVINO's reader would copy them, and takes no more than 2 GiB."""
+    """Return OpenVINO's model of a graph of standard operators, and its large constants.
+
+    The model keeps reading the constants' arrays. OpenVINO's own reader would copy them, and
+    accepts at most 2 GiB.
+    """
     bare, large = bare_graph(graph, _is_readable)
     try:
-        made = openvino_core().read_model(io.BytesIO(to_model(bare).SerializeToString()))
-        for parameter in made.get_parameters():
+        model = openvino_core().read_model(io.BytesIO(to_model(bare).SerializeToString()))
+        for parameter in model.get_parameters():
             name = parameter.output(0).get_names() & large.keys()
             if name:
                 parameter.output(0).replace(_constant(large[name.pop()]).output(0))
-                made.remove_parameter(parameter)
-        made.validate_nodes_and_infer_types()
+                model.remove_parameter(parameter)
+        model.validate_nodes_and_infer_types()
     except RuntimeError as error:
-        raise UnsupportedError(f"OpenVINO cannot read the graph: {_first(error)}") from error
-    return made, list(large.values())
+        raise UnsupportedError(f"OpenVINO cannot read the graph: {_reason(error)}") from error
+    return model, list(large.values())
 
 
 def _is_readable(array: Array) -> bool:
-    """Whether OpenVINO can read a constant where it is: NumPy has its own dtype for the numbers."""
+    """Tell whether OpenVINO can read a constant from its array: NumPy must have its dtype."""
     return array.ndim > 1 and array.dtype != BFLOAT16
 
 
 def _constant(array: Array) -> Any:
-    """The constant in the same memory, which has to be writable, and is only read."""
+    """Return OpenVINO's constant in the same memory.
+
+    OpenVINO asks for writable memory, and only reads it.
+    """
     address = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
     numbers = np.ctypeslib.as_array(address, (array.nbytes,)).view(array.dtype)
     return openvino_package().op.Constant(numbers.reshape(array.shape), shared_memory=True)
@@ -143,38 +147,50 @@ def _compiled(model: Any, settings: Mapping[str, Any]) -> Any:
     try:
         return openvino_core().compile_model(model, DEVICE, dict(settings))
     except RuntimeError as error:
-        raise UnsupportedError(f"OpenVINO cannot compile the graph: {_first(error)}") from error
+        raise UnsupportedError(f"OpenVINO cannot compile the graph: {_reason(error)}") from error
 
 
 def _check_names(compiled: Any, graph: Graph) -> None:
-    """Inputs have the names that they had: one that goes through operators which do nothing may
-    have that of what comes out, and nobody would give it anything."""
+    """Check that the inputs have the names that the graph gives them.
+
+    An input that passes through operators that do nothing can get the name of their result; then no
+    caller would supply it.
+
+    Raises:
+        UnsupportedError: an input has another name.
+    """
     for port in compiled.inputs:
         if graph.inputs.keys().isdisjoint(port.get_names()):
             names = ", ".join(sorted(port.get_names()))
             raise UnsupportedError(f"OpenVINO calls an input {names}, which the graph does not")
 
 
-def _first(error: RuntimeError) -> str:
-    """What OpenVINO says, without the places in its sources."""
+def _reason(error: RuntimeError) -> str:
+    """Return OpenVINO's reason without the lines that name places in its sources."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(PLACES)]
-    return " ".join(said or lines)[:LONGEST_REASON]
+    reasons = [line for line in lines if not line.startswith(DEVELOPER_LINES)]
+    return " ".join(reasons or lines)[:LONGEST_REASON]
 
 
 class _Compiled(UnprofiledExecutable):
-    """One compiled model per stream; each call runs a request of its own.
+    """One compiled model per stream; each call uses an infer request of its own.
 
-    OpenVINO 2026.4.1 can have several streams in one model, and with compressed weights some of
-    these compute nonsense: the streams prepare the weights that they share at the same time. And
-    the first calls in a process must not be several at a time: its binding then waits for Python's
-    lock while it holds one that the thread with Python's lock waits for.
+    OpenVINO 2026.4.1 can run several streams in one model, but with compressed weights some of them
+    return wrong numbers, because the streams prepare their shared weights at the same time. The
+    first calls in a process must not overlap: its binding waits for Python's lock while it has a
+    lock that the thread with Python's lock waits for.
     """
 
     def __init__(
         self, models: Sequence[Any], large: Sequence[Array], small: Mapping[str, Small]
     ) -> None:
-        """`large` is what they go on reading; `small` is as `Executable` has it."""
+        """Make the pool of requests.
+
+        Args:
+            models: Compiled models, one per stream.
+            large: Arrays that the models keep reading.
+            small: Constants that the engine rounds, as in `Executable`.
+        """
         self.small = small
         self._models, self._large = list(models), large
         self._turns = itertools.cycle(self._models)
@@ -193,11 +209,11 @@ class _Compiled(UnprofiledExecutable):
         return outputs
 
     def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        given = {
+        arrays_by_port = {
             self._inputs[name]: array for name, array in inputs.items() if name in self._inputs
         }
-        with self._pool.taken() as request:
-            request.infer(given, share_inputs=True, share_outputs=True)
+        with self._pool.borrowed() as request:
+            request.infer(arrays_by_port, share_inputs=True, share_outputs=True)
             arrays = [
                 np.array(request.get_output_tensor(at).data) for at in range(len(self._outputs))
             ]

@@ -64,7 +64,7 @@ class Part(BaseModel):
 
 
 class Executable(Protocol):
-    """A graph made ready by an engine."""
+    """A graph that an engine has prepared."""
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return every output by its name, in arrays that belong to the caller.
@@ -99,9 +99,10 @@ class Small(BaseModel):
     """The form into which an engine converts a float32 constant before it computes with it.
 
     Args:
-        dtype: Type of the converted numbers; int8 has a scale per channel, set by its greatest.
+        dtype: Type of the converted numbers; int8 has a scale per channel, which follows from the
+            channel's largest number.
         axis: Axis of the channels (default 0).
-        of_bytes: True if int8 numbers multiply bytes (default); see `Weights.quantise`.
+        of_bytes: Whether int8 numbers multiply bytes (default True); see `Weights.quantise`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -112,11 +113,11 @@ class Small(BaseModel):
 
 
 class Engine(Protocol):
-    """Something that runs graphs."""
+    """An engine that runs graphs."""
 
     @property
     def name(self) -> str:
-        """The name in recipes and on the command line."""
+        """Name in recipes and on the command line."""
         ...
 
     @property
@@ -176,10 +177,11 @@ class Engine(Protocol):
         Args:
             graph: Graph with fixed shapes; rewritten if and only if `recipe.rewrites`.
             recipe: Recipe for this engine.
-            threads: Threads of all streams together, 1 or more.
+            threads: Number of threads of all streams together, 1 or more.
 
-        Raises UnsupportedError if the engine cannot run this graph in this precision; another
-        engine or precision may.
+        Raises:
+            UnsupportedError: the engine cannot run this graph in this precision; another engine or
+                precision may.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Which constants of a graph an engine that reads ONNX rounds, so that packages hold them so."""
+"""Find the constants that an engine reading ONNX rounds, so that packages store them rounded."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ HALVES: dict[str, Literal["bfloat16", "float16"]] = {"bf16": "bfloat16", "fp16":
 
 
 def rounded_constants(graph: Graph, recipe: Recipe) -> dict[str, Small]:
-    """What `standard_graph` makes of constants of products, or the engine where it multiplies
-    numbers of 16 bits: by the constants' names."""
-    whole = expand(graph)
-    found: dict[str, Small] = {}
-    for node in whole.nodes:
-        small = _rounded(whole, node, recipe)
+    """Return the constants of products that are rounded, by name.
+
+    Either `standard_graph` converts them, or the engine itself, if it multiplies 16-bit numbers.
+    """
+    expanded = expand(graph)
+    result: dict[str, Small] = {}
+    for node in expanded.nodes:
+        small = _rounded(expanded, node, recipe)
         if small is not None and node.inputs[1] in graph.constants:
-            found[node.inputs[1]] = small
-    return found
+            result[node.inputs[1]] = small
+    return result
 
 
 def _rounded(graph: Graph, node: Node, recipe: Recipe) -> Small | None:

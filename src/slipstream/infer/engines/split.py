@@ -1,4 +1,4 @@
-"""Several engines one after the other, each for its part of the graph."""
+"""Run the parts of a graph on several engines, one after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slipstream.infer.graph.parts import pieces
 
 
 class Split(GraphEngine):
-    """Runs recipes that have parts."""
+    """The engine of recipes that have parts."""
 
     name = "split"
 
@@ -27,25 +27,25 @@ class Split(GraphEngine):
         self._engine_of = engine_of
 
     def available(self) -> str | None:
-        """None: whether the parts' engines are there is known with the parts."""
+        """Return None; the engines of the parts are checked when a recipe is prepared."""
         return None
 
     def precisions(self) -> tuple[Precision, ...]:
-        """None by itself: they are the parts'."""
+        """Return no precision: only the parts have one."""
         return ()
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`."""
-        made: list[Executable] = []
+        executables: list[Executable] = []
         graphs = pieces(graph, [part.end for part in recipe.parts[:-1]])
         try:
             for piece, part in zip(graphs, recipe.parts, strict=True):
-                made.append(self._ready(piece, part.recipe, threads))
+                executables.append(self._ready(piece, part.recipe, threads))
         except UnsupportedError:
-            for executable in made:
+            for executable in executables:
                 executable.close()
             raise
-        return _Chain(made, graph.outputs)
+        return _Chain(executables, graph.outputs)
 
     def _ready(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         engine = self._engine_of(recipe.engine)
@@ -56,7 +56,7 @@ class Split(GraphEngine):
 
 
 class _Chain(UnprofiledExecutable):
-    """Each part takes what the graph was given and what the parts before it gave."""
+    """The parts of a graph: each reads the graph's inputs and outputs of the parts before it."""
 
     def __init__(self, parts: Sequence[Executable], outputs: Sequence[str]) -> None:
         self._parts, self._outputs = parts, outputs
@@ -70,10 +70,10 @@ class _Chain(UnprofiledExecutable):
     @property
     def small(self) -> dict[str, Small]:
         """See `Executable`."""
-        converted: dict[str, Small] = {}
+        small: dict[str, Small] = {}
         for part in self._parts:
-            converted.update(part.small)
-        return converted
+            small.update(part.small)
+        return small
 
     def close(self) -> None:
         for part in self._parts:

@@ -1,4 +1,4 @@
-"""A graph as engines that read ONNX take it, in the precision that a recipe asks for."""
+"""Convert a graph to standard ONNX operators, in the precision of a recipe."""
 
 from __future__ import annotations
 
@@ -16,56 +16,60 @@ from slipstream.infer.rewrites.expand import expand
 
 
 def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
-    """The ONNX model of `standard_graph` in one piece.
+    """Return the ONNX model of `standard_graph` in one piece.
 
-    Raises UnsupportedError where that makes none.
+    Raises:
+        UnsupportedError: the model is too large, or the precision cannot be written in ONNX.
     """
     try:
         return onnx_file.to_model(standard_graph(graph, recipe)).SerializeToString()
     except ValueError as error:  # protobuf has a limit of 2 GiB
-        raise UnsupportedError(f"the graph makes no ONNX model in one piece: {error}") from error
+        raise UnsupportedError(f"the graph does not fit one ONNX file: {error}") from error
 
 
 def standard_graph(graph: Graph, recipe: Recipe) -> Graph:
-    """The graph with operators of ours expanded, quantised as the recipe says.
+    """Return the graph with Slipstream's operators expanded, quantised as the recipe asks.
 
-    Raises UnsupportedError where this precision cannot be written in ONNX.
+    Raises:
+        UnsupportedError: this precision cannot be written in ONNX.
     """
     if recipe.precision == "int8":
         return insert(shifted(graph, recipe.shifts, recipe.ranges), recipe.ranges)
     if recipe.precision == "int8-dynamic":
         return insert_dynamic(shifted(graph, recipe.shifts))
-    whole = expand(graph) if any(node.domain == SLIPSTREAM for node in graph.nodes) else graph
-    return compress_weights(whole) if recipe.precision == "int8-weights" else whole
+    expanded = expand(graph) if any(node.domain == SLIPSTREAM for node in graph.nodes) else graph
+    return compress_weights(expanded) if recipe.precision == "int8-weights" else expanded
 
 
 def compress_weights(graph: Graph) -> Graph:
-    """The graph with the weights of its products as int8 and a scale per output channel.
+    """Return the graph with the weights of its products as int8 and a scale per output channel.
 
-    UnsupportedError where no product has a constant matrix that is large enough.
+    Raises:
+        UnsupportedError: no product has a constant matrix that is large enough.
     """
     result = graph.copy()
-    made: dict[tuple[str, int], str] = {}
+    compressed: dict[tuple[str, int], str] = {}
     nodes: list[Node] = []
     for node in graph.copy().nodes:
         axis = compressed_axis(graph, node)
         if axis is not None:
             key = node.inputs[1], axis
-            if key not in made:
+            if key not in compressed:
                 nodes.append(_compressed(result, *key))
-                made[key] = nodes[-1].output
-            node.inputs[1] = made[key]
+                compressed[key] = nodes[-1].output
+            node.inputs[1] = compressed[key]
         nodes.append(node)
-    if not made:
-        raise UnsupportedError("no product of the graph has large constant weights")
+    if not compressed:
+        raise UnsupportedError(
+            "int8-weights needs a product with large constant weights; there is none"
+        )
     result.nodes = nodes
     result.constants = result.read_constants()
     return result
 
 
 def compressed_axis(graph: Graph, node: Node) -> int | None:
-    """The axis of output channels of a product's weights, where they are large and constant; None
-    of any other node."""
+    """Return the output channels' axis of a product's large constant weights; None for others."""
     if node.domain or node.op not in ("Conv", "Gemm", "MatMul"):
         return None
     weights = graph.constants.get(node.inputs[1])
@@ -77,9 +81,9 @@ def compressed_axis(graph: Graph, node: Node) -> int | None:
 
 
 def _compressed(graph: Graph, name: str, axis: int) -> Node:
-    """A node that gives the weights as float32 again; adds its constants to the graph."""
-    real = graph.constants[name]
-    weights = Weights.quantise(np.moveaxis(real, axis, 0), of_bytes=False)
+    """Return a node that computes the weights as float32 again; adds its constants to the graph."""
+    weights_float32 = graph.constants[name]
+    weights = Weights.quantise(np.moveaxis(weights_float32, axis, 0), of_bytes=False)
     numbers: Array = np.ascontiguousarray(np.moveaxis(weights.numbers, 0, axis))
     inputs = [
         graph.constant(f"{name}/int8", numbers),

@@ -1,4 +1,4 @@
-"""How numbers of a tensor stand for reals: floats as they are, bytes by a scale and a zero."""
+"""Number formats of tensors in memory: float32, bfloat16, and quantised bytes."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,39 +14,41 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.infer.graph.graph import Array
 
-SMALLEST_MATRIX = 1024  # elements of weights: bytes in place of floats save nothing below
+# Elements that a weight matrix needs before storing it as bytes is worth it: a smaller one saves
+# less than 3 KiB. Chosen by hand, not measured.
+SMALLEST_MATRIX = 1024
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """real = scale * (byte - zero); scale > 0, zero in [0, 255]."""
+    """uint8 with an affine scale: real = scale * (byte - zero); scale > 0, zero in [0, 255]."""
 
     scale: float
     zero: int
 
     @staticmethod
     def of_range(low: float, high: float) -> Bytes:
-        """The format that covers [low, high] and has an exact 0, as padding needs."""
+        """Return the format that covers [low, high] and represents 0 exactly, as padding needs."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = (high - low) / 255 or 1.0
         return Bytes(scale, round(-low / scale))
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the greatest real."""
+        """Least and greatest real number that a byte can represent."""
         return -self.zero * self.scale, (255 - self.zero) * self.scale
 
 
 @dataclass(frozen=True)
 class BFloat16:
-    """The upper half of a float32."""
+    """The upper 16 bits of a float32."""
 
 
-Format: TypeAlias = "Bytes | BFloat16 | None"  # None: float32
+Format: TypeAlias = "Bytes | BFloat16 | None"  # None means float32
 
 
 def size_of(format_: Format) -> int:
-    """Bytes of one number."""
+    """Return the number of bytes that one number takes."""
     if isinstance(format_, Bytes):
         return 1
     return 2 if isinstance(format_, BFloat16) else 4
@@ -54,19 +56,24 @@ def size_of(format_: Format) -> int:
 
 @dataclass(frozen=True)
 class Weights:
-    """int8 weights, one scale per output channel (the first axis): real = scale * number."""
+    """int8 weights with one scale per output channel (the first axis): real = scale * number."""
 
     numbers: Array
     scale: Array
 
     @staticmethod
     def quantise(real: Array, *, of_bytes: bool = True) -> Weights:
-        """Symmetric, to the greatest of each channel; `real` is (output channels, input channels)
-        and perhaps taps. `of_bytes`: what they multiply is bytes as well.
+        """Quantise weights symmetrically: the largest one of each output channel becomes 127.
 
-        Then, where the processor adds products of bytes in 16 bits (x86 without VNNI), which
-        overflow, to the greatest sums of one sign of two and four that belong to neighbouring input
-        channels, or taps where these end. Other engines multiply with the same instruction.
+        On x86 without VNNI, products of bytes are added in pairs in 16 bits, which can overflow.
+        There the scale is increased until the sums of two and of four neighbouring weights of one
+        sign fit. Neighbours are input channels, or taps at the end of the channels. ONNX Runtime
+        and OpenVINO multiply with the same instruction.
+
+        Args:
+            real: Float weights of shape (output channels, input channels, ...taps).
+            of_bytes: Whether the weights multiply bytes (default True). Otherwise nothing can
+                overflow.
         """
         last = np.moveaxis(real, 1, -1)
         rows = last.reshape(len(real), -1).astype(np.float32, copy=False)

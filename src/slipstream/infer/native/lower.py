@@ -1,7 +1,8 @@
-"""From a graph and its formats to a program of our kernels.
+"""Turn a graph and the formats of its values into a program of Slipstream's kernels.
 
-Every operation first says what memory it needs; then all of it is arranged; then the steps are
-made. Operations that have no kernel raise NotOursError, which names them.
+Each operator is first planned: it declares the memory that it needs. Then all memory is arranged,
+and last the operators emit the steps of the program. An operator without a kernel raises
+`NoKernelError`, which names the node.
 """
 
 # NumPy is typed but for its element types.
@@ -20,7 +21,7 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph.graph import Array, Graph, Node
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
-from slipstream.infer.native.places import Border, Need, Place, arrange, pixels
+from slipstream.infer.native.memory import Border, Location, Need, arrange, pixels
 from slipstream.infer.native.stages import Stage, Tail, stages_of
 
 Emit = Callable[["Lowering"], None]
@@ -29,21 +30,24 @@ ONE = kernels.Window((1, 1), (1, 1), (1, 1), (0, 0))
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program, and its buffers in their order: the graph's inputs, its outputs, constants that
-    are not weights. All are row-major, in the graph's own layout, and float32, but for inputs that
-    are uint8 in the graph."""
+    """A program and the names of its buffers.
+
+    The caller passes buffers in this order: the inputs of the graph, its outputs, and the constants
+    that are not weights. All are row-major in the graph's axis order, and float32 unless the
+    graph's input is uint8.
+    """
 
     program: kernels.Program
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: tuple[Array, ...]
-    steps: tuple[str, ...]  # the value that each step computes, for profiles
-    bytes: int
-    small: Mapping[str, Small]  # weights that were rounded
+    steps: tuple[str, ...]  # name of the value that each step computes, for profiles
+    bytes: int  # size of the program's own memory
+    small: Mapping[str, Small]  # weights that were rounded, by the name of the graph's constant
 
 
-class NotOursError(UnsupportedError):
-    """Our kernels cannot do one node."""
+class NoKernelError(UnsupportedError):
+    """No kernel of ours can compute this node."""
 
     def __init__(self, node: Node, why: str) -> None:
         super().__init__(f"{node.op} {node.name or node.output}: {why}")
@@ -52,62 +56,76 @@ class NotOursError(UnsupportedError):
 
 @dataclass
 class Lowering:
-    """The state of one lowering."""
+    """The state of one lowering: first the plan of memory, then the steps."""
 
     graph: Graph
     formats: Mapping[str, Format]
-    is_dynamic: bool = False  # matrices multiply bytes whose ranges are found in each call
+    is_dynamic: bool = False  # large matrices multiply bytes whose ranges each call measures
     needs: dict[str, Need] = field(default_factory=dict[str, Need])
-    views: dict[str, tuple[str, Callable[[Place], Place]]] = field(
-        default_factory=dict[str, "tuple[str, Callable[[Place], Place]]"]
+    views: dict[str, tuple[str, Callable[[Location], Location]]] = field(
+        default_factory=dict[str, "tuple[str, Callable[[Location], Location]]"]
     )
     splits: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
-    gates: dict[str, str] = field(default_factory=dict[str, str])  # of values to be multiplied
+    # The factors that the reader of a value multiplies its weights by.
+    gates: dict[str, str] = field(default_factory=dict[str, str])
     emits: list[tuple[str, Emit]] = field(default_factory=list["tuple[str, Emit]"])
-    places: dict[str, Place] = field(default_factory=dict[str, Place])
+    locations: dict[str, Location] = field(default_factory=dict[str, Location])
     constants: list[Array] = field(default_factory=list[Array])
     small: dict[str, Small] = field(default_factory=dict[str, Small])
     shifts: Mapping[str, Sequence[float]] = field(default_factory=dict[str, "Sequence[float]"])
     program: kernels.Program = field(init=False)
     steps: list[str] = field(default_factory=list[str])
 
-    # ---- what memory is needed -------------------------------------------------------------
+    # ---- planning memory -------------------------------------------------------------------
 
     @property
     def now(self) -> int:
-        """The number of the operation that is being planned."""
+        """Number of the operator that is being planned."""
         return len(self.emits)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a value of the graph; UnsupportedError where it is not known."""
+        """Return the shape of a value.
+
+        Raises:
+            UnsupportedError: a dimension is not fixed.
+        """
         if name in self.needs:
             return self.needs[name].shape
         shape = self.graph.shape(name)
         if shape is None:
-            raise UnsupportedError(f"the shape of {name} is not fixed: {self.graph.value(name)}")
+            raise UnsupportedError(
+                f"the shape of {name} is not fixed: {self.graph.value(name)}; "
+                "the native engine needs a fixed size for every dimension"
+            )
         return shape
 
     def format(self, name: str) -> Format:
-        """How a value is stored; None: float32."""
+        """Return the storage format of a value; None means float32."""
         base = name
         while base in self.views:
             base = self.views[base][0]
         return self.needs[base].format if base in self.needs else self.formats.get(name)
 
     def write(self, name: str, shape: Sequence[int] | None = None, *, floats: bool = False) -> str:
-        """The operation being planned gives `name`."""
+        """Reserve memory for `name`, the result of the operator being planned; return the name.
+
+        Args:
+            name: Value that is written.
+            shape: Its shape (default: as the graph has it).
+            floats: Whether it is float32 whatever `formats` asks for (default False).
+        """
         format_ = None if floats else self.formats.get(name)
-        whole = tuple(self.shape(name) if shape is None else shape)
-        if isinstance(format_, BFloat16) and (pixels(whole)[3] % 2 or self._has_odd_parts(name)):
-            format_ = None  # products of bfloat16 take numbers two by two
+        sizes = tuple(self.shape(name) if shape is None else shape)
+        if isinstance(format_, BFloat16) and (pixels(sizes)[3] % 2 or self._has_odd_parts(name)):
+            format_ = None  # products of bfloat16 read channels in pairs
         dtype = self.graph.value(name).dtype
         if dtype is not None and dtype != np.float32:
-            raise UnsupportedError(f"our kernels compute float32, and {name} is {dtype}")
-        self.needs[name] = Need(whole, format_, self.now, self.now)
+            raise UnsupportedError(f"the native engine computes float32, not {dtype} ({name})")
+        self.needs[name] = Need(sizes, format_, self.now, self.now)
         return name
 
     def _has_odd_parts(self, name: str) -> bool:
-        """Whether a part that it is split into ends next to a number of another part."""
+        """Tell whether the value is split so that a part ends within a pair of channels."""
         parts = [
             part
             for node in self.graph.nodes
@@ -117,7 +135,12 @@ class Lowering:
         return any(pixels(self.shape(part))[3] % 2 or self._has_odd_parts(part) for part in parts)
 
     def read(self, name: str, border: Border | None = None) -> str:
-        """The operation being planned reads `name`, and as much of a border as given."""
+        """Record that the operator being planned reads `name`, and return the name.
+
+        Args:
+            name: Value that is read.
+            border: Pixels around the image that the operator reads, too (default none).
+        """
         base = name
         while base in self.views:
             base = self.views[base][0]
@@ -129,36 +152,55 @@ class Lowering:
             need.border = need.border.union(border)
         return name
 
-    def reach(self, name: str, ahead: int) -> None:
-        """Kernels may read as many pixels beyond the last of `name`."""
+    def read_ahead(self, name: str, num_pixels: int) -> None:
+        """Let kernels read up to `num_pixels` pixels beyond the last one of `name`."""
         while name in self.views:
             name = self.views[name][0]
-        self.needs[name].ahead = max(self.needs[name].ahead, ahead)
+        self.needs[name].ahead = max(self.needs[name].ahead, num_pixels)
 
     def _take_constant(self, name: str) -> None:
-        """Copy a constant to where kernels can read it."""
+        """Copy a constant of the graph to memory that kernels can read."""
         if name not in self.graph.constants:
-            raise UnsupportedError(f"{name} is computed by no kernel of ours")
+            raise UnsupportedError(f"{name} is neither a constant nor computed by our kernels")
         array = np.array(self.graph.constants[name], np.float32)
         buffer = 1 + len(self.graph.inputs) + len(self.graph.outputs) + len(self.constants)
         self.constants.append(array)
         self.write(name, array.shape)
-        self.then(name, lambda at: convert(at, _outside(array.shape, buffer), at.place(name)))
+        self.emit_later(
+            name, lambda at: convert(at, _caller_array(array.shape, buffer), at.location(name))
+        )
 
-    def view(self, name: str, base: str, how: Callable[[Place], Place]) -> None:
-        """`name` lies where `base` lies: no step is needed."""
+    def view(self, name: str, base: str, how: Callable[[Location], Location]) -> None:
+        """Declare that `name` shares the memory of `base`, so that no step is needed.
+
+        Args:
+            name: Value that is declared.
+            base: Value whose memory is shared.
+            how: Function from the location of `base` to that of `name`.
+        """
         self.views[name] = (base, how)
 
-    def only_leaves(self, name: str) -> bool:
-        """True for an output of the graph that nothing of ours reads."""
+    def is_pure_output(self, name: str) -> bool:
+        """Tell whether the value is an output of the graph that no node reads."""
         return name in self.graph.outputs and not any(
             name in node.inputs for node in self.graph.nodes
         )
 
-    def take_in(self, part: str, whole: str, begin: int, end: int) -> bool:
-        """Let `part`, which a step has computed, lie in `whole` as its channels [begin, end); False
-        where it cannot: kernels write 16 channels at a time, and nothing lies in two places."""
-        need, target = self.needs.get(part), self.needs[whole]
+    def merge_into(self, part: str, target_name: str, begin: int, end: int) -> bool:
+        """Let a computed value lie in a larger one, so that joining them copies nothing.
+
+        Kernels write 16 channels at a time, and a value lies in one location only.
+
+        Args:
+            part: Value that an earlier step computes.
+            target_name: Value that contains it.
+            begin: First channel of the part in the target.
+            end: Channel after the last one of the part.
+
+        Returns:
+            False if the channels or the formats do not permit it; nothing is changed then.
+        """
+        need, target = self.needs.get(part), self.needs[target_name]
         ends_within = end % 16 == 0 or end == pixels(target.shape)[3]
         if need is None or need.dense or need.format != target.format:
             return False
@@ -168,30 +210,30 @@ class Lowering:
         target.first = min(target.first, need.first)
         target.border = target.border.union(need.border)
         target.ahead = max(target.ahead, need.ahead)
-        self.view(part, whole, lambda at: at.channels(begin, end))
+        self.view(part, target_name, lambda at: at.channels(begin, end))
         return True
 
-    def then(self, name: str, emit: Emit) -> None:
-        """The plan of the operation is complete: `emit` makes its steps, for the value `name`."""
+    def emit_later(self, name: str, emit: Emit) -> None:
+        """Complete the plan of an operator, which computes `name`: `emit` makes its steps."""
         self.emits.append((name, emit))
 
-    # ---- while steps are made --------------------------------------------------------------
+    # ---- making steps ----------------------------------------------------------------------
 
-    def place(self, name: str) -> Place:
-        """Where a value lies."""
+    def location(self, name: str) -> Location:
+        """Return the memory of a value."""
         if name in self.views:
             base, how = self.views[name]
-            return how(self.place(base))
-        return self.places[name]
+            return how(self.location(base))
+        return self.locations[name]
 
-    def tensor(self, place: Place | str) -> kernels.Tensor:
-        """A place as kernels take it."""
-        at = self.place(place) if isinstance(place, str) else place
+    def tensor(self, location: Location | str) -> kernels.Tensor:
+        """Return the kernels' description of a value, or of a part of one."""
+        at = self.location(location) if isinstance(location, str) else location
         return kernels.Tensor(number_of(at.format), at.buffer, at.offset, at.sizes, at.pitch)
 
 
 def number_of(format_: Format) -> kernels.Number:
-    """A format's kind, as kernels name it."""
+    """Return the kernels' name of a format."""
     if isinstance(format_, Bytes):
         return kernels.Number.UINT8
     return kernels.Number.BFLOAT16 if isinstance(format_, BFloat16) else kernels.Number.FLOAT32
@@ -204,18 +246,22 @@ def plan(
     *,
     is_dynamic: bool = False,
 ) -> Lowering:
-    """What memory and steps a graph needs; NotOursError names the first node without a kernel."""
+    """Plan the memory and the steps of a graph.
+
+    Raises:
+        NoKernelError: no kernel can compute a node; the first such node is named.
+    """
     lowering = Lowering(graph, formats, is_dynamic)
     for index, name in enumerate(graph.inputs):
-        if graph.inputs[name].dtype != np.uint8:  # pictures of bytes are read where they are
+        if graph.inputs[name].dtype != np.uint8:  # images of bytes are read in place
             _take_input(lowering, name, index + 1)
     for stage in stages_of(graph):
         if stage.node.op not in operations:
-            raise NotOursError(stage.node, "our kernels have none")
+            raise NoKernelError(stage.node, "the native engine has no kernel for this operator")
         try:
             operations[stage.node.op](lowering, stage)
         except UnsupportedError as error:
-            raise NotOursError(stage.node, str(error)) from error
+            raise NoKernelError(stage.node, str(error)) from error
     first_output = len(graph.inputs) + 1
     for index, name in enumerate(graph.outputs):
         _give_output(lowering, name, first_output + index)
@@ -230,23 +276,25 @@ def lower(
     *,
     is_dynamic: bool = False,
 ) -> Compiled:
-    """The program of a graph whose values in `formats` are stored so, others as float32.
+    """Return the program of a graph.
 
     Args:
-        operations: plans each operator: called with the lowering and a stage.
-        shifts: by the outputs of products, added to their biases where their weights are rounded
-            to bytes.
-        is_dynamic: products of matrices that read float32 multiply bytes all the same, with ranges
-            that each call finds for each row.
+        graph: Graph whose shapes are fixed.
+        formats: Format of each value that is not stored as float32.
+        operations: Function that plans each operator; it is called with the lowering and a stage.
+        shifts: Numbers that are added to the bias of each product whose weights are rounded to
+            bytes, by the name of its output (default none).
+        is_dynamic: Whether large matrices that read float32 multiply bytes all the same, with
+            ranges that each call measures for each row (default False).
     """
     lowering = plan(graph, formats, operations, is_dynamic=is_dynamic)
     lowering.shifts = shifts or {}
-    lowering.places, total = arrange(lowering.needs.items())
+    lowering.locations, total = arrange(lowering.needs.items())
     lowering.program = kernels.Program(total)
     for name, emit in lowering.emits:
         emit(lowering)
-        made = len(lowering.program.names) - len(lowering.steps)
-        lowering.steps.extend([name] * made)
+        num_new_steps = len(lowering.program.names) - len(lowering.steps)
+        lowering.steps.extend([name] * num_new_steps)
     return Compiled(
         lowering.program,
         tuple(graph.inputs),
@@ -261,14 +309,14 @@ def lower(
 def _take_input(lowering: Lowering, name: str, buffer: int) -> None:
     shape = lowering.shape(name)
     lowering.write(name)
-    # The taps of a picture of few colours are one run in each row.
+    # Without gaps between pixels, the taps of a window are one run of numbers in each row.
     lowering.needs[name].dense = pixels(shape)[3] <= 4
 
     def emit(at: Lowering) -> None:
-        outside, place = _outside(shape, buffer), at.place(name)
-        convert(at, outside, place)
+        outside, location = _caller_array(shape, buffer), at.location(name)
+        convert(at, outside, location)
 
-    lowering.then(name, emit)
+    lowering.emit_later(name, emit)
 
 
 def _give_output(lowering: Lowering, name: str, buffer: int) -> None:
@@ -276,35 +324,38 @@ def _give_output(lowering: Lowering, name: str, buffer: int) -> None:
     lowering.read(name)
 
     def emit(at: Lowering) -> None:
-        outside, place = _outside(shape, buffer), at.place(name)
-        convert(at, place, outside)
+        outside, location = _caller_array(shape, buffer), at.location(name)
+        convert(at, location, outside)
 
-    lowering.then(name, emit)
+    lowering.emit_later(name, emit)
 
 
 @dataclass(frozen=True)
-class _Outside(Place):
-    """A caller's array: float32, row-major in the graph's own order."""
+class _CallerArray(Location):
+    """An array of the caller: float32, row-major in the graph's axis order."""
 
     def strides(self) -> tuple[int, ...]:
         sizes = np.cumprod((1, *self.shape[:0:-1]))[::-1]
         return tuple(int(size) * 4 for size in sizes)
 
 
-def _outside(shape: tuple[int, ...], buffer: int) -> _Outside:
-    return _Outside(buffer, 0, (1, 1, 1, int(np.prod(shape))), (0, 0, 0), None, shape)
+def _caller_array(shape: tuple[int, ...], buffer: int) -> _CallerArray:
+    return _CallerArray(buffer, 0, (1, 1, 1, int(np.prod(shape))), (0, 0, 0), None, shape)
 
 
 def _copy(
     lowering: Lowering,
-    source: Place,
-    target: Place,
+    source: Location,
+    target: Location,
     sizes: Sequence[int],
     source_strides: Sequence[int],
     target_strides: Sequence[int],
     change: tuple[float, float] = (1.0, 0.0),
 ) -> None:
-    """A strided copy, dimensions that lie alike merged and the densest one innermost."""
+    """Add a step that copies with strides; dimensions that lie alike are merged.
+
+    The dimension with the smallest stride becomes the innermost loop.
+    """
     dims = [
         dim for dim in zip(sizes, source_strides, target_strides, strict=True) if dim[0] != 1
     ] or [(1, source.size, target.size)]
@@ -328,13 +379,22 @@ def _copy(
 
 def convert(
     lowering: Lowering,
-    source: Place,
-    target: Place,
+    source: Location,
+    target: Location,
     source_strides: Sequence[int] | None = None,
     sizes: Sequence[int] | None = None,
     target_strides: Sequence[int] | None = None,
 ) -> None:
-    """Copy, with the change of format that the places ask for; strides as given, or their own."""
+    """Add a step that copies a value and changes its format where the two locations differ.
+
+    Args:
+        lowering: Program that gets the step.
+        source: Location that is read.
+        target: Location that is written.
+        source_strides: Bytes between neighbours on each axis of the source (default: as it lies).
+        sizes: Size of each axis (default: the shape of the source).
+        target_strides: Bytes between neighbours on each axis of the target (default: as it lies).
+    """
     scale, shift = 1.0, 0.0
     if source.format != target.format:
         if isinstance(source.format, Bytes):
@@ -356,14 +416,21 @@ def convert(
 def epilogue(
     tail: Tail, scale: Array, bias: Array, output: Format, addend: Format
 ) -> kernels.Epilogue:
-    """What the kernel does with sums: real = sum * scale + bias, then the tail, then the format.
+    """Return the epilogue of a kernel: real = sum * scale + bias, then the tail, then the format.
 
     Scales and zeros of bytes fold into the numbers that the kernel multiplies and adds anyway.
+
+    Args:
+        tail: Operators that are fused into the kernel.
+        scale: Real value of one unit of a sum, per output channel.
+        bias: Number that is added to each output channel.
+        output: Format of the result.
+        addend: Format of the tail's addend.
     """
     stretch, shift = 1.0, 0.0
     if isinstance(output, Bytes):
         stretch, shift = 1 / output.scale, float(output.zero)
-    own = bias  # what the factor multiplies too
+    multiplied_bias = bias  # the factor multiplies this bias, too
     if tail.factor is not None:
         bias = np.zeros_like(bias) if tail.offset is None else tail.offset.astype(np.float32)
     weight, offset = 1.0, 0.0
@@ -378,20 +445,22 @@ def epilogue(
         bias = bias + offset
     if not active:
         scale, bias, weight = scale * stretch, bias * stretch + shift, weight * stretch
-        own = own * stretch
-    made = kernels.Epilogue(_floats(scale), _floats(bias if tail.factor is None else own))
+        multiplied_bias = multiplied_bias * stretch
+    kernel = kernels.Epilogue(
+        _floats(scale), _floats(bias if tail.factor is None else multiplied_bias)
+    )
     if tail.factor is not None:
-        made.offset(_floats(bias))
-    made.activation = getattr(kernels.Activation, tail.activation)
-    made.alpha, made.beta = tail.alpha, tail.beta
-    made.stretch, made.shift = (stretch, shift) if active else (1.0, 0.0)
-    made.addend_weight = weight
+        kernel.offset(_floats(bias))
+    kernel.activation = getattr(kernels.Activation, tail.activation)
+    kernel.alpha, kernel.beta = tail.alpha, tail.beta
+    kernel.stretch, kernel.shift = (stretch, shift) if active else (1.0, 0.0)
+    kernel.addend_weight = weight
     if tail.addend is not None:
-        made.adds = kernels.Adds.AFTER if tail.after else kernels.Adds.BEFORE
-        made.addend = number_of(addend)
-    made.low, made.high = _clip(tail, output)
-    made.output = number_of(output)
-    return made
+        kernel.adds = kernels.Adds.AFTER if tail.after else kernels.Adds.BEFORE
+        kernel.addend = number_of(addend)
+    kernel.low, kernel.high = _clip(tail, output)
+    kernel.output = number_of(output)
+    return kernel
 
 
 def _floats(values: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What only moves numbers."""
+"""Plan operators that only move numbers."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -12,66 +12,74 @@ import numpy as np
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.native.lower import Lowering, convert
-from slipstream.infer.native.places import Place
+from slipstream.infer.native.memory import Location
 from slipstream.infer.native.stages import Stage
 
 
 def concat(lowering: Lowering, stage: Stage) -> None:
-    """Concat: whoever computes a part of the channels writes it where it belongs, if it can; other
-    parts are copied."""
+    """Plan Concat.
+
+    A part is computed directly where it lies in the result if possible; other parts are copied.
+    """
     node = stage.node
     shape = lowering.shape(stage.output)
     axis = int(node.get("axis", 0)) % len(shape)
-    parts = _whole(lowering, [lowering.read(name) for name in node.inputs])
+    parts = _with_splits_joined(lowering, [lowering.read(name) for name in node.inputs])
     output = lowering.write(stage.output)
     copied: list[tuple[str, int]] = []
     begin = 0
     for part in parts:
         end = begin + lowering.shape(part)[axis]
-        if axis != channels_of(shape) or not lowering.take_in(part, output, begin, end):
+        if axis != channels_of(shape) or not lowering.merge_into(part, output, begin, end):
             copied.append((part, begin))
         begin = end
 
     def emit(at: Lowering) -> None:
         for part, begin in copied:
-            source, target = at.place(part), at.place(output)
+            source, target = at.location(part), at.location(output)
             moved = _moved(target, begin * target.strides()[axis])
             convert(at, source, moved, target_strides=target.strides())
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def channels_of(shape: Sequence[int]) -> int:
-    """The axis of the channels."""
+    """Return the axis of the channels."""
     return 1 if len(shape) == 4 else len(shape) - 1
 
 
-def _whole(lowering: Lowering, parts: Sequence[str]) -> list[str]:
-    """The parts, with a split value in place of all that it was split into, where these follow each
-    other as they lie in it."""
-    found: list[str] = []
+def _with_splits_joined(lowering: Lowering, names: Sequence[str]) -> list[str]:
+    """Return the names, with all parts of a Split in their order replaced by what it split."""
+    result: list[str] = []
     at = 0
-    while at < len(parts):
-        split = lowering.splits.get(parts[at], ())
-        is_whole = bool(split) and tuple(parts[at : at + len(split)]) == split
-        found.append(lowering.views[parts[at]][0] if is_whole else parts[at])
-        at += len(split) if is_whole else 1
-    return found
+    while at < len(names):
+        parts = lowering.splits.get(names[at], ())
+        has_all = bool(parts) and tuple(names[at : at + len(parts)]) == parts
+        result.append(lowering.views[names[at]][0] if has_all else names[at])
+        at += len(parts) if has_all else 1
+    return result
 
 
-def _moved(place: Place, by: int) -> Place:
-    return Place(
-        place.buffer, place.offset + by, place.sizes, place.pitch, place.format, place.shape
+def _moved(location: Location, by: int) -> Location:
+    return Location(
+        location.buffer,
+        location.offset + by,
+        location.sizes,
+        location.pitch,
+        location.format,
+        location.shape,
     )
 
 
 def split(lowering: Lowering, stage: Stage) -> None:
-    """Split of channels: the parts are read where they lie."""
+    """Plan Split along the channels: its outputs are read where they lie in its input."""
     node = stage.node
     shape = lowering.shape(node.inputs[0])
     axis = int(node.get("axis", 0)) % len(shape)
     if axis != channels_of(shape):
-        raise UnsupportedError(f"our kernels have no Split along axis {axis} of {shape}")
+        raise UnsupportedError(
+            f"the native engine has Split along the channels only, not along axis {axis} of {shape}"
+        )
     begin = 0
     for output in node.outputs:
         end = begin + lowering.shape(output)[axis]
@@ -81,8 +89,11 @@ def split(lowering: Lowering, stage: Stage) -> None:
 
 
 def relayout(lowering: Lowering, stage: Stage) -> None:
-    """Reshape and its kin, and Transpose: a strided copy, or none where nothing would move, or
-    where a copy for the caller follows anyway."""
+    """Plan Reshape, Flatten, Squeeze, Unsqueeze or Transpose as one strided copy.
+
+    A Transpose that only the caller reads needs no step, because copying the output to the caller
+    transposes it.
+    """
     if stage.node.op == "Transpose":
         _transpose(lowering, stage)
         return
@@ -92,7 +103,7 @@ def relayout(lowering: Lowering, stage: Stage) -> None:
     sizes = _common(before, after)
 
     def emit(at: Lowering) -> None:
-        from_, to = at.place(source), at.place(output)
+        from_, to = at.location(source), at.location(output)
         convert(
             at,
             from_,
@@ -102,33 +113,35 @@ def relayout(lowering: Lowering, stage: Stage) -> None:
             _refined(after, to.strides(), sizes),
         )
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def _transpose(lowering: Lowering, stage: Stage) -> None:
     source = lowering.read(stage.node.inputs[0])
     order = list(stage.node.get("perm", range(len(lowering.shape(source)))[::-1]))
-    if lowering.only_leaves(stage.output):
+    if lowering.is_pure_output(stage.output):
         lowering.view(stage.output, source, lambda at: at.turned(order))
         return
     output = lowering.write(stage.output)
 
     def emit(at: Lowering) -> None:
-        from_, to = at.place(source), at.place(output)
+        from_, to = at.location(source), at.location(output)
         strides = [from_.strides()[axis] for axis in order]
         convert(at, from_, to, strides, to.shape, to.strides())
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def _common(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """The coarsest sizes of which the dimensions of both shapes are products."""
+    """Return the coarsest sizes whose products give the dimensions of both shapes."""
     ends = sorted(set(np.cumprod(before[::-1]).tolist()) | set(np.cumprod(after[::-1]).tolist()))
     sizes: list[int] = []
     last = 1
     for end in ends:
         if end % last:
-            raise UnsupportedError(f"our kernels have no Reshape from {before} to {after}")
+            raise UnsupportedError(
+                f"the native engine cannot reshape {before} to {after} in one copy"
+            )
         if end != last:
             sizes.append(end // last)
         last = end
@@ -136,31 +149,31 @@ def _common(before: Sequence[int], after: Sequence[int]) -> list[int]:
 
 
 def _refined(shape: Sequence[int], strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """The strides of a tensor whose dimensions are cut into `sizes`."""
-    found: list[int] = []
-    rest = list(sizes)[::-1]
+    """Return the strides of a tensor whose dimensions are cut into `sizes`."""
+    result: list[int] = []
+    remaining_sizes = list(sizes)[::-1]
     for size, stride in zip(shape[::-1], strides[::-1], strict=True):
-        inside = 1
-        while rest and inside < size:
-            found.append(stride * inside)
-            inside *= rest.pop(0)
-    found.extend([0] * len(rest))
-    return found[::-1]
+        inner_size = 1
+        while remaining_sizes and inner_size < size:
+            result.append(stride * inner_size)
+            inner_size *= remaining_sizes.pop(0)
+    result.extend([0] * len(remaining_sizes))
+    return result[::-1]
 
 
-# Forms of Resize that repeat each pixel, where the factors are whole.
+# Modes of Resize that repeat each pixel if the scale factors are integers.
 REPEATS = {
     ("nearest", "asymmetric", "floor"),
     *(
-        ("nearest", where, rounding)
-        for where in ("half_pixel", "pytorch_half_pixel")
+        ("nearest", coordinates, rounding)
+        for coordinates in ("half_pixel", "pytorch_half_pixel")
         for rounding in ("round_prefer_floor", "round_prefer_ceil")
     ),
 }
 
 
 def resize(lowering: Lowering, stage: Stage) -> None:
-    """Resize to a whole multiple by repeating the nearest pixel."""
+    """Plan Resize by integer factors, which repeats the nearest pixel."""
     node = stage.node
     before, after = lowering.shape(node.inputs[0]), lowering.shape(stage.output)
     kinds = (
@@ -174,15 +187,18 @@ def resize(lowering: Lowering, stage: Stage) -> None:
         or any(b % a for a, b in zip(before, after, strict=True))
         or before[:2] != after[:2]
     ):
-        raise UnsupportedError(f"our kernels have no Resize {kinds} from {before} to {after}")
+        raise UnsupportedError(
+            "the native engine has Resize of images to the nearest pixel by integer factors, not "
+            f"{kinds} from {before} to {after}"
+        )
     down, right = after[2] // before[2], after[3] // before[3]
     source, output = lowering.read(node.inputs[0]), lowering.write(stage.output)
     sizes = (*before[:2], before[2], down, before[3], right)
 
     def emit(at: Lowering) -> None:
-        from_, to = at.place(source), at.place(output)
+        from_, to = at.location(source), at.location(output)
         b, c, y, x = from_.strides()
         tb, tc, ty, tx = to.strides()
         convert(at, from_, to, (b, c, y, 0, x, 0), sizes, (tb, tc, ty * down, ty, tx * right, tx))
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)

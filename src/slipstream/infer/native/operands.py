@@ -1,4 +1,4 @@
-"""What operators share: constant operands, borders, windows."""
+"""Read what operators have in common: constant operands, borders and windows."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -16,30 +16,38 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Array, Node
 from slipstream.infer.native.formats import Bytes, Format
 from slipstream.infer.native.lower import Lowering
-from slipstream.infer.native.places import Border, Place
+from slipstream.infer.native.memory import Border, Location
 from slipstream.infer.native.stages import Tail
 
 
 def constant_of(lowering: Lowering, node: Node, index: int) -> Array:
-    """An input that must be a constant; UnsupportedError where it is not."""
+    """Return an input that must be a constant.
+
+    Raises:
+        UnsupportedError: the input is computed.
+    """
     name = node.inputs[index]
     if name not in lowering.graph.constants:
-        raise UnsupportedError(f"our kernels have {node.op} with constants only, not with {name}")
+        raise UnsupportedError(
+            f"the native engine has {node.op} with constants only; {name} is computed"
+        )
     return lowering.graph.constants[name]
 
 
 def bias_of(lowering: Lowering, node: Node, index: int, channels: int) -> Array:
-    """A constant per channel, zeros where the input is absent."""
+    """Return a constant per channel; zeros if the input is absent."""
     if len(node.inputs) <= index or not node.inputs[index]:
         return np.zeros(channels, np.float32)
     bias = constant_of(lowering, node, index)
     if bias.size not in (1, channels) or (bias.ndim and bias.shape[-1] != bias.size):
-        raise UnsupportedError(f"our kernels have no {node.op} with a bias {bias.shape}")
+        raise UnsupportedError(
+            f"the native engine has {node.op} with a bias of {channels} channels, not {bias.shape}"
+        )
     return np.broadcast_to(bias.ravel(), channels).astype(np.float32)
 
 
 def constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
-    """The operand that is computed, and the other one: a number, or one per channel."""
+    """Return the computed operand's name, and the constant one: a number, or one per channel."""
     source, other = node.inputs
     if source in lowering.graph.constants:
         source, other = other, source
@@ -50,14 +58,17 @@ def constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
     if len(sizes) > len(shape) or any(
         size != 1 and (at != axis or size != shape[at]) for at, size in enumerate(sizes)
     ):
-        raise UnsupportedError(f"our kernels have no {node.op} of {shape} and {constant.shape}")
+        raise UnsupportedError(
+            f"the native engine has {node.op} with one constant per channel, not of {shape} and "
+            f"{constant.shape}"
+        )
     return source, constant.ravel()
 
 
 def read_tail(lowering: Lowering, tail: Tail) -> Format:
-    """Read what the tail adds and multiplies by. The format of the addend, None without."""
+    """Record that the tail's operands are read; return the addend's format, None without one."""
     if tail.factor is not None and lowering.format(lowering.read(tail.factor)) is not None:
-        raise UnsupportedError("factors of our kernels are float32")
+        raise UnsupportedError("the native engine reads factors as float32")
     if tail.addend is None:
         return None
     return lowering.format(lowering.read(tail.addend))
@@ -65,10 +76,10 @@ def read_tail(lowering: Lowering, tail: Tail) -> Format:
 
 @dataclass(frozen=True)
 class Gate:
-    """What a convolution's input is multiplied by, and room for its weights times that."""
+    """Factors of a convolution's input channels, which multiply its weights instead."""
 
     factors: str
-    room: str
+    room: str  # memory for the multiplied weights
 
 
 def operands_of(
@@ -76,18 +87,29 @@ def operands_of(
     source: str,
     output: str,
     tail: Tail,
-    window: Callable[[Place], Place] = lambda place: place,
-    part: Callable[[Place], Place] = lambda place: place,
+    window: Callable[[Location], Location] = lambda location: location,
+    part: Callable[[Location], Location] = lambda location: location,
     gate: Gate | None = None,
     ranges: str | None = None,
 ) -> kernels.Operands:
-    """What a layer reads and writes: `window` of the input, `part` of the output and the addend;
-    `ranges` is what the bytes of the input stand for, where that is known only then."""
-    tensor, place = lowering.tensor, lowering.place
+    """Return the tensors that a kernel reads and writes.
+
+    Args:
+        lowering: Program that gets the kernel.
+        source: Input.
+        output: Result.
+        tail: Operators that are fused into the kernel.
+        window: Function that selects the part of the input (default: all of it).
+        part: Function that selects the part of the output and of the addend (default: all).
+        gate: Factors of the input channels (default none).
+        ranges: Name of the ranges of each row of the input, which are known only at run time
+            (default: the format of the input says what its numbers mean).
+    """
+    tensor, location = lowering.tensor, lowering.location
     return kernels.Operands(
-        tensor(window(place(source))),
-        tensor(part(place(output))),
-        None if tail.addend is None else tensor(part(place(tail.addend))),
+        tensor(window(location(source))),
+        tensor(part(location(output))),
+        None if tail.addend is None else tensor(part(location(tail.addend))),
         None if tail.factor is None else tensor(tail.factor),
         None if gate is None else tensor(gate.factors),
         None if gate is None else tensor(gate.room),
@@ -96,7 +118,7 @@ def operands_of(
 
 
 def fill_border(lowering: Lowering, source: str, border: Border) -> None:
-    """Make the step that fills the border of a value with its zero."""
+    """Add the step that fills the border of a value with the number that stands for 0."""
     if border == Border():
         return
     while source in lowering.views:
@@ -109,7 +131,7 @@ def fill_border(lowering: Lowering, source: str, border: Border) -> None:
 
 
 def window_of(lowering: Lowering, node: Node, size: Sequence[int]) -> tuple[kernels.Window, Border]:
-    """The taps of a convolution or pooling, and how far they reach beyond the input."""
+    """Return the window of a convolution or pooling, and the border that it reaches."""
     stride = [int(i) for i in node.get("strides", [1, 1])]
     dilation = [int(i) for i in node.get("dilations", [1, 1])]
     before, after = lowering.shape(node.inputs[0])[2:], lowering.shape(node.output)[2:]
@@ -118,10 +140,10 @@ def window_of(lowering: Lowering, node: Node, size: Sequence[int]) -> tuple[kern
     pads = [int(i) for i in node.get("pads", [0, 0, 0, 0])]
     kind = node.get("auto_pad", "NOTSET")
     if kind in ("SAME_UPPER", "SAME_LOWER"):
-        whole = [max(s - b, 0) for s, b in zip(span, before, strict=True)]
-        first = [w // 2 if kind == "SAME_UPPER" else w - w // 2 for w in whole]
-        pads = first + [w - f for w, f in zip(whole, first, strict=True)]
-    rest = [s - b - p for s, b, p in zip(span, before, pads[:2], strict=True)]
-    border = Border(pads[0], pads[1], max(rest[0], 0), max(rest[1], 0))
+        total = [max(s - b, 0) for s, b in zip(span, before, strict=True)]
+        first = [t // 2 if kind == "SAME_UPPER" else t - t // 2 for t in total]
+        pads = first + [t - f for t, f in zip(total, first, strict=True)]
+    last = [s - b - p for s, b, p in zip(span, before, pads[:2], strict=True)]
+    border = Border(pads[0], pads[1], max(last[0], 0), max(last[1], 0))
     window = kernels.Window(tuple(size), tuple(stride), tuple(dilation), (pads[0], pads[1]))
     return window, border

@@ -1,12 +1,12 @@
-"""Which of our kernels plans each operator: what memory it needs, and which step it is."""
+"""The table of the functions that plan each operator: its memory, and the step that it becomes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from slipstream.infer.native.images import global_mean, normalise, pooling, squeeze_excite
 from slipstream.infer.native.lower import Lowering
 from slipstream.infer.native.moves import concat, relayout, resize, split
-from slipstream.infer.native.pictures import global_mean, normalise, pooling, squeeze_excite
 from slipstream.infer.native.pointwise import multiply, pointwise
 from slipstream.infer.native.products import convolution, linear
 from slipstream.infer.native.stages import Stage

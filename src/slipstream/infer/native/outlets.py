@@ -1,7 +1,7 @@
-"""What leaves our kernels for other operators leaves as it lies: channels last.
+"""Rewrite the heads of detectors so that their outputs stay in our kernels' channels-last order.
 
-A detector's head is a convolution whose channels are cut in two and partly moved to the end. With
-the channels at the end from the beginning, that moves whole runs of numbers, not single ones.
+A detector's head is a convolution whose channels are cut in two, and one part is moved to the end.
+If the channels are the last axis from the beginning, that moves runs of numbers, not single ones.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import numpy as np
 
 from slipstream.infer.graph.graph import Graph, Node
 
-PICTURES = frozenset({"Conv", "ConvTranspose"})
-CUT = [0, 1, 3, 4, 2]  # the Transpose: (n, a, b, h, w) to (n, a, h, w, b)
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+CUT = [0, 1, 3, 4, 2]  # order of a head's Transpose: (n, a, b, h, w) to (n, a, h, w, b)
 
 
 def channels_last(graph: Graph) -> Graph:
-    """The graph with such heads written so. It computes the same."""
+    """Return the graph with such heads rewritten. It computes the same."""
     result = graph.copy()
     uses, producers = result.uses(), result.producers()
     for transpose in list(result.nodes):
@@ -39,11 +39,11 @@ def _is_cut(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
 
 
 def _comes_from(producers: dict[str, Node], name: str) -> bool:
-    """Whether a layer of ours gives the value, perhaps through operators of single numbers."""
+    """Tell whether a convolution gives the value, perhaps through operators with one input."""
     node = producers.get(name)
-    while node is not None and node.op not in PICTURES and len(node.inputs) == 1:
+    while node is not None and node.op not in CONVOLUTIONS and len(node.inputs) == 1:
         node = producers.get(node.inputs[0])
-    return node is not None and node.op in PICTURES
+    return node is not None and node.op in CONVOLUTIONS
 
 
 def _rewrite(graph: Graph, reshape: Node, transpose: Node, cut: tuple[int, ...]) -> None:

@@ -1,7 +1,8 @@
-"""Which part of a graph our kernels compute, and what ONNX Runtime does before and after it.
+"""Split a graph into the part that our kernels compute and the parts before and after it.
 
-What comes before is look-ups and masks; what comes after, boxes and the like: operations on few or
-oddly shaped numbers, of which no product follows or none came before.
+ONNX Runtime computes the other two parts: look-ups and masks before the first product, and, for
+example, the boxes of a detector after the last one. They are operators on few or oddly shaped
+numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Graph, Node
 from slipstream.infer.graph.parts import part_of
 from slipstream.infer.native.formats import Format
-from slipstream.infer.native.lower import Lowering, NotOursError, plan
+from slipstream.infer.native.lower import Lowering, NoKernelError, plan
 from slipstream.infer.native.stages import Stage, is_ours
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm", "Attention"})
@@ -23,7 +24,7 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm", "Attention"})
 
 @dataclass(frozen=True)
 class Parts:
-    """Three graphs that follow each other; those of ONNX Runtime may be missing."""
+    """Three graphs that follow each other; the parts of ONNX Runtime may be missing."""
 
     head: Graph | None
     body: Graph
@@ -35,10 +36,15 @@ def partition(
     operations: Mapping[str, Callable[[Lowering, Stage], None]],
     formats: Mapping[str, Format] | None = None,
 ) -> Parts:
-    """Cut a graph so that our kernels have every product of the middle part, values in `formats`
-    stored so.
+    """Split a graph so that our kernels compute every product of the middle part.
 
-    Raises UnsupportedError, with the operator in the way, where no product would be left.
+    Args:
+        graph: Graph that is split.
+        operations: Function that plans each operator.
+        formats: Format of each value that is not stored as float32 (default: all are float32).
+
+    Raises:
+        UnsupportedError: no product would be left; the operator in the way is named.
     """
     before: set[int] = set()
     after: set[int] = set()
@@ -50,8 +56,8 @@ def partition(
             for name in [*middle.inputs, *middle.outputs]:
                 _check(graph, links, {id(node) for node in body}, name)
             plan(middle, formats or {}, operations)
-        except NotOursError as error:
-            _put_aside(links, error.node, before, after)
+        except NoKernelError as error:
+            _leave_to_onnx_runtime(links, error.node, before, after)
             if not any(n.op in PRODUCTS for n in body if id(n) not in before | after):
                 raise UnsupportedError(f"nothing is left for our kernels: {error}") from error
             continue
@@ -63,10 +69,14 @@ def partition(
 
 
 def _check(graph: Graph, links: _Links, inside: set[int], name: str) -> None:
-    """What crosses between the parts is float32 of up to four dimensions, or bytes of pictures."""
+    """Check that a value between two parts is float32 of one to four dimensions, or uint8 images.
+
+    Raises:
+        NoKernelError: the value is anything else.
+    """
     value = graph.value(name)
     readers = [reader for reader in links.uses.get(name, []) if id(reader) in inside]
-    if value.dtype == np.uint8 and readers and all(is_ours(each, "Pixels") for each in readers):
+    if value.dtype == np.uint8 and readers and all(is_ours(reader, "Pixels") for reader in readers):
         return
     if (node := links.producers.get(name)) is None or id(node) not in inside:
         node = next((reader for reader in links.uses[name] if id(reader) in inside), None)
@@ -74,7 +84,9 @@ def _check(graph: Graph, links: _Links, inside: set[int], name: str) -> None:
         value.fixed is not None and 1 <= len(value.fixed) <= 4 and value.dtype == np.float32
     ):
         return
-    raise NotOursError(node, f"our kernels cannot pass on {value}")
+    raise NoKernelError(
+        node, f"the native engine passes on float32 of 1 to 4 fixed sizes, not {value}"
+    )
 
 
 class _Links:
@@ -83,26 +95,28 @@ class _Links:
         self.uses = graph.uses()
 
     def before(self, node: Node) -> dict[int, Node]:
-        """The node and all that it depends on."""
-        return _reach(node, lambda n: [self.producers[i] for i in n.reads() if i in self.producers])
+        """Return the node and all nodes that it depends on."""
+        return _closure(
+            node, lambda n: [self.producers[i] for i in n.reads() if i in self.producers]
+        )
 
     def after(self, node: Node) -> dict[int, Node]:
-        """The node and all that depend on it."""
-        return _reach(node, lambda n: [m for o in n.outputs for m in self.uses.get(o, [])])
+        """Return the node and all nodes that depend on it."""
+        return _closure(node, lambda n: [m for o in n.outputs for m in self.uses.get(o, [])])
 
 
-def _reach(node: Node, step: Callable[[Node], list[Node]]) -> dict[int, Node]:
-    found: dict[int, Node] = {}
-    waiting = [node]
-    while waiting:
-        here = waiting.pop()
-        if id(here) not in found:
-            found[id(here)] = here
-            waiting.extend(step(here))
-    return found
+def _closure(node: Node, step: Callable[[Node], list[Node]]) -> dict[int, Node]:
+    reached: dict[int, Node] = {}
+    unvisited = [node]
+    while unvisited:
+        here = unvisited.pop()
+        if id(here) not in reached:
+            reached[id(here)] = here
+            unvisited.extend(step(here))
+    return reached
 
 
-def _put_aside(links: _Links, node: Node, before: set[int], after: set[int]) -> None:
+def _leave_to_onnx_runtime(links: _Links, node: Node, before: set[int], after: set[int]) -> None:
     earlier = links.before(node)
     if any(other.op in PRODUCTS for other in earlier.values()):
         after.update(links.after(node))

@@ -1,4 +1,7 @@
-"""Operations on single numbers: a depthwise convolution with one tap, or a factor per channel."""
+"""Plan element-wise operators, which no product takes into its epilogue.
+
+The kernel of depthwise convolutions computes most of them, with a single tap of weight 1.
+"""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,29 +17,31 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Array, Node
 from slipstream.infer.native.formats import Bytes
 from slipstream.infer.native.lower import ONE, Lowering, epilogue
+from slipstream.infer.native.memory import pixels
 from slipstream.infer.native.operands import constant_operand, operands_of, read_tail
-from slipstream.infer.native.places import pixels
 from slipstream.infer.native.stages import Stage
 
 
 def pointwise(lowering: Lowering, stage: Stage) -> None:
-    """Activations, clips, additions: a depthwise convolution with one tap, all in its tail."""
+    """Plan an activation, a clip, an addition, or a product with constants."""
     node = stage.node
     source = node.inputs[0]
     factor, bias = np.ones(1, np.float32), np.zeros(1, np.float32)
-    whole = _whole_constant(lowering, node)
-    if whole is not None and stage.tail.addend is None:
-        source = next(name for name in node.inputs if name != whole)
-        stage.tail.addend = whole
+    addend = _constant_addend(lowering, node)
+    if addend is not None and stage.tail.addend is None:
+        source = next(name for name in node.inputs if name != addend)
+        stage.tail.addend = addend
     elif node.op in ("Add", "Mul") and any(n in lowering.graph.constants for n in node.inputs):
         source, constant = constant_operand(lowering, node)
         factor, bias = (constant, bias) if node.op == "Mul" else (factor, constant)
     elif node.op == "Add" and lowering.shape(node.inputs[0]) != lowering.shape(node.inputs[1]):
-        raise UnsupportedError("our kernels add tensors of one shape")
+        raise UnsupportedError("the native engine adds computed tensors of one shape")
     elif node.op == "Clip" and (node.attributes or not _bounds_are_constant(lowering, node)):
-        raise UnsupportedError("our kernels have Clip with constant bounds only")
+        raise UnsupportedError(
+            "the native engine has Clip with constant bounds given as inputs only"
+        )
     elif node.op == "Gelu" and node.get("approximate", "none") != "none":
-        raise UnsupportedError("our kernels have Gelu without approximation only")
+        raise UnsupportedError("the native engine has Gelu with approximate='none' only")
     _scaled(lowering, stage, source, factor, bias)
 
 
@@ -58,15 +63,15 @@ def _scaled(lowering: Lowering, stage: Stage, source: str, factor: Array, bias: 
         operands = operands_of(at, source, output, stage.tail)
         at.program.depthwise(operands, ONE, taps, True, end)
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def _bounds_are_constant(lowering: Lowering, node: Node) -> bool:
     return all(not name or name in lowering.graph.constants for name in node.inputs[1:])
 
 
-def _whole_constant(lowering: Lowering, node: Node) -> str | None:
-    """A constant that is added number by number."""
+def _constant_addend(lowering: Lowering, node: Node) -> str | None:
+    """Return the name of a constant that has as many numbers as the result of an Add, if any."""
     shape = lowering.shape(node.output)
     for name in node.inputs:
         constant = lowering.graph.constants.get(name)
@@ -76,7 +81,7 @@ def _whole_constant(lowering: Lowering, node: Node) -> str | None:
 
 
 def multiply(lowering: Lowering, stage: Stage) -> None:
-    """Mul by a constant per channel, or by a tensor that has one number per channel."""
+    """Plan Mul by a constant per channel, or by a tensor that has one number per channel."""
     node = stage.node
     first, second = node.inputs
     if _is_pixel(lowering.shape(first)) and first not in lowering.graph.constants:
@@ -90,19 +95,22 @@ def multiply(lowering: Lowering, stage: Stage) -> None:
     if second in lowering.graph.constants or not is_factor:
         if any(name in lowering.graph.constants for name in node.inputs):
             return pointwise(lowering, stage)
-        raise UnsupportedError(f"our kernels have no Mul of {shape} by {factors}")
+        raise UnsupportedError(
+            f"the native engine has Mul by one number per channel, not {shape} by {factors}"
+        )
     if lowering.format(second) is not None:
-        raise UnsupportedError("factors of Mul are float32 in our kernels")
+        raise UnsupportedError("the native engine reads the factors of Mul as float32")
     gate_by(lowering, first, second, stage.output)
     return None
 
 
 def _is_pixel(shape: Sequence[int]) -> bool:
-    """True for one number per channel of each picture, or of each row of a matrix."""
+    """Tell whether a shape is one number per channel of each image, or of each row of a matrix."""
     return len(shape) in (2, 4) and pixels(shape)[1:3] == (1, 1)
 
 
 def gate_by(lowering: Lowering, source: str, factors: str, output: str) -> None:
+    """Plan the product of a value with one number per channel."""
     lowering.read(source)
     lowering.read(factors)
     lowering.write(output)
@@ -126,4 +134,4 @@ def gate_by(lowering: Lowering, source: str, factors: str, output: str) -> None:
             high,
         )
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)

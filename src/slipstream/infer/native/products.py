@@ -1,6 +1,6 @@
-"""Products with weights: convolutions and matrices.
+"""Plan products with constant weights: convolutions and matrices.
 
-Weights are laid out when steps are made, not while these are planned: planning is done several
+Weights are packed when the steps are made, not during planning, because a graph is planned several
 times.
 """
 
@@ -20,6 +20,7 @@ from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.lower import ONE, Lowering, epilogue
+from slipstream.infer.native.memory import MORE_OUTPUTS, Border
 from slipstream.infer.native.operands import (
     Gate,
     bias_of,
@@ -29,42 +30,49 @@ from slipstream.infer.native.operands import (
     read_tail,
     window_of,
 )
-from slipstream.infer.native.places import MORE_OUTPUTS, Border
 from slipstream.infer.native.precision import is_large
 from slipstream.infer.native.stages import Stage
 
 
 def convolution(lowering: Lowering, stage: Stage) -> None:
-    """Conv: of all channels, of each by itself, or of groups of channels."""
+    """Plan Conv with one group, or with one group per channel (depthwise)."""
     node = stage.node
     weights = constant_of(lowering, node, 1)
     if weights.ndim == 3:
-        raise UnsupportedError("our kernels have no Conv over one dimension")
+        raise UnsupportedError("the native engine has no Conv over one dimension, only over two")
     groups = int(node.get("group", 1))
     bias = bias_of(lowering, node, 2, len(weights))
     window, border = window_of(lowering, node, weights.shape[2:])
     source = lowering.read(node.inputs[0], border)
     if groups > 1 and groups == len(weights) == lowering.shape(source)[1]:
         stride = int(node.get("strides", [1, 1])[1])
-        lowering.reach(source, MORE_OUTPUTS * stride + 2)
+        lowering.read_ahead(source, MORE_OUTPUTS * stride + 2)
         _depthwise(lowering, stage, source, window, weights, bias, border)
     elif groups == 1:
         _dense(lowering, stage, source, window, weights.transpose(0, 2, 3, 1), bias, border, 0)
     else:
-        raise UnsupportedError(f"our kernels have no Conv with {groups} groups")
+        raise UnsupportedError(
+            f"the native engine has Conv with one group or one per channel, not {groups} groups"
+        )
 
 
 def linear(lowering: Lowering, stage: Stage) -> None:
-    """Linear (x, weight[K, N], bias) and Gemm with a constant matrix."""
+    """Plan Linear (x, weight[K, N], bias), or Gemm with a constant matrix."""
     node = stage.node
     weights, axis = constant_of(lowering, node, 1), 1
     if node.op == "Gemm":
         if node.get("transA", 0) or node.get("alpha", 1.0) != 1 or node.get("beta", 1.0) != 1:
-            raise UnsupportedError(f"our kernels have no Gemm with {sorted(node.attributes)}")
+            raise UnsupportedError(
+                "the native engine has Gemm with alpha = beta = 1 and transA = 0, not with "
+                f"{node.attributes}"
+            )
         if node.get("transB", 0):
             weights, axis = weights.T, 0
     if len(lowering.shape(node.inputs[0])) > 3:
-        raise UnsupportedError("Linear of our kernels reads up to three dimensions")
+        raise UnsupportedError(
+            f"{node.op} of the native engine reads two or three dimensions, not "
+            f"{lowering.shape(node.inputs[0])}"
+        )
     bias = bias_of(lowering, node, 2, weights.shape[1])
     source, ranges = lowering.read(node.inputs[0]), None
     if lowering.is_dynamic and lowering.format(source) is None and is_large(lowering.graph, node):
@@ -73,19 +81,22 @@ def linear(lowering: Lowering, stage: Stage) -> None:
 
 
 def _quantised(lowering: Lowering, source: str) -> tuple[str, str]:
-    """The bytes of a value, each row between its least and its greatest number, and what they stand
-    for: made for the first product that reads it."""
+    """Return the names of the quantised input and of the ranges of its rows.
+
+    Each row becomes bytes between its least and its greatest number. The first product that reads
+    the input plans the step; the others share its result.
+    """
     numbers, ranges = f"{source}:numbers", f"{source}:ranges"
     if numbers not in lowering.needs:
         shape = lowering.shape(source)
         lowering.write(numbers, shape, floats=True)
-        lowering.needs[numbers].format = Bytes(1.0, 0)  # the ranges say the rest
+        lowering.needs[numbers].format = Bytes(1.0, 0)  # the ranges have the true scales and zeros
         lowering.write(ranges, (1, 2 * math.prod(shape[:-1])), floats=True)
 
         def emit(at: Lowering) -> None:
             at.program.quantise(at.tensor(source), at.tensor(numbers), at.tensor(ranges))
 
-        lowering.then(numbers, emit)
+        lowering.emit_later(numbers, emit)
     return lowering.read(numbers), lowering.read(ranges)
 
 
@@ -100,8 +111,20 @@ def _dense(
     axis: int,
     ranges: str | None = None,
 ) -> None:
-    """`matrix` is (output channels, kernel rows, kernel columns, input channels); `axis` is that of
-    the output channels in the graph's own constant; `ranges` as in `operands_of`."""
+    """Plan a product of all input channels.
+
+    Args:
+        lowering: Program that is planned.
+        stage: Stage whose node is the product.
+        source: Value that is multiplied.
+        window: Window of the convolution; one tap for a matrix.
+        matrix: Weights (output channels, kernel rows, kernel columns, input channels).
+        bias: Number that is added to each output channel.
+        border: Pixels around the source that the window reaches.
+        axis: Axis of the output channels in the graph's own constant.
+        ranges: Name of the ranges of each row of the source (default: the format of the source says
+            what its numbers mean).
+    """
     addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
     gate = _gate(lowering, source, output, matrix)
 
@@ -117,27 +140,27 @@ def _dense(
         end.coarse = at.is_dynamic and _become_bytes(at, stage.output)
         at.program.convolution(operands, window, numbers, end)
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def _become_bytes(lowering: Lowering, name: str) -> bool:
-    """Whether nothing reads a value but products that make bytes of it."""
+    """Tell whether only products read the value that quantise it first."""
     readers, graph = lowering.graph.uses().get(name, []), lowering.graph
     return name not in graph.outputs and all(is_large(graph, node) for node in readers)
 
 
 def _shifted(lowering: Lowering, stage: Stage, format_: Format, bias: Array) -> Array:
-    """The bias, which takes back what rounding the weights to bytes shifts results by."""
+    """Return the bias, corrected for the mean error that rounding the weights to bytes causes."""
     shift = lowering.shifts.get(stage.node.output)
     if shift is None or not isinstance(format_, Bytes):
         return bias
     if len(shift) != len(bias):
-        raise UnsupportedError(f"there are {len(shift)} shifts for {len(bias)} channels")
+        raise UnsupportedError(f"{len(bias)} output channels need as many shifts, not {len(shift)}")
     return bias + np.array(shift, np.float32)
 
 
 def _gate(lowering: Lowering, source: str, output: str, matrix: Array) -> Gate | None:
-    """What SqueezeExcite left for the convolution that reads it to multiply by."""
+    """Return the factors of SqueezeExcite that this convolution multiplies its weights by."""
     if source not in lowering.gates:
         return None
     channels = -(-matrix.shape[0] // 16) * 16
@@ -166,11 +189,11 @@ def _depthwise(
         end = epilogue(stage.tail, scale, offset, at.format(output), addend)
         at.program.depthwise(operands, window, taps, isinstance(format_, Bytes), end)
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """What `for_bytes` gives, the weights as the kernel multiplies them: one after another."""
+    """Return what `for_bytes` does, with the weights rounded to the format and in rows."""
     numbers, scale, bias = for_bytes(format_, matrix, bias)
     if isinstance(format_, Bytes):
         return numbers, scale, bias
@@ -185,8 +208,11 @@ def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, A
 
 
 def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Weights, what a sum of products is worth per output channel, and the bias; whole numbers
-    where the input is bytes, whose zero counts in every sum."""
+    """Return the weights, the real value of one unit of a sum per output channel, and the bias.
+
+    If the input is bytes, the weights are int8, and the bias corrects for the input's zero point,
+    which every sum contains.
+    """
     if not isinstance(format_, Bytes):
         return weights, np.ones(len(weights), np.float32), bias
     rows = _rows(weights)
@@ -198,5 +224,5 @@ def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Arra
 
 
 def _rows(weights: Array) -> Array:
-    """A row for each output channel, where the weights lie if that can be."""
+    """Return a row of weights for each output channel, without a copy if possible."""
     return np.asarray(weights, np.float32).reshape(len(weights), -1)

@@ -1,4 +1,4 @@
-"""Runs a graph on our kernels, and on ONNX Runtime what they have not."""
+"""Run a graph on our kernels, and on ONNX Runtime the operators that have no kernel."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -22,7 +22,7 @@ from slipstream.infer.native.partition import partition
 
 
 class Runner:
-    """A compiled graph. One call at a time: its workers are one team."""
+    """A compiled graph. It runs one call at a time, because its workers are one pool."""
 
     def __init__(
         self,
@@ -33,60 +33,68 @@ class Runner:
         *,
         is_dynamic: bool = False,
     ) -> None:
-        """See `lower`."""
+        """Compile a graph.
+
+        Args:
+            graph: Graph whose shapes are fixed.
+            formats: Format of each value that is not stored as float32.
+            threads: Threads of each call.
+            shifts: Numbers added to the bias of products with rounded weights (see `lower`).
+            is_dynamic: Whether large matrices multiply bytes (see `lower`; default False).
+        """
         parts = partition(graph, OPERATIONS, formats)
         self._outputs = list(graph.outputs)
-        known = graph.constants
-        self._answers = {name: known[name] for name in graph.outputs if name in known}
+        constants = graph.constants
+        self._constant_outputs = {n: constants[n] for n in graph.outputs if n in constants}
         self.compiled = lower(parts.body, formats, OPERATIONS, shifts, is_dynamic=is_dynamic)
         self._dtypes = {name: _dtype(parts.body, name) for name in self.compiled.inputs}
         self._shapes = {name: parts.body.shape(name) or () for name in self.compiled.outputs}
         self._workers = kernels.Workers(threads)
-        self._head = _elsewhere(parts.head, threads)
-        self._tail = _elsewhere(parts.tail, threads)
+        self._head = _on_onnx_runtime(parts.head, threads)
+        self._tail = _on_onnx_runtime(parts.tail, threads)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs of the graph, by name; arrays are new."""
-        values = self._given(inputs)
+        """Return the outputs of the graph, by name, as new arrays."""
+        values = self._with_head(inputs)
         buffers, outputs = self._buffers(values)
         self.compiled.program.run(buffers, self._workers)
         values.update(outputs)
-        values.update({name: array.copy() for name, array in self._answers.items()})
+        values.update({name: array.copy() for name, array in self._constant_outputs.items()})
         if self._tail is not None:
             values.update(self._tail.run(values))
         return {name: values[name] for name in self._outputs}
 
     def profile(self, inputs: Mapping[str, Array]) -> list[tuple[str, str, float]]:
-        """(kernel, value, seconds) of every step of our part."""
-        buffers, _ = self._buffers(self._given(inputs))
+        """Return (kernel, value, seconds) of every step of our kernels' part."""
+        buffers, _ = self._buffers(self._with_head(inputs))
         seconds = self.compiled.program.profile(buffers, self._workers)
         names = self.compiled.program.names
         return list(zip(names, self.compiled.steps, seconds, strict=True))
 
-    def _given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The inputs, and what is computed before our part."""
+    def _with_head(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the inputs and the values that are computed before our kernels' part."""
         return {**inputs, **({} if self._head is None else self._head.run(inputs))}
 
     def _buffers(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
-        given = [_placed(values[name], dtype) for name, dtype in self._dtypes.items()]
+        readable = [_readable(values[name], dtype) for name, dtype in self._dtypes.items()]
         outputs = {name: np.empty(shape, np.float32) for name, shape in self._shapes.items()}
-        return [*given, *outputs.values(), *self.compiled.constants], outputs
+        return [*readable, *outputs.values(), *self.compiled.constants], outputs
 
 
 def _dtype(body: Graph, name: str) -> np.dtype[Any]:
-    """Bytes stay bytes; whatever else comes from before our part becomes float32."""
+    """Return uint8 for an input of bytes; all other inputs of our kernels' part are float32."""
     return np.dtype(np.uint8 if body.inputs[name].dtype == np.uint8 else np.float32)
 
 
-def _placed(array: Array, dtype: np.dtype[Any]) -> Array:
-    """As kernels read it. Tensors of a message may begin anywhere."""
+def _readable(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the array as kernels read it; a tensor within a message can begin at any address."""
     flags = array.flags
     if array.dtype == dtype and flags.c_contiguous and flags.aligned:
         return array
     return np.require(array, dtype, ["C", "A"])
 
 
-def _elsewhere(graph: Graph | None, threads: int) -> Executable | None:
+def _on_onnx_runtime(graph: Graph | None, threads: int) -> Executable | None:
     if graph is None:
         return None
     recipe = Recipe(engine=OnnxRuntime.name, precision="fp32")

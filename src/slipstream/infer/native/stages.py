@@ -1,5 +1,8 @@
-"""What our kernels compute in one go: an operation, and what becomes of its result before it is
-written: an addition, an activation."""
+"""Group the nodes of a graph into stages, each of which one kernel computes.
+
+A stage is an operator and the additions and activations that follow it: the kernel applies them to
+its result before it writes it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ ACTIVATIONS = {
 }
 CLIPS = ("Relu", "Clip")
 WITH_FACTOR = ("Conv", "ConvTranspose")
-# Operations whose kernels end in what Tail describes.
+# Operators whose kernels can apply a Tail to their results.
 WITH_TAIL = (
     "Conv",
     "ConvTranspose",
@@ -37,15 +40,17 @@ WITH_TAIL = (
 
 @dataclass
 class Tail:
-    """activation(value [* factor + offset] [+ addend]) [+ addend], then cut to [low, high].
+    """Operators that a kernel applies to its result before it writes it.
 
-    The factor is a value, one number per channel, for a batch of one; the offset is constant.
+    The result is activation(value [* factor + offset] [+ addend]) [+ addend], limited to [low,
+    high]. The factor is a computed value with one number per channel, for a batch of one; the
+    offset is constant.
     """
 
     factor: str | None = None
     offset: Array | None = None
     addend: str | None = None
-    after: bool = False
+    after: bool = False  # whether the addend is added after the activation
     activation: str = "NONE"
     alpha: float = 0.0
     beta: float = 0.0
@@ -54,35 +59,35 @@ class Tail:
 
     @property
     def cuts(self) -> bool:
-        """True where it ends in a clip."""
+        """Whether the tail ends in a clip."""
         return bool(np.isfinite(self.low) or np.isfinite(self.high))
 
     @property
     def is_linear(self) -> bool:
-        """True where nothing but a factor and an offset is there yet."""
+        """Whether the tail has at most a factor and an offset so far."""
         return self.addend is None and self.activation == "NONE" and not self.cuts
 
 
 @dataclass
 class Stage:
-    """One node and those that its kernel takes along; the last of them gives `output`."""
+    """One node and the nodes that its kernel computes with it; the last of them gives `output`."""
 
     node: Node
     output: str
     tail: Tail = field(default_factory=Tail)
 
     def reads(self) -> Iterator[str]:
-        """Values that it reads, constants too."""
+        """Yield the names of the values that the kernel reads, constants included."""
         yield from (name for name in self.node.inputs if name)
         yield from (name for name in (self.tail.factor, self.tail.addend) if name is not None)
 
 
 def stages_of(graph: Graph) -> list[Stage]:
-    """All nodes of the graph as stages, in an order in which they can run."""
+    """Return the stages of a graph, in an order in which they can run."""
     uses = graph.uses()
     taken: set[int] = set()
-    at = {id(node): index for index, node in enumerate(graph.nodes)}
-    found: list[tuple[int, Stage]] = []
+    position = {id(node): index for index, node in enumerate(graph.nodes)}
+    stages: list[tuple[int, Stage]] = []
     for node in graph.nodes:
         if id(node) in taken:
             continue
@@ -95,8 +100,8 @@ def stages_of(graph: Graph) -> list[Stage]:
                     break
                 taken.add(id(following))
                 stage.output, last = following.output, following
-        found.append((at[id(last)], stage))
-    return [stage for _, stage in sorted(found, key=lambda item: item[0])]
+        stages.append((position[id(last)], stage))
+    return [stage for _, stage in sorted(stages, key=lambda item: item[0])]
 
 
 def _only_reader(graph: Graph, uses: dict[str, list[Node]], value: str) -> Node | None:
@@ -105,7 +110,7 @@ def _only_reader(graph: Graph, uses: dict[str, list[Node]], value: str) -> Node 
 
 
 def _begin(graph: Graph, node: Node, tail: Tail) -> None:
-    """What a node's own kernel is, where that is nothing but a tail."""
+    """Let the tail do the node's own work if it is an activation, a clip or an addition."""
     if node.op == "Add" and not any(name in graph.constants for name in node.inputs):
         tail.addend = node.inputs[1]
     elif node.op in ACTIVATIONS or node.op in CLIPS:
@@ -113,7 +118,7 @@ def _begin(graph: Graph, node: Node, tail: Tail) -> None:
 
 
 def _take(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Let the stage's kernel do `node` too, if it can; its tail says so then."""
+    """Fuse `node` into the stage by extending its tail; return False if the kernel cannot."""
     tail = stage.tail
     if tail.is_linear and (_scale(graph, node, stage) or _shift(graph, node, stage)):
         return True
@@ -131,7 +136,7 @@ def _take(graph: Graph, node: Node, stage: Stage) -> bool:
 
 
 def _scale(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Mul by a value that has one number per channel."""
+    """Fuse a Mul by a computed value that has one number per channel."""
     if node.op != "Mul" or stage.node.op not in WITH_FACTOR or stage.tail.factor is not None:
         return False
     other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
@@ -145,7 +150,7 @@ def _scale(graph: Graph, node: Node, stage: Stage) -> bool:
 
 
 def _shift(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Add of a constant per channel after such a factor."""
+    """Fuse an Add of a constant per channel that follows such a factor."""
     if node.op != "Add" or stage.tail.factor is None or stage.tail.offset is not None:
         return False
     other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
@@ -179,5 +184,5 @@ def _activate(graph: Graph, node: Node, tail: Tail) -> bool:
 
 
 def is_ours(node: Node, op: str) -> bool:
-    """True where it is the operator `op` of ours."""
+    """Tell whether a node is Slipstream's own operator `op`, not one of the ONNX standard."""
     return node.domain == SLIPSTREAM and node.op == op

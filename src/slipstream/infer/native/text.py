@@ -1,4 +1,4 @@
-"""What transformers need besides products."""
+"""Plan operators of transformers that are not products with weights."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -18,18 +18,20 @@ from slipstream.infer.native.stages import Stage, Tail, is_ours
 
 
 def layer_norm(lowering: Lowering, stage: Stage) -> None:
-    """LayerNormalization over the last axis."""
+    """Plan LayerNormalization over the last axis."""
     node = stage.node
     shape = lowering.shape(node.inputs[0])
     if int(node.get("axis", -1)) % len(shape) != len(shape) - 1 or len(shape) == 4:
-        raise UnsupportedError("our kernels normalise over the last of up to three dimensions")
+        raise UnsupportedError(
+            "LayerNormalization of the native engine is over the last of up to three dimensions"
+        )
     source = lowering.read(node.inputs[0])
     if lowering.format(source) is not None:
-        raise UnsupportedError("LayerNormalization of our kernels reads float32")
+        raise UnsupportedError("LayerNormalization of the native engine reads float32")
     scale = constant_of(lowering, node, 1).astype(np.float32)
     bias = bias_of(lowering, node, 2, shape[-1])
     if stage.tail.addend is not None:
-        raise UnsupportedError("LayerNormalization of our kernels adds nothing after it")
+        raise UnsupportedError("LayerNormalization of the native engine fuses no addition")
     output = lowering.write(stage.output)
     end = epilogue(stage.tail, scale, bias, lowering.format(output), None)
     epsilon = float(node.get("epsilon", 1e-5))
@@ -37,22 +39,25 @@ def layer_norm(lowering: Lowering, stage: Stage) -> None:
     def emit(at: Lowering) -> None:
         at.program.layer_norm(at.tensor(source), at.tensor(output), epsilon, end)
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def attention(lowering: Lowering, stage: Stage) -> None:
-    """Attention (q, k, v[, mask]) of ours: tokens in the middle, heads side by side."""
+    """Plan Slipstream's Attention (q, k, v[, mask]) of (batch, tokens, heads x channels)."""
     node = stage.node
     if not is_ours(node, "Attention"):
-        raise UnsupportedError("our kernels have the Attention that rewrites make, not ONNX's")
+        raise UnsupportedError("the native engine has Slipstream's own Attention, not ONNX's")
     heads, scale = int(node.get("heads")), float(node.get("scale"))
     names = [lowering.read(name) for name in node.inputs[:3]]
     shape = lowering.shape(stage.output)
     kinds = {lowering.format(name) for name in names}
     if kinds not in ({None}, {BFloat16()}) or shape[-1] // heads % 16:
-        raise UnsupportedError("Attention of our kernels has heads of 16 n channels, not of bytes")
+        raise UnsupportedError(
+            "Attention of the native engine has heads of 16, 32, 48 ... channels, all float32 or "
+            f"all bfloat16, not {shape[-1] // heads} channels of {kinds}"
+        )
     mask = _mask(lowering, stage) if len(node.inputs) > 3 and node.inputs[3] else None
-    for name in names:  # they are read after the mask was made
+    for name in names:  # they are needed until after the mask was made
         lowering.read(name)
     output = lowering.write(stage.output)
     ones = np.ones(shape[-1] // heads, np.float32)
@@ -60,43 +65,47 @@ def attention(lowering: Lowering, stage: Stage) -> None:
 
     def emit(at: Lowering) -> None:
         q, k, v = (at.tensor(name) for name in names)
-        place = None if mask is None else at.place(mask)
-        if place is not None and place.sizes[0] == 1:  # one for all pictures
-            place = replace(place, pitch=(0, *place.pitch[1:]))
-        more = None if place is None else at.tensor(place)
+        location = None if mask is None else at.location(mask)
+        if location is not None and location.sizes[0] == 1:  # one mask for the whole batch
+            location = replace(location, pitch=(0, *location.pitch[1:]))
+        more = None if location is None else at.tensor(location)
         at.program.attention(q, k, v, more, at.tensor(output), heads, scale, end)
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def _mask(lowering: Lowering, stage: Stage) -> str:
-    """A mask for all heads as (pictures or 1, queries or 1, keys)."""
+    """Return the name of the mask as (batch or 1, queries or 1, keys), the same for all heads."""
     source = lowering.read(stage.node.inputs[3])
     shape = (1,) * (4 - len(lowering.shape(source))) + lowering.shape(source)
     if len(shape) != 4 or shape[1] != 1 or lowering.format(source) is not None:
-        raise UnsupportedError(f"our kernels have no mask {shape} of Attention")
+        raise UnsupportedError(
+            f"Attention of the native engine has one float32 mask for all heads, not {shape}"
+        )
     output = lowering.write(f"{stage.output}:mask", (shape[0], *shape[2:]), floats=True)
 
     def emit(at: Lowering) -> None:
-        from_, to = at.place(source), at.place(output)
+        from_, to = at.location(source), at.location(output)
         strides = ((0,) * (4 - len(from_.shape)) + from_.strides())[-4:]
         convert(at, from_, to, (strides[0], *strides[2:]), to.shape, to.strides())
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
     return lowering.read(output)
 
 
 def softmax(lowering: Lowering, stage: Stage) -> None:
-    """Softmax over the last axis, float32."""
+    """Plan Softmax of float32 over the last axis."""
     node = stage.node
     shape = lowering.shape(node.inputs[0])
     axis = int(node.get("axis", -1)) % len(shape)
     source = lowering.read(node.inputs[0])
     if len(shape) == 4 or axis != len(shape) - 1 or lowering.format(source) is not None:
-        raise UnsupportedError("our kernels have Softmax over the last of up to three dimensions")
+        raise UnsupportedError(
+            "Softmax of the native engine is over the last of up to three dimensions of float32"
+        )
     output = lowering.write(stage.output, floats=True)
 
     def emit(at: Lowering) -> None:
         at.program.softmax(at.tensor(source), at.tensor(output))
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)

@@ -1,8 +1,8 @@
-"""Transposed convolutions.
+"""Plan transposed convolutions.
 
-Output pixels that are `stride` apart see the same taps. So it is stride x stride ordinary
-convolutions, each of which writes every stride-th pixel of every stride-th row, and no product is
-with a zero.
+Output pixels that are `stride` apart use the same taps of the kernel. A transposed convolution is
+therefore computed as stride x stride ordinary convolutions (phases), each of which writes every
+stride-th pixel of every stride-th row. So no product has a factor that is a padded zero.
 """
 
 # NumPy is typed but for its element types.
@@ -22,6 +22,7 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Array, Node
 from slipstream.infer.native.formats import Bytes, Format
 from slipstream.infer.native.lower import Lowering, epilogue
+from slipstream.infer.native.memory import Border, Location
 from slipstream.infer.native.operands import (
     bias_of,
     constant_of,
@@ -29,20 +30,20 @@ from slipstream.infer.native.operands import (
     operands_of,
     read_tail,
 )
-from slipstream.infer.native.places import Border, Place
 from slipstream.infer.native.products import for_bytes, packed
 from slipstream.infer.native.stages import Stage
 
 
 @dataclass(frozen=True)
-class Line:
-    """One of the convolutions, along one axis.
+class AxisPhase:
+    """The outputs of one axis that use the same taps.
 
     Args:
-        first: the output that it computes first.
-        count: how many it computes, each `stride` after the one before.
-        taps: of the kernel, in the order of the inputs that they multiply.
-        begin: the input of the first output's first tap; below 0: in the border.
+        first: Index of the first output.
+        count: Number of outputs, each `stride` after the one before.
+        taps: Taps of the kernel, in the order of the inputs that they multiply.
+        begin: Index of the input that the first output's first tap reads; negative within the
+            border.
     """
 
     first: int
@@ -52,58 +53,79 @@ class Line:
 
     @property
     def end(self) -> int:
-        """The input after the last one that is read."""
+        """Index after the last input that is read."""
         return self.begin + self.count - 1 + len(self.taps)
 
 
-def lines_of(size: int, kernel: int, stride: int, before: int) -> list[Line]:
-    """What outputs 0 to size - 1 of an axis need: output o is the sum over taps k of
-    input (o + before - k) / stride, where that is whole."""
-    found: list[Line] = []
+def phases_of(size: int, kernel: int, stride: int, before: int) -> list[AxisPhase]:
+    """Return the phases of an axis.
+
+    Output o is the sum over the taps k of input (o + before - k) / stride, if that is an integer.
+
+    Args:
+        size: Number of outputs.
+        kernel: Number of taps.
+        stride: Stride of the convolution.
+        before: Padding in front.
+    """
+    phases: list[AxisPhase] = []
     for first in range(min(stride, size)):
         phase = (first + before) % stride
         last = max(len(range(phase, kernel, stride)), 1) - 1
         taps = range(phase + last * stride, -1, -stride)
         begin = (first + before) // stride - last
-        found.append(Line(first, len(range(first, size, stride)), taps, begin))
-    return found
+        phases.append(AxisPhase(first, len(range(first, size, stride)), taps, begin))
+    return phases
 
 
 def transposed_convolution(lowering: Lowering, stage: Stage) -> None:
-    """ConvTranspose of all channels, or of each by itself."""
+    """Plan ConvTranspose with one group, or with one group per channel (depthwise)."""
     node = stage.node
     weights = constant_of(lowering, node, 1)
     shape, after = lowering.shape(node.inputs[0]), lowering.shape(node.output)
     stride = _supported(node, weights)
     groups = int(node.get("group", 1))
-    alone = groups > 1 and groups == shape[1] == after[1]
-    if groups > 1 and not alone:
-        raise UnsupportedError(f"our kernels have no ConvTranspose with {groups} groups")
+    is_depthwise = groups > 1 and groups == shape[1] == after[1]
+    if groups > 1 and not is_depthwise:
+        raise UnsupportedError(
+            "the native engine has ConvTranspose with one group or one per channel, not with "
+            f"{groups} groups"
+        )
     pads = [int(i) for i in node.get("pads", [0, 0, 0, 0])]
-    axes = [lines_of(after[2 + i], weights.shape[2 + i], stride[i], pads[i]) for i in (0, 1)]
+    axes = [phases_of(after[2 + i], weights.shape[2 + i], stride[i], pads[i]) for i in (0, 1)]
     source = lowering.read(node.inputs[0], _border(axes, shape[2:]))
     bias = bias_of(lowering, node, 2, after[1])
     addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
-    make = _each_by_itself if alone else _all_together
+    add_step = _add_depthwise if is_depthwise else _add_dense
 
     def emit(at: Lowering) -> None:
         fill_border(at, source, _border(axes, shape[2:]))
         for rows, columns in product(*axes):
-            make(at, stage, addend, _Part(source, output, rows, columns, stride), weights, bias)
+            add_step(
+                at,
+                stage,
+                addend,
+                _PhaseConvolution(source, output, rows, columns, stride),
+                weights,
+                bias,
+            )
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def _supported(node: Node, weights: Array) -> tuple[int, int]:
-    """The strides; UnsupportedError for forms without a kernel."""
-    odd = node.get("auto_pad", "NOTSET") != "NOTSET" or node.get("output_shape") is not None
-    if weights.ndim != 4 or odd or set(node.get("dilations", [1])) != {1}:
-        raise UnsupportedError(f"our kernels have no ConvTranspose with {node.attributes}")
+    """Return the strides; raise UnsupportedError for attributes without a kernel."""
+    is_padded = node.get("auto_pad", "NOTSET") != "NOTSET" or node.get("output_shape") is not None
+    if weights.ndim != 4 or is_padded or set(node.get("dilations", [1])) != {1}:
+        raise UnsupportedError(
+            "the native engine has ConvTranspose over two dimensions with explicit pads and no "
+            f"dilation, not with {node.attributes}"
+        )
     down, right = node.get("strides", [1, 1])
     return int(down), int(right)
 
 
-def _border(axes: Sequence[Sequence[Line]], sizes: Sequence[int]) -> Border:
+def _border(axes: Sequence[Sequence[AxisPhase]], sizes: Sequence[int]) -> Border:
     before = [max(0, *(-line.begin for line in lines)) for lines in axes]
     after = [
         max(0, *(line.end - size for line in lines))
@@ -113,46 +135,46 @@ def _border(axes: Sequence[Sequence[Line]], sizes: Sequence[int]) -> Border:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One of the convolutions."""
+class _PhaseConvolution:
+    """The ordinary convolution of one phase of the rows and one of the columns."""
 
     source: str
     output: str
-    rows: Line
-    columns: Line
+    rows: AxisPhase
+    columns: AxisPhase
     stride: tuple[int, int]
 
     @property
     def window(self) -> kernels.Window:
         return kernels.Window((len(self.rows.taps), len(self.columns.taps)), (1, 1), (1, 1), (0, 0))
 
-    def weights(self, whole: Array) -> Array:
-        """Its taps of weights [in, out, rows, columns]; zeros where the kernel has none."""
-        height, width = whole.shape[2:]
+    def weights(self, kernel: Array) -> Array:
+        """Return its taps of a kernel [in, out, rows, columns]; zeros if it has none."""
+        height, width = kernel.shape[2:]
         if self.rows.taps[0] >= height or self.columns.taps[0] >= width:
             sizes = len(self.rows.taps), len(self.columns.taps)
-            return np.zeros((*whole.shape[:2], *sizes), np.float32)
-        return whole[:, :, list(self.rows.taps)][:, :, :, list(self.columns.taps)]
+            return np.zeros((*kernel.shape[:2], *sizes), np.float32)
+        return kernel[:, :, list(self.rows.taps)][:, :, :, list(self.columns.taps)]
 
     def operands(self, at: Lowering, stage: Stage) -> kernels.Operands:
         return operands_of(at, self.source, self.output, stage.tail, self._from, self._to)
 
-    def _from(self, place: Place) -> Place:
-        by = self.rows.begin * place.pitch[1] + self.columns.begin * place.pitch[2]
-        return replace(place, offset=place.offset + by)
+    def _from(self, location: Location) -> Location:
+        by = self.rows.begin * location.pitch[1] + self.columns.begin * location.pitch[2]
+        return replace(location, offset=location.offset + by)
 
-    def _to(self, place: Place) -> Place:
-        batch, row, pixel = place.pitch
+    def _to(self, location: Location) -> Location:
+        batch, row, pixel = location.pitch
         return replace(
-            place,
-            offset=place.offset + self.rows.first * row + self.columns.first * pixel,
-            sizes=(place.sizes[0], self.rows.count, self.columns.count, place.sizes[3]),
+            location,
+            offset=location.offset + self.rows.first * row + self.columns.first * pixel,
+            sizes=(location.sizes[0], self.rows.count, self.columns.count, location.sizes[3]),
             pitch=(batch, row * self.stride[0], pixel * self.stride[1]),
         )
 
 
-def _all_together(
-    at: Lowering, stage: Stage, addend: Format, part: _Part, weights: Array, bias: Array
+def _add_dense(
+    at: Lowering, stage: Stage, addend: Format, part: _PhaseConvolution, weights: Array, bias: Array
 ) -> None:
     matrix = part.weights(weights).transpose(1, 2, 3, 0)
     numbers, scale, bias = packed(at.format(part.source), matrix, bias)
@@ -160,12 +182,12 @@ def _all_together(
     at.program.convolution(part.operands(at, stage), part.window, numbers, end)
 
 
-def _each_by_itself(
-    at: Lowering, stage: Stage, addend: Format, part: _Part, weights: Array, bias: Array
+def _add_depthwise(
+    at: Lowering, stage: Stage, addend: Format, part: _PhaseConvolution, weights: Array, bias: Array
 ) -> None:
     format_ = at.format(part.source)
-    own, scale, bias = for_bytes(format_, part.weights(weights), bias)
-    taps = np.ascontiguousarray(own.reshape(len(own), -1).T, np.float32)
+    numbers, scale, bias = for_bytes(format_, part.weights(weights), bias)
+    taps = np.ascontiguousarray(numbers.reshape(len(numbers), -1).T, np.float32)
     end = epilogue(stage.tail, scale, bias, at.format(part.output), addend)
-    whole = isinstance(format_, Bytes)
-    at.program.depthwise(part.operands(at, stage), part.window, taps, whole, end)
+    are_integers = isinstance(format_, Bytes)
+    at.program.depthwise(part.operands(at, stage), part.window, taps, are_integers, end)

@@ -1,8 +1,8 @@
-"""The first load of a package, in a process that knows nothing of how it was made.
+"""Load a package for the first time, in a process that does not know how it was made.
 
     python -m slipstream.infer.package.first_load model.slip
 
-loads it and runs its example, and ends with 1 and a line that says why where that fails.
+loads the package and runs its example. If that fails, it exits with 1 and the reason in one line.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from slipstream.errors import SlipstreamError, UnsupportedError
 def try_package(path: Path) -> None:
     """Load a package and call it once, in a fresh process. Blocks.
 
-    Raises UnsupportedError where that fails: whoever compiles hears of it, not whoever loads.
+    Raises:
+        UnsupportedError: the package cannot be loaded; so the compilation fails, not the first
+            load.
     """
     command = [sys.executable, "-m", "slipstream.infer.package.first_load", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or [f"it exited with {process.returncode}"]
         raise UnsupportedError(
-            f"the package cannot be loaded, which is an error of Slipstream: {lines[-1]}"
+            "the package was made and cannot be loaded, which is an error of Slipstream: "
+            f"{lines[-1]}; choose another engine with --engine, and please report it"
         )
 
 
 def main(path: Path) -> None:
-    """Load the package and run its example; what it gives is held against what it gave before."""
+    """Load the package and run its example, whose results must be those of the compilation."""
     from slipstream.infer.run.session import load
 
     try:

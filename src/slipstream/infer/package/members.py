@@ -1,4 +1,4 @@
-"""The members of a package's file, read and checked one by one, when somebody asks for them."""
+"""Read the members of a package's file one by one on demand, and check each."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
 
 MANIFEST = "manifest.json"
+# Bytes of a manifest, which is read before anything is checked. Chosen by hand, not measured.
 LARGEST_MANIFEST = 64 * 2**20
 NAME = re.compile(r"(blobs/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,200}")
-AGAIN = "compile the model again, or copy the file again"
-LENGTHS_AT = 26  # in the header of a member: of its name and what follows, then these
+REMEDY = "compile the model again, or copy the file again"
+# A member of a zip begins with a header of 30 bytes, whose last four are the lengths of the name
+# and of the extra field that follow (APPNOTE.TXT, section 4.3.7).
+LENGTHS_AT = 26
 HEADER = 30
 
 
 class Member(BaseModel):
-    """A file of the package."""
+    """Size and SHA-256 of one member of a package."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,14 +39,24 @@ class Member(BaseModel):
 
 
 class Members:
-    """A package's file, open as long as this is: what is read is what was there in the beginning,
-    also where another file has taken its place since. Safe to read from several threads."""
+    """The members of a package's file.
+
+    The file stays open as long as this object exists, so reads see the file that was opened even if
+    another one has replaced it. Safe to use from several threads.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError where there is no such file, or no zip as packages are."""
+        """Open a package and check the directory of the zip.
+
+        Args:
+            path: File of the package.
+
+        Raises:
+            UsageError: the file does not exist, or is no zip of the form that packages have.
+        """
         self.path = path
         self._infos: dict[str, zipfile.ZipInfo] = {}
-        self._known: Mapping[str, Member] = {}
+        self._listed: Mapping[str, Member] = {}
         try:
             self._file = os.open(path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._file)
@@ -58,56 +71,70 @@ class Members:
             raise UsageError(f"{path} cannot be read: {error}") from error
         except zipfile.BadZipFile as error:
             raise UsageError(
-                f"{path} is no package of Slipstream, or damaged: {error}; {AGAIN}"
+                f"{path} is no package of Slipstream, or damaged: {error}; {REMEDY}"
             ) from error
         except (EOFError, KeyError, NotImplementedError, RuntimeError, ValueError) as error:
             if isinstance(error, UsageError):
                 raise
-            raise wrong(path, str(error) or type(error).__name__) from error
+            raise damaged(path, str(error) or type(error).__name__) from error
 
     def manifest(self) -> bytes:
-        """The member that tells of all others."""
+        """Return the manifest, which lists all other members."""
         data = self._bytes(MANIFEST).tobytes()
         if zlib.crc32(data) != self._infos[MANIFEST].CRC:
-            raise wrong(self.path, f"{MANIFEST} has another CRC than the zip says")
+            raise damaged(self.path, f"{MANIFEST} has another CRC than the zip says")
         return data
 
-    def expect(self, known: Mapping[str, Member], needed: Iterable[str]) -> None:
-        """Every member but the manifest is one of `known`, and of its size; raises UsageError."""
+    def expect(self, listed: Mapping[str, Member], needed: Iterable[str]) -> None:
+        """Check that the file has exactly the listed members, with their sizes, and the manifest.
+
+        Args:
+            listed: Members that the manifest lists.
+            needed: Names that must be among them.
+
+        Raises:
+            UsageError: a member is missing, not listed, or of another size.
+        """
         names = self._infos.keys() - {MANIFEST}
-        missing = sorted({*known, *needed} - names)
+        missing = sorted({*listed, *needed} - names)
         if missing:
-            raise wrong(self.path, f"it lacks {', '.join(missing)}")
-        strange = sorted(names - known.keys())
+            raise damaged(self.path, f"it lacks {', '.join(missing)}")
+        strange = sorted(names - listed.keys())
         if strange:
-            raise wrong(self.path, f"its manifest does not name {', '.join(strange)}")
-        for name, member in known.items():
+            raise damaged(self.path, f"its manifest does not name {', '.join(strange)}")
+        for name, member in listed.items():
             size = self._infos[name].file_size
             if size != member.size:
-                raise wrong(self.path, f"{name} has {size} bytes, and should have {member.size}")
-        self._known = known
+                raise damaged(self.path, f"{name} has {size} bytes, and should have {member.size}")
+        self._listed = listed
 
     def names(self, prefix: str) -> list[str]:
-        """Those that begin so."""
-        return [name for name in self._known if name.startswith(prefix)]
+        """Return the names of the members that begin with `prefix`."""
+        return [name for name in self._listed if name.startswith(prefix)]
 
     def read(self, name: str) -> Array:
-        """The bytes of a member that is expected: uint8 (n,). Blocks; raises UsageError where they
-        are others than was said."""
+        """Return the bytes of a member: uint8 (n,). Blocks.
+
+        Raises:
+            UsageError: the bytes do not have the SHA-256 that the manifest lists.
+        """
         data = self._bytes(name)
-        if hashlib.sha256(data.data).hexdigest() != self._known[name].sha256:
-            raise wrong(self.path, f"{name} has another SHA-256 than its manifest says")
+        if hashlib.sha256(data.data).hexdigest() != self._listed[name].sha256:
+            raise damaged(self.path, f"{name} has another SHA-256 than its manifest says")
         return data
 
     def read_all(self, names: Iterable[str]) -> dict[str, Array]:
-        """Several, some at a time."""
-        wanted = list(names)
+        """Return the bytes of several members, which threads read at the same time."""
+        members = list(names)
         with ThreadPoolExecutor() as threads:  # reading and hashing let other threads run
-            return dict(zip(wanted, threads.map(self.read, wanted), strict=True))
+            return dict(zip(members, threads.map(self.read, members), strict=True))
 
     def _bytes(self, name: str) -> Array:
-        """A member as it is in the file. Its CRC is not looked at, as its SHA-256 will be, and that
-        takes a fifth of the time of loading."""
+        """Return a member as the file has it.
+
+        Its CRC is not checked: that would take a fifth of the time of loading, and the SHA-256 is
+        checked instead.
+        """
         try:
             return self._read(name)
         except OSError as error:
@@ -116,31 +143,31 @@ class Members:
     def _read(self, name: str) -> Array:
         info = self._infos[name]
         header = os.pread(self._file, HEADER, info.header_offset)
-        name_size, more = header[LENGTHS_AT : LENGTHS_AT + 2], header[LENGTHS_AT + 2 :]
-        at = HEADER + int.from_bytes(name_size, "little") + int.from_bytes(more, "little")
-        # NumPy has large arrays in large pages: reading bytes takes twice as long.
+        name_size, extra_size = header[LENGTHS_AT : LENGTHS_AT + 2], header[LENGTHS_AT + 2 :]
+        at = HEADER + int.from_bytes(name_size, "little") + int.from_bytes(extra_size, "little")
+        # NumPy allocates large arrays in large pages, into which reading takes half the time.
         data = np.empty(info.file_size, np.uint8)
         done = 0
         while done < len(data):
             count = os.preadv(self._file, [data[done:].data], info.header_offset + at + done)
             if count == 0:
-                raise wrong(self.path, f"{name} ends early")
+                raise damaged(self.path, f"{name} ends early")
             done += count
         return data
 
 
 def _inspected(path: Path, archive: zipfile.ZipFile, file_size: int) -> dict[str, zipfile.ZipInfo]:
-    """What the zip's directory says of its members, before anything of them is read."""
+    """Return the zip's directory, checked before any member is read."""
     infos = {info.filename: info for info in archive.infolist()}
     if len(infos) != len(archive.infolist()):
-        raise wrong(path, "two members have the same name")
+        raise damaged(path, "two members have the same name")
     for info in infos.values():
         _inspect(path, info, file_size)
     if sum(info.file_size for info in infos.values()) > file_size:
-        raise wrong(path, "its members have more bytes than it has itself")
+        raise damaged(path, "its members have more bytes than it has itself")
     if MANIFEST not in infos:
         raise UsageError(
-            f"{path} is a zip, and no package of Slipstream: it has no {MANIFEST};"
+            f"{path} is a zip, but no package of Slipstream: it has no {MANIFEST};"
             " make one with slipstream compile"
         )
     return infos
@@ -148,17 +175,23 @@ def _inspected(path: Path, archive: zipfile.ZipFile, file_size: int) -> dict[str
 
 def _inspect(path: Path, info: zipfile.ZipInfo, file_size: int) -> None:
     if NAME.fullmatch(info.filename) is None:
-        raise wrong(path, f"a member is called {info.filename!r}, as none of a package is")
+        raise damaged(path, f"no member of a package is called {info.filename!r}")
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-        raise wrong(path, f"{info.filename} is compressed or encrypted, as none of a package is")
+        raise damaged(
+            path, f"{info.filename} is compressed or encrypted; packages store members as they are"
+        )
     if info.file_size != info.compress_size or info.file_size > file_size:
-        raise wrong(path, f"{info.filename} claims {info.file_size} bytes, and the file has fewer")
+        raise damaged(
+            path, f"{info.filename} claims {info.file_size} bytes, and the file has fewer"
+        )
     if not 0 <= info.header_offset < file_size:
-        raise wrong(path, f"{info.filename} begins outside of it")
+        raise damaged(path, f"{info.filename} begins outside of it")
     if info.filename == MANIFEST and info.file_size > LARGEST_MANIFEST:
-        raise wrong(path, f"{MANIFEST} has {info.file_size} bytes")
+        raise damaged(
+            path, f"{MANIFEST} has {info.file_size} bytes, more than {LARGEST_MANIFEST} allowed"
+        )
 
 
-def wrong(path: Path, what: str) -> UsageError:
-    """The error for a file that is not what it should be."""
-    return UsageError(f"{path} is damaged, or was made by something else: {what}; {AGAIN}")
+def damaged(path: Path, what: str) -> UsageError:
+    """Return the error for a file that is not a package as `write` makes them."""
+    return UsageError(f"{path} is damaged, or was made by something else: {what}; {REMEDY}")

@@ -1,18 +1,17 @@
-"""model.slip: a plain zip of a graph, the recipe to run it by, and how both were found.
+"""Write and read model.slip: a plain zip of a graph, the recipe that runs it, and a report.
 
-    manifest.json   what it is, what it takes and gives, the recipe, and every other member with its
-                    size and SHA-256
-    model.onnx      the graph that the recipe runs, after the rewrites (operators of ours are of the
-                    domain "slipstream"); or source.onnx, the graph as it was imported
-    weights-0.bin   and so on: its large constants, which ONNX calls external data. They are int8,
-                    bfloat16 or float16 where the recipe's engine computes with them so
-    check.npz       one input and the results for it, to see at load that they are the same here
-    report.json     what was tried, and why this was chosen
+    manifest.json   the inputs and outputs, the recipe, and the size and SHA-256 of every other
+                    member
+    model.onnx      the graph that the recipe runs, after the rewrites (Slipstream's own operators
+                    are in the domain "slipstream"); or source.onnx, the graph as it was imported
+    weights-0.bin   and so on: the large constants, which ONNX calls external data. They are int8,
+                    bfloat16 or float16 if the recipe's engine computes with such numbers
+    check.npz       one input and its results, to check at load that this machine computes the same
+    report.json     the candidates that were tried, and the reason of the choice
 
-Packages that were made earlier may have blobs/..., what OpenVINO had compiled; nobody reads it.
-Members are stored as they are, so any tool for zip and ONNX reads them once they are unpacked.
-Nothing of it is executed or unpickled, and nothing is believed: each member is checked before it is
-used.
+Packages of earlier versions may have members blobs/..., which OpenVINO had compiled; they are not
+read. Members are not compressed, so any tool for ONNX reads them once the zip is unpacked. Nothing
+in a package is executed or unpickled, and each member is checked before it is used.
 """
 
 from __future__ import annotations
@@ -36,19 +35,24 @@ from slipstream.infer.accuracy.promise import Accuracy
 from slipstream.infer.engines.protocol import Recipe, Small
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.machine import Machine
-from slipstream.infer.package.members import MANIFEST, Member, Members, wrong
+from slipstream.infer.package.members import MANIFEST, Member, Members, damaged
 from slipstream.infer.package.report import Report
-from slipstream.infer.package.small_constants import made_small, made_whole
+from slipstream.infer.package.small_constants import compress_constants, restore_constants
 from slipstream.infer.package.stored_graph import WEIGHTS, Pieces, graph_files, read_graph
 
-FORMAT = 3  # 2 had the weights inside of the graph
+FORMAT = 3  # format 2 had the weights inside the graph
 REPORT, CHECK = "report.json", "check.npz"
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content makes the same file
+EPOCH = (1980, 1, 1, 0, 0, 0)  # date of all members, so that equal contents make equal files
 
 
 class Tensor(BaseModel):
-    """An input or output: its name, NumPy's name of its dtype, and its shape; of outputs -1 is a
-    size that follows from the numbers of an input."""
+    """An input or output of a model.
+
+    Args:
+        name: Name in the graph.
+        dtype: NumPy's name of its type.
+        shape: Its shape; -1 is a size of an output that follows from the numbers of an input.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,11 +62,11 @@ class Tensor(BaseModel):
 
 
 class Reading(BaseModel):
-    """How files and images of any size become an input.
+    """The input that image files of any size become.
 
     Args:
-        input: its name; it is uint8 (n, height, width, channels).
-        size: pixels of the shorter side before the middle is cut out.
+        input: Name of the input, which is uint8 (n, height, width, channels).
+        size: Pixels of the image's shorter side before the middle is cut out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,21 +76,21 @@ class Reading(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a package says about itself.
+    """Description of a package, which is stored in it.
 
     Args:
-        format: of the file.
-        slipstream: version that wrote it.
-        graph: member with what the recipe runs.
-        inputs: of the model.
-        outputs: of it.
-        images: how image files become an input; None where none does.
-        classes: names of the classes by number; none where they are not known.
-        recipe: how it runs.
-        threads: that it was chosen for.
-        accuracy: what it promises.
-        machine: on which it was compiled.
-        members: all others, with their sizes and hashes.
+        format: Version of the file format.
+        slipstream: Version of Slipstream that wrote the package.
+        graph: Member with the graph that the recipe runs.
+        inputs: Inputs of the model.
+        outputs: Outputs of the model.
+        images: Input that image files become (default None: the model reads no images).
+        classes: Names of the classes by number (default none: they are not known).
+        recipe: Engine and options that run the model.
+        threads: Number of threads for which the recipe was chosen.
+        accuracy: Accuracy that the package promises.
+        machine: Machine on which the model was compiled.
+        members: Size and SHA-256 of every other member, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -110,7 +114,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Check:
-    """One input, and what the model gave for it when it was compiled."""
+    """One input, and the results that the model gave for it when it was compiled."""
 
     inputs: dict[str, Array]
     outputs: dict[str, Array]
@@ -121,11 +125,12 @@ class Package:
     """A package in memory.
 
     Args:
-        manifest: its members are filled in by `write`.
-        make_graph: gives what the recipe runs, the same at every call.
-        report: of the compilation.
-        check: an input and its results.
-        small: constants that are written as the engine reads them; unknown of one that was read.
+        manifest: Description of the package; `write` fills in its members.
+        make_graph: Function that returns the graph that the recipe runs, the same at every call.
+        report: Report of the compilation.
+        check: One input and its results.
+        small: Constants that are stored in fewer bits, because the engine reads them so. It is
+            empty for a package that was read from a file.
     """
 
     manifest: Manifest
@@ -136,22 +141,25 @@ class Package:
 
     @property
     def graph(self) -> Graph:
-        """What the recipe runs. Of a package that was read it is made when it is first asked for:
-        UsageError where its member is no graph, or another one than the manifest tells of."""
+        """The graph that the recipe runs.
+
+        The graph of a package that was read from a file is made at the first use. This raises
+        UsageError if its member is no graph, or if its inputs and outputs are not those of the
+        manifest.
+        """
         return self.make_graph()
 
 
 def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, ...]:
-    """What a package says of values of a graph; -1 is a size that follows from the numbers of an
-    input."""
-    found = [(name, graph.value(name)) for name in names]
+    """Return the descriptions of values of a graph, as a manifest has them."""
+    values = [(name, graph.value(name)) for name in names]
     return tuple(
         Tensor(
             name=name,
             dtype=str(value.dtype or np.dtype(np.float32)),
             shape=tuple(size if isinstance(size, int) else -1 for size in value.shape or ()),
         )
-        for name, value in found
+        for name, value in values
     )
 
 
@@ -159,17 +167,19 @@ def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, .
 
 
 def write(path: Path, package: Package, check: Callable[[Path], None] = lambda path: None) -> None:
-    """Write a package; what was at `path` is replaced at once, or stays if anything fails.
+    """Write a package. If anything fails, a file at `path` stays as it is.
 
     Args:
-        path: of the file.
-        package: to write.
-        check: called with the file before it is at its place; what it raises is passed on.
+        path: File to write; an existing file is replaced in one step.
+        package: Package to write.
+        check: Function that is called with the complete file before it gets its name (default: no
+            check). Its exceptions are passed on.
 
-    Raises UsageError where the file cannot be written.
+    Raises:
+        UsageError: the file cannot be written.
     """
     contents: dict[str, Pieces] = {
-        **graph_files(made_small(package.graph, package.small), package.manifest.graph),
+        **graph_files(compress_constants(package.graph, package.small), package.manifest.graph),
         CHECK: [_check_bytes(package.check)],
         REPORT: [package.report.model_dump_json(indent=1).encode()],
     }
@@ -197,9 +207,9 @@ def _member(pieces: Pieces) -> Member:
 
 
 def _add(archive: zipfile.ZipFile, name: str, pieces: Pieces) -> None:
-    """Write a member piece by piece, as weights may be as large as memory."""
+    """Write a member piece by piece, because the weights may be as large as memory."""
     info = zipfile.ZipInfo(name, EPOCH)
-    info.file_size = sum(map(len, pieces))  # how large the fields for its sizes have to be
+    info.file_size = sum(map(len, pieces))  # beyond 4 GiB the zip needs larger size fields
     with archive.open(info, "w") as file:
         for piece in pieces:
             file.write(piece)
@@ -209,7 +219,7 @@ def _check_bytes(check: Check) -> bytes:
     file = io.BytesIO()
     arrays = {f"input:{name}": array for name, array in check.inputs.items()}
     arrays |= {f"output:{name}": array for name, array in check.outputs.items()}
-    # Values may have names that are no file's: they are numbered, and the names come along.
+    # Names of values may be no valid file names: arrays are numbered, and a list has the names.
     names = np.array(json.dumps(list(arrays)))
     np.savez(file, names=names, **{str(at): array for at, array in enumerate(arrays.values())})  # type: ignore[arg-type]
     return file.getvalue()
@@ -219,11 +229,16 @@ def _check_bytes(check: Check) -> bytes:
 
 
 def read(path: Path) -> Package:
-    """Read a package. Its graph stays in the file, which stays open, until it is asked for; every
-    member is checked against the manifest before anything is done with it.
+    """Read a package and check its members against the manifest.
 
-    Raises UsageError for whatever is not as it should be: no such file, no zip, a format newer than
-    this version knows, a member that is missing, too many, of the wrong size or content.
+    The graph is read when it is first used, so the file stays open until then.
+
+    Args:
+        path: File of the package.
+
+    Raises:
+        UsageError: there is no such file, it is no zip, its format is newer than this version of
+            Slipstream, or a member is missing, unexpected, or of the wrong size or content.
     """
     members = Members(path)
     manifest = _expected(members)
@@ -237,7 +252,7 @@ def read(path: Path) -> Package:
 
 
 def _expected(members: Members) -> Manifest:
-    """The manifest; all members that it tells of are there."""
+    """Return the manifest, after checking that the file has all members that it lists."""
     manifest = _manifest(members.path, members.manifest())
     members.expect(manifest.members, (manifest.graph, REPORT, CHECK))
     return manifest
@@ -245,52 +260,56 @@ def _expected(members: Members) -> Manifest:
 
 def _manifest(path: Path, data: bytes) -> Manifest:
     try:
-        found = json.loads(data)
-        number = found["format"]
+        content = json.loads(data)
+        number = content["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise wrong(path, f"{MANIFEST} says no format: {error}") from error
+        raise damaged(path, f"{MANIFEST} has no format: {error}") from error
     if not isinstance(number, int) or number < 1:
-        raise wrong(path, f"{MANIFEST} says format {number!r}")
+        raise damaged(path, f"{MANIFEST} has format {number!r}, not a number from 1 to {FORMAT}")
     if number > FORMAT:
         raise UsageError(
             f"{path} has format {number}, and slipstream {version('slipstream')} reads up to"
             f" {FORMAT}; it was made by a newer version: install that, or compile the model again"
         )
     try:
-        return Manifest.model_validate(found)
+        return Manifest.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise wrong(path, f"{MANIFEST}: {place}: {first['msg']}") from error
+        field_name = ".".join(map(str, first["loc"]))
+        raise damaged(path, f"{MANIFEST}: {field_name}: {first['msg']}") from error
 
 
 def _graph(members: Members, manifest: Manifest) -> Graph:
     weights = members.read_all(members.names(WEIGHTS))
     stored = members.read(manifest.graph).tobytes()
-    graph = made_whole(read_graph(stored, weights, f"{members.path}: {manifest.graph}"))
+    graph = restore_constants(read_graph(stored, weights, f"{members.path}: {manifest.graph}"))
     if (tensors(graph, list(graph.inputs)), tensors(graph, graph.outputs)) != (
         manifest.inputs,
         manifest.outputs,
     ):
-        raise wrong(members.path, f"{MANIFEST} and {manifest.graph} differ in inputs or outputs")
+        raise damaged(members.path, f"{MANIFEST} and {manifest.graph} differ in inputs or outputs")
     return graph
 
 
 def _check_images(path: Path, manifest: Manifest) -> None:
-    """Raise UsageError if the input for images is none of the model's."""
+    """Check that the manifest's input for images is an input of images."""
     if manifest.images is None:
         return
     name = manifest.images.input
     shapes = [item.shape for item in manifest.inputs if (item.name, item.dtype) == (name, "uint8")]
     if not any(len(shape) == 4 and shape[3] in (1, 3) and 0 not in shape for shape in shapes):
-        raise wrong(path, f"{MANIFEST} names an input for images that is none")
+        raise damaged(
+            path,
+            f"{MANIFEST} reads images as {name!r}, which is no uint8 input of shape "
+            "(n, height, width, 1 or 3)",
+        )
 
 
 def _report(path: Path, data: bytes) -> Report:
     try:
         return Report.model_validate_json(data)
     except ValidationError as error:
-        raise wrong(path, f"{REPORT}: {error.errors()[0]['msg']}") from error
+        raise damaged(path, f"{REPORT}: {error.errors()[0]['msg']}") from error
 
 
 def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
@@ -298,10 +317,12 @@ def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             names: list[str] = json.loads(str(file["names"]))
             arrays = {name: file[str(at)] for at, name in enumerate(names)}
-        named = {f"input:{item.name}" for item in manifest.inputs}
-        named |= {f"output:{item.name}" for item in manifest.outputs}
-        if arrays.keys() != named:
-            raise ValueError(f"it has {', '.join(sorted(arrays))}")
+        expected = {f"input:{item.name}" for item in manifest.inputs}
+        expected |= {f"output:{item.name}" for item in manifest.outputs}
+        if arrays.keys() != expected:
+            raise ValueError(
+                f"it has {', '.join(sorted(arrays))}, not {', '.join(sorted(expected))}"
+            )
         inputs = {
             item.name: _checked(arrays[f"input:{item.name}"], item) for item in manifest.inputs
         }
@@ -309,7 +330,7 @@ def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
             item.name: _checked(arrays[f"output:{item.name}"], item) for item in manifest.outputs
         }
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise wrong(path, f"{CHECK}: {error}") from error
+        raise damaged(path, f"{CHECK}: {error}") from error
     return Check(inputs, outputs)
 
 
@@ -317,5 +338,7 @@ def _checked(array: Array, tensor: Tensor) -> Array:
     sizes = zip(array.shape, tensor.shape, strict=False)
     is_of_shape = array.ndim == len(tensor.shape) and all(b in (a, -1) for a, b in sizes)
     if str(array.dtype) != tensor.dtype or not is_of_shape:
-        raise ValueError(f"{tensor.name} is {array.dtype} {array.shape}")
+        raise ValueError(
+            f"{tensor.name} is {array.dtype} {array.shape}, not {tensor.dtype} {tensor.shape}"
+        )
     return np.asarray(array, order="C")

@@ -1,4 +1,4 @@
-"""What a compilation tried, what it chose and why: tables for people, JSON for programs."""
+"""The report of a compilation: its candidates, the choice and the reasons, as tables and JSON."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from slipstream.infer.machine import Machine
 
 
 class State(str, Enum):
-    """What became of a candidate."""
+    """Outcome of a candidate."""
 
     CHOSEN = "chosen"
-    MEASURED = "measured"  # right, and slower or larger
-    COMPARED = "compared"  # measured, and not to be chosen: a package cannot hold it
-    REJECTED = "rejected"  # its results are too far from the reference's
-    FAILED = "failed"  # the engine cannot do it
+    MEASURED = "measured"  # accurate enough, but slower or larger than the chosen one
+    COMPARED = "compared"  # measured for comparison only: a package cannot contain it
+    REJECTED = "rejected"  # its results differ too much from the reference's
+    FAILED = "failed"  # the engine cannot run the model so
     UNTRIED = "untried"
 
 
@@ -29,24 +29,25 @@ class Candidate(BaseModel):
     """One way to run the model.
 
     Args:
-        engine: its name.
-        precision: None where the engine as a whole was not tried.
-        rewrites: it ran the rewritten graph, not the one imported.
-        streams: calls at a time.
-        method: for int8, how ranges were found.
-        kept: of a mixture: values that could be bytes and are left to `rest`.
-        state: what became of it.
-        reason: why it was not measured, rejected or failed; "" otherwise.
-        snr_db: signal to noise of its results beside the reference's, in dB, 200 if equal.
-        top1_loss: percentage points of right answers lost, where there are labels.
-        top1: percent of right answers, where there are labels.
-        agreement: percent of the answers that are the model's, where an output is of classes.
-        samples: number of inputs that judged it.
-        median_ms, low_ms, high_ms: of one input, and the quartiles; with several streams, the time
-            of a round divided by them.
-        rounds: how often it was timed.
-        weights_bytes: of its constants.
-        prepare_seconds: to make it ready.
+        engine: Name of the engine.
+        precision: Precision; None if the engine was not tried at all.
+        rewrites: Whether it ran the rewritten graph (default True), not the imported one.
+        streams: Calls that run at the same time (default 1).
+        method: Method that found the ranges of int8 values (default None: another precision).
+        kept: Number of values that could be bytes and stay in the precision `rest` (default 0).
+        rest: Precision of the values that stay (default "fp32").
+        state: Outcome.
+        reason: Reason why it was not measured, was rejected or failed (default "").
+        snr_db: Signal-to-noise ratio of its results against the reference's, in dB; 200 if equal.
+        top1_loss: Percentage points of right answers lost, if there are labels.
+        top1: Percent of right answers, if there are labels.
+        agreement: Percent of answers equal to the model's, if an output is scores of classes.
+        samples: Number of inputs on which it was judged.
+        median_ms, low_ms, high_ms: Median and quartiles of the time of one input. With several
+            streams this is the time of a round divided by their number.
+        rounds: Number of times it was timed.
+        weights_bytes: Size of its constants.
+        prepare_seconds: Time that the engine needed to prepare it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -74,7 +75,7 @@ class Candidate(BaseModel):
 
     @property
     def title(self) -> str:
-        """Its name for people."""
+        """Name for people: engine, precision and streams."""
         precision = f"{self.precision}+{self.rest}" if self.kept else self.precision
         words = [self.engine, *([precision] if precision else [])]
         if self.streams > 1:
@@ -83,11 +84,11 @@ class Candidate(BaseModel):
 
 
 class Segment(BaseModel):
-    """A part of the model by itself.
+    """One part of the model, measured by itself.
 
     Args:
-        end: the value with which it ends; "" for the last part.
-        ms: median milliseconds of each candidate that can run it.
+        end: Name of the value with which it ends; "" for the last part.
+        ms: Median milliseconds of each candidate that can run it, by title.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -97,14 +98,14 @@ class Segment(BaseModel):
 
 
 class Rewritten(BaseModel):
-    """How often a rewrite found something, and what that saves.
+    """Number of matches of a rewrite, and their effect.
 
     Args:
-        name: of the rewrite.
-        matches: that it rewrote.
-        nodes_saved: of the graph; negative where its result is longer.
-        gained_ms: that a call of the chosen candidate takes more without it; None where that was
-            not measured.
+        name: Name of the rewrite.
+        matches: Number of places that it rewrote.
+        nodes_saved: Number of nodes that it removed; negative if the graph became longer.
+        gained_ms: Milliseconds that a call of the chosen candidate takes longer without it; None if
+            it was not measured.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -116,24 +117,26 @@ class Rewritten(BaseModel):
 
 
 class Report(BaseModel):
-    """A compilation.
+    """Report of a compilation.
 
     Args:
-        origin: where the model came from.
-        machine: on which it was measured.
-        threads: that every candidate had.
-        target: latency, throughput or memory.
-        allowed: the accuracy budget in words.
-        accuracy: promise of the chosen candidate.
-        data: what results were compared on, in words.
-        notes: what was assumed or left out, a sentence each.
-        nodes_before, nodes_after: of the graph as imported, and as rewritten.
-        rewrites: those that found something.
-        candidates: all that were considered, the chosen one first, then by time.
-        segments: times of the model's parts; none where it cannot be cut, or one engine is left.
-        choice: why it was chosen, in a sentence.
-        seconds: duration of the import and of the search.
-        search_seconds: duration of the search, which `--time` limits; None in older reports.
+        origin: Source of the model.
+        machine: Machine on which it was measured.
+        threads: Number of threads of every candidate.
+        target: Objective: latency, throughput or memory.
+        allowed: Accuracy budget, in words.
+        accuracy: Accuracy that the chosen candidate promises.
+        data: Inputs on which results were compared, in words.
+        notes: Assumptions and omissions, one sentence each.
+        nodes_before, nodes_after: Number of nodes of the imported and of the rewritten graph.
+        rewrites: Rewrites that matched.
+        candidates: All candidates that were considered: the chosen one, then the others by time.
+        segments: Times of the model's parts (default none: the model cannot be cut, or only one
+            engine is left).
+        choice: Reason of the choice, in a sentence.
+        seconds: Duration of the import and of the search.
+        search_seconds: Duration of the search, which `--time` limits; None in reports of earlier
+            versions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -171,7 +174,7 @@ _STYLES = {
 
 
 def candidates_table(report: Report) -> Table:
-    """Every candidate in a row; engines that were not tried at all are in `summary`."""
+    """Return a table with a row per candidate; `summary` lists the engines that were not tried."""
     title = f"{report.origin}: {report.threads} thread{'s' if report.threads > 1 else ''}"
     table = Table(title=f"{title} of {report.machine.processor}", title_justify="left")
     for name in ("candidate", "graph"):
@@ -185,17 +188,17 @@ def candidates_table(report: Report) -> Table:
     elif has_answers:
         table.add_column("same answer", justify="right", no_wrap=True)
     table.add_column("outcome", overflow="fold")
-    for item in (each for each in report.candidates if each.precision is not None):
+    for item in (item for item in report.candidates if item.precision is not None):
         table.add_row(*_cells(item, has_labels, has_answers), style=_STYLES.get(item.state))
     return table
 
 
 def summary(report: Report) -> Text:
-    """The choice, what it rests on, and the rewrites."""
+    """Return the choice, its accuracy and data, and the rewrites, as lines of text."""
     lines = [Text(report.choice, style="bold")]
     if report.accuracy is not None:
         lines.append(Text(f"Accuracy: {report.accuracy.words}."))
-    lines.append(Text(f"Measured on {report.data}; allowed: {report.allowed}."))
+    lines.append(Text(f"Measured on {report.data}; accuracy budget: {report.allowed}."))
     lines.extend(Text(f"Note: {note}.") for note in report.notes)
     if report.segments:
         lines.append(Text(_segments_line(report.segments)))
@@ -233,18 +236,18 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _segments_line(segments: Sequence[Segment]) -> str:
-    """Who is fastest in how many parts, and what the best of each part come to."""
+    """Return which candidate is fastest in how many parts, and the sum of the fastest times."""
     fastest = [min(item.ms, key=lambda title: item.ms[title]) for item in segments]
     wins = ", ".join(f"{name} in {fastest.count(name)}" for name in dict.fromkeys(fastest))
     best = sum(min(item.ms.values()) for item in segments)
-    return f"In {len(segments)} parts, fastest is {wins}; the best of each take {best:.3f} ms."
+    return f"Fastest in {len(segments)} parts: {wins}; the fastest of each add up to {best:.3f} ms."
 
 
 def _rewrites_line(rewrites: Sequence[Rewritten], before: int, after: int) -> str:
     if not rewrites:
-        return f"No rewrite found anything in the graph of {before} nodes."
-    found = ", ".join(f"{item.name} {item.matches}{_gain(item)}" for item in rewrites)
-    return f"Rewrites made {after} nodes of {before}: {found}."
+        return f"No rewrite matches in the graph of {before} nodes."
+    matches = ", ".join(f"{item.name} {item.matches}{_gain(item)}" for item in rewrites)
+    return f"Rewrites turned {before} nodes into {after}: {matches}."
 
 
 def _gain(item: Rewritten) -> str:

@@ -1,8 +1,9 @@
-"""Constants in a package as the recipe's engine reads them: int8 or 16 bits in place of float32.
+"""Store constants in a package in the precision that the recipe's engine computes with.
 
-In ONNX's own operators, so that the file stays a model like any other: a DequantizeLinear of int8
-numbers with a scale per channel, or a Cast of bfloat16 or float16. What is read again rounds to the
-same numbers, so the engine computes the same.
+They are int8, bfloat16 or float16 in place of float32, and standard ONNX operators turn them back:
+a DequantizeLinear of int8 with a scale per channel, or a Cast of bfloat16 or float16. So the file
+stays a model like any other. The engine rounds the restored constants to the same numbers again, so
+it computes the same results.
 """
 
 # The stubs of onnx and NumPy leave some of their types open.
@@ -22,14 +23,14 @@ from slipstream.infer.graph.graph import Array, Graph, Node
 from slipstream.infer.graph.onnx_file import BFLOAT16
 from slipstream.infer.native.formats import Weights
 
-MARK = "slipstream:small:"  # the names of nodes that make constants whole again begin so
-LEAST_OPSET = 13  # of scales per channel, and of bfloat16
+MARK = "slipstream:small:"  # prefix of the names of nodes that restore constants
+LEAST_OPSET = 13  # the first opset with scales per channel and with bfloat16
 
 
-def made_small(graph: Graph, small: Mapping[str, Small]) -> Graph:
-    """A copy in which these constants are computed from smaller ones.
+def compress_constants(graph: Graph, small: Mapping[str, Small]) -> Graph:
+    """Return a copy in which the constants in `small` are computed from smaller ones.
 
-    Left as they are: constants with more than one reader, and all where the opset is too old.
+    Constants with more than one reader stay as they are, and all do if the opset is too old.
     """
     if graph.opsets.get("", 1) < LEAST_OPSET:
         return graph
@@ -44,33 +45,33 @@ def made_small(graph: Graph, small: Mapping[str, Small]) -> Graph:
             parts = {graph.fresh(f"{name}:{how.dtype}"): array.astype(dtype)}
             node = Node("Cast", list(parts), [name], {"to": int(TensorProto.FLOAT)})
         else:
-            moved = Weights.quantise(np.moveaxis(array, how.axis, 0), of_bytes=how.of_bytes)
-            numbers = np.ascontiguousarray(np.moveaxis(moved.numbers, 0, how.axis))
+            weights = Weights.quantise(np.moveaxis(array, how.axis, 0), of_bytes=how.of_bytes)
+            numbers = np.ascontiguousarray(np.moveaxis(weights.numbers, 0, how.axis))
             names = graph.fresh(f"{name}:int8"), graph.fresh(f"{name}:scale")
-            parts = dict(zip(names, (numbers, moved.scale), strict=True))
+            parts = dict(zip(names, (numbers, weights.scale), strict=True))
             node = Node("DequantizeLinear", list(parts), [name], {"axis": how.axis})
         constants.update(parts)
         nodes.append(replace(node, name=MARK + name))
     return replace(graph, nodes=[*nodes, *graph.nodes], constants=constants)
 
 
-def made_whole(graph: Graph) -> Graph:
-    """The graph that `made_small` was given, but for the rounding."""
+def restore_constants(graph: Graph) -> Graph:
+    """Return the graph that `compress_constants` was called with, except for the rounding."""
     constants, nodes, parts = dict(graph.constants), list[Node](), set[str]()
     for node in graph.nodes:
-        whole = _whole(node, [constants.get(name) for name in node.inputs])
-        if whole is None:
+        restored = _restored(node, [constants.get(name) for name in node.inputs])
+        if restored is None:
             nodes.append(node)
             continue
         parts.update(node.inputs)
-        constants[node.output] = whole
-    read = {name for node in nodes for name in node.reads()} | set(graph.outputs)
-    kept = {name: array for name, array in constants.items() if name not in parts - read}
-    return replace(graph, nodes=nodes, constants=kept)
+        constants[node.output] = restored
+    used = {name for node in nodes for name in node.reads()} | set(graph.outputs)
+    remaining = {name: array for name, array in constants.items() if name not in parts - used}
+    return replace(graph, nodes=nodes, constants=remaining)
 
 
-def _whole(node: Node, parts: Sequence[Array | None]) -> Array | None:
-    """What such a node computes; None for any other."""
+def _restored(node: Node, parts: Sequence[Array | None]) -> Array | None:
+    """Return the constant that a node restores; None if the node is any other."""
     if not node.name.startswith(MARK) or len(node.outputs) != 1:
         return None
     match node.op, parts:

@@ -1,5 +1,8 @@
-"""Graphs as files that are read fast: all that is known of them is written down, so that no shape
-has to be inferred, and large constants are beside the model, so that none is copied."""
+"""Store graphs so that they are read fast.
+
+The file contains all known shapes, so none has to be inferred. Large constants are in files beside
+the model, so none is copied.
+"""
 
 # The stubs of onnx leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -20,16 +23,20 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.graph.onnx_file import from_model, split_model, tensors_in
 
-WEIGHTS = "weights-"  # how the names of files begin that have constants only
-LARGEST_FILE = 64 * 2**20  # bytes, unless one constant has more: files are checked side by side
-ALIGNMENT = 64
+WEIGHTS = "weights-"  # prefix of the names of files that contain constants only
+# Bytes of a file of constants, unless one constant is larger. Several files are checked by several
+# threads at the same time. Chosen by hand, not measured.
+LARGEST_FILE = 64 * 2**20
+ALIGNMENT = 64  # bytes of a cache line
 
-Pieces: TypeAlias = "Sequence[bytes | memoryview]"  # of a file, one after the other
+Pieces: TypeAlias = "Sequence[bytes | memoryview]"  # content of a file, in order
 
 
 def graph_files(graph: Graph, name: str) -> dict[str, Pieces]:
-    """The ONNX model of a graph as a file of this name, with operators of ours as they are, and its
-    large constants in others, which are not copied."""
+    """Return the files of a graph: the ONNX model, called `name`, and those of its large constants.
+
+    Slipstream's own operators stay as they are, and large constants are not copied.
+    """
     model, large = split_model(graph)
     files: list[list[bytes | memoryview]] = []
     size = LARGEST_FILE
@@ -40,28 +47,37 @@ def graph_files(graph: Graph, name: str) -> dict[str, Pieces]:
         if size + len(data) > LARGEST_FILE:
             files.append([])
             size = 0
-        place = {"location": f"{WEIGHTS}{len(files) - 1}.bin", "offset": size, "length": len(data)}
+        entry = {"location": f"{WEIGHTS}{len(files) - 1}.bin", "offset": size, "length": len(data)}
         del item.external_data[:]
         item.external_data.extend(
-            onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in place.items()
+            onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in entry.items()
         )
         padding = bytes(-len(data) % ALIGNMENT)
         files[-1] += [data, padding]
         size += len(data) + len(padding)
-    named = {f"{WEIGHTS}{at}.bin": pieces for at, pieces in enumerate(files)}
-    return {name: [model.SerializeToString(deterministic=True)], **named}
+    weights = {f"{WEIGHTS}{at}.bin": pieces for at, pieces in enumerate(files)}
+    return {name: [model.SerializeToString(deterministic=True)], **weights}
 
 
 def read_graph(data: bytes, weights: Mapping[str, Array], what: str) -> Graph:
-    """The graph that `graph_files` wrote: its model, and the other files as uint8 (n,), which it
-    goes on reading. Errors, which are UsageError, call it `what`."""
+    """Return the graph that `graph_files` wrote.
+
+    Args:
+        data: Content of the ONNX model.
+        weights: Contents of the files of constants, uint8 (n,), by name. The graph keeps using
+            them.
+        what: Name of the graph in errors.
+
+    Raises:
+        UsageError: the model is not valid, or refers to any other file.
+    """
     try:
         model = onnx.load_model_from_string(data)
-        large = _taken(model, weights, what)
+        large = _take_large_constants(model, weights, what)
         if any(
             tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors_in(model.graph)
         ):
-            raise UsageError(f"{what}: numbers of it are in another file; nothing else is read")
+            raise UsageError(f"{what}: it refers to constants in another file, which is not read")
         onnx.checker.check_model(model)
         graph = from_model(model)
     except (DecodeError, ValueError, TypeError, KeyError, onnx.checker.ValidationError) as error:
@@ -73,19 +89,21 @@ def read_graph(data: bytes, weights: Mapping[str, Array], what: str) -> Graph:
         graph.constants[name] = array
     for name in graph.inputs:
         if graph.value(name).fixed is None:
-            raise UsageError(f"{what}: the shape of {name!r} is not fixed")
+            raise UsageError(f"{what}: the input {name!r} has no fixed shape")
     return graph
 
 
-def _taken(model: ModelProto, weights: Mapping[str, Array], what: str) -> dict[str, Array]:
-    """The large constants, that are inputs of the model from now on."""
+def _take_large_constants(
+    model: ModelProto, weights: Mapping[str, Array], what: str
+) -> dict[str, Array]:
+    """Turn large constants into inputs of the model, and return their arrays."""
     large: dict[str, Array] = {}
     small: list[TensorProto] = []
     for item in model.graph.initializer:
         if item.data_location != TensorProto.EXTERNAL:
             small.append(TensorProto.FromString(item.SerializeToString()))
             continue
-        large[item.name] = _elsewhere(item, weights, what)
+        large[item.name] = _external_array(item, weights, what)
         model.graph.input.append(
             helper.make_tensor_value_info(item.name, item.data_type, large[item.name].shape)
         )
@@ -94,17 +112,20 @@ def _taken(model: ModelProto, weights: Mapping[str, Array], what: str) -> dict[s
     return large
 
 
-def _elsewhere(item: TensorProto, weights: Mapping[str, Array], what: str) -> Array:
-    """A constant in another file, where it is there."""
-    place = {entry.key: entry.value for entry in item.external_data}
-    file = weights.get(place.get("location", ""))
+def _external_array(item: TensorProto, weights: Mapping[str, Array], what: str) -> Array:
+    """Return the array of a constant within a file of constants, without a copy."""
+    entries = {entry.key: entry.value for entry in item.external_data}
+    file = weights.get(entries.get("location", ""))
     if file is None:
         raise UsageError(f"{what}: {item.name!r} is in another file; only {WEIGHTS}* are read")
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(item.data_type))
-    offset, length = int(place.get("offset", 0)), int(place.get("length", -1))
+    offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
     shape = tuple(item.dims)
-    is_whole = min(shape, default=0) >= 0 and length == math.prod(shape) * dtype.itemsize
-    is_there = offset % ALIGNMENT == 0 and 0 <= offset <= len(file) - length
-    if dtype.hasobject or not is_whole or not is_there:
-        raise UsageError(f"{what}: {item.name!r} is not where it should be, or of another size")
+    is_of_size = min(shape, default=0) >= 0 and length == math.prod(shape) * dtype.itemsize
+    is_inside = offset % ALIGNMENT == 0 and 0 <= offset <= len(file) - length
+    if dtype.hasobject or not is_of_size or not is_inside:
+        raise UsageError(
+            f"{what}: {item.name!r} is said to be {length} bytes at offset {offset}, which does "
+            f"not fit its shape {shape}, its type {dtype} or the file of {len(file)} bytes"
+        )
     return file[offset : offset + length].view(dtype).reshape(shape)

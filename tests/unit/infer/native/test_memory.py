@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.native.formats import BFloat16, Bytes
-from slipstream.infer.native.places import LINE, Border, Need, arrange, pixels
+from slipstream.infer.native.memory import LINE, Border, Need, arrange, pixels
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -26,7 +26,7 @@ def test_values_that_live_at_once_lie_apart(seed):
     places, total = arrange(needs.items())
     ends = {}
     for name, need in needs.items():
-        begin = places[name].offset - need.place().offset
+        begin = places[name].offset - need.location().offset
         assert begin % LINE == 0
         ends[name] = (begin, begin + need.bytes)
         assert ends[name][1] <= total
@@ -41,14 +41,14 @@ def test_memory_is_used_again():
 
 
 def test_pixels_are_16_channels_apart():
-    place = Need((2, 17, 3, 5), BFloat16(), 0, 0, Border(1, 2, 3, 4)).place()
+    place = Need((2, 17, 3, 5), BFloat16(), 0, 0, Border(1, 2, 3, 4)).location()
     assert place.pitch == ((1 + 3 + 3) * (2 + 5 + 4) * 64, (2 + 5 + 4) * 64, 64)
     assert place.offset == (1 * (2 + 5 + 4) + 2) * 64
     assert place.strides() == (place.pitch[0], 2, place.pitch[1], 64)
 
 
 def test_pixels_of_few_colours_are_next_to_each_other():
-    assert Need((1, 3, 4, 4), None, 0, 0, dense=True).place().pitch == (4 * 4 * 12, 4 * 12, 12)
+    assert Need((1, 3, 4, 4), None, 0, 0, dense=True).location().pitch == (4 * 4 * 12, 4 * 12, 12)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_other_dimensions(shape):
 @pytest.mark.parametrize("shape", [(1, 1152, 7, 7), (2, 24, 5, 7)])
 def test_there_is_room_for_what_depthwise_kernels_read_ahead(shape):
     need = Need(shape, None, 0, 0)
-    place = need.place()
+    place = need.location()
     _, rows, columns, _ = place.sizes
     last = place.offset + place.sizes[0] * place.pitch[0]
     assert place.pitch[0] == rows * columns * place.pitch[2]

@@ -1,10 +1,10 @@
-"""What OpenVINO 2026.4 computes wrongly on the CPU, by ONNX's own tests of its operators.
+"""Operators that OpenVINO 2026.4 computes wrongly on the CPU, according to ONNX's own tests.
 
 Each entry names the test that shows it (`onnx.backend.test`, ONNX 1.23). A graph with one of them
-is refused: results that are wrong on some inputs need not be wrong on the samples that judge. Three
-deviations are not here, since they concern only numbers that are equal, or halves: which of equal
-ones TopK takes, whether boxes that overlap by exactly the limit are one, and which way
-DynamicQuantizeLinear rounds.
+is refused, because results that are wrong on some inputs may be right on the samples that judge an
+engine. Three deviations are not listed, since they concern only equal or halfway numbers: the
+choice of TopK between equal numbers, whether boxes that overlap by exactly the limit are one, and
+the direction in which DynamicQuantizeLinear rounds halves.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from slipstream.infer.graph.graph import Graph, Node
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """A kind of operation that is wrong.
+class Defect:
+    """A kind of node that OpenVINO computes wrongly.
 
     Args:
-        ops: names of its operators.
-        what: is wrong about it, for people.
-        test: that shows it.
-        applies: whether a node of these operators is one, in its graph.
+        ops: Names of its operators.
+        what: Description of the error, for people.
+        test: Test that shows it.
+        applies: Function that tells whether a node of a graph with one of these operators is
+            affected (default: every one is).
     """
 
     ops: tuple[str, ...]
@@ -35,13 +36,13 @@ class Wrong:
     applies: Callable[[Graph, Node], bool] = lambda graph, node: True
 
 
-def wrong_operations(graph: Graph) -> list[str]:
-    """What OpenVINO computes wrongly in a graph, in words; none where nothing is known."""
+def defects_of(graph: Graph) -> list[str]:
+    """Return descriptions of the nodes that OpenVINO computes wrongly."""
     return [
-        f"{node.op} {node.output or node.outputs[-1]}: {wrong.what}"
+        f"{node.op} {node.output or node.outputs[-1]}: {defect.what}"
         for node in graph.nodes
-        for wrong in WRONG
-        if node.op in wrong.ops and not node.domain and wrong.applies(graph, node)
+        for defect in DEFECTS
+        if node.op in defect.ops and not node.domain and defect.applies(graph, node)
     ]
 
 
@@ -56,7 +57,7 @@ def _has_peepholes(graph: Graph, node: Node) -> bool:
 
 
 def _has_window_outside(graph: Graph, node: Node) -> bool:
-    """Rounded up, one more window would begin behind the input and what pads it before."""
+    """Tell whether rounding up adds a window that begins after the input and its front padding."""
     shape = graph.shape(node.inputs[0])
     if not node.get("ceil_mode", 0) or shape is None:
         return False
@@ -74,7 +75,7 @@ def _has_window_outside(graph: Graph, node: Node) -> bool:
 
 
 def _may_be_of_infinities(graph: Graph, node: Node) -> bool:
-    """Of an axis of no numbers, or compared with something, as where masks leave nothing."""
+    """Tell whether the maximum may be of nothing: an axis is empty, or the result is compared."""
     readers = graph.uses().get(node.output, ())
     is_compared = any(reader.op in ("Equal", "IsInf") for reader in readers)
     return is_compared or 0 in (graph.shape(node.inputs[0]) or ())
@@ -90,31 +91,36 @@ def _has_open_repeats(graph: Graph, node: Node) -> bool:
     return node.inputs[1] not in graph.constants and (shape is None or len(shape) > 3)
 
 
-WRONG = (
-    Wrong(
+DEFECTS = (
+    Defect(
         ("Cast", "CastLike"),
-        "infinity and NaN do not survive float64",
+        "infinity and NaN are lost on the way to or from float64",
         "test_castlike_FLOAT_to_DOUBLE",
         _is_to_or_from_double,
     ),
-    Wrong(("LSTM",), "peepholes are left out", "test_lstm_with_peepholes", _has_peepholes),
-    Wrong(
+    Defect(("LSTM",), "peepholes are ignored", "test_lstm_with_peepholes", _has_peepholes),
+    Defect(
         ("MaxPool",),
-        "windows that begin outside are counted",
+        "windows that begin outside the input count",
         "test_maxpool_2d_ceil_output_size_reduce_by_one",
         _has_window_outside,
     ),
-    Wrong(
+    Defect(
         ("ReduceMax",),
-        "of nothing, and of minus infinity alone, it is the least number",
+        "the maximum of nothing or of minus infinity becomes the least finite number",
         "test_reduce_max_empty_set",
         _may_be_of_infinities,
     ),
-    Wrong(
+    Defect(
         ("Resize",),
-        "antialias, exclude_outside and keep_aspect_ratio_policy do not count",
+        "antialias, exclude_outside and keep_aspect_ratio_policy are ignored",
         "test_resize_downsample_scales_linear_antialias",
         _is_odd_resize,
     ),
-    Wrong(("Tile",), "repeats that are no constants", "test_tile", _has_open_repeats),
+    Defect(
+        ("Tile",),
+        "repeats that are not constants are wrong for more than three dimensions",
+        "test_tile",
+        _has_open_repeats,
+    ),
 )

@@ -1,4 +1,4 @@
-"""What looks at whole pictures, or at windows of them, without weights."""
+"""Plan operators that see whole images, or windows of them, without weights."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,31 +15,39 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Array, Node
 from slipstream.infer.native.formats import Bytes
 from slipstream.infer.native.lower import ONE, Lowering, convert, epilogue
+from slipstream.infer.native.memory import Border
 from slipstream.infer.native.operands import constant_of, operands_of, window_of
-from slipstream.infer.native.places import Border
 from slipstream.infer.native.pointwise import gate_by
 from slipstream.infer.native.stages import ACTIVATIONS, Stage, Tail
 
 
 def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
-    """x times a factor per channel: two small matrices after the mean of x."""
+    """Plan x times a factor per channel, which two small matrices compute from the mean of x."""
     node = stage.node
     source, output = node.inputs[0], stage.output
     batch, channels = lowering.shape(source)[:2]
     mean = _mean(lowering, source, f"{output}:mean", (batch, channels))
     hidden = f"{output}:hidden"
     squeeze, excite = (constant_of(lowering, node, i).astype(np.float32) for i in (1, 3))
-    _small(lowering, mean, hidden, squeeze, constant_of(lowering, node, 2), node, "activation")
-    _small(lowering, hidden, f"{output}:gate", excite, constant_of(lowering, node, 4), node, "gate")
+    _small_linear(
+        lowering, mean, hidden, squeeze, constant_of(lowering, node, 2), node, "activation"
+    )
+    _small_linear(
+        lowering, hidden, f"{output}:gate", excite, constant_of(lowering, node, 4), node, "gate"
+    )
     if _reader_multiplies(lowering, source, output):
         lowering.gates[output] = f"{output}:gate"
-        lowering.view(output, source, lambda place: place)
+        lowering.view(output, source, lambda location: location)
     else:
         gate_by(lowering, source, f"{output}:gate", output)
 
 
 def _reader_multiplies(lowering: Lowering, source: str, output: str) -> bool:
-    """Whether x is read by one convolution of one tap only, whose weights are fewer than x."""
+    """Tell whether it is cheaper to multiply the weights of the reader than to multiply x.
+
+    That is so if one convolution with a single tap reads x, and its weights are no more than the
+    pixels of x.
+    """
     graph, format_ = lowering.graph, lowering.format(source)
     readers = graph.uses().get(output, [])
     if len(readers) != 1 or readers[0].op != "Conv" or output in graph.outputs:
@@ -54,7 +62,7 @@ def _reader_multiplies(lowering: Lowering, source: str, output: str) -> bool:
     return batch == 1 and len(weights) <= rows * columns and not padded
 
 
-def _small(
+def _small_linear(
     lowering: Lowering, source: str, output: str, matrix: Array, bias: Array, node: Node, which: str
 ) -> None:
     batch = lowering.shape(source)[0]
@@ -67,16 +75,22 @@ def _small(
     def emit(at: Lowering) -> None:
         at.program.convolution(operands_of(at, source, output, tail), ONE, rows, end)
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def _gate_tail(node: Node, which: str) -> Tail:
-    """The rewrite that makes these nodes takes HardSigmoid of x / 6 + 1 / 2 only."""
+    """Return the activation of a layer of SqueezeExcite.
+
+    The rewrite that makes these nodes accepts HardSigmoid of x / 6 + 1 / 2 only.
+    """
     kind = str(node.get(which))
     if kind == "Relu":
         return Tail(low=0.0)
     if kind not in ACTIVATIONS:
-        raise UnsupportedError(f"our kernels have no SqueezeExcite with {which} {kind!r}")
+        raise UnsupportedError(
+            f"the native engine has SqueezeExcite with {which} Relu or one of "
+            f"{', '.join(ACTIVATIONS)}, not {kind!r}"
+        )
     return Tail(activation=ACTIVATIONS[kind], alpha=1 / 6, beta=0.5)
 
 
@@ -91,21 +105,24 @@ def _mean(lowering: Lowering, source: str, output: str, shape: Sequence[int]) ->
     def emit(at: Lowering) -> None:
         at.program.global_mean(at.tensor(source), at.tensor(output), scale, zero)
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
     return output
 
 
 def global_mean(lowering: Lowering, stage: Stage) -> None:
-    """GlobalAveragePool, and ReduceMean over rows and columns."""
+    """Plan GlobalAveragePool, or ReduceMean over rows and columns."""
     node = stage.node
     if len(lowering.shape(node.inputs[0])) != 4:
-        raise UnsupportedError(f"{node.op} of our kernels reads pictures")
+        shape = lowering.shape(node.inputs[0])
+        raise UnsupportedError(f"{node.op} of the native engine reads images (4-D), not {shape}")
     if node.op == "ReduceMean":
         axes = node.get("axes")
         if axes is None and len(node.inputs) > 1:
             axes = constant_of(lowering, node, 1).tolist()
         if sorted(axis % 4 for axis in axes or ()) != [2, 3]:
-            raise UnsupportedError(f"our kernels have no ReduceMean over {axes}")
+            raise UnsupportedError(
+                f"the native engine has ReduceMean over axes 2 and 3, not {axes}"
+            )
     shape = lowering.shape(stage.output)
     if lowering.formats.get(stage.output) is None:
         _mean(lowering, node.inputs[0], stage.output, shape)
@@ -119,22 +136,25 @@ def _converted(lowering: Lowering, source: str, output: str) -> None:
     lowering.write(output)
 
     def emit(at: Lowering) -> None:
-        convert(at, at.place(source), at.place(output))
+        convert(at, at.location(source), at.location(output))
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def normalise(lowering: Lowering, stage: Stage) -> None:
-    """Pixels: bytes of the caller, as a decoder gives them, to numbers of any format."""
+    """Plan Pixels: turn the bytes of a decoded image into scaled numbers of any format."""
     node = stage.node
     inputs = list(lowering.graph.inputs)
     shape = lowering.shape(node.inputs[0])
     if node.inputs[0] not in inputs or len(shape) != 4:
-        raise UnsupportedError(f"our kernels have Pixels of pictures that are inputs, not {shape}")
+        raise UnsupportedError(
+            "Pixels of the native engine reads inputs of the graph with 4 dimensions, not "
+            f"{node.inputs[0]} {shape}"
+        )
     _, rows, columns, channels = shape
     pitch = (rows * columns * channels, columns * channels, channels)
     buffer = 1 + inputs.index(node.inputs[0])
-    given = kernels.Tensor(kernels.Number.UINT8, buffer, 0, shape, pitch)
+    decoded = kernels.Tensor(kernels.Number.UINT8, buffer, 0, shape, pitch)
     output = lowering.write(stage.output)
     lowering.needs[output].dense = True
     scale, shift = (np.array(node.get(name), np.float64) for name in ("scale", "shift"))
@@ -143,38 +163,44 @@ def normalise(lowering: Lowering, stage: Stage) -> None:
         scale, shift = scale / format_.scale, shift / format_.scale + format_.zero
 
     def emit(at: Lowering) -> None:
-        at.program.normalise(given, at.tensor(output), scale.tolist(), shift.tolist())
+        at.program.normalise(decoded, at.tensor(output), scale.tolist(), shift.tolist())
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def pooling(lowering: Lowering, stage: Stage) -> None:
-    """MaxPool, AveragePool."""
+    """Plan MaxPool or AveragePool over two dimensions."""
     node = stage.node
     if len(node.outputs) > 1:
-        raise UnsupportedError(f"our kernels have no {node.op} with indices")
+        raise UnsupportedError(f"the native engine has {node.op} without indices only")
     if len(node.get("kernel_shape")) != 2 or set(node.get("dilations", [1])) != {1}:
-        raise UnsupportedError(f"our kernels have no {node.op} of {node.attributes}")
+        raise UnsupportedError(
+            f"the native engine has {node.op} over two dimensions without dilation, not "
+            f"{node.attributes}"
+        )
     window, border = window_of(lowering, node, node.get("kernel_shape"))
     source = lowering.read(node.inputs[0])
     format_ = lowering.format(source)
-    outside = node.op == "AveragePool" and bool(node.get("count_include_pad", 0))
-    if node.get("ceil_mode", 0) and (outside or not _begins_inside(lowering, node)):
-        raise UnsupportedError(f"our kernels have no {node.op} of {node.attributes}")
-    if outside and isinstance(format_, Bytes) and format_.zero and border != Border():
-        raise UnsupportedError("AveragePool of our kernels counts no pixels outside as bytes")
+    counts_padding = node.op == "AveragePool" and bool(node.get("count_include_pad", 0))
+    if node.get("ceil_mode", 0) and (counts_padding or not _begins_inside(lowering, node)):
+        raise UnsupportedError(
+            f"the native engine has {node.op} with ceil_mode only if every window begins inside "
+            f"the image and padding is not counted, not {node.attributes}"
+        )
+    if counts_padding and isinstance(format_, Bytes) and format_.zero and border != Border():
+        raise UnsupportedError("AveragePool of the native engine counts no padding in bytes")
     output = lowering.write(stage.output)
     lowering.needs[output].format = format_
     kind = kernels.Pooling.MAX if node.op == "MaxPool" else kernels.Pooling.MEAN
 
     def emit(at: Lowering) -> None:
-        at.program.pooling(at.tensor(source), at.tensor(output), window, kind, outside)
+        at.program.pooling(at.tensor(source), at.tensor(output), window, kind, counts_padding)
 
-    lowering.then(output, emit)
+    lowering.emit_later(output, emit)
 
 
 def _begins_inside(lowering: Lowering, node: Node) -> bool:
-    """Whether the last window of each axis begins within the picture, not after it."""
+    """Tell whether the last window of each axis begins within the image, not after it."""
     before, after = lowering.shape(node.inputs[0])[2:], lowering.shape(node.output)[2:]
     strides, pads = node.get("strides", [1, 1]), node.get("pads", [0, 0, 0, 0])[:2]
     return all(

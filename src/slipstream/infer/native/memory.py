@@ -1,0 +1,176 @@
+"""Arrange the values of a program in memory.
+
+Kernels see pixels whose channels follow each other. An image (batch, channels, rows, columns) is
+stored as (batch, rows, columns, channels), the tokens of a text (batch, tokens, channels) as one
+row of pixels, and a matrix (batch, channels) as one pixel. The distance between pixels is a
+multiple of 16 channels, because kernels write whole vectors. An image may have a border for windows
+that reach beyond it.
+"""
+
+# NumPy is typed but for its element types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from slipstream.errors import UnsupportedError
+from slipstream.infer.native.formats import Format, size_of
+
+LINE = 64  # bytes of a cache line
+# Depthwise kernels compute groups of up to six output pixels, so up to five beyond the last, whose
+# results are dropped (kAtOnce and kPairPixels in kernels/).
+MORE_OUTPUTS = 5
+AHEAD = 2 * MORE_OUTPUTS + 2  # pixels beyond the last that kernels may read, with strides up to 2
+
+
+@dataclass(frozen=True)
+class Border:
+    """Pixels around an image."""
+
+    above: int = 0
+    left: int = 0
+    below: int = 0
+    right: int = 0
+
+    def union(self, other: Border) -> Border:
+        """Return the least border that contains both."""
+        return Border(
+            max(self.above, other.above),
+            max(self.left, other.left),
+            max(self.below, other.below),
+            max(self.right, other.right),
+        )
+
+
+@dataclass(frozen=True)
+class Location:
+    """The memory of one value: sizes (batch, rows, columns, channels) and bytes between neighbours.
+
+    Args:
+        buffer: Index of the buffer; 0 is the program's own memory.
+        offset: Bytes from the beginning of the buffer to the first number.
+        sizes: Sizes (batch, rows, columns, channels).
+        pitch: Bytes from one image, one row and one pixel to the next.
+        format: Format of the numbers; None means float32.
+        shape: Shape in the graph.
+        order: Order of the axes, if they were transposed after the value was computed (default:
+            they were not).
+    """
+
+    buffer: int
+    offset: int
+    sizes: tuple[int, int, int, int]
+    pitch: tuple[int, int, int]
+    format: Format
+    shape: tuple[int, ...]
+    order: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of one number."""
+        return size_of(self.format)
+
+    def strides(self) -> tuple[int, ...]:
+        """Return the bytes from one number to the next along each axis of `shape`."""
+        batch, row, pixel = self.pitch
+        plain = {
+            4: (batch, self.size, row, pixel),
+            3: (batch, pixel, self.size),
+            2: (batch, self.size),
+            1: (self.size,),
+        }[len(self.shape)]
+        return tuple(plain[axis] for axis in self.order) or plain
+
+    def turned(self, order: Sequence[int]) -> Location:
+        """Return the same memory with its axes in another order; only copies can read it."""
+        shape = tuple(self.shape[axis] for axis in order)
+        return replace(self, shape=shape, order=tuple(order))
+
+    def channels(self, begin: int, end: int) -> Location:
+        """Return the location of the channels [begin, end) of the value."""
+        shape = list(self.shape)
+        shape[1 if len(shape) == 4 else -1] = end - begin
+        return Location(
+            self.buffer,
+            self.offset + begin * self.size,
+            (*self.sizes[:3], end - begin),
+            self.pitch,
+            self.format,
+            tuple(shape),
+        )
+
+
+def pixels(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """Return a shape of the graph as (batch, rows, columns, channels).
+
+    Raises:
+        UnsupportedError: the shape has no or more than four dimensions.
+    """
+    if len(shape) == 4:
+        return shape[0], shape[2], shape[3], shape[1]
+    if len(shape) == 3:
+        return shape[0], 1, shape[1], shape[2]
+    if len(shape) == 2:
+        return shape[0], 1, 1, shape[1]
+    if len(shape) == 1:
+        return 1, 1, 1, shape[0]
+    raise UnsupportedError(f"the native engine has tensors of 1 to 4 dimensions, not {len(shape)}")
+
+
+@dataclass
+class Need:
+    """The memory that a value needs, and the steps during which it needs it."""
+
+    shape: tuple[int, ...]
+    format: Format
+    first: int  # number of the operator that writes it
+    last: int  # number of the last operator that reads it
+    border: Border = Border()
+    dense: bool = False  # no gaps between pixels: only copies may write it
+    ahead: int = AHEAD  # pixels beyond the last one that may be read
+    bytes: int = field(init=False, default=0)
+
+    def location(self, offset: int = 0) -> Location:
+        """Return the location of the value if its memory begins at `offset`."""
+        batch, rows, columns, channels = pixels(self.shape)
+        size = size_of(self.format)
+        pixel = -(-channels // 16) * 16 * size
+        if self.dense:
+            pixel = channels * size
+        row = (self.border.left + columns + self.border.right) * pixel
+        image = (self.border.above + rows + self.border.below) * row
+        self.bytes = -(-(batch * image + self.ahead * pixel + LINE) // LINE) * LINE
+        inner = offset + self.border.above * row + self.border.left * pixel
+        return Location(
+            0, inner, (batch, rows, columns, channels), (image, row, pixel), self.format, self.shape
+        )
+
+
+def arrange(needs: Iterable[tuple[str, Need]]) -> tuple[dict[str, Location], int]:
+    """Return the location of each value, and the total bytes.
+
+    The largest value is placed first; each gets the lowest gap that is free while it is needed.
+    """
+    locations: dict[str, Location] = {}
+    taken: list[tuple[int, int, Need]] = []  # begin and end of the memory, and its value
+    total = 0
+    for _, need in (items := list(needs)):
+        need.location()
+    for name, need in sorted(items, key=lambda item: -item[1].bytes):
+        occupied = sorted(
+            (begin, end)
+            for begin, end, other in taken
+            if other.first <= need.last and need.first <= other.last
+        )
+        offset = 0
+        for begin, end in occupied:
+            if begin - offset >= need.bytes:
+                break
+            offset = max(offset, end)
+        locations[name] = need.location(offset)
+        taken.append((offset, offset + need.bytes, need))
+        total = max(total, offset + need.bytes)
+    return locations, total
