@@ -43,7 +43,7 @@ class Pool(Generic[T]):
 class _Borrowed(Generic[T]):
     """The context of `Pool.borrowed`. Entering a generator instead takes a microsecond longer."""
 
-    __slots__ = ("_pool", "_thing")
+    __slots__ = ("_item", "_pool")
 
     def __init__(self, pool: Pool[T]) -> None:
         self._pool = pool
