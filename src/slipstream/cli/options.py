@@ -94,7 +94,10 @@ ChartFile = Annotated[
 HtmlFile = Annotated[Path | None, file_option("--html", help="File for a page with charts.")]
 
 NumHosts = Annotated[
-    int, typer.Option(min=1, rich_help_panel=NETWORK, help="Number of hosts in the lab.")
+    int | None,
+    typer.Option(
+        min=1, show_default="4", rich_help_panel=NETWORK, help="Number of hosts in the lab."
+    ),
 ]
 RanksPerHost = Annotated[
     int, typer.Option(min=1, rich_help_panel=NETWORK, help="Ranks on each host.")
@@ -129,6 +132,14 @@ Uplink = Annotated[
     str | None,
     typer.Option(
         metavar="RATE", rich_help_panel=NETWORK, help="Bit rate between a rack and the spine."
+    ),
+]
+CrossTraffic = Annotated[
+    str,
+    typer.Option(
+        metavar="RATE",
+        rich_help_panel=NETWORK,
+        help="Bit rate of other traffic from each host to the next: 500mbit.",
     ),
 ]
 Rounds = Annotated[

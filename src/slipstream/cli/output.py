@@ -9,9 +9,11 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console, Group, RenderableType
+    from rich.table import Table
 
 # Columns of an output that is no terminal: wider than every table, so that no cell is wrapped.
 UNBOUNDED_COLUMNS = 2000
@@ -42,7 +44,12 @@ def stderr_console() -> Console:
 
 
 def emit(
-    result: Any, shown: list[RenderableType], *, as_json: bool, output: Path | None = None
+    result: Any,
+    shown: Iterable[RenderableType],
+    *,
+    as_json: bool,
+    output: Path | None = None,
+    notes: Iterable[str] = (),
 ) -> None:
     """Print a result as JSON or for people, and write it as JSON to a file.
 
@@ -51,19 +58,52 @@ def emit(
         shown: Tables and texts that show the result to people.
         as_json: True if stdout gets the JSON, and not the tables.
         output: File that gets the JSON (default None).
+        notes: Sentences for stderr, such as the reason why a peer is left out (default none).
     """
-    if output is not None:
-        write_file(output, as_text(result))
+    for note in notes:
+        remark(note)
     if as_json:
         print(as_text(result), end="")
-        return
+    else:
+        show(shown)
+    if output is not None:
+        write_file(output, as_text(result))
+
+
+def show(parts: Iterable[RenderableType]) -> None:
+    """Print tables and texts on stdout; a table that is too wide becomes a list of its rows."""
+    from rich.measure import Measurement
+    from rich.table import Table
+
     console = stdout_console()
-    for part in shown:
-        console.print(part, markup=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(part, markup=False)
+        elif isinstance(part, Table) and (
+            Measurement.get(console, console.options, part).minimum > console.width
+        ):
+            console.print(_as_list(part))
+        else:
+            console.print(part)
+
+
+def _as_list(table: Table) -> Group:
+    """Return the rows of a table as paragraphs, with the heading in front of each cell."""
+    from rich.console import Group
+    from rich.table import Table
+
+    rows: list[RenderableType] = [table.title] if table.title else []
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        pairs = Table.grid(padding=(0, 1))
+        for column, cell in zip(table.columns, cells, strict=True):
+            if cell:
+                pairs.add_row(column.header, cell)
+        rows += [pairs, ""]
+    return Group(*rows)
 
 
 def remark(text: str, style: str = "dim") -> None:
-    """Print a sentence on stderr, such as the reason why a peer is left out."""
+    """Print a sentence on stderr."""
     stderr_console().print(text, style=style, markup=False, soft_wrap=True)
 
 

@@ -1,0 +1,136 @@
+"""`slipstream bench comm`: collectives by size, beside peers and the limits of the links."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slipstream.bench.comm import bars as comm_bars
+from slipstream.bench.comm import table as comm_table
+from slipstream.bench.comm.limits import CODEC_SHARE, COLLECTIVES
+from slipstream.bench.comm.measure import PEERS, CommSpec, measure
+from slipstream.cli.lab_spec import lab_spec
+from slipstream.cli.options import (
+    AsJson,
+    CrossTraffic,
+    FlowRate,
+    NumHosts,
+    OutputFile,
+    Peers,
+    Racks,
+    RanksPerHost,
+    RateOrRates,
+    Rounds,
+    Uplink,
+    split_list,
+    split_peers,
+)
+from slipstream.cli.output import emit, remark, show
+from slipstream.cli.progress import status_line
+from slipstream.units import parse_bytes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+EXAMPLES = f"""\b
+[bold]Examples[/bold]
+  slipstream bench comm                           four lab hosts at 1 Gbit/s
+  slipstream bench comm --local 2                 this machine, no root needed
+  slipstream bench comm --codecs none,fp16,int8 --sizes 100m
+  slipstream bench comm --racks 2 --uplink 250mbit --ranks-per-host 2 --peers gloo,ring
+  slipstream bench comm --cross-traffic 500mbit --sizes 25m --rounds 100
+  slipstream bench comm --preset bars -o bars.json
+
+Collectives: {", ".join(COLLECTIVES)}.
+
+Codecs: {", ".join(CODEC_SHARE)}.
+
+Peers: {", ".join(PEERS)}; a peer that is not installed is left out.
+"""
+
+
+class PresetChoice(str, Enum):
+    """Suites of measurements that replace the other options."""
+
+    BARS = "bars"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("comm", epilog=EXAMPLES)(comm)
+
+
+# over budget: a parameter for each option of the command
+def comm(
+    collectives: Annotated[
+        str, typer.Option(metavar="LIST", help="Collectives, with commas between.")
+    ] = "allreduce",
+    sizes: Annotated[
+        str,
+        typer.Option(metavar="LIST", help="Sizes of the larger buffer of a rank: 4k,64KiB,100m."),
+    ] = "4k,64k,1m,16m,100m",
+    codecs: Annotated[
+        str,
+        typer.Option(metavar="LIST", help="Codecs of Slipstream's allreduce between hosts."),
+    ] = "none",
+    peers: Peers = "gloo,mpi,nccl",
+    preset: Annotated[
+        PresetChoice | None,
+        typer.Option(help="Suite that replaces the other options; bars: every promise of ours."),
+    ] = None,
+    local: Annotated[
+        int | None, typer.Option(min=2, help="Number of ranks on this machine, without a lab.")
+    ] = None,
+    rounds: Rounds = 5,
+    num_hosts: NumHosts = None,
+    ranks_per_host: RanksPerHost = 1,
+    rate: RateOrRates = "1gbit",
+    flow_rate: FlowRate = None,
+    racks: Racks = 1,
+    uplink: Uplink = None,
+    cross_traffic: CrossTraffic = "",
+    output: OutputFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure collectives by size: time, bandwidth and bytes on links, beside peers and limits."""
+    if preset is not None:
+        _bars(rounds, output, as_json)
+        return
+    network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
+    spec = CommSpec(
+        collectives=split_list(collectives),
+        sizes=tuple(parse_bytes(size, least=4) for size in split_list(sizes)),
+        lab=lab_spec(*network) if local is None else None,
+        local=local or 0,
+        codecs=split_list(codecs),
+        peers=split_peers(peers),
+        rounds=rounds,
+        cross_traffic=cross_traffic,
+    )
+    with status_line() as tell:
+        report = measure(spec, tell)
+    emit(
+        comm_table.as_json(report),
+        comm_table.tables(report),
+        as_json=as_json,
+        output=output,
+        notes=report.notes,
+    )
+
+
+def _bars(rounds: int, output: Path | None, as_json: bool) -> None:
+    outcomes: list[comm_bars.Outcome] = []
+    with status_line() as tell:
+        for outcome in comm_bars.run(comm_bars.cases(rounds=rounds), tell):
+            outcomes.append(outcome)
+            if outcome.report is None:
+                remark(outcome.error, style="red")
+            elif not as_json:
+                show(comm_table.tables(outcome.report))
+    tables: list[RenderableType] = [comm_bars.bars_table(outcomes)]
+    emit(comm_bars.bars_as_json(outcomes), tables, as_json=as_json, output=output)
+    if any(outcome.report is None for outcome in outcomes):
+        raise typer.Exit(1)

@@ -1,0 +1,48 @@
+"""The lab that the options of a command describe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slipstream.cli.options import split_list
+
+if TYPE_CHECKING:
+    from slipstream.lab import LabSpec
+
+DEFAULT_HOSTS = 4
+
+
+# over budget: an argument for each option of the lab
+def lab_spec(
+    num_hosts: int | None,
+    ranks_per_host: int = 1,
+    rate: str = "1gbit",
+    flow_rate: str | None = None,
+    racks: int = 1,
+    uplink: str | None = None,
+) -> LabSpec:
+    """Return a lab.
+
+    Args:
+        num_hosts: Number of hosts; None for the number of rates, or 4 if there is one rate.
+        ranks_per_host: Ranks on each host (default 1).
+        rate: Bit rate of the links, or several with commas, one for each host (default 1gbit).
+        flow_rate: Highest bit rate of a connection, or several with commas, one for each path
+            (default None, no limit).
+        racks: Number of racks (default 1).
+        uplink: Bit rate between a rack and the spine (default None).
+    """
+    from slipstream.lab import LabSpec
+
+    rates, flow_rates = split_list(rate), split_list(flow_rate or "")
+    each_rate = rates if len(rates) > 1 else ()
+    return LabSpec(
+        hosts=num_hosts or len(each_rate) or DEFAULT_HOSTS,
+        ranks_per_host=ranks_per_host,
+        rate=rates[0] if rates else rate,
+        rates=each_rate,
+        flow_rate=flow_rates[0] if len(flow_rates) == 1 else None,
+        flow_rates=flow_rates if len(flow_rates) > 1 else (),
+        racks=racks,
+        uplink=uplink,
+    )
