@@ -105,9 +105,9 @@ demo: $(STAMPS)/package $(STAMPS)/torch
 
 # The same training, shorter, over gloo and over Slipstream on two hosts that this machine pretends
 # to be, whose network caps every connection as those of clouds do.
-DEMO_LAB := --name demo --hosts 2 --rate 200mbit --flow-rate 50mbit
+DEMO_LAB := --name demo --num-hosts 2 --rate 200mbit --flow-rate 50mbit
 demo-lab: $(STAMPS)/package $(STAMPS)/torch
-	@if $(BIN)/slipstream lab run --name demo --hosts 1 -- true >/dev/null 2>&1; then \
+	@if $(BIN)/slipstream lab run --name demo --num-hosts 1 -- true >/dev/null 2>&1; then \
 	  $(BIN)/slipstream lab compare $(DEMO_LAB) -- \
 	    examples/01_fashion_mnist/train.py --epochs 2 --limit 4000 --output build/demo-lab; \
 	else \
@@ -141,7 +141,7 @@ sanitize-share: $(STAMPS)/system-test $(STAMPS)/venv
 
 bench: $(STAMPS)/test
 	for ranks in 2 4; do \
-	  $(BIN)/slipstream bench comm --local $$ranks --json build/comm-$$ranks.json || exit 1; \
+	  $(BIN)/slipstream bench comm --local $$ranks -o build/comm-$$ranks.json || exit 1; \
 	done
 
 bench-core: $(STAMPS)/venv

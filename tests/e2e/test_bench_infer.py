@@ -86,10 +86,10 @@ def test_contenders_are_measured_and_files_in_the_cache_are_not_made_again(
     monkeypatch.syspath_prepend(tmp_path)
     made = exported(tmp_path / "cache", "my_models:TINY")
     before = made.stat().st_mtime_ns
-    short = ("--rounds", "2", "--seconds", "0.01", "--search", "0.5", "--cache", "cache")
+    short = ("--rounds", "2", "--turn-time", "10ms", "--search-time", "500ms", "--cache", "cache")
     short += ("--unseen", "5")
-    peers = ("--peer", "pytorch", "--peer", "ort-int8", "--peer", "openvino")
-    done = program("my_models:TINY", *peers, *short, "--json", "out/infer.json")
+    peers = ("--peers", "pytorch,ort-int8,openvino")
+    done = program("my_models:TINY", *peers, *short, "-o", "out/infer.json")
     assert done.returncode == 0, done.stderr
     for text in ("TINY: 0.02 GFLOP", "PyTorch eager", "OpenVINO fp32", "geometric mean", "holds"):
         assert text in done.stdout
@@ -124,7 +124,7 @@ def test_time_and_cost_of_an_image_at_a_required_accuracy(tmp_path: Path):
         infer.CompileOptions(images=reading, pixels=True, seconds=0.5, threads=1),
     )
 
-    options = ("--pictures", "pictures", "--price", "0.1", "--json", "cost.json")
+    options = ("--images", "pictures", "--price", "0.1", "-o", "cost.json")
     arguments = ("bench", "infer", "q.slip", *options)
     done = in_process(*arguments, "--accuracy", "100,100")
     assert done.code == 0, done.stderr
@@ -141,13 +141,13 @@ def test_time_and_cost_of_an_image_at_a_required_accuracy(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["my_models:TINY", "--peer", "turbo"], "the peer is 'turbo'"),
+        (["my_models:TINY", "--peers", "turbo"], "the peer is 'turbo'"),
         (["my_models:TINY", "--threads", "4096"], "the cores here"),
         (["my_models:build"], "has to be a ZooModel"),
-        (["no.slip", "--pictures", "."], "has no JPEG files"),
-        (["--pictures", "."], "no model is given"),
-        (["no.slip", "--pictures", ".", "--rounds", "3"], "--rounds has no effect with --pictures"),
-        (["my_models:TINY", "--price", "1"], "--price has no effect without --pictures"),
+        (["no.slip", "--images", "."], "has no JPEG files"),
+        (["--images", "."], "no model is given"),
+        (["no.slip", "--images", ".", "--rounds", "3"], "--rounds has no effect with --images"),
+        (["my_models:TINY", "--price", "1"], "--price has no effect without --images"),
     ],
 )
 def test_usage_errors_are_one_line(arguments: list[str], message: str):

@@ -63,9 +63,9 @@ def bench(folder: Path) -> Bench:
 @pytest.mark.slow("bench serve")
 def test_a_server_is_measured_beside_its_peer(bench: Bench, folder: Path):
     done = bench(
-        "--onnx", "double.onnx", "--clients", "1,2", "--seconds", "0.2", "--rounds", "2",
-        "--open", "0.2:0.5", "--deadline", "1s", "--json", "out/serve.json",
-        "--picture", "curve.svg",
+        "--onnx", "double.onnx", "--clients", "1,2", "--turn-time", "200ms", "--rounds", "2",
+        "--open", "0.2:500ms", "--deadline", "1s", "-o", "out/serve.json",
+        "--chart", "curve.svg",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for text in ("double.slip by onnxruntime", "fastapi", "in process", "added to a call", "holds"):
@@ -98,8 +98,8 @@ def test_a_peer_of_another_model_is_refused(bench: Bench):
 @pytest.mark.slow("bench serve")
 def test_overload_of_a_server_alone_is_refused_at_once(bench: Bench, folder: Path):
     done = bench(
-        "--peer", "none", "--clients", "1", "--seconds", "0.3", "--rounds", "1",
-        "--open", "2:1", "--deadline", "1ms", "--json", "alone.json",
+        "--peers", "none", "--clients", "1", "--turn-time", "300ms", "--rounds", "1",
+        "--open", "2:1s", "--deadline", "1ms", "-o", "alone.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (ours,) = json.loads((folder / "alone.json").read_text())["open"]
@@ -110,7 +110,7 @@ def test_overload_of_a_server_alone_is_refused_at_once(bench: Bench, folder: Pat
 @pytest.mark.slow("bench serve")
 def test_without_a_file_the_peer_runs_the_same_package(bench: Bench, folder: Path):
     done = bench(
-        "--clients", "1", "--seconds", "0.3", "--rounds", "1", "--open", "0", "--json", "same.json"
+        "--clients", "1", "--turn-time", "300ms", "--rounds", "1", "--open", "0", "-o", "same.json"
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "engines are compared too" not in done.stdout + done.stderr
@@ -120,4 +120,4 @@ def test_without_a_file_the_peer_runs_the_same_package(bench: Bench, folder: Pat
 
 def test_a_file_for_no_peer_is_refused(folder: Path):
     files = str(folder / "double.slip"), "--onnx", str(folder / "double.onnx")
-    assert "--onnx" in usage_error("bench", "serve", *files, "--peer", "none")
+    assert "--onnx" in usage_error("bench", "serve", *files, "--peers", "none")

@@ -96,7 +96,7 @@ def measured(*peers: str, **fields: object) -> CommReport:
 def test_a_signal_ends_a_benchmark_and_its_lab(
     number: signal.Signals, wait_until: Callable[[Callable[[], object]], None]
 ) -> None:
-    options = ["--hosts", "2", "--rate", "1mbit", "--sizes", "10m", "--peers", "gloo"]
+    options = ["--num-hosts", "2", "--rate", "1mbit", "--sizes", "10m", "--peers", "gloo"]
     process = subprocess.Popen(
         [COMMAND, "bench", "comm", *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -13,13 +13,13 @@ from slipstream.bench.comm import bars as comm_bars
 
 pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.multiprocess]
 
-COMM = "--hosts 2 --sizes 4k --rounds 1 --rate 200mbit"
+COMM = "--num-hosts 2 --sizes 4k --rounds 1 --rate 200mbit"
 
 ELSEWHERE = {
     "slipstream bench comm --local 2": (
         "tests/unit/bench/test_comm.py::test_the_command_prints_a_table_and_writes_all_samples"
     ),
-    "slipstream bench comm --preset bars --json bars.json": (
+    "slipstream bench comm --preset bars -o bars.json": (
         "tests/lab/test_bench_page.py::test_every_promise_is_measured"
     ),
     "slipstream bench train": (
@@ -28,7 +28,7 @@ ELSEWHERE = {
     "slipstream bench replay resnet50 vgg16 --limits": (
         "tests/unit/bench/test_replay.py::test_the_command_prints_limits_without_running_anything"
     ),
-    "slipstream bench forecast resnet50 --hosts 4 --rates 1gbit": (
+    "slipstream bench forecast resnet50 --num-hosts 4 --rates 1gbit": (
         "tests/lab/test_forecast.py::test_a_small_model_is_forecast_and_measured"
     ),
     "slipstream bench forecast --published": (
@@ -43,14 +43,14 @@ ELSEWHERE = {
 # What makes each command short; later options win.
 SHORTER = {
     "slipstream bench comm": COMM,
-    "slipstream bench comm --collective all_gather,reduce_scatter,broadcast,all_to_all": COMM,
-    "slipstream bench comm --codec none,fp16,int8,int8+feedback --sizes 100m": COMM,
+    "slipstream bench comm --collectives all_gather,reduce_scatter,broadcast,all_to_all": COMM,
+    "slipstream bench comm --codecs none,fp16,int8,int8+feedback --sizes 100m": COMM,
     "slipstream bench comm --ranks-per-host 2 --racks 2 --uplink 250mbit --peers gloo,ring": COMM,
     "slipstream bench comm --cross-traffic 500mbit --sizes 25m --rounds 100": (
         f"{COMM} --cross-traffic 50mbit"
     ),
-    "slipstream bench train --model large --flow-rate 250mbit --codec none,fp16": (
-        "--hosts 2 --model resnet --steps 1 --rounds 1"
+    "slipstream bench train --models large --flow-rate 250mbit --codecs none,fp16": (
+        "--num-hosts 2 --models resnet --steps 1 --rounds 1"
     ),
 }
 
@@ -80,7 +80,7 @@ def test_a_command_of_the_page_runs(command: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow("shown command in a lab", represents=False)
 def test_every_promise_is_measured() -> None:
-    """As `--preset bars --json` does, with 2 MB in place of 100; no promise has to hold here."""
+    """As `--preset bars -o` does, with 2 MB in place of 100; no promise has to hold here."""
     cases = comm_bars.cases(large=2_000_000, rounds=1)
     outcomes = list(comm_bars.run(cases, lambda _: None))
     assert [outcome.error for outcome in outcomes] == [""] * len(cases)

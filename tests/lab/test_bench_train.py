@@ -102,9 +102,9 @@ def test_the_table_has_rates_ratios_and_marks_losses_that_differ() -> None:
 @pytest.mark.slow("benchmark in a lab")
 def test_the_demo_s_model_trains_alike_over_all(tmp_path: Path) -> None:
     file = tmp_path / "train.json"
-    options = ["--model", "resnet", "--hosts", "2", "--steps", "2", "--rounds", "1"]
+    options = ["--models", "resnet", "--num-hosts", "2", "--steps", "2", "--rounds", "1"]
     done = subprocess.run(
-        [COMMAND, "bench", "train", *options, "--json", str(file)],
+        [COMMAND, "bench", "train", *options, "-o", str(file)],
         capture_output=True,
         text=True,
         timeout=120,

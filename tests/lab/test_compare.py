@@ -32,7 +32,7 @@ dist.destroy_process_group()
 def test_a_script_is_run_over_both_and_its_bytes_are_counted(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    options = ["--hosts", "2", "--rate", "100mbit", "--json"]
+    options = ["--num-hosts", "2", "--rate", "100mbit", "--json"]
     done = subprocess.run(
         [COMMAND, "lab", "compare", "--name", "test-none", *options, "--", script, "--lr", "1"],
         capture_output=True,

@@ -163,10 +163,10 @@ def test_the_table_has_errors_and_their_mean() -> None:
 )
 def test_a_small_model_is_forecast_and_measured(tmp_path: Path, ranks: int) -> None:
     path = tmp_path / "forecast.json"
-    options = ["--hosts", "2", "--rates", "4gbit", "--steps", "1", "--backends", "slipstream"]
+    options = ["--num-hosts", "2", "--rates", "4gbit", "--steps", "1", "--backends", "slipstream"]
     options += ["--ranks", str(ranks), "--quick"]
     done = subprocess.run(
-        [COMMAND, "bench", "forecast", "wide-deep", *options, "--json", str(path)],
+        [COMMAND, "bench", "forecast", "wide-deep", *options, "-o", str(path)],
         capture_output=True,
         text=True,
         timeout=240,

@@ -45,7 +45,7 @@ def status_of(name: str) -> dict[str, Any]:
 @pytest.fixture
 def up() -> Iterator[None]:
     """A lab of two hosts that stays up."""
-    made = lab("up", "--name", NAME, "--hosts", "2", "--rate", "100mbit,50mbit")
+    made = lab("up", "--name", NAME, "--num-hosts", "2", "--rate", "100mbit,50mbit")
     assert made.returncode == 0, made.stderr
     assert "test-command: 2 hosts of 1 rank at 100mbit or 50mbit" in made.stderr
     yield
@@ -118,7 +118,7 @@ def test_links_change_are_cut_and_mended(up: None) -> None:
         (("link", "uplinks", "--cut"), "cut the links of their hosts"),
         (("link", "uplinks", "--rate", "1mbit"), "no uplink to change"),
         (("link", "0", "--rate", "fast"), "allowed: a number with kbit, mbit or gbit"),
-        (("run", "--hosts", "3", "--", "true"), "is up, and options describe another"),
+        (("run", "--num-hosts", "3", "--", "true"), "is up, and options describe another"),
         (("up",), "there is a lab named 'test-standing'"),
         (("compare", "--", "ls"), "allowed: a .py file, or -m and a module"),
     ],
@@ -176,7 +176,7 @@ def test_a_killed_run_leaves_what_down_removes(wait_until: Wait) -> None:
 
 def start_forever() -> "subprocess.Popen[str]":
     """Start a run that does not end, in a lab of its own."""
-    command = [COMMAND, "lab", "run", "--name", "test-none", "--hosts", "1", "--"]
+    command = [COMMAND, "lab", "run", "--name", "test-none", "--num-hosts", "1", "--"]
     return subprocess.Popen(
         [*command, "sh", "-c", "echo waiting; sleep 600"], stdout=subprocess.PIPE, text=True
     )
@@ -188,8 +188,8 @@ def names() -> list[str]:
 
 DOWN_ALL = """
 mount -t tmpfs lab /run
-slipstream lab up --name stays --hosts 1
-slipstream lab run --name none --hosts 1 -- sh -c 'echo waiting; exec sleep 600' >lines &
+slipstream lab up --name stays --num-hosts 1
+slipstream lab run --name none --num-hosts 1 -- sh -c 'echo waiting; exec sleep 600' >lines &
 until grep -q waiting lines; do read -t 0.05 nothing </dev/zero || true; done
 slipstream lab down --all
 slipstream lab status --json
@@ -226,4 +226,4 @@ def test_help_names_what_there_is() -> None:
     shown = lab("--help").stdout
     for name in ("up", "run", "compare", "link", "status", "down"):
         assert f" {name} " in shown
-    assert "slipstream lab up --hosts 4" in shown
+    assert "slipstream lab up --num-hosts 4" in shown

@@ -64,7 +64,7 @@ def test_the_example_in_python_runs(tmp_path: Path) -> None:
 @pytest.mark.launcher("unshare")
 def test_the_command_without_root_runs_as_any_user_may(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
-    command = shlex.split(shown.replace("\\\n", "").replace("compare --hosts 2 --", "run --"))
+    command = shlex.split(shown.replace("\\\n", "").replace("compare --num-hosts 2 --", "run --"))
     script = tmp_path / "train.py"
     script.write_text("import os; print('rank', os.environ['RANK'])")
     done = subprocess.run(

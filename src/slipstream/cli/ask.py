@@ -1,20 +1,21 @@
-"""`slipstream ask`: what a compiled model says of a file."""
+"""`slipstream ask`: the answers of a compiled model about files."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from slipstream import infer
+from slipstream.cli.options import AsJson, file_option
+from slipstream.cli.output import as_text, emit, show, write_file
 from slipstream.errors import UsageError
-from slipstream.lab.display import make_console
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
     from slipstream.serve.client import FilePrediction
 
 EXAMPLES = """\b
@@ -23,30 +24,39 @@ EXAMPLES = """\b
   slipstream ask http://localhost:8000 cat.jpg dog.jpg
   slipstream ask http://localhost:8000/v2/models/resnet cat.jpg --json
 
-\b
-TARGET is a package, or the address of a server: of one of its models where it has several. FILES
-are images if the model takes them, .npy files, and .npz files of arrays by input.
-Where a server lets in only who has a token, --token-file is the file that it was given too.
-[bold]Exit code[/bold]: 1 where the model cannot answer, 2 for wrong usage.
+TARGET is a package, or the address of a server; the address names a model if the server has
+several. FILES are images if the model takes images, .npy files, and .npz files of arrays by input.
+If the server demands a token, --token-file is the file that the server was started with.
+
+[bold]Exit code[/bold]: 1 if the model cannot answer, 2 for wrong usage.
 """
-SHOWN = 8  # numbers of an output, and classes of scores
+NUM_SHOWN = 8  # numbers of an output that are printed
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
+    """Add the command to `app`."""
     app.command("ask", epilog=EXAMPLES)(ask)
 
 
 def ask(
-    target: Annotated[str, typer.Argument(help="Package, file.slip, or server, http://host:port.")],
-    files: Annotated[list[Path], typer.Argument(help="Images, .npy or .npz files.")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="Package, file.slip, or server, http://host:port."),
+    ],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Images, .npy or .npz files.")
+    ],
     token_file: Annotated[
-        Path | None, typer.Option(help="File whose first token is sent to the server.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File whose first token is sent to the server."),
     ] = None,
-    is_json: Annotated[bool, typer.Option("--json", help="Print a JSON line per file.")] = False,
+    output: Annotated[
+        Path | None, file_option("-o", "--output", help="File for the answers as JSON.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Ask a compiled model about FILES, and show its answers."""
-    _ = infer.load  # first: it says what is not installed
+    """Ask a compiled model about files, and show its answers."""
+    _ = infer.load  # raises first if a package is not installed
     from slipstream.serve.access import read_tokens
     from slipstream.serve.client import open_predictor
 
@@ -55,18 +65,25 @@ def ask(
         raise UsageError(f"{missing[0]}: there is no such file")
     token = None if token_file is None else read_tokens(token_file).allowed[0].decode()
     model = open_predictor(target, token)
-    console = make_console(sys.stdout)
+    answers: list[dict[str, Any]] = []
     for file in files:
         answer = model.predict(file)
-        if is_json:
-            print(json.dumps({"file": str(file), **_told(answer)}), flush=True)
-            continue
-        console.print(str(file), style="bold", markup=False)
-        for part in _shown(answer):
-            console.print(part)
+        answers.append({"file": str(file), **_fields(answer)})
+        if not as_json:
+            show([_heading(file), *_shown(answer)])
+    if as_json:
+        emit(answers, [], as_json=True)
+    if output is not None:
+        write_file(output, as_text(answers))
 
 
-def _told(answer: FilePrediction) -> dict[str, Any]:
+def _heading(file: Path) -> RenderableType:
+    from rich.text import Text
+
+    return Text(str(file), style="bold")
+
+
+def _fields(answer: FilePrediction) -> dict[str, Any]:
     outputs = {name: array.tolist() for name, array in answer.outputs.items()}
     labels = answer.outputs.get("labels")
     if labels is None or not answer.classes:
@@ -75,23 +92,25 @@ def _told(answer: FilePrediction) -> dict[str, Any]:
     return {"outputs": outputs, "classes": names}
 
 
-def _shown(answer: FilePrediction) -> list[Table | str]:
+def _shown(answer: FilePrediction) -> list[RenderableType]:
     """Return tables of the best classes or boxes, and the first numbers of other outputs."""
     outputs = dict(answer.outputs)
-    shown: list[Table | str] = []
+    shown: list[RenderableType] = []
     if {"labels", "scores"} <= outputs.keys() and outputs["labels"].ndim == 2:
         labels, scores = outputs.pop("labels"), outputs.pop("scores")
         boxes, counts = outputs.pop("boxes", None), outputs.pop("counts", None)
         count = labels.shape[-1] if counts is None else int(counts.ravel()[0])
         shown.append(_table(answer, labels, scores, boxes, count))
     for name, array in outputs.items():
-        numbers = ", ".join(f"{number:.5g}" for number in array.ravel()[:SHOWN].tolist())
-        more = f", and {array.size - SHOWN} more" if array.size > SHOWN else ""
+        numbers = ", ".join(f"{number:.5g}" for number in array.ravel()[:NUM_SHOWN].tolist())
+        more = f", and {array.size - NUM_SHOWN} more" if array.size > NUM_SHOWN else ""
         shown.append(f"  {name} {array.dtype} {array.shape}: {numbers}{more}")
     return shown
 
 
 def _table(answer: FilePrediction, labels: Any, scores: Any, boxes: Any, count: int) -> Table:
+    from rich.table import Table
+
     table = Table(show_edge=False, pad_edge=True, box=None)
     for heading in ("score", "label", *(["class"] if answer.classes else [])):
         table.add_column(heading, justify="right" if heading != "class" else "left")

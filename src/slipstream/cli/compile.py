@@ -16,8 +16,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from slipstream import infer
 from slipstream.cli.files import writable
+from slipstream.cli.output import make_console, stderr_console
 from slipstream.errors import UsageError
-from slipstream.lab.display import make_console, stderr_console
 from slipstream.units import parse_duration
 
 EXAMPLES = """\b

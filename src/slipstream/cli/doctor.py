@@ -1,76 +1,100 @@
 """`slipstream doctor`: one screen about what this host has and what it lacks."""
 
-import json
+from __future__ import annotations
+
 import os
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from slipstream.cli.findings import Finding, find_everything
+from slipstream.cli.options import AsJson
+from slipstream.cli.output import emit
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from slipstream.cli.findings import Finding
+
+EXAMPLES = """\b
+[bold]Examples[/bold]
+  slipstream doctor
+  slipstream doctor --route-to node7      the route to another host
+  slipstream doctor --algorithms          the rules by which algorithms are chosen
+  slipstream doctor --json
+
+[bold]Exit code[/bold]: 1 if Slipstream cannot work here, 2 for wrong usage.
+"""
 MARKS = {"ok": ("ok", "green"), "absent": ("-", "dim"), "wrong": ("!!", "bold red")}
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
-    app.command("doctor")(doctor)
+    """Add the command to `app`."""
+    app.command("doctor", epilog=EXAMPLES)(doctor)
 
 
 def doctor(
-    peer: Annotated[
+    route_to: Annotated[
         str | None,
-        typer.Option(help="Host to which the route is looked up; default: the default route."),
+        typer.Option(
+            metavar="HOST",
+            show_default="the default route",
+            help="Host to which the route is looked up.",
+        ),
     ] = None,
     algorithms: Annotated[
-        bool, typer.Option(help="Show the rules by which algorithms are chosen instead.")
+        bool,
+        typer.Option("--algorithms", help="Show the rules by which algorithms are chosen."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Show what this host has and what it lacks. Exit code 1 if Slipstream cannot work here."""
+    """Show the capabilities of this host, and what it lacks for Slipstream."""
+    from slipstream.cli.findings import find_everything
+
     if algorithms:
-        _console().print(_algorithms())
+        rules = _rules()
+        emit(rules, [_rules_table(rules)], as_json=as_json)
         return
-    findings = find_everything(os.environ, peer)
-    if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
-    else:
-        console = _console()
-        console.print(_screen(findings))
-        for finding in findings:
-            if finding.remedy:
-                console.print(_remedy(finding))
+    findings = find_everything(os.environ, route_to)
+    remedies = [_remedy(finding) for finding in findings if finding.remedy]
+    shown: list[RenderableType] = [_screen(findings), *remedies]
+    emit([asdict(finding) for finding in findings], shown, as_json=as_json)
     raise typer.Exit(int(any(finding.state == "wrong" for finding in findings)))
 
 
-def _console() -> Console:
-    """Return standard output; without colours, bold and dim stay away as well."""
-    plain = Console(highlight=False).no_color
-    return Console(highlight=False, color_system=None if plain else "auto")
-
-
-def _algorithms() -> Table:
+def _rules() -> list[dict[str, str]]:
+    """Return the rules by which algorithms are chosen, in the order of their precedence."""
     from slipstream import _core  # absent where the rest of the doctor must still work
+
+    names = ("collective", "algorithm", "bytes", "ranks")
+    lines = _core.algorithm_table().splitlines()
+    return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
+
+
+def _rules_table(rules: list[dict[str, str]]) -> Table:
+    from rich.table import Table
 
     table = Table(
         "collective", "algorithm", "bytes", "ranks", title="The first row that fits counts"
     )
     last = ""
-    for line in _core.algorithm_table().splitlines():
-        collective, *cells = line.split("\t")
+    for rule in rules:
+        collective, *cells = rule.values()
         table.add_row(collective if collective != last else "", *cells)
         last = collective
     return table
 
 
 def _screen(findings: list[Finding]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table.grid(padding=(0, 1))
     table.add_column(width=2, justify="right")
-    table.add_column(width=14)
-    table.add_column(overflow="fold")
+    table.add_column(width=max(len(finding.name) for finding in findings))
+    table.add_column()
     topic = ""
     for finding in findings:
         if finding.topic != topic:
@@ -83,5 +107,7 @@ def _screen(findings: list[Finding]) -> Table:
 
 
 def _remedy(finding: Finding) -> Text:
+    from rich.text import Text
+
     label = "To do" if finding.state == "wrong" else "Optional"
     return Text.assemble((f"{label}: ", "bold"), f"{finding.name}: {finding.remedy}")

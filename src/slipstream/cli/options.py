@@ -57,6 +57,20 @@ def file_option(*names: str, help: str, group: str | None = OUTPUT) -> Any:  # n
     )
 
 
+def peers_option(show_default: str | bool = True) -> Any:
+    """Return the option --peers.
+
+    Args:
+        show_default: Words for the default, or True if the default is a list of names (default).
+    """
+    return typer.Option(
+        "--peers",
+        metavar="LIST",
+        show_default=show_default,
+        help="Peers to compare with, with commas between, or none.",
+    )
+
+
 def split_list(text: str) -> tuple[str, ...]:
     """Return the parts of a text with commas, without spaces around them."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -148,7 +162,26 @@ Rounds = Annotated[
         min=1, rich_help_panel=MEASUREMENT, help="Rounds; each contender has one turn in each."
     ),
 ]
-Peers = Annotated[
+TurnTime = Annotated[
     str,
-    typer.Option(metavar="LIST", help="Peers to compare with, with commas between, or none."),
+    typer.Option(
+        metavar="TIME", rich_help_panel=MEASUREMENT, help="Time of a turn of a contender: 200ms."
+    ),
 ]
+SearchTime = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        rich_help_panel=MEASUREMENT,
+        help="Time limit of each of our compilations of a model: 90s, 5m.",
+    ),
+]
+CacheFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        rich_help_panel=MEASUREMENT,
+        help="Folder that keeps the files of the peers for the next run.",
+    ),
+]
+Peers = Annotated[str, peers_option()]

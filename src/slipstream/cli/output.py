@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 # Columns of an output that is no terminal: wider than every table, so that no cell is wrapped.
 UNBOUNDED_COLUMNS = 2000
@@ -102,6 +103,13 @@ def _as_list(table: Table) -> Group:
     return Group(*rows)
 
 
+def caption_text(text: str) -> Text:
+    """Return the dim text below a table."""
+    from rich.text import Text
+
+    return Text(text, style="dim")
+
+
 def remark(text: str, style: str = "dim") -> None:
     """Print a sentence on stderr."""
     stderr_console().print(text, style=style, markup=False, soft_wrap=True)
@@ -110,6 +118,11 @@ def remark(text: str, style: str = "dim") -> None:
 def write_file(path: Path, text: str) -> None:
     """Write a file and name it on stderr. The callback of its option has made the folder."""
     path.write_text(text, encoding="utf-8")
+    written(path)
+
+
+def written(path: Path) -> None:
+    """Name a file on stderr that has been written."""
     remark(f"written: {path}", style="")
 
 

@@ -1,19 +1,26 @@
 """`slipstream run`: start the ranks of a program here or on other hosts."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from slipstream.cluster import Host, Job, fill_hosts, launch, parse_hosts, read_hostfile
-from slipstream.cluster.display import JsonDisplay, TerminalDisplay
-from slipstream.cluster.output_files import OutputFiles
+from slipstream.cli.options import OUTPUT
 from slipstream.errors import UsageError
+from slipstream.units import parse_duration
+
+if TYPE_CHECKING:
+    from slipstream.cluster import Host
+    from slipstream.cluster.display import OutputMode
+    from slipstream.cluster.launcher import Display
+
+OTHER_HOSTS = "Other hosts"
 
 # A line of \b keeps the line ends of its paragraph.
 EXAMPLES = """\b
@@ -26,47 +33,52 @@ EXAMPLES = """\b
   slipstream run -n 2 --tty train.py        rank 0 draws on the terminal
   slipstream run -H a:8 --ssh-option Port=2222 --env DATA=/data train.py
 
-\b
-Each rank gets the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
-MASTER_ADDR, MASTER_PORT) and the key of the job. When one fails, the others end.
-[bold]Exit code[/bold]: that of the rank that failed first, 128 + n if signal n ended it;
-1 if a host failed; 2 for wrong usage.
+Each rank gets the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT)
+and the key of the job. When a rank fails, the others end.
+
+[bold]Exit code[/bold]: that of the rank that failed first, 128 + n if signal n ended it; 1 if a
+host failed; 2 for wrong usage.
 """
 
 
-class OutputChoice(str, Enum):
-    """Whose output is shown."""
+class ShowChoice(str, Enum):
+    """Ranks whose output is shown."""
 
     ALL = "all"
     RANK0 = "rank0"
     FAILED = "failed"
 
 
-OutputFolder = Annotated[
-    Path | None, typer.Option(help="Folder that gets rank.N/stdout and stderr of each rank.")
-]
-SshPort = Annotated[int | None, typer.Option("-p", "--ssh-port", help="Port of sshd on the hosts.")]
-SshIdentity = Annotated[Path | None, typer.Option("-i", "--ssh-identity-file", help="Key for ssh.")]
-
-
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
+    """Add the command to `app`."""
     settings = {"allow_interspersed_args": False}
     app.command("run", context_settings=settings, epilog=EXAMPLES)(run)
 
 
+# over budget: a parameter for each option of the command
 def run(
     program: Annotated[
         list[str],
-        typer.Argument(help="A .py file, a module with -m, or any program; then its arguments."),
+        typer.Argument(
+            metavar="PROGRAM...",
+            help="A .py file, a module with -m, or any program; then its arguments.",
+        ),
     ],
-    num_ranks: Annotated[
+    ranks_per_host: Annotated[
         int | None,
-        typer.Option("-n", "--nproc-per-node", min=1, help="Ranks on this host, or on each of -H."),
+        typer.Option(
+            "-n",
+            "--ranks-per-host",
+            "--nproc-per-node",
+            min=1,
+            help="Ranks on this host, or on each host of -H.",
+        ),
     ] = None,
     hosts: Annotated[
         str | None,
-        typer.Option("-H", "--hosts", help="Hosts and their ranks: a:2,me@b:4."),
+        typer.Option(
+            "-H", "--hosts", metavar="LIST", help="Names of hosts and their ranks: a:2,me@b:4."
+        ),
     ] = None,
     num_processes: Annotated[
         int | None,
@@ -75,44 +87,100 @@ def run(
         ),
     ] = None,
     hostfile: Annotated[
-        Path | None, typer.Option(help="File of hosts in place of -H; a line is: name slots=2.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File of hosts in place of -H; a line is: name slots=2."),
     ] = None,
     module: Annotated[
         bool, typer.Option("-m", "--module", help="Run the program as a Python module.")
     ] = False,
-    output: Annotated[
-        OutputChoice, typer.Option(help="Ranks whose output is shown while they run.")
-    ] = OutputChoice.ALL,
-    output_filename: OutputFolder = None,
-    tty: Annotated[
-        bool,
-        typer.Option("--tty", help="Let rank 0 use this terminal; the others stay silent."),
-    ] = False,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL when ranks are ended.")
-    ] = 3.0,
     env: Annotated[
         list[str] | None,
-        typer.Option(help="Variable of every rank: NAME=VALUE, or NAME with its value here."),
-    ] = None,
-    python: Annotated[
-        str | None, typer.Option(help="Python on the other hosts; default: the path of this one.")
+        typer.Option(
+            metavar="NAME[=VALUE]",
+            help="Variable of every rank, with this value or its value here; may be repeated.",
+        ),
     ] = None,
     cwd: Annotated[
-        Path | None, typer.Option(help="Working directory on every host; default: the one here.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", show_default="the one here", help="Working directory on every host."
+        ),
+    ] = None,
+    grace: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="Time between SIGTERM and SIGKILL when ranks are ended: 500ms."
+        ),
+    ] = "3s",
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            show_default="the path of this one",
+            rich_help_panel=OTHER_HOSTS,
+            help="Python on the other hosts.",
+        ),
     ] = None,
     ssh_option: Annotated[
-        list[str] | None, typer.Option(help="Option for ssh's -o, such as Port=2222.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            rich_help_panel=OTHER_HOSTS,
+            help="Option for ssh's -o, such as Port=2222; may be repeated.",
+        ),
     ] = None,
-    ssh_port: SshPort = None,
-    ssh_identity_file: SshIdentity = None,
-    no_color: Annotated[
-        bool, typer.Option("--no-color", help="Print no colours, as with NO_COLOR.")
+    ssh_port: Annotated[
+        int | None,
+        typer.Option(
+            "-p", "--ssh-port", rich_help_panel=OTHER_HOSTS, help="Port of sshd on the hosts."
+        ),
+    ] = None,
+    ssh_identity_file: Annotated[
+        Path | None,
+        typer.Option(
+            "-i",
+            "--ssh-identity-file",
+            metavar="FILE",
+            rich_help_panel=OTHER_HOSTS,
+            help="Private key for ssh.",
+        ),
+    ] = None,
+    show: Annotated[
+        ShowChoice,
+        typer.Option(rich_help_panel=OUTPUT, help="Ranks whose output is shown while they run."),
+    ] = ShowChoice.ALL,
+    output_filename: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            rich_help_panel=OUTPUT,
+            help="Folder for rank.N/stdout and rank.N/stderr of each rank.",
+        ),
+    ] = None,
+    tty: Annotated[
+        bool,
+        typer.Option(
+            "--tty",
+            rich_help_panel=OUTPUT,
+            help="Let rank 0 use this terminal; the others stay silent.",
+        ),
     ] = False,
-    events: Annotated[bool, typer.Option("--json", help="Print one JSON event per line.")] = False,
+    no_color: Annotated[
+        bool,
+        typer.Option(
+            "--no-color", rich_help_panel=OUTPUT, help="Print no colours, as with NO_COLOR."
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", rich_help_panel=OUTPUT, help="Print one JSON event per line."),
+    ] = False,
 ) -> None:
     """Start the ranks of a program on this host or on others, and end them together."""
-    chosen_hosts = _choose_hosts(hosts, hostfile, num_ranks, num_processes)
+    from slipstream.cluster import Job, launch
+    from slipstream.cluster.output_files import OutputFiles
+
+    chosen_hosts = _choose_hosts(hosts, hostfile, ranks_per_host, num_processes)
     if tty:
         _check_terminal(chosen_hosts, output_filename)
     job = Job(
@@ -124,18 +192,24 @@ def run(
         environ=dict(os.environ),
         chosen=_choose_variables(env or [], here=os.environ),
         ssh_options=_ssh_options(ssh_option or [], ssh_port, ssh_identity_file),
-        grace_seconds=grace,
+        grace_seconds=parse_duration(grace, "grace", bare_seconds=True),
     )
-    mode = "failed" if tty else output.value
-    if events:
-        display = JsonDisplay(sys.stdout, mode=mode)
-    else:
-        ranks = [host.name for host in chosen_hosts for _ in range(host.slots)]
-        color = not no_color and not Console().no_color
-        display = TerminalDisplay(ranks, sys.stdout, sys.stderr, mode=mode, color=color)
+    ranks = [host.name for host in chosen_hosts for _ in range(host.slots)]
+    display = _display(ranks, "failed" if tty else show.value, as_json=as_json, color=not no_color)
     if output_filename is not None:
-        display = OutputFiles(display, output_filename, sum(host.slots for host in chosen_hosts))
+        display = OutputFiles(display, output_filename, len(ranks))
     raise typer.Exit(launch(job, display, own_terminal=tty))
+
+
+def _display(ranks: list[str], mode: OutputMode, *, as_json: bool, color: bool) -> Display:
+    from slipstream.cluster.display import JsonDisplay, TerminalDisplay
+
+    if as_json:
+        return JsonDisplay(sys.stdout, mode=mode)
+    from rich.console import Console
+
+    color = color and not Console().no_color
+    return TerminalDisplay(ranks, sys.stdout, sys.stderr, mode=mode, color=color)
 
 
 def _check_terminal(hosts: tuple[Host, ...], output_filename: Path | None) -> None:
@@ -146,26 +220,30 @@ def _check_terminal(hosts: tuple[Host, ...], output_filename: Path | None) -> No
 
 
 def _choose_hosts(
-    hosts: str | None, hostfile: Path | None, num_ranks: int | None, num_processes: int | None
+    hosts: str | None, hostfile: Path | None, ranks_per_host: int | None, num_processes: int | None
 ) -> tuple[Host, ...]:
+    from slipstream.cluster import Host, fill_hosts, parse_hosts, read_hostfile
+
     if hosts is not None and hostfile is not None:
         raise UsageError("both -H and --hostfile are given; allowed: one of them")
-    if num_ranks is not None and num_processes is not None:
+    if ranks_per_host is not None and num_processes is not None:
         raise UsageError("both -n and -np are given; allowed: ranks on each host, or in all")
     if hostfile is not None:
         chosen = read_hostfile(hostfile)
     elif hosts is not None:
-        chosen = parse_hosts(hosts, default_slots=num_ranks)
+        chosen = parse_hosts(hosts, default_slots=ranks_per_host)
     else:
-        slots = num_ranks or num_processes
+        slots = ranks_per_host or num_processes
         if slots is None:
             raise UsageError("neither -n nor -H is given; say -n 2 or -H a:2,b:2")
         chosen = (Host(name="localhost", slots=slots),)
     return chosen if num_processes is None else fill_hosts(chosen, num_processes)
 
 
-def _ssh_options(given: list[str], port: int | None, identity: Path | None) -> tuple[str, ...]:
-    options = list(given)
+def _ssh_options(
+    ssh_options: list[str], port: int | None, identity: Path | None
+) -> tuple[str, ...]:
+    options = list(ssh_options)
     if port is not None:
         options.append(f"Port={port}")
     if identity is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from functools import partial
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from slipstream.cli.output import stdout_console
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.lab.display import make_console
+from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
     from slipstream.serve.access import Tls
@@ -22,73 +22,112 @@ EXAMPLES = """\b
   slipstream serve model.slip
   slipstream serve resnet=resnet50.slip detector.slip --port 9000
   slipstream serve resnet=old.slip resnet=new.slip@10%     a canary: version 2 receives a tenth
+  slipstream serve model.slip --host 0.0.0.0 --token-file tokens --access-log -
 
-\b
 Clients of the Open Inference Protocol, version 2, such as tritonclient, can connect: over REST at
 --port, and over gRPC at --grpc-port.
+
 [bold]Exit code[/bold]: 1 if a model cannot be served, 2 for wrong usage.
 """
-
-
-AccessLog = Annotated[
-    str | None, typer.Option(help="File for the log, a JSON line per request; - for stderr.")
-]
-Notice = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0,
-        help="Seconds after SIGTERM in which the server still answers but reports that it is not"
-        " ready; default 5 if other machines reach --host, else 0.",
-    ),
-]
+REQUESTS = "Requests and connections"
+ACCESS = "Access"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
+    """Add the command to `app`."""
     app.command("serve", epilog=EXAMPLES)(serve)
 
 
+# over budget: a parameter for each option of the command
 def serve(
     models: Annotated[
-        list[str], typer.Argument(help="Packages: file.slip, name=file.slip or name=file.slip@10%.")
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="Packages: file.slip, name=file.slip, or name=file.slip@10% for a share.",
+        ),
     ],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port for REST; 0: a free one.")
+        int, typer.Option(min=0, max=65535, help="Port for REST; 0 for a free one.")
     ] = 8000,
     grpc_port: Annotated[
-        int, typer.Option(min=-1, max=65535, help="Port for gRPC; 0: a free one, -1: no gRPC.")
+        int,
+        typer.Option(min=-1, max=65535, help="Port for gRPC; 0 for a free one, -1 for no gRPC."),
     ] = 8001,
     replicas: Annotated[
         int, typer.Option(min=1, help="Processes that run the models; a dead one is replaced.")
     ] = 1,
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Threads of a batch; default: as the model was compiled."),
+        int | None, typer.Option(min=1, show_default="as compiled", help="Threads of a batch.")
     ] = None,
     timeout: Annotated[
-        float,
-        typer.Option(min=0.001, help="Seconds for a request that asks for no shorter deadline."),
-    ] = 10.0,
+        str,
+        typer.Option(
+            metavar="TIME",
+            rich_help_panel=REQUESTS,
+            help="Longest time for a request; a request may set a shorter one.",
+        ),
+    ] = "10s",
     delay: Annotated[
-        float,
-        typer.Option(min=0.0, help="Milliseconds that a request waits for others to batch with."),
-    ] = 2.0,
+        str,
+        typer.Option(
+            metavar="TIME",
+            rich_help_panel=REQUESTS,
+            help="Longest time that a request waits for others to join its batch.",
+        ),
+    ] = "2ms",
     keep_alive: Annotated[
-        int, typer.Option(min=1, help="Seconds that an idle connection stays open.")
-    ] = 75,
+        str,
+        typer.Option(
+            metavar="TIME",
+            rich_help_panel=REQUESTS,
+            help="Time that a connection without a request stays open.",
+        ),
+    ] = "75s",
+    notice: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            rich_help_panel=REQUESTS,
+            show_default="5s if other machines reach --host, else 0s",
+            help="Time after SIGTERM in which the server answers but reports itself not ready.",
+        ),
+    ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File of accepted tokens, one per line.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=ACCESS, help="File of accepted tokens, one per line."
+        ),
     ] = None,
     everybody: Annotated[
-        bool, typer.Option("--everybody", help="Accept requests without a token from other hosts.")
+        bool,
+        typer.Option(
+            "--everybody",
+            rich_help_panel=ACCESS,
+            help="Accept requests without a token from other hosts.",
+        ),
     ] = False,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate in PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate in PEM.")] = None,
-    access_log: AccessLog = None,
-    notice: Notice = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=ACCESS, help="Certificate in PEM."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=ACCESS, help="Key of the certificate in PEM."),
+    ] = None,
+    access_log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=ACCESS,
+            help="File for the log, a JSON line per request; - for stderr.",
+        ),
+    ] = None,
 ) -> None:
-    """Serve MODELS until SIGTERM or Ctrl-C; open requests are answered first."""
+    """Serve compiled models until SIGTERM or Ctrl-C; open requests are answered first."""
     try:
         import uvloop
 
@@ -112,13 +151,13 @@ def serve(
         grpc_port=None if grpc_port < 0 else grpc_port,
         replicas=replicas,
         threads=threads,
-        seconds=timeout,
-        delay=delay * 1e-3,
-        keep_alive=keep_alive,
+        seconds=_at_least(0.001, timeout, "timeout"),
+        delay=parse_duration(delay, "delay"),
+        keep_alive=round(_at_least(1, keep_alive, "keep-alive")),
         tokens=Tokens() if token_file is None else read_tokens(token_file),
         tls=_tls(tls_cert, tls_key),
         access_log=_opened(access_log),
-        notice=notice,
+        notice=None if notice is None else parse_duration(notice, "notice", bare_seconds=True),
     )
     _log_to(sys.stderr)
     try:
@@ -127,8 +166,17 @@ def serve(
         raise UsageError(error.strerror or str(error)) from error
 
 
+def _at_least(least: float, text: str, name: str) -> float:
+    seconds = parse_duration(text, name, bare_seconds=True)
+    if seconds < least:
+        raise UsageError(f"the {name} is {text!r}; allowed: {least:g}s or more")
+    return seconds
+
+
 def _log_to(stream: TextIO) -> None:
     """Write the server's log, such as reloaded model files, to a stream."""
+    import logging
+
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("slipstream: %(message)s"))
     logger = logging.getLogger("slipstream")
@@ -137,7 +185,7 @@ def _log_to(stream: TextIO) -> None:
 
 
 def _print_addresses(options: ServeOptions, addresses: ListenAddresses) -> None:
-    console = make_console(sys.stdout)
+    console = stdout_console()
     scheme = "http" if options.tls is None else "https"
     console.print(f"REST   {scheme}://{addresses.rest}/v2", highlight=False)
     if addresses.grpc is not None:

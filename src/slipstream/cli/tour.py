@@ -1,64 +1,70 @@
-"""`slipstream tour`: the whole way of one model on this machine."""
+"""`slipstream tour`: one model from its forecast to its server on this machine."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from slipstream.lab.display import make_console, stderr_console
+from slipstream.cli.options import AsJson
+from slipstream.cli.output import emit, make_console, stderr_console
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream tour
-  slipstream tour --ranks 4 --epochs 3 --output /tmp/tour
+  slipstream tour --ranks 4 --epochs 3 -o /tmp/tour
   slipstream tour --quick --json
 
-\b
-It forecasts the training of a small ResNet on Fashion-MNIST on this machine, trains it, shows
-both side by side, compiles the checkpoint, serves it and classifies pictures over REST. Nothing
-else should run meanwhile: a busy machine is not the one that was forecast.
-[bold]Exit code[/bold]: 1 where a step fails, 2 for wrong usage or where the pictures are missing.
+The tour forecasts the training of a small ResNet on Fashion-MNIST on this machine, trains it, shows
+both side by side, compiles the checkpoint, serves it and classifies images over REST. Nothing else
+should run meanwhile: on a busy machine the training is slower than its forecast.
+
+[bold]Exit code[/bold]: 1 if a step fails, 2 for wrong usage or if the images are missing.
 """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
+    """Add the command to `app`."""
     app.command("tour", epilog=EXAMPLES)(tour)
 
 
 def tour(
     output: Annotated[
-        Path, typer.Option(help="Folder for the checkpoint, the package and the charts.")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Folder for the checkpoint, the package and the charts.",
+        ),
     ] = Path("tour-output"),
     ranks: Annotated[
         int,
-        typer.Option("--ranks", "-n", min=1, help="Ranks of the training, each on its own core."),
+        typer.Option("-n", "--ranks", min=1, help="Ranks of the training, each on its own core."),
     ] = 2,
     epochs: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Epochs; default: 10 as in the demo, or as many as fit in 2 minutes."
+            min=1,
+            show_default="10, or as many as fit into 2 minutes",
+            help="Epochs of the training.",
         ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Take half a minute; the numbers are inaccurate.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON to stdout, everything else to stderr.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Forecast, train, compile, serve and ask one model, in less than five minutes."""
     from slipstream.tour import example
 
     example.check_packages()
+    from slipstream.tour import results
     from slipstream.tour.display import Terminal
     from slipstream.tour.guide import TourSpec
     from slipstream.tour.guide import tour as go
-    from slipstream.tour.results import as_json as written
 
     stream = sys.stderr if as_json else sys.stdout
     spec = TourSpec(output=output, ranks=ranks, epochs=epochs, quick=quick, stream=stream)
@@ -69,4 +75,4 @@ def tour(
         terminal.close()
     terminal.end(toured.package, toured.seconds)
     if as_json:
-        print(json.dumps(written(toured), indent=1))
+        emit(results.as_json(toured), [], as_json=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -20,16 +19,6 @@ _STATE_STYLES = {"waiting": "dim", "running": "bold", "done": "green", "failed":
 _BLOCKS = " " + "".join(map(chr, range(0x2581, 0x2589)))  # one to eight eighths of a character
 _ASCII_BLOCKS = " .:-=+*#%"
 _NUM_BLOCKS = 24
-_FILE_WIDTH = 100  # columns where there is no terminal
-
-
-def make_console(stream: TextIO) -> Console:
-    """Return a console on a stream; without colours, bold and dim stay away as well."""
-    plain = Console(file=stream, highlight=False).no_color
-    console = Console(file=stream, highlight=False, color_system=None if plain else "auto")
-    if not console.is_terminal:
-        console.width = max(console.width, _FILE_WIDTH)
-    return console
 
 
 def show_line(console: Console, host: int, rank: int, text: str) -> None:
@@ -180,11 +169,6 @@ def speed_ratio(first: Progress, other: Progress) -> float | None:
     if first.failure or other.failure or not first.training_seconds or not other.training_seconds:
         return None
     return first.training_seconds / other.training_seconds
-
-
-def stderr_console() -> Console:
-    """Return the console for what is said to people."""
-    return make_console(sys.stderr)
 
 
 def _curve(rates: Sequence[float], fastest: float, blocks: str) -> str:

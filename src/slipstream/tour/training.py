@@ -52,7 +52,7 @@ def train(output: Path, *, ranks: int, epochs: int, samples: int, stream: TextIO
     """
     command = [sys.executable, "-m", "slipstream.cli", "run", "-n", str(ranks)]
     if stream is None:
-        command += ["--output", "failed"]
+        command += ["--show", "failed"]
     elif stream.isatty():
         command += ["--tty"]
     script = [str(example.folder() / "train.py"), "--output", str(output)]

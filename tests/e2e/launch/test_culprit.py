@@ -51,7 +51,7 @@ def test_the_rank_that_the_others_lost_is_named(
     run: Run, tmp_path: Path, script: str, said: str
 ) -> None:
     (tmp_path / "train.py").write_text(script)
-    options = ("-n", "3", "--output", "failed", "--env", "SLIPSTREAM_TIMEOUT=2")
+    options = ("-n", "3", "--show", "failed", "--env", "SLIPSTREAM_TIMEOUT=2")
     launch = run(*options, "train.py", cwd=tmp_path)
     assert launch.finish() == 1, launch.errors
     assert "slipstream: rank 1 on localhost failed first" in launch.errors

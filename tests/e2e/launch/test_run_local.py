@@ -233,11 +233,11 @@ def test_lines_of_ranks_that_write_a_lot_at_once_stay_whole(run: Run) -> None:
 
 
 def test_output_can_be_limited_to_rank_0_or_to_what_failed(run: Run) -> None:
-    launch = run("-n", "2", "--output", "rank0", "act.py", "print=hello")
+    launch = run("-n", "2", "--show", "rank0", "act.py", "print=hello")
     assert launch.finish() == 0
     assert launch.output == "[0] hello\n"
     launch = run(
-        "-n", "2", "--output", "failed", "act.py", "print=hello", "1:error=why", "1:exit=4", "wait"
+        "-n", "2", "--show", "failed", "act.py", "print=hello", "1:error=why", "1:exit=4", "wait"
     )
     assert launch.finish() == 4
     assert launch.output == ""

@@ -59,7 +59,7 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(*arguments: str | Path) -> list[dict[str, Any]]:
     done = in_process("ask", *map(str, arguments), "--json")
     assert done.code == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return json.loads(done.stdout)
 
 
 def test_a_server_and_a_package_say_the_same_of_pictures(

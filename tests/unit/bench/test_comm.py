@@ -228,7 +228,7 @@ def test_all_collectives_are_measured_on_this_machine() -> None:
 @pytest.mark.launcher("mpirun")
 def test_the_command_prints_a_table_and_writes_all_samples(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "comm.json"
-    options = ["--local", "2", "--sizes", "4k", "--rounds", "3", "--json", str(file)]
+    options = ["--local", "2", "--sizes", "4k", "--rounds", "3", "-o", str(file)]
     done = subprocess.run(
         [COMMAND, "bench", "comm", *options],
         capture_output=True,

@@ -92,7 +92,7 @@ def test_hundreds_of_ranks_are_near_what_was_published() -> None:
 
 def test_the_command_prints_the_table_and_its_assumptions(tmp_path: Path) -> None:
     path = tmp_path / "published.json"
-    options = ["bench", "forecast", "--published", "--json", str(path)]
+    options = ["bench", "forecast", "--published", "-o", str(path)]
     done = CliRunner().invoke(app, options, env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
     for text in ("AIACC, fp16 (1)", "90.2%", "PAISoar", "GreenNet is not public", "Assumed"):

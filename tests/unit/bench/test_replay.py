@@ -122,7 +122,7 @@ def test_the_command_prints_limits_without_running_anything(tmp_path: Path) -> N
     app = typer.Typer()
     bench_replay.add_to(app)
     file = tmp_path / "limits.json"
-    done = CliRunner().invoke(app, ["vgg16", "bert-base", "--limits", "--json", str(file)])
+    done = CliRunner().invoke(app, ["vgg16", "bert-base", "--limits", "-o", str(file)])
     assert done.exit_code == 0, done.output
     assert "within   across" in done.output
     rows = json.loads(file.read_text())["rows"]

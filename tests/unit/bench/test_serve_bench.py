@@ -30,7 +30,7 @@ from slipstream.bench.serve.results import (
     ServeReport,
     quantile,
 )
-from slipstream.cli.bench.serve import parse_clients, parse_deadline, parse_open
+from slipstream.cli.bench.serve import parse_open
 from slipstream.errors import UsageError
 
 REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
@@ -273,14 +273,13 @@ def test_a_picture_of_another_kind_is_refused():
 
 
 def test_options_are_read():
-    assert parse_clients("8, 1,2,8") == (1, 2, 8)
     assert parse_open("2.5") == (2.5, 60.0)
     assert parse_open("3:0.5") == (3.0, 0.5)
-    assert parse_deadline("100ms") == pytest.approx(0.1)
-    assert parse_deadline("1.5 s") == 1.5
-    for parse, text in ((parse_clients, "1,x"), (parse_open, "2:"), (parse_deadline, "100")):
+    assert parse_open("2:500ms") == (2.0, 0.5)
+    assert parse_open("1:10m") == (1.0, 600.0)
+    for text in ("2:", "fast", "2:soon"):
         with pytest.raises(UsageError, match="allowed"):
-            parse(text)
+            parse_open(text)
 
 
 @pytest.mark.parametrize(

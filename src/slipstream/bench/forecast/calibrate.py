@@ -34,7 +34,7 @@ def calibrate(
 
     Args:
         name: Name of the device in forecasts: letters, digits, "-", "_" and ".".
-        network: file of `slipstream bench comm --json` between hosts; None: links of hosts are
+        network: file of `slipstream bench comm -o` between hosts; None: links of hosts are
             not measured. One of the ranks of a host takes the place of what is measured here.
         threads: Threads of a rank on a machine without a GPU, on which a device is that number of
             processors; None for PyTorch's default, which is all of them.

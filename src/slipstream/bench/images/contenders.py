@@ -1,4 +1,4 @@
-"""Contenders of `slipstream bench pictures`, and their ways from images to labels."""
+"""Contenders of `slipstream bench images`, and their ways from images to labels."""
 
 from __future__ import annotations
 

@@ -116,17 +116,22 @@ CONTENDERS: Mapping[str, EngineContender] = {contender.name: contender for conte
 PEERS = tuple(contender.name for contender in _ALL if not contender.is_ours)
 
 
-def chosen(peers: Sequence[str]) -> list[EngineContender]:
-    """Return the contenders of a run: these peers, or the default ones where none is named; ours.
+def chosen(peers: Sequence[str] | None) -> list[EngineContender]:
+    """Return the contenders of a run: ours, and these peers.
 
-    Raises:
-        UsageError: there is no such peer.
+    Args:
+        peers: Names of peers; None for the default ones.
+
+    Raises UsageError for a name that is no peer.
     """
-    for name in peers:
+    for name in peers or ():
         if name not in PEERS:
             raise UsageError(f"the peer is {name!r}; allowed: {', '.join(PEERS)}")
     return [
-        each for each in _ALL if each.is_ours or (each.name in peers if peers else each.is_default)
+        contender
+        for contender in _ALL
+        if contender.is_ours
+        or (contender.is_default if peers is None else contender.name in peers)
     ]
 
 

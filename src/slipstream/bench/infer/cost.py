@@ -57,7 +57,7 @@ class CostSpec:
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""
         if not self.packages:
-            raise UsageError("no model is given; with --pictures, models are compiled files")
+            raise UsageError("no model is given; with --images, models are compiled packages")
         if not (0 <= self.top1 <= 1 and 0 <= self.top5 <= 1 and self.price >= 0):
             raise UsageError(
                 f"top-1 is {self.top1:.0%}, top-5 {self.top5:.0%}, the price {self.price:g};"

@@ -3,7 +3,7 @@
     python -m slipstream.bench.infer.fashion_mnist FOLDER [COUNT]
 
 A folder for each of the ten labels, as `slipstream compile --data` and `slipstream bench infer
---pictures` read them. Xiao, Rasul and Vollgraf, "Fashion-MNIST" (2017).
+--images` read them. Xiao, Rasul and Vollgraf, "Fashion-MNIST" (2017).
 """
 
 # NumPy's stubs leave the types of what its methods return open.

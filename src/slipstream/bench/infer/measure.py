@@ -47,7 +47,7 @@ class InferSpec:
 
     Args:
         models: names of the zoo's, or package.module:attribute of a `ZooModel`; at least one.
-        peers: names of `contenders.PEERS`; empty for those that take part by default.
+        peers: Names of `contenders.PEERS`; None for the peers that take part by default.
         threads: Threads and cores of every contender, at least 1.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
         seconds: Seconds of a turn, which has at least one counted call.
@@ -59,7 +59,7 @@ class InferSpec:
     """
 
     models: tuple[str, ...] = tuple(ZOO)
-    peers: tuple[str, ...] = ()
+    peers: tuple[str, ...] | None = None
     threads: int = 1
     rounds: int = 20
     seconds: float = 0.2

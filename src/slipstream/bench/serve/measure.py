@@ -286,7 +286,7 @@ class _ServerTrial:
         if set(turn.statuses) != {OK}:
             raise ProcessError(
                 f"{name} with {clients} clients: answers by status are {turn.statuses}; all have to"
-                " be 200, and some in a turn: say more --seconds"
+                " be 200, and some in a turn: say a longer --turn-time"
             )
         return Reached.of(turn)
 

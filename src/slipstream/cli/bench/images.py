@@ -1,60 +1,70 @@
-"""`slipstream bench pictures`: from JPEG files to labels, ours beside peers' pipelines."""
+"""`slipstream bench images`: from JPEG files to labels, ours beside the pipelines of peers."""
 
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.bench.show import show, telling
-from slipstream.cli.files import writable
+from slipstream.cli.options import (
+    AsJson,
+    CacheFolder,
+    OutputFile,
+    Rounds,
+    SearchTime,
+    TurnTime,
+    split_list,
+)
+from slipstream.cli.output import caption_text, emit
+from slipstream.cli.progress import status_line
 from slipstream.errors import UnsupportedError
+from slipstream.units import parse_duration
+
+if TYPE_CHECKING:
+    from slipstream.bench.images.measure import Task
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
-  slipstream bench pictures                                ResNet-50 and MobileNetV3
-  slipstream bench pictures mobilenetv3_large --cache build/infer --json pictures.json
-  slipstream bench pictures resnet50 --task stream
+  slipstream bench images                                ResNet-50 and MobileNetV3
+  slipstream bench images mobilenetv3_large --cache build/infer -o images.json
+  slipstream bench images resnet50 --tasks stream
 
-\b
-Models:  resnet50, mobilenetv3_large, resnet26d, efficientnet_b0, vit_small
-Tasks:   latency of one picture on one core, stream of pictures on two
+Models: resnet50, mobilenetv3_large, resnet26d, efficientnet_b0, vit_small.
+
+Tasks: latency of one image on one core, stream of images on two.
 """
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf", "PIL", "pydantic")
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
-    app.command("pictures", epilog=EXAMPLES)(bench_pictures)
+    """Add the command to `app`."""
+    app.command("images", epilog=EXAMPLES)(bench_images)
 
 
-def bench_pictures(
-    models: Annotated[list[str] | None, typer.Argument(help="Models; default: two.")] = None,
-    task: Annotated[
-        list[str] | None, typer.Option(help="Measure: latency or stream; default: both.")
+def bench_images(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...",
+            show_default="resnet50 and mobilenetv3_large",
+            help="Models to measure.",
+        ),
     ] = None,
-    rounds: Annotated[
-        int, typer.Option(help="Rounds; in each, every contender has one turn.")
-    ] = 10,
-    seconds: Annotated[float, typer.Option(help="Seconds of a turn.")] = 1.0,
-    search: Annotated[
-        float, typer.Option(help="Seconds that our compilation of a model may take.")
-    ] = 60.0,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Folder that keeps the peers' files for the next time."),
-    ] = None,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", callback=writable, help="File for all measurements as JSON."),
-    ] = None,
+    tasks: Annotated[
+        str, typer.Option(metavar="LIST", help="Tasks to measure, with commas between.")
+    ] = "latency,stream",
+    rounds: Rounds = 10,
+    turn_time: TurnTime = "1s",
+    search_time: SearchTime = "60s",
+    cache: CacheFolder = None,
+    output: OutputFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure the way from JPEG files to labels, decoding and resizing included.
 
     Peers are Pillow, NumPy and the int8 of ONNX Runtime and OpenVINO. Needs PyTorch,
-    slipstream\\[infer] and nncf. Nothing else should run on the machine.
+    slipstream[infer] and nncf. Nothing else should run on the machine.
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
@@ -62,18 +72,19 @@ def bench_pictures(
             f"this benchmark needs {', '.join(missing)}, which is not installed:"
             " pip install 'slipstream[torch,infer]' nncf"
         )
-    from slipstream.bench.images.measure import MODELS, PicturesSpec, Task, measure
-    from slipstream.bench.images.table import as_json, caption, tables
+    from slipstream.bench.images import table
+    from slipstream.bench.images.measure import MODELS, PicturesSpec, measure
 
-    tasks: tuple[Task, ...] = tuple(task) if task else ("latency", "stream")  # pyright: ignore[reportAssignmentType]
+    chosen: tuple[Task, ...] = split_list(tasks)  # pyright: ignore[reportAssignmentType]
     spec = PicturesSpec(
         models=tuple(models or MODELS),
-        tasks=tasks,
+        tasks=chosen,
         rounds=rounds,
-        seconds=seconds,
-        search_seconds=search,
+        seconds=parse_duration(turn_time, "turn time", bare_seconds=True),
+        search_seconds=parse_duration(search_time, "search time", bare_seconds=True),
         cache=cache,
     )
-    with telling("the first model is made ready") as tell:
+    with status_line("the first model is made ready") as tell:
         report = measure(spec, tell)
-    show(report.notes, tables(report), caption(report), json_file, as_json(report))
+    shown = [*table.tables(report), caption_text(table.caption(report))]
+    emit(table.as_json(report), shown, as_json=as_json, output=output, notes=report.notes)

@@ -1,68 +1,64 @@
-"""`slipstream bench negotiate`: how fast ranks agree on an order of tensors."""
+"""`slipstream bench negotiate`: the time in which ranks agree on an order of tensors."""
 
-import sys
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from slipstream.bench.negotiate.measure import NegotiateSpec, measure
-from slipstream.bench.negotiate.table import as_json, tables
-from slipstream.cli.bench.show import telling, write
-from slipstream.cli.files import writable
-from slipstream.errors import UsageError
-from slipstream.lab.display import make_console
+from slipstream.bench.negotiate.table import as_json as table_as_json
+from slipstream.bench.negotiate.table import tables
+from slipstream.cli.options import AsJson, OutputFile, Rounds, split_counts
+from slipstream.cli.output import emit
+from slipstream.cli.progress import status_line
+from slipstream.units import parse_duration
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream bench negotiate
-  slipstream bench negotiate --ranks 4 --tensors 161 --cycle 0
-  slipstream bench negotiate --scaling build/bench/core/bench/negotiate_bench --json out.json
+  slipstream bench negotiate --ranks 4 --tensors 161 --cycle-time 1ms
+  slipstream bench negotiate --scaling build/bench/core/bench/negotiate_bench -o out.json
 """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
+    """Add the command to `app`."""
     app.command("negotiate", epilog=EXAMPLES)(negotiate)
 
 
 def negotiate(
     ranks: Annotated[
-        str, typer.Option(help="Numbers of processes, separated by commas.")
+        str,
+        typer.Option(metavar="LIST", help="Numbers of ranks on this machine; each is measured."),
     ] = "4,8,16",
     tensors: Annotated[
-        int, typer.Option(help="Tensors of 1 KB, in a different order on each rank.")
+        int,
+        typer.Option(min=1, help="Tensors of 1 KB, which each rank submits in another order."),
     ] = 1000,
-    rounds: Annotated[int, typer.Option(help="Rounds; in each, every contender has one turn.")] = 5,
-    cycle: Annotated[
-        float, typer.Option(help="Least milliseconds between two of our rounds.")
-    ] = 0.0,
+    cycle_time: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Shortest time between two of our negotiations: 5ms."),
+    ] = "0s",
     scaling: Annotated[
         Path | None,
-        typer.Option(help="Program negotiate_bench, to measure up to 256 ranks as threads."),
+        typer.Option(
+            metavar="FILE", help="Program negotiate_bench, which measures up to 256 threads."
+        ),
     ] = None,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", callback=writable, help="File for all measurements as JSON."),
-    ] = None,
+    rounds: Rounds = 5,
+    output: OutputFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure negotiation: our ranks among themselves, beside a rank 0 that coordinates."""
     spec = NegotiateSpec(
-        ranks=_numbers(ranks),
+        ranks=split_counts(ranks, "--ranks"),
         tensors=tensors,
         rounds=rounds,
-        cycle_seconds=cycle / 1e3,
+        cycle_seconds=parse_duration(cycle_time, "cycle time"),
         scaling=scaling,
     )
-    with telling() as tell:
+    with status_line() as tell:
         report = measure(spec, tell)
-    for table in tables(report):
-        make_console(sys.stdout).print(table)
-    write(json_file, as_json(report))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise UsageError(f"ranks are {text!r}; allowed: numbers with commas between, such as 4,8")
-    return tuple(int(part) for part in parts)
+    emit(table_as_json(report), tables(report), as_json=as_json, output=output)

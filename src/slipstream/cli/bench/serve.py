@@ -1,4 +1,4 @@
-"""`slipstream bench serve`: our server beside a peer's, and what overload does to it."""
+"""`slipstream bench serve`: our server beside a peer's, and both under overload."""
 
 from __future__ import annotations
 
@@ -10,119 +10,123 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.bench.show import show, telling
-from slipstream.cli.files import writable
+from slipstream.cli.options import (
+    AsJson,
+    ChartFile,
+    OutputFile,
+    Peers,
+    Rounds,
+    TurnTime,
+    split_counts,
+    split_peers,
+)
+from slipstream.cli.output import caption_text, emit, written
+from slipstream.cli.progress import status_line
 from slipstream.errors import UnsupportedError, UsageError
+from slipstream.units import parse_duration
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
-  slipstream bench serve model.slip --picture curve.svg
-  slipstream bench serve model.slip --peer none --clients 1,8 --open 0     no peer, no overload
-  slipstream bench serve model.slip --onnx model.onnx --open 3:600 --deadline 50ms
+  slipstream bench serve model.slip --chart curve.svg
+  slipstream bench serve model.slip --peers none --clients 1,8 --open 0     no peer, no overload
+  slipstream bench serve model.slip --onnx model.onnx --open 3:10m --deadline 50ms
 
-\b
-The peer runs the package by the same engine, which compares servers; with --onnx it runs that file
-by ONNX Runtime. Picture: .svg, .png or .html.
+Peer: fastapi, with one and with two batches at a time. It runs the package by the same engine, so
+that servers are compared; with --onnx it runs that file by ONNX Runtime. The targets are judged
+with 1 and 8 clients.
 """
 PACKAGES = ("orjson", "pydantic", "starlette", "uvicorn", "uvloop")
-OF_PEER = ("fastapi", "httptools")
-OF_PICTURE = ("altair", "vl_convert")
+PEER_PACKAGES = ("fastapi", "httptools")
+CHART_PACKAGES = ("altair", "vl_convert")
 OPEN_SECONDS = 60.0
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make this a sub-command of `app`."""
+    """Add the command to `app`."""
     app.command("serve", epilog=EXAMPLES)(serve_model)
 
 
+# over budget: a parameter for each option of the command
 def serve_model(
-    package: Annotated[Path, typer.Argument(help="Package from slipstream compile.")],
+    package: Annotated[
+        Path, typer.Argument(metavar="PACKAGE", help="Package from slipstream compile.")
+    ],
+    peers: Peers = "fastapi",
     onnx: Annotated[
-        Path | None, typer.Option(help="File of the same model for a peer with ONNX Runtime.")
+        Path | None,
+        typer.Option(metavar="FILE", help="ONNX file of the same model, for the peer."),
     ] = None,
     clients: Annotated[
-        str, typer.Option(help="Numbers of clients in closed loops; bars need 1 and 8.")
+        str, typer.Option(metavar="LIST", help="Numbers of clients in closed loops.")
     ] = "1,2,4,8,16",
-    seconds: Annotated[float, typer.Option(help="Seconds of a turn of a closed loop.")] = 5.0,
-    rounds: Annotated[int, typer.Option(help="Rounds; in each, every contender has one turn.")] = 5,
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Threads of a batch; default: as the model was compiled."),
+        int | None, typer.Option(min=1, show_default="as compiled", help="Threads of a batch.")
     ] = None,
     open_loop: Annotated[
         str,
-        typer.Option("--open", help="Open loop, FACTOR[:SECONDS] of capacity: 2:60; 0: none."),
-    ] = "2.0",
-    deadline: Annotated[str, typer.Option(help="Deadline of requests in the open loop.")] = "100ms",
-    peer: Annotated[
-        str, typer.Option(help="Peer: fastapi, with one and two batches at a time; or none.")
-    ] = "fastapi",
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", callback=writable, help="File for all measurements as JSON."),
-    ] = None,
-    picture: Annotated[
-        Path | None, typer.Option(help="File for a chart of latency over throughput.")
-    ] = None,
+        typer.Option(
+            "--open",
+            metavar="FACTOR[:TIME]",
+            help="Open loop: requests as a multiple of the capacity, and its time; 0 for none.",
+        ),
+    ] = "2:60s",
+    deadline: Annotated[
+        str, typer.Option(metavar="TIME", help="Deadline of a request in the open loop.")
+    ] = "100ms",
+    rounds: Rounds = 5,
+    turn_time: TurnTime = "5s",
+    chart: ChartFile = None,
+    output: OutputFile = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Measure a server: throughput and latency by clients, what serving adds, and overload.
+    """Measure a server: throughput and latency by clients, overhead of serving, and overload.
 
-    A peer has its turns in the same run. Needs slipstream\\[serve], and fastapi for the peer.
+    A peer has its turns in the same run. Needs slipstream[serve], and fastapi for the peer.
     Nothing else should run on the machine.
     """
-    wanted = [*PACKAGES, *(OF_PEER if peer == "fastapi" else ()), *(OF_PICTURE if picture else ())]
-    _check_packages(wanted)
+    peer = ",".join(split_peers(peers)) or "none"
+    needed = [*PACKAGES, *(PEER_PACKAGES if peer == "fastapi" else ())]
+    _check_packages([*needed, *(CHART_PACKAGES if chart else ())])
+    from slipstream.bench.serve import table
     from slipstream.bench.serve.measure import ServeSpec, measure
-    from slipstream.bench.serve.table import as_json, caption, tables
 
-    times, open_seconds = parse_open(open_loop)
+    overload, overload_seconds = parse_open(open_loop)
     spec = ServeSpec(
         package=package,
         onnx=onnx,
-        clients=parse_clients(clients),
+        clients=tuple(sorted(set(split_counts(clients, "--clients")))),
         rounds=rounds,
-        seconds=seconds,
+        seconds=parse_duration(turn_time, "turn time", bare_seconds=True),
         threads=threads,
-        overload=times,
-        overload_seconds=open_seconds,
-        deadline=parse_deadline(deadline),
+        overload=overload,
+        overload_seconds=overload_seconds,
+        deadline=parse_duration(deadline, "deadline"),
         peer=peer,
     )
-    if picture is not None:
+    if chart is not None:
         from slipstream.bench.serve.picture import check_picture
 
-        check_picture(picture)
-    with telling("the servers start") as tell:
+        check_picture(chart)
+    with status_line("the servers start") as tell:
         report = measure(spec, tell)
-    show(report.notes, tables(report), caption(report), json_file, as_json(report, asdict(spec)))
-    if picture is not None:
+    shown = [*table.tables(report), caption_text(table.caption(report))]
+    content = table.as_json(report, asdict(spec))
+    emit(content, shown, as_json=as_json, output=output, notes=report.notes)
+    if chart is not None:
         from slipstream.bench.serve.picture import draw
 
-        draw(report, picture)
-
-
-def parse_clients(text: str) -> tuple[int, ...]:
-    """Return the sorted numbers of a text such as `1,2,8`; UsageError for other texts."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdecimal() for part in parts):
-        raise UsageError(f"the clients are {text!r}; allowed: whole numbers such as 1,2,8")
-    return tuple(sorted({int(part) for part in parts}))
+        draw(report, chart)
+        written(chart)
 
 
 def parse_open(text: str) -> tuple[float, float]:
-    """Return the factor of capacity and the seconds of `2` or `2:60`; UsageError for others."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(\d+(?:\.\d+)?))?", text.strip())
-    if found is None:
-        raise UsageError(f"the open loop is {text!r}; allowed: 2, 2:60 for 60 s, 0 for none")
-    return float(found[1]), float(found[2] or OPEN_SECONDS)
-
-
-def parse_deadline(text: str) -> float:
-    """Return the seconds of a text such as `100ms` or `1.5s`; UsageError for other texts."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)", text.strip())
-    if found is None:
-        raise UsageError(f"the deadline is {text!r}; allowed: 100ms, 1.5s")
-    return float(found[1]) * (1e-3 if found[2] == "ms" else 1.0)
+    """Return the factor of capacity and the seconds of `2` or `2:60s`; UsageError for others."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(.+))?", text.strip())
+    if match is None:
+        raise UsageError(f"the open loop is {text!r}; allowed: 2, 2:60s for 60 s, 0 for none")
+    if match[2] is None:
+        return float(match[1]), OPEN_SECONDS
+    return float(match[1]), parse_duration(match[2], "time of the open loop", bare_seconds=True)
 
 
 def _check_packages(names: list[str]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from slipstream import forecast
 from slipstream.cli.files import writable
@@ -26,7 +25,8 @@ from slipstream.cli.forecast.asked import (
     parse_shape,
 )
 from slipstream.cli.forecast.progress import searching
-from slipstream.lab.display import make_console
+from slipstream.cli.groups import CommandLine, Group
+from slipstream.cli.output import make_console
 from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ HtmlFile = Annotated[
 ]
 
 
-class _Group(TyperGroup):
+class _Group(Group):
     """Group of sub-commands; an argument that names none of them is passed to `plan`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -84,7 +84,7 @@ class _Group(TyperGroup):
 
 def add_to(app: typer.Typer) -> None:
     """Add the command and its sub-commands to `app`."""
-    group = typer.Typer(
+    group = CommandLine(
         cls=_Group, help="Forecast the hardware, time and cost of training a model."
     )
     group.command(PLAN, epilog=EXAMPLES, hidden=True)(plan)

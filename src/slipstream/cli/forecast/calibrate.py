@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from slipstream.lab.display import make_console, stderr_console
+from slipstream.cli.output import make_console, stderr_console
 
 EXAMPLES = """\b
 [bold]Examples[/bold]

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from slipstream.cli.forecast.asked import OptimizerChoice, PrecisionChoice, parse_shape
 from slipstream.cli.forecast.progress import searching
-from slipstream.lab.display import make_console
+from slipstream.cli.output import make_console
 
 if TYPE_CHECKING:
     from slipstream.bench.forecast.check import DeviceStepCheck

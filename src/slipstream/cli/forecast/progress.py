@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from slipstream.lab.display import stderr_console
+from slipstream.cli.output import stderr_console
 
 if TYPE_CHECKING:
     from slipstream.forecast import Plan

@@ -12,7 +12,7 @@ import typer
 from rich.progress import Progress
 
 from slipstream.cli.files import writable
-from slipstream.lab.display import make_console, stderr_console
+from slipstream.cli.output import make_console, stderr_console
 
 if TYPE_CHECKING:
     from slipstream.forecast.search.intervals import Intervals

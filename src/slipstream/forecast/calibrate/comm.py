@@ -1,4 +1,4 @@
-"""Timed all-reduces from the file that `slipstream bench comm --json` writes."""
+"""Timed all-reduces from the file that `slipstream bench comm -o` writes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def read(path: Path) -> AllReduceTimes:
         return timed(json.loads(path.read_bytes()), str(path))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path} cannot be read as output of slipstream bench comm --json: {error}"
+            f"{path} cannot be read as output of slipstream bench comm -o: {error}"
         ) from error
 
 
@@ -78,7 +78,7 @@ def timed(content: Mapping[str, Any], name: str) -> AllReduceTimes:
     """Return the all-reduces of the first of `CONTENDERS` that was measured.
 
     Args:
-        content: Parsed JSON that `slipstream bench comm --json` wrote.
+        content: Parsed JSON that `slipstream bench comm -o` wrote.
         name: Origin of the content, for error messages.
 
     Raises:
