@@ -79,7 +79,7 @@ def _sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
             "Arguments" if is_argument else "Options"
         )
         name = _argument_name(param) if is_argument else _option_name(record[0])
-        sections.setdefault(title, []).append((name, record[1].replace("  [", " [")))
+        sections.setdefault(title, []).append((name, _remark_in_words(record[1])))
     if isinstance(command, TyperGroup):
         named = [
             (name, command.get_command(context, name)) for name in command.list_commands(context)
@@ -103,6 +103,17 @@ def _option_name(record: str) -> str:
         return record
     word = re.sub(r"^<(.*)>$|^\[(.*)\]$", r"\1\2", parts[2])
     return f"{parts[1].strip()} {VALUE_WORDS.get(word.lower(), word)}"
+
+
+def _remark_in_words(text: str) -> str:
+    """Return "[default: 4; at least 1]" for "[default: (4); x>=1]"."""
+    head, mark, remark = text.rpartition("  [")
+    if not mark:
+        return text
+    remark = re.sub(r"default: \((.*)\)(?=[];])", r"default: \1", remark)
+    remark = re.sub(r"(-?[\d.]+)<=x<=(-?[\d.]+)", r"\1 to \2", remark)
+    remark = re.sub(r"x>=(-?[\d.]+)", r"at least \1", remark)
+    return f"{head} [{remark}"
 
 
 def _summary(command: Any) -> str:

@@ -140,7 +140,9 @@ FlowRate = Annotated[
 ]
 Racks = Annotated[
     int,
-    typer.Option(min=1, rich_help_panel=NETWORK, help="Racks, each with as many hosts."),
+    typer.Option(
+        min=1, rich_help_panel=NETWORK, help="Number of racks, which share the hosts evenly."
+    ),
 ]
 Uplink = Annotated[
     str | None,
@@ -159,13 +161,15 @@ CrossTraffic = Annotated[
 Rounds = Annotated[
     int,
     typer.Option(
-        min=1, rich_help_panel=MEASUREMENT, help="Rounds; each contender has one turn in each."
+        min=1, rich_help_panel=MEASUREMENT, help="Rounds; every contender has one turn in a round."
     ),
 ]
 TurnTime = Annotated[
     str,
     typer.Option(
-        metavar="TIME", rich_help_panel=MEASUREMENT, help="Time of a turn of a contender: 200ms."
+        metavar="TIME",
+        rich_help_panel=MEASUREMENT,
+        help="Length of a contender's turn, such as 200ms.",
     ),
 ]
 SearchTime = Annotated[
@@ -173,7 +177,7 @@ SearchTime = Annotated[
     typer.Option(
         metavar="TIME",
         rich_help_panel=MEASUREMENT,
-        help="Time limit of each of our compilations of a model: 90s, 5m.",
+        help="Time limit of each compilation of ours, such as 5m.",
     ),
 ]
 CacheFolder = Annotated[

@@ -130,8 +130,7 @@ def chosen(peers: Sequence[str] | None) -> list[EngineContender]:
     return [
         contender
         for contender in _ALL
-        if contender.is_ours
-        or (contender.is_default if peers is None else contender.name in peers)
+        if contender.is_ours or (contender.is_default if peers is None else contender.name in peers)
     ]
 
 

@@ -64,7 +64,9 @@ def main(
     seconds: Annotated[float, typer.Option("--time", help="Seconds to search, per model.")] = 60.0,
     threads: Annotated[int, typer.Option(help="Threads of one run.")] = 1,
     short: Annotated[bool, typer.Option("--short", help="Fewer inputs.")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File for all numbers as JSON.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File for all numbers as JSON.")
+    ] = None,
 ) -> None:
     """Compile models with trained weights, judge them on real inputs, and time them by turns."""
     console = Console()

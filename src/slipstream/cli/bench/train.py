@@ -47,7 +47,7 @@ def train_models(
         str, typer.Option(metavar="LIST", help="Models, with commas between.")
     ] = "resnet,large",
     codecs: Annotated[
-        str, typer.Option(metavar="LIST", help="Codecs of gradients between hosts.")
+        str, typer.Option(metavar="LIST", help="Codecs of gradients between hosts, with commas.")
     ] = "none",
     peers: Peers = "gloo",
     steps: Annotated[
