@@ -35,6 +35,16 @@ class ActiveRequest:
     begin: float
     seconds: float
 
+    def check_admission(self, seconds: float | None) -> None:
+        """Refuse the request before its body is read if not even one row could be finished in time.
+
+        Args:
+            seconds: Timeout of the request in seconds; None for the timeout of the server.
+
+        Raises RequestRefusedError if it cannot be finished in time.
+        """
+        self.served.batcher.check_admission(1, self._deadline(seconds))
+
     async def answer(self, call: InferenceCall) -> InferenceResult:
         """Return the result of the model.
 
@@ -45,7 +55,6 @@ class ActiveRequest:
         in time.
         """
         self.record.id = call.id[:128]
-        deadline = self.begin + min(call.seconds or math.inf, self.seconds)
         check = self.served.signature.check
         if any(isinstance(value, list) for value in call.given.values()):
             # Image files are decoded, which takes as long as a run of a small model.
@@ -53,8 +62,11 @@ class ActiveRequest:
         else:
             inputs = check(call.given)
         self.record.rows = inputs.rows
-        self.record.done = await self.served.submit(inputs, deadline)
+        self.record.done = await self.served.submit(inputs, self._deadline(call.seconds))
         return self.record.done
+
+    def _deadline(self, seconds: float | None) -> float:
+        return self.begin + min(seconds or math.inf, self.seconds)
 
 
 class RequestHandler:

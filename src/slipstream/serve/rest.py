@@ -21,7 +21,7 @@ from slipstream.serve.metrics import CONTENT_TYPE, Metrics
 from slipstream.serve.page import OPEN_PATHS
 from slipstream.serve.protocol.bodies import BodyMemory, read
 from slipstream.serve.protocol.http import LINK, RequestConnection
-from slipstream.serve.protocol.messages import JSON_LENGTH, build_response, parse_call
+from slipstream.serve.protocol.messages import JSON_LENGTH, build_response, parse_call, timeout_of
 from slipstream.serve.record import RequestRecord
 from slipstream.serve.refusals import Reason, RequestRefusedError
 
@@ -103,6 +103,9 @@ class RestApi:
                 f"the body is encoded as {encoding[:64]!r}; allowed: identity",
             )
         with self._handler.request("rest", model, version, fields) as active:
+            # In overload most requests are refused, and to read their bodies would take the time of
+            # the runs.
+            active.check_admission(timeout_of(link.begun, fields.get(JSON_LENGTH)))
             with self._bodies.reserve() as reservation:
                 body = await read(fields, link, receive, reservation, active.seconds)
                 active.record.num_bytes = len(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ class Model:
         self.loop = loop
         self.signature = signature({"x": (rows, 2)}, {"y": (rows,)}, most_rows=64)
         self.seconds, self.runs, self.at_once, self.most_at_once = seconds, [], 0, 0
+        self.reported = None  # seconds that a run says it took, if these are others
 
     async def run(self, inputs, is_alone):
         async with self.free:
@@ -30,7 +32,7 @@ class Model:
             self.most_at_once = max(self.most_at_once, self.at_once)
             await asyncio.sleep(self.seconds)
             self.at_once -= 1
-        return {"y": inputs["x"].sum(axis=1)}, self.seconds
+        return {"y": inputs["x"].sum(axis=1)}, self.reported or self.seconds
 
     def batcher(self, **limits):
         limits = BatcherLimits(**{"runs": 1, "delay": 0.0, **limits})
@@ -268,6 +270,32 @@ def test_runs_that_become_slower_count_by_a_tenth_each(signature, run_stepped):
             await ask(batcher, model.taken())
             with pytest.raises(RequestRefusedError, match=f"about {expected:.3g} s"):
                 await ask(batcher, model.taken(), 1.0)
+
+    run_stepped(main)
+
+
+def test_the_safety_factor_follows_the_time_that_requests_take(signature, run_stepped):
+    """Requests that take twice their limit raise it by 0.03 x 0.99, others lower it by 0.0003."""
+
+    async def main(loop):
+        model = Model(signature, loop, seconds=1.0)
+
+        async def factor_after(*seconds):
+            batcher = model.batcher()
+            for model.seconds in seconds:
+                await ask(batcher, model.taken(), 1e12)
+            model.seconds = 1.0
+            with pytest.raises(RequestRefusedError) as caught:
+                await ask(batcher, model.taken(), 0.0)
+            (expected,) = re.findall("about ([0-9.]+) s", str(caught.value))
+            return caught.value.retry_after / float(expected)
+
+        assert await factor_after(1.0) == pytest.approx(1.5 - 0.0003)
+        assert await factor_after(1.0, 1.0, 1.0) == pytest.approx(1.5 - 0.0009)
+        assert await factor_after(10.0) == pytest.approx(1.5 + 0.0297, rel=1e-3)
+        assert await factor_after(*[1.0] * 1200) == pytest.approx(1.2)
+        model.reported = 1.0  # the way to the replica takes the rest
+        assert await factor_after(*[10.0] * 90) == pytest.approx(4.0)
 
     run_stepped(main)
 

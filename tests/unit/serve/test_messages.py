@@ -11,7 +11,12 @@ pytest.importorskip("starlette")
 
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
-from slipstream.serve.protocol.messages import InferenceCall, build_response, parse_call
+from slipstream.serve.protocol.messages import (
+    InferenceCall,
+    build_response,
+    parse_call,
+    timeout_of,
+)
 from slipstream.serve.refusals import RequestRefusedError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -240,3 +245,16 @@ def test_a_tensor_may_be_empty():
     tensor = {"name": "x", "shape": [0, 3], "datatype": "FP32", "data": []}
     body = memoryview(json.dumps({"inputs": [tensor]}).encode())
     assert parse_call(body, None).given["x"].shape == (0, 3)
+
+
+def test_the_timeout_is_known_as_soon_as_the_json_has_arrived():
+    tensor = {"name": "x", "shape": [2, 3], "datatype": "FP32"}
+    head = json.dumps({"inputs": [tensor], "parameters": {"timeout": 1500}}).encode()
+    length = str(len(head))
+    assert timeout_of(bytearray(head + b"\0"), length) == 0.0015
+    for begun, json_length in ((head[:-1], length), (head, None), (b"", length), (head, "-1")):
+        assert timeout_of(bytearray(begun), json_length) is None
+    without = json.dumps({"inputs": [tensor]}).encode()
+    assert timeout_of(bytearray(without), str(len(without))) is None
+    with pytest.raises(RequestRefusedError, match="no JSON"):
+        timeout_of(bytearray(b"{"), "1")

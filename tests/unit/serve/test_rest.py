@@ -330,6 +330,32 @@ def test_a_busy_model_says_after_how_many_whole_seconds_to_come_back(connected, 
     connected(main)
 
 
+@pytest.mark.parametrize("asks_more", [False, True])
+def test_a_request_that_a_busy_model_cannot_answer_is_refused_before_its_body(
+    connected, sums, asks_more
+):
+    sums.seconds = 10.0
+
+    async def main(client):
+        tensor = {**ASKED["inputs"][0], "data": None, "parameters": {"binary_data_size": 8}}
+        timeout = 30_000_000 if asks_more else 5_000_000
+        head = json.dumps({"inputs": [tensor], "parameters": {"timeout": timeout}}).encode()
+        fields = {"inference_header_content_length": len(head)}
+        client.send("POST", INFER, content_length=BODY, **fields)
+        client.writer.write(head)
+        if asks_more:
+            client.writer.write(b"\0" * (BODY - len(head)))
+            assert (await client.read())[0] == 400  # the body was read, and is too long
+            return
+        status, fields, _ = await client.read()
+        assert (status, fields["retry-after"]) == (429, "11")
+        assert client.records[0].num_bytes == client.bodies.num_bytes == 0
+        client.writer.write(b"\0" * (BODY - len(head)))
+        assert (await client.infer(ASKED))[0] == 200  # by the same connection
+
+    connected(main)
+
+
 def test_a_client_that_hangs_up_while_its_model_runs_is_gone_and_others_are_answered(
     connected, sums
 ):

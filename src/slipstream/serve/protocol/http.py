@@ -40,6 +40,11 @@ class RequestConnection:
     def __init__(self, protocol: HttpConnection, cycle: RequestResponseCycle) -> None:
         self._protocol, self._cycle = protocol, cycle
 
+    @property
+    def begun(self) -> bytearray:
+        """Bytes of the body that arrived together with the header."""
+        return self._cycle.body
+
     async def fill(self, memory: memoryview, seconds: float) -> None:
         """Fill memory with the body of the request.
 

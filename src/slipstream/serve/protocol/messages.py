@@ -92,16 +92,41 @@ def parse_call(body: memoryview, json_length: str | None) -> InferenceCall:
     end = _json_end(len(body), json_length)
     message = _parsed(body[:end])
     given = _inputs(message.inputs, body[end:])
-    timeout = message.parameters.get("timeout")
-    if timeout is not None and (type(timeout) is not int or timeout <= 0):
-        raise invalid(f"timeout is {timeout!r}; allowed: microseconds, 1 and more")
     return InferenceCall(
         given=given,
         id=message.id,
         outputs={each.name: each.parameters.get("binary_data") for each in message.outputs},
         binary=message.parameters.get("binary_data_output") is True,
-        seconds=None if timeout is None else timeout * 1e-6,
+        seconds=_timeout(message),
     )
+
+
+def timeout_of(begun: bytearray, json_length: str | None) -> float | None:
+    """Return the timeout in seconds of a request whose body has only begun to arrive.
+
+    Args:
+        begun: First bytes of the body.
+        json_length: Value of the header field with the length of the JSON; None if all is JSON.
+
+    Returns None if the request sets no timeout, or its JSON has not arrived in full.
+
+    Raises RequestRefusedError if the JSON does not follow the protocol.
+    """
+    if json_length is None or not begun:
+        return None
+    is_number = json_length.isascii() and json_length.isdecimal() and len(json_length) < 20
+    if not is_number or int(json_length) > len(begun):
+        return None
+    return _timeout(_parsed(memoryview(begun)[: int(json_length)]))
+
+
+def _timeout(message: _Body) -> float | None:
+    timeout = message.parameters.get("timeout")
+    if timeout is None:
+        return None
+    if type(timeout) is not int or timeout <= 0:
+        raise invalid(f"timeout is {timeout!r}; allowed: microseconds, 1 and more")
+    return timeout * 1e-6
 
 
 def build_response(
