@@ -15,13 +15,20 @@ GIB = 2**30
 
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _BINARY = {"ki": 2**10, "mi": MIB, "gi": GIB}
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {
+    "us": 1e-6, "ms": 1e-3,
+    "s": 1.0, "sec": 1.0, "seconds": 1.0,
+    "m": 60.0, "min": 60.0, "minutes": 60.0,
+    "h": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "days": 86400.0,
+}  # fmt: skip
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_DURATION = re.compile(_NUMBER + r"\s*(ms|s|min|m|h|d)?")
+_DURATION = re.compile(_NUMBER + r"\s*([a-z]*)", re.IGNORECASE)
 _BYTES = re.compile(r"(\d+)\s*(?:([kmg]i?)b?|b?)", re.IGNORECASE)
 _BIT_RATE = re.compile(_NUMBER + r"\s*(?:([kmg])|([kmg]?)(?:bit(?:/s|ps)?|bps))", re.IGNORECASE)
 
+ALLOWED_DURATIONS = "a number with a unit: 250ms, 90s, 90m, 36h or 5d"
 ALLOWED_BIT_RATES = "a number with kbit, mbit or gbit, such as 1gbit or 12.5mbit"
 
 
@@ -29,16 +36,16 @@ def parse_duration(text: str, name: str, bare_seconds: bool = False) -> float:
     """Return a duration in seconds.
 
     Args:
-        text: Number with the unit ms, s, m (or min), h or d, such as "90s" or "36h".
+        text: Number with the unit us, ms, s, m (or min), h or d, such as "90s" or "36h".
         name: Name of the quantity, for the error message.
         bare_seconds: True if a number without a unit means seconds (default False).
 
     Raises UsageError for any other text.
     """
     match = _DURATION.fullmatch(text.strip())
-    unit = None if match is None else match[2] or ("s" if bare_seconds else None)
-    if match is None or unit is None:
-        raise UsageError(f"the {name} is {text!r}; allowed: 90s, 90m, 36h, 5d")
+    unit = "" if match is None else match[2].lower() or ("s" if bare_seconds else "")
+    if match is None or unit not in _SECONDS:
+        raise UsageError(f"the {name} is {text!r}; allowed: {ALLOWED_DURATIONS}")
     return float(match[1]) * _SECONDS[unit]
 
 

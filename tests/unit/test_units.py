@@ -8,21 +8,24 @@ from slipstream.units import format_bit_rate, parse_bit_rate, parse_bytes, parse
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("250ms", 0.25), ("90s", 90), (" 1.5 m ", 90), ("2min", 120), ("36h", 129_600), ("5d", 432e3)],
-)
+    [
+        ("250ms", 0.25), ("90s", 90), (" 1.5 m ", 90), ("2min", 120), ("36h", 129_600),
+        ("5d", 432e3), ("20 us", 2e-5), ("90 sec", 90), ("2 Minutes", 120), ("6 hours", 21_600),
+    ],
+)  # fmt: skip
 def test_a_duration_is_in_seconds(text, seconds):
     assert parse_duration(text, "deadline") == pytest.approx(seconds)
 
 
 def test_a_bare_number_is_seconds_where_a_command_says_so():
     assert parse_duration("90", "time", bare_seconds=True) == 90
-    with pytest.raises(UsageError, match=r"^the time is '90'; allowed: 90s, 90m, 36h, 5d$"):
+    with pytest.raises(UsageError, match=r"^the time is '90'; allowed: a number .* 36h or 5d$"):
         parse_duration("90", "time")
 
 
 @pytest.mark.parametrize("text", ["", "soon", "s", "-1s", "1,5h", "3w", "1h30m"])
 def test_other_durations_are_refused_with_the_right_spelling(text):
-    with pytest.raises(UsageError, match=r"^the deadline is .*; allowed: 90s, 90m, 36h, 5d$"):
+    with pytest.raises(UsageError, match=r"^the deadline is .*; allowed: a number .* 36h or 5d$"):
         parse_duration(text, "deadline")
 
 

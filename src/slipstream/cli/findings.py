@@ -1,4 +1,4 @@
-"""What `slipstream doctor` finds out about this host; nothing here imports a framework."""
+"""Checks of this host for `slipstream doctor`; none imports a framework."""
 
 import importlib
 import importlib.util
@@ -24,7 +24,7 @@ from slipstream.errors import ConfigError
 from slipstream.processor import processor_flags, processor_name
 from slipstream.settings import Settings
 
-# Reserved for documentation (RFC 5737): nothing is sent, but the route there is the default one.
+# An address for documentation (RFC 5737). The route to it is the default route; nothing is sent.
 ANYWHERE = "198.51.100.1"
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 SIMD_FLAGS = ("sse4_2", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
@@ -52,11 +52,11 @@ class Finding:
 
 
 def find_everything(environ: Mapping[str, str], peer: str | None) -> list[Finding]:
-    """Look at this host; blocks for less than a second.
+    """Return the findings about this host, in less than a second.
 
     Args:
-        environ: this process's environment.
-        peer: host to which the route is looked up; default: the default route.
+        environ: Environment of this process.
+        peer: Host to which the route is looked up; None for the default route.
     """
     host = [_python(), _processor(), _memory(), _interface(environ, peer), _congestion(environ)]
     engine = [_settings(environ), _core(), _shared_memory()]
@@ -75,9 +75,9 @@ def _python() -> Finding:
 
 def _processor() -> Finding:
     flags = processor_flags()
-    found = [flag for flag in SIMD_FLAGS if flag in flags]
+    simd = [flag for flag in SIMD_FLAGS if flag in flags]
     usable, present = len(os.sched_getaffinity(0)), os.cpu_count()
-    text = f"{processor_name()}, {usable} of {present} cores usable, {' '.join(found) or 'no SIMD'}"
+    text = f"{processor_name()}, {usable} of {present} cores usable, {' '.join(simd) or 'no SIMD'}"
     return Finding(topic="This host", name="processor", state="ok", text=text)
 
 
@@ -111,7 +111,11 @@ def _network(state: State, text: str, remedy: str = "") -> Finding:
 
 
 def _congestion(environ: Mapping[str, str]) -> Finding:
-    """BBR takes a queue on the way back, which bulk data makes both ways, for a slower network."""
+    """Return the congestion control in use.
+
+    Bulk data in both directions makes queues on the way of acknowledgements. BBR takes such a queue
+    for a slower network, so cubic is faster within a cluster.
+    """
     name = "congestion control"
     try:
         chosen = Settings.from_environment(environ).congestion
@@ -167,8 +171,8 @@ def _framework(name: str) -> Finding:
         return Finding(
             topic="Frameworks", name=name, state="absent", text="not installed", remedy=remedy
         )
-    found = _version_of(name)
-    text = f"{found}, {_torch_backend()}" if name == "torch" else found
+    installed = _version_of(name)
+    text = f"{installed}, {_torch_backend()}" if name == "torch" else installed
     return Finding(topic="Frameworks", name=name, state="ok", text=text)
 
 
@@ -189,12 +193,12 @@ def _torch_backend() -> str:
 
 
 def _ssh() -> Finding:
-    found = _program("ssh", "openssh-client")
-    if found.state != "ok":
-        return found
-    said = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=False).stderr
-    text = f"{said.split(',')[0].strip()}, {found.text}"
-    return Finding(topic=found.topic, name=found.name, state="ok", text=text)
+    program = _program("ssh", "openssh-client")
+    if program.state != "ok":
+        return program
+    version_line = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=False).stderr
+    text = f"{version_line.split(',')[0].strip()}, {program.text}"
+    return Finding(topic=program.topic, name=program.name, state="ok", text=text)
 
 
 def _torchrun() -> Finding:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from slipstream.cli.help_text import columns_of_help, help_text
+from slipstream.cli.help_text import columns_of_help, help_text, usage
 
 
 class Command(TyperCommand):
@@ -18,8 +18,12 @@ class Command(TyperCommand):
         """Write the help text."""
         formatter.write(help_text(self, ctx, columns_of_help()))
 
+    def get_usage(self, ctx: Any) -> str:
+        """Return the usage line, which precedes errors too."""
+        return f"Usage: {usage(self, ctx)}"
 
-class Group(TyperGroup):
+
+class CommandGroup(TyperGroup):
     """A group of commands with our help text.
 
     Attributes:
@@ -31,6 +35,10 @@ class Group(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help text."""
         formatter.write(help_text(self, ctx, columns_of_help()))
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the usage line, which precedes errors too."""
+        return f"Usage: {usage(self, ctx)}"
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands in the order of their definition."""
@@ -52,7 +60,7 @@ class Group(TyperGroup):
 class CommandLine(typer.Typer):
     """Commands and groups with our help text, and errors of one line."""
 
-    def __init__(self, *, cls: type[TyperGroup] = Group, **settings: Any) -> None:
+    def __init__(self, *, cls: type[TyperGroup] = CommandGroup, **settings: Any) -> None:
         names = {"help_option_names": ["-h", "--help"]}
         super().__init__(
             cls=cls,
@@ -77,5 +85,5 @@ class CommandLine(typer.Typer):
             load: Function that adds the commands to an app.
             settings: Texts of the group, such as `help`.
         """
-        lazy = type("LazyGroup", (Group,), {"load": staticmethod(load)})
+        lazy = type("LazyGroup", (CommandGroup,), {"load": staticmethod(load)})
         self.add_typer(CommandLine(cls=lazy, add_completion=False), name=name, **settings)

@@ -49,7 +49,7 @@ def _within(columns: int) -> int:
 
 def help_text(command: Any, context: Any, columns: int) -> str:
     """Return the usage, help, arguments, options by group, commands and examples of a command."""
-    lines = [*_hanging("Usage: ", _usage(command, context), columns), ""]
+    lines = [*_hanging("Usage: ", usage(command, context), columns), ""]
     lines += _paragraphs(_plain(command.help or ""), columns)
     for title, rows in _sections(command, context).items():
         lines += [_heading(title), *_definitions(rows, columns), ""]
@@ -57,7 +57,8 @@ def help_text(command: Any, context: Any, columns: int) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _usage(command: Any, context: Any) -> str:
+def usage(command: Any, context: Any) -> str:
+    """Return the words of a command line: its command, options and arguments."""
     pieces = [context.command_path, "[OPTIONS]"]
     for param in command.get_params(context):
         if param.param_type_name == "argument":

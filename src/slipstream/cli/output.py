@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from rich.console import Console, Group, RenderableType
-    from rich.table import Table
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 # Columns of an output that is no terminal: wider than every table, so that no cell is wrapped.
@@ -71,36 +70,18 @@ def emit(
         write_file(output, as_text(result))
 
 
-def show(parts: Iterable[RenderableType]) -> None:
-    """Print tables and texts on stdout; a table that is too wide becomes a list of its rows."""
-    from rich.measure import Measurement
+def show(parts: Iterable[RenderableType], console: Console | None = None) -> None:
+    """Print tables and texts on a console (default stdout); a table breaks no word."""
     from rich.table import Table
 
-    console = stdout_console()
+    from slipstream.cli.narrow import fitted
+
+    console = console or stdout_console()
     for part in parts:
         if isinstance(part, str):
             console.print(part, markup=False)
-        elif isinstance(part, Table) and (
-            Measurement.get(console, console.options, part).minimum > console.width
-        ):
-            console.print(_as_list(part))
         else:
-            console.print(part)
-
-
-def _as_list(table: Table) -> Group:
-    """Return the rows of a table as paragraphs, with the heading in front of each cell."""
-    from rich.console import Group
-    from rich.table import Table
-
-    rows: list[RenderableType] = [table.title] if table.title else []
-    for cells in zip(*(column.cells for column in table.columns), strict=True):
-        pairs = Table.grid(padding=(0, 1))
-        for column, cell in zip(table.columns, cells, strict=True):
-            if cell:
-                pairs.add_row(column.header, cell)
-        rows += [pairs, ""]
-    return Group(*rows)
+            console.print(fitted(part, console) if isinstance(part, Table) else part)
 
 
 def caption_text(text: str) -> Text:

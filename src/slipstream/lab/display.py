@@ -53,7 +53,7 @@ def lab_title(lab: Lab) -> str:
 
 
 def lab_table(lab: Lab) -> Table:
-    """Return hosts and links of a lab, with what has passed them."""
+    """Return the hosts and links of a lab, with the traffic on them."""
     spec, counters = lab.spec, lab.counters()
     table = Table(title=lab_title(lab), title_justify="left")
     for name in ("link", "address", "rate", "state"):
@@ -71,7 +71,7 @@ def lab_table(lab: Lab) -> Table:
 
 
 def lab_fields(lab: Lab) -> dict[str, Any]:
-    """Return what `lab_table` shows, for JSON."""
+    """Return the contents of `lab_table` for JSON."""
     spec, counters = lab.spec, lab.counters()
     hosts = [
         {
@@ -105,7 +105,7 @@ def link_fields(link: LinkCounters) -> dict[str, int]:
     }
 
 
-def progress_screen(console: Console, lab: Lab, shown: Sequence[Progress]) -> Group:
+def progress_screen(console: Console, lab: Lab, runs: Sequence[Progress]) -> Group:
     """Return a comparison that is under way, for a console."""
     blocks = _BLOCKS if console.encoding.startswith("utf") else _ASCII_BLOCKS
     grid = Table.grid(padding=(0, 2))
@@ -115,52 +115,52 @@ def progress_screen(console: Console, lab: Lab, shown: Sequence[Progress]) -> Gr
     grid.add_column(width=_NUM_BLOCKS)
     grid.add_column(justify="right", width=14)
     grid.add_column(overflow="ellipsis", no_wrap=True)
-    fastest = max((rate for each in shown for rate in each.rates), default=1.0)
-    for each in shown:
-        state = Text(each.state, style=_STATE_STYLES[each.state])
-        rate = f"{each.rates[-1] / 1e6:.0f} Mbit/s" if each.state == "running" else ""
-        elapsed = f"{each.elapsed_seconds:.1f} s" if each.rates else ""
-        line = Text(each.last_line, style="dim")
-        grid.add_row(each.backend, state, elapsed, _curve(each.rates, fastest, blocks), rate, line)
+    fastest = max((rate for run in runs for rate in run.rates), default=1.0)
+    for run in runs:
+        state = Text(run.state, style=_STATE_STYLES[run.state])
+        rate = f"{run.rates[-1] / 1e6:.0f} Mbit/s" if run.state == "running" else ""
+        elapsed = f"{run.elapsed_seconds:.1f} s" if run.rates else ""
+        line = Text(run.last_line, style="dim")
+        grid.add_row(run.backend, state, elapsed, _curve(run.rates, fastest, blocks), rate, line)
     return Group(Text(lab_title(lab), style="dim"), grid)
 
 
-def result_table(shown: Sequence[Progress]) -> Table:
-    """Return how the runs of a comparison went, each beside the first."""
+def result_table(runs: Sequence[Progress]) -> Table:
+    """Return the times and traffic of the runs of a comparison, relative to the first run."""
     table = Table("backend")
-    has_uplinks = any(each.passed and each.passed.uplinks for each in shown)
+    has_uplinks = any(run.passed and run.passed.uplinks for run in runs)
     names = ["seconds", "speed", "with start-up", "sent per host"]
     for name in [*names, "per uplink"] if has_uplinks else names:
         table.add_column(name, justify="right")
-    for each in shown:
-        if each.failure is not None or each.passed is None:
-            table.add_row(each.backend, Text("failed", style="bold red"))
+    for run in runs:
+        if run.failure is not None or run.passed is None:
+            table.add_row(run.backend, Text("failed", style="bold red"))
             continue
-        ratio = speed_ratio(shown[0], each)
-        links = [each.passed.hosts, *([each.passed.uplinks] if has_uplinks else [])]
+        ratio = speed_ratio(runs[0], run)
+        kinds = [run.passed.hosts, *([run.passed.uplinks] if has_uplinks else [])]
         table.add_row(
-            each.backend,
-            f"{each.training_seconds:.2f}" if each.training_seconds else "no group",
+            run.backend,
+            f"{run.training_seconds:.2f}" if run.training_seconds else "no group",
             f"{ratio:.2f}x" if ratio else "",
-            f"{each.elapsed_seconds:.2f}",
-            *(format_bytes(_mean([link.sent_bytes for link in several])) for several in links),
+            f"{run.elapsed_seconds:.2f}",
+            *(format_bytes(_mean([link.sent_bytes for link in links])) for links in kinds),
         )
     return table
 
 
-def result_fields(shown: Sequence[Progress]) -> list[dict[str, Any]]:
-    """Return what `result_table` shows, for JSON."""
+def result_fields(runs: Sequence[Progress]) -> list[dict[str, Any]]:
+    """Return the contents of `result_table` for JSON."""
     return [
         {
-            "backend": each.backend,
-            "seconds": each.training_seconds,
-            "seconds_with_startup": each.elapsed_seconds,
-            "speed": speed_ratio(shown[0], each),
-            "failure": str(each.failure) if each.failure else None,
-            "hosts": [link_fields(link) for link in each.passed.hosts] if each.passed else [],
-            "uplinks": [link_fields(link) for link in each.passed.uplinks] if each.passed else [],
+            "backend": run.backend,
+            "seconds": run.training_seconds,
+            "seconds_with_startup": run.elapsed_seconds,
+            "speed": speed_ratio(runs[0], run),
+            "failure": str(run.failure) if run.failure else None,
+            "hosts": [link_fields(link) for link in run.passed.hosts] if run.passed else [],
+            "uplinks": [link_fields(link) for link in run.passed.uplinks] if run.passed else [],
         }
-        for each in shown
+        for run in runs
     ]
 
 

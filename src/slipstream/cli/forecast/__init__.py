@@ -25,7 +25,7 @@ from slipstream.cli.forecast.asked import (
     parse_shape,
 )
 from slipstream.cli.forecast.progress import searching
-from slipstream.cli.groups import CommandLine, Group
+from slipstream.cli.groups import CommandGroup, CommandLine
 from slipstream.cli.output import make_console
 from slipstream.units import parse_duration
 
@@ -68,7 +68,7 @@ HtmlFile = Annotated[
 ]
 
 
-class _Group(Group):
+class _Group(CommandGroup):
     """Group of sub-commands; an argument that names none of them is passed to `plan`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ from slipstream.cli.options import (
     RateOrRates,
     Uplink,
 )
-from slipstream.cli.output import emit, remark, stderr_console, stdout_console
+from slipstream.cli.output import emit, remark, show, stderr_console, stdout_console
 from slipstream.cli.progress import ending_on_signals
 from slipstream.errors import UsageError
 from slipstream.lab import Lab, LabSpec, RunResult
@@ -94,7 +94,7 @@ def up(
     spec = lab_spec(num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
     lab = Lab(spec, name=name, stays=True)
     lab.up()
-    stderr_console().print(lab_table(lab))
+    show([lab_table(lab)], stderr_console())
 
 
 # over budget: a parameter for each option of the command

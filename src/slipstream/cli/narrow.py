@@ -1,0 +1,52 @@
+"""Tables on narrow terminals: columns that wrap between words only, or a list of the rows."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Column, Table
+
+# Columns in which every table has its natural width.
+UNBOUNDED_COLUMNS = 2000
+
+
+def fitted(table: Table, console: Console) -> RenderableType:
+    """Return a table whose columns fit a console, or its rows as paragraphs if none can."""
+    unbounded = console.options.update(max_width=UNBOUNDED_COLUMNS)
+    natural = Measurement.get(console, unbounded, table)
+    if natural.maximum <= console.width:
+        return table
+    ranges = [_range_of(column, console) for column in table.columns]
+    widths = [most for _, most in ranges]
+    for _ in range(natural.maximum - console.width):
+        widest = max(
+            range(len(widths)), key=lambda at: widths[at] if widths[at] > ranges[at][0] else 0
+        )
+        if widths[widest] == ranges[widest][0]:
+            return _as_list(table)
+        widths[widest] -= 1
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
+    return table
+
+
+def _range_of(column: Column, console: Console) -> tuple[int, int]:
+    """Return the width of the longest word of a column, and that of its longest cell."""
+    options = console.options.update(max_width=UNBOUNDED_COLUMNS)
+    cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
+    least, most = (max(sizes) for sizes in zip(*cells, strict=True))
+    return (most if column.no_wrap else least), most
+
+
+def _as_list(table: Table) -> Group:
+    """Return the rows of a table as paragraphs, with the heading in front of each cell."""
+    rows: list[RenderableType] = [table.title] if table.title else []
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        pairs = Table.grid(padding=(0, 1))
+        for column, cell in zip(table.columns, cells, strict=True):
+            if cell:
+                pairs.add_row(column.header, cell)
+        rows += [pairs, ""]
+    if table.caption:
+        rows.append(table.caption)
+    return Group(*rows)
