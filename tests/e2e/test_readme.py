@@ -46,6 +46,19 @@ def test_a_make_command_runs_what_is_tested(target: str) -> None:
     assert MAKE[target] in done.stdout
 
 
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)", README):
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text(encoding="utf-8")):
         assert (ROOT / target).exists(), target
+
+
+def test_the_files_and_commands_that_contributors_are_told_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:core|src|tests|tools|docs)/[\w/.-]+)`", page):
+        assert (ROOT / path).exists(), path
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"`?\bmake ([a-z-]+)", page):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    checks = (ROOT / "tools" / "check").read_text(encoding="utf-8")
+    for check in re.findall(r"^ *tools/check (.+)$", page, re.MULTILINE):
+        assert all(f"check_{name}()" in checks for name in check.split())
