@@ -2,6 +2,7 @@
 
     base <- {topology, transport, reduce <- codec} <- collective <- engine <- negotiation <- runtime
     runtime -> {tcp, shm, fake}
+    base <- gate <- {engine, device <- {cuda, fake}}: the engine sees gates, and never a device
     bindings -> public headers and runtime
     kernels, which know nothing of core/ <- bindings/kernels
 
@@ -16,6 +17,7 @@ from pathlib import Path
 
 FOUNDATION = {"public", "base"}
 CONCRETE = {"transport/tcp", "transport/shm", "transport/rdma", "transport/fake"}
+DEVICES = {"device/cuda", "device/fake"}
 INTERFACES = FOUNDATION | {"topology", "transport", "reduce", "codec"}
 
 ALLOWED: dict[str, set[str]] = {
@@ -26,13 +28,16 @@ ALLOWED: dict[str, set[str]] = {
     "reduce": FOUNDATION | {"reduce", "hwy"},
     "codec": FOUNDATION | {"reduce", "codec", "hwy"},
     "collective": INTERFACES | {"collective"},
-    "engine": INTERFACES | {"collective", "engine"},
+    "gate": FOUNDATION | {"gate"},
+    "device": FOUNDATION | {"gate", "device"},
+    "engine": INTERFACES | {"collective", "gate", "engine"},
     "negotiation": INTERFACES | {"collective", "engine", "negotiation"},
     "runtime": INTERFACES | {"collective", "engine", "negotiation", "runtime"} | CONCRETE,
     "bindings": {"public", "bindings"},
     "kernels": {"kernels", "hwy"},
     "bindings/kernels": {"kernels"},
     **{layer: FOUNDATION | {"transport", layer} for layer in CONCRETE},
+    **{layer: FOUNDATION | {"gate", "device", layer} for layer in DEVICES},
 }
 # The layer of includes without a folder, where the runtime's is not meant.
 PLAIN = {"bindings": "bindings", "kernels": "kernels", "bindings/kernels": "kernels"}

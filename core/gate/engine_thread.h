@@ -1,0 +1,21 @@
+#pragma once
+
+namespace slipstream {
+
+/// Marks the calling thread as one of the engine's while it lives: a caller that drives the engine
+/// for a moment is one for that moment. Every call of a device throws in such a thread, because a
+/// call that blocks until a gate opens would hold up the thread that has to open it.
+class EngineThread {
+ public:
+  EngineThread() noexcept;
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+  ~EngineThread();
+
+  [[nodiscard]] static bool is_here() noexcept;
+  /// Throws Error(kInternal) in a thread of the engine; `call` is the name of the device's
+  /// function.
+  static void refuse(const char* call);
+};
+
+}  // namespace slipstream

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gate/gate.h"
+
+namespace slipstream {
+
+struct RingShape {
+  std::uint32_t num_slots = 8;  ///< a power of two, so that sequences may wrap
+  std::size_t slot_bytes = 4 << 20;
+  std::uint32_t first_sequence = 1;
+};
+
+/// A ring of slots in host memory, as the engine sees it. Chunks have sequence numbers that wrap,
+/// and chunk `sequence` is in slot `sequence % num_slots`. The device fills a slot and writes the
+/// gate's `in`; the engine works on the slot and releases it; the device, which waits for `out`,
+/// copies it back. A ring only touches memory and never blocks. It may be used by several threads
+/// if each chunk is handled by one of them.
+class GatedRing {
+ public:
+  /// Takes `memory`, which holds bytes_for(shape) and begins at a page, and closes all gates.
+  GatedRing(std::span<std::byte> memory, const RingShape& shape);
+  GatedRing(const GatedRing&) = delete;
+  GatedRing& operator=(const GatedRing&) = delete;
+
+  /// Throws Error(kUsage) unless a ring can have this shape.
+  static std::size_t bytes_for(const RingShape& shape);
+
+  [[nodiscard]] const RingShape& shape() const noexcept { return shape_; }
+  [[nodiscard]] Gate& gate(std::uint32_t sequence) const noexcept {
+    return gates_[sequence % shape_.num_slots];
+  }
+  [[nodiscard]] std::span<std::byte> slot(std::uint32_t sequence) const noexcept {
+    return {slots_ + sequence % shape_.num_slots * shape_.slot_bytes, shape_.slot_bytes};
+  }
+
+  /// Whether the chunk is in its slot. From then until release() the slot belongs to the engine.
+  [[nodiscard]] bool ready(std::uint32_t sequence) const noexcept {
+    return reached(gate(sequence).in.value.load(std::memory_order_acquire), sequence);
+  }
+  /// Hands the slot back to the device, which copies it to where the chunk belongs.
+  void release(std::uint32_t sequence) noexcept;
+  /// Fills the first `num_bytes` of the slot with ones, which are NaN in every floating-point type,
+  /// and releases it. A chunk must be ready; its operation has failed.
+  void spoil(std::uint32_t sequence, std::size_t num_bytes) noexcept;
+
+  /// Opens all gates for good, so that the device waits for nothing, now or later. Whatever is in a
+  /// slot that was not released is copied back. Any thread may call it, more than once.
+  void open() noexcept;
+  [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
+
+ private:
+  RingShape shape_;
+  Gate* gates_;
+  std::byte* slots_;
+  std::atomic<bool> open_{false};
+};
+
+}  // namespace slipstream
