@@ -1,0 +1,107 @@
+#include "device/cuda/cuda_driver.h"
+
+#include <dlfcn.h>
+
+#include <array>
+
+#include "slipstream/error.h"
+
+namespace slipstream {
+namespace {
+
+struct Advice {
+  CudaResult result;
+  ErrorKind kind;
+  const char* text;
+};
+
+constexpr std::array kAdvice{
+    Advice{kCudaOutOfMemory, ErrorKind::kConfig,
+           "free memory of the GPU or of the host, or stage through fewer slots"},
+    Advice{kCudaNotInitialized, ErrorKind::kInternal, "please report it"},
+    Advice{kCudaDeinitialized, ErrorKind::kUsage,
+           "the process is about to exit; end communication before"},
+    Advice{kCudaNoDevice, ErrorKind::kUnsupported,
+           "see whether nvidia-smi lists a GPU and CUDA_VISIBLE_DEVICES hides none"},
+    Advice{kCudaInvalidDevice, ErrorKind::kUsage,
+           "name one of the GPUs that CUDA_VISIBLE_DEVICES leaves"},
+    Advice{kCudaInvalidHandle, ErrorKind::kUsage,
+           "a stream or an event was destroyed too early, or the process has forked"},
+    Advice{kCudaIllegalAddress, ErrorKind::kInternal,
+           "a kernel touched memory that is not its own and the process has lost the GPU; "
+           "run it with CUDA_LAUNCH_BLOCKING=1 to find which"},
+    Advice{kCudaLaunchFailed, ErrorKind::kInternal,
+           "a kernel failed and the process has lost the GPU; run it with CUDA_LAUNCH_BLOCKING=1 "
+           "to find which"},
+    Advice{kCudaHostMemoryAlreadyRegistered, ErrorKind::kUsage,
+           "another library has pinned a part of this memory"},
+    Advice{kCudaHostMemoryNotRegistered, ErrorKind::kUsage, "the memory was not pinned here"},
+    Advice{kCudaNotSupported, ErrorKind::kUnsupported,
+           "this GPU or this kind of virtual machine cannot do it; use tensors of the CPU"},
+    Advice{kCudaSystemDriverMismatch, ErrorKind::kUnsupported,
+           "the driver was updated and its kernel module was not; reboot the host"},
+};
+
+constexpr Advice kCapture{kCudaStreamCaptureUnsupported, ErrorKind::kUsage,
+                          "the stream is being captured into a CUDA graph; keep collectives that "
+                          "go through the host out of the graph"};
+constexpr Advice kNoAdvice{kCudaUnknown, ErrorKind::kInternal, "please report it"};
+
+const Advice& advice_for(CudaResult result) {
+  if (result >= kCudaStreamCaptureUnsupported && result <= kCudaStreamCaptureLast) return kCapture;
+  for (const Advice& each : kAdvice) {
+    if (each.result == result) return each;
+  }
+  return kNoAdvice;
+}
+
+void* open_library(const std::string& name) {
+  void* library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    fail(ErrorKind::kUnsupported, "no CUDA driver: dlopen failed: ", ::dlerror(),
+         "; install NVIDIA's driver, or use tensors of the CPU");
+  }
+  return library;
+}
+
+template <typename Function>
+void find(void* library, const std::string& library_name, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  if (function != nullptr) return;
+  fail(ErrorKind::kUnsupported, "the CUDA driver is too old: ", library_name, " has no ", name,
+       "; install a driver for CUDA 11.7 or later (515 or later)");
+}
+
+}  // namespace
+
+CudaDriver::CudaDriver(const std::string& library) {
+  void* opened = open_library(library);
+#define SLIPSTREAM_CUDA_FIND(name, ...) find(opened, library, #name, api_.name);
+  SLIPSTREAM_CUDA_FUNCTIONS(SLIPSTREAM_CUDA_FIND)
+#undef SLIPSTREAM_CUDA_FIND
+  SLIPSTREAM_CUDA(*this, cuInit, 0);
+}
+
+int CudaDriver::num_devices() const {
+  int count = 0;
+  SLIPSTREAM_CUDA(*this, cuDeviceGetCount, &count);
+  return count;
+}
+
+std::string CudaDriver::describe(CudaResult result) const {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (api_.cuGetErrorName(result, &name) != kCudaSuccess || name == nullptr) {
+    return concat("unknown result ", result);
+  }
+  const bool has_text = api_.cuGetErrorString(result, &text) == kCudaSuccess && text != nullptr;
+  return concat(name, " (", result, has_text ? concat(", ", text) : "", ")");
+}
+
+void CudaDriver::check(CudaResult result, const char* function) const {
+  if (result == kCudaSuccess) return;
+  const Advice& advice = advice_for(result);
+  fail(advice.kind, function, " failed: ", describe(result), "; ", advice.text);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace slipstream {
+
+/// An address as the device sees it: of its own memory, or of host memory that is registered.
+using DeviceAddress = std::uint64_t;
+
+/// Handles are the driver's numbers, so a framework's stream is used as it is.
+enum class StreamHandle : std::uintptr_t {};
+enum class EventHandle : std::uintptr_t {};
+
+/// A device with memory of its own that executes what is enqueued in streams: each stream in order,
+/// several streams side by side.
+///
+/// Any thread may call it except the engine's (see gate/engine_thread.h). Calls that take a stream
+/// enqueue and return; every call throws Error if it fails. A failure while the device executes is
+/// reported by a later call.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  /// "NVIDIA H100 80GB HBM3 (CUDA device 0)", for messages.
+  [[nodiscard]] virtual std::string describe() const = 0;
+
+  virtual DeviceAddress allocate(std::size_t num_bytes) = 0;
+  /// May block until the device waits for no word.
+  virtual void free(DeviceAddress memory) = 0;
+
+  /// Pins host memory, so that the device copies to and from it and sees the words in it. Returns
+  /// the address that it has for the device.
+  virtual DeviceAddress register_host(std::span<std::byte> memory) = 0;
+  /// May block until the device waits for no word.
+  virtual void unregister_host(std::byte* memory) = 0;
+
+  virtual StreamHandle make_stream() = 0;
+  virtual void destroy(StreamHandle stream) = 0;
+  /// The new event counts as reached until it is recorded.
+  virtual EventHandle make_event() = 0;
+  virtual void destroy(EventHandle event) = 0;
+
+  /// The host memory of a copy is registered and stays so until the copy is done.
+  virtual void copy_to_host(StreamHandle stream, std::byte* target, DeviceAddress source,
+                            std::size_t num_bytes) = 0;
+  virtual void copy_to_device(StreamHandle stream, DeviceAddress target, const std::byte* source,
+                              std::size_t num_bytes) = 0;
+  /// Writes a word of registered host memory. Whoever sees the value sees all that the stream did
+  /// before.
+  virtual void write_word(StreamHandle stream, DeviceAddress word, std::uint32_t value) = 0;
+  /// Holds the stream until the word has `value` or a later one, compared as reached() does.
+  ///
+  /// Work that ends the wait must be enqueued before it, in whatever stream, or be the CPU's:
+  /// streams may share a queue of the hardware.
+  virtual void wait_word(StreamHandle stream, DeviceAddress word, std::uint32_t value) = 0;
+
+  /// The event is reached when the stream has done all that was enqueued so far.
+  virtual void record(StreamHandle stream, EventHandle event) = 0;
+  /// Holds the stream until the event, as it was recorded last, is reached.
+  virtual void wait_event(StreamHandle stream, EventHandle event) = 0;
+  /// Whether the event, as it was recorded last, is reached. Never blocks.
+  [[nodiscard]] virtual bool is_done(EventHandle event) = 0;
+  /// Blocks until the stream has done all that was enqueued.
+  virtual void synchronize(StreamHandle stream) = 0;
+};
+
+}  // namespace slipstream

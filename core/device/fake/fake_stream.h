@@ -1,0 +1,73 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/device.h"
+
+namespace slipstream {
+
+/// Something that a stream of a fake device has still to do.
+struct FakeCommand {
+  enum class Kind : std::uint8_t {
+    kCopyToHost,
+    kCopyToDevice,
+    kWriteWord,
+    kWaitWord,
+    kRecord,
+    kWaitEvent,
+  };
+  Kind kind{};
+  std::uint64_t order = 0;     ///< among the commands of all streams
+  std::byte* host = nullptr;   ///< of a copy
+  DeviceAddress device = 0;    ///< of a copy; of a word
+  std::size_t num_bytes = 0;   ///< of a copy
+  std::size_t num_copied = 0;  ///< a copy is done in two steps
+  std::atomic<std::uint32_t>* word = nullptr;
+  std::uint32_t value = 0;
+  std::size_t event = 0;
+  std::uint64_t version = 0;  ///< of the event
+};
+
+struct FakeStream {
+  std::deque<FakeCommand> queue;  ///< the first one may be under way
+  std::mt19937_64 random;
+  std::thread thread;
+  bool destroyed = false;
+};
+
+/// An event is recorded again and again; a wait is for one of these times.
+struct FakeEvent {
+  std::uint64_t num_recorded = 0;
+  std::uint64_t num_reached = 0;
+  bool destroyed = false;
+};
+
+/// All that is enqueued in a fake device.
+struct FakeQueues {
+  std::deque<FakeStream> streams;
+  std::deque<FakeEvent> events;
+  bool one_queue = false;  ///< commands of all streams are executed in the order of their calls
+};
+
+/// Whether the first command of the stream can be executed now.
+[[nodiscard]] bool can_run(const FakeQueues& queues, const FakeStream& stream);
+/// Whether some stream waits for a word.
+[[nodiscard]] bool waits_for_word(const FakeQueues& queues);
+/// Whether the write of a word ends a wait that is enqueued already and that no write enqueued
+/// before ends.
+[[nodiscard]] bool ends_earlier_wait(const FakeQueues& queues, const FakeCommand& write);
+/// The streams that wait for one another, or behind those that do, so that neither the CPU nor time
+/// can help them; one line for each. Nothing if there are none.
+[[nodiscard]] std::optional<std::string> find_circle(const FakeQueues& queues);
+/// What each stream that is not empty does next, one line for each.
+[[nodiscard]] std::string describe(const FakeQueues& queues);
+
+}  // namespace slipstream

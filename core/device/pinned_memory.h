@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/descriptor.h"
+#include "base/memory.h"
+#include "device/device.h"
+
+namespace slipstream {
+
+/// Host memory that a device has registered: a mapping of a memfd, so that other processes of the
+/// host can map it, too. Registering makes the pages and costs about 0.5 s for a GiB, so there is
+/// one region, for good.
+class PinnedMemory {
+ public:
+  PinnedMemory(Device& device, std::size_t num_bytes);
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  /// No stream of the device may wait for a word, or it blocks.
+  ~PinnedMemory();
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+    return {mapping_.data(), mapping_.size()};
+  }
+  [[nodiscard]] int memory_fd() const noexcept { return fd_.get(); }
+  /// The device's address of something in here.
+  [[nodiscard]] DeviceAddress address_of(const void* place) const noexcept {
+    const auto* byte = static_cast<const std::byte*>(place);
+    return address_ + static_cast<std::size_t>(byte - mapping_.data());
+  }
+
+ private:
+  Device& device_;
+  Descriptor fd_;
+  SharedMapping mapping_;
+  DeviceAddress address_;
+};
+
+}  // namespace slipstream

@@ -1,0 +1,156 @@
+#include "device/staging.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "slipstream/error.h"
+
+namespace slipstream {
+namespace {
+
+void sleep_a_little() { std::this_thread::sleep_for(20us); }
+
+StagingOptions checked(StagingOptions options) {
+  const RingShape& ring = options.ring;
+  if (!options.allow_small_slots &&
+      (ring.slot_bytes < kMinSlotBytes || ring.slot_bytes > kMaxSlotBytes)) {
+    fail(ErrorKind::kUsage, "staging with slots of ", ring.slot_bytes, " bytes: a slot has ",
+         kMinSlotBytes, " to ", kMaxSlotBytes);
+  }
+  if (options.max_chunks_ahead <= ring.num_slots) {
+    fail(ErrorKind::kUsage, "staging with ", options.max_chunks_ahead, " chunks ahead and ",
+         ring.num_slots, " slots: more chunks must be ahead than there are slots");
+  }
+  if (!options.while_full) options.while_full = sleep_a_little;
+  return options;
+}
+
+}  // namespace
+
+Staging::Staging(Device& device, StagingOptions options)
+    : device_(device),
+      options_(checked(std::move(options))),
+      memory_(device, GatedRing::bytes_for(options_.ring)),
+      ring_(memory_.bytes(), options_.ring),
+      to_host_(device, device.make_stream()),
+      to_device_(device, device.make_stream()),
+      submitted_(device, device.make_event()) {
+  events_.reserve(options_.max_chunks_ahead);
+  for (std::uint32_t i = 0; i < options_.max_chunks_ahead; ++i) {
+    events_.emplace_back(device, device.make_event());
+  }
+}
+
+Staging::~Staging() {
+  ring_.open();
+  for (const OwnedStream* stream : {&to_host_, &to_device_}) {
+    try {
+      device_.synchronize(stream->get());
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): then it executes nothing any more
+    }
+  }
+}
+
+Transfer Staging::plan(std::size_t num_bytes) const {
+  const std::size_t slot = ring_.shape().slot_bytes;
+  const auto num_chunks = static_cast<std::uint32_t>((num_bytes + slot - 1) / slot);
+  return {num_sent_, num_chunks, sequence_of(num_sent_), num_bytes};
+}
+
+void Staging::submit(const Transfer& transfer, StreamHandle current, DeviceAddress source,
+                     DeviceAddress target) {
+  SLIPSTREAM_ASSERT(transfer.first == num_sent_, "chunk ", transfer.first, ", next is ", num_sent_);
+  if (ring_.is_open()) {
+    fail(ErrorKind::kAborted, "a tensor of ", transfer.num_bytes,
+         " bytes cannot be staged: an earlier operation failed; form the group anew");
+  }
+  try {
+    device_.record(current, submitted_.get());
+    device_.wait_event(to_host_.get(), submitted_.get());
+    enqueue_all(transfer, source, target);
+  } catch (...) {
+    ring_.open();  // some chunks have no way back, so later ones would be taken for them
+    throw;
+  }
+}
+
+void Staging::enqueue_all(const Transfer& transfer, DeviceAddress source, DeviceAddress target) {
+  const std::uint64_t num_chunks = transfer.num_chunks;
+  const std::uint64_t num_slots = ring_.shape().num_slots;
+  // The ring is filled before the first wait, for streams that share a queue of the hardware: a
+  // copy behind a wait would begin late there.
+  for (std::uint64_t i = 0; i < num_chunks; ++i) {
+    if (i >= num_slots) enqueue_to_device(chunk(transfer, i - num_slots), target);
+    make_room();
+    enqueue_to_host(chunk(transfer, i), source);
+  }
+  for (std::uint64_t i = num_chunks - std::min(num_chunks, num_slots); i < num_chunks; ++i) {
+    enqueue_to_device(chunk(transfer, i), target);
+  }
+}
+
+Staging::Chunk Staging::chunk(const Transfer& transfer, std::uint64_t index) const {
+  const std::size_t slot = ring_.shape().slot_bytes;
+  const std::size_t offset = index * slot;
+  return {transfer.first + index, offset, std::min(slot, transfer.num_bytes - offset)};
+}
+
+void Staging::enqueue_to_host(const Chunk& chunk, DeviceAddress source) {
+  const std::uint32_t num_slots = ring_.shape().num_slots;
+  const std::uint32_t sequence = sequence_of(chunk.number);
+  if (chunk.number >= num_back_ + num_slots) {
+    device_.wait_event(to_host_.get(), event_of(chunk.number - num_slots));
+  }
+  device_.copy_to_host(to_host_.get(), ring_.slot(sequence).data(), source + chunk.offset,
+                       chunk.num_bytes);
+  device_.write_word(to_host_.get(), memory_.address_of(&ring_.gate(sequence).in), sequence);
+  num_sent_ = chunk.number + 1;
+}
+
+void Staging::enqueue_to_device(const Chunk& chunk, DeviceAddress target) {
+  const std::uint32_t sequence = sequence_of(chunk.number);
+  device_.wait_word(to_device_.get(), memory_.address_of(&ring_.gate(sequence).out), sequence);
+  device_.copy_to_device(to_device_.get(), target + chunk.offset, ring_.slot(sequence).data(),
+                         chunk.num_bytes);
+  device_.record(to_device_.get(), event_of(chunk.number));
+  num_returned_ = chunk.number + 1;
+}
+
+void Staging::make_room() {
+  while (num_sent_ - num_back_ >= options_.max_chunks_ahead) {
+    look_what_is_back();
+    if (num_sent_ - num_back_ >= options_.max_chunks_ahead) options_.while_full();
+  }
+}
+
+void Staging::look_what_is_back() {
+  // Chunks come back in order, so the first that is not back is found by halving.
+  std::uint64_t end = num_returned_;
+  while (num_back_ < end) {
+    const std::uint64_t middle = num_back_ + (end - num_back_) / 2;
+    if (device_.is_done(event_of(middle))) {
+      num_back_ = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+}
+
+bool Staging::is_back(std::uint64_t number) {
+  if (number >= num_back_ && device_.is_done(event_of(number))) num_back_ = number + 1;
+  return number < num_back_;
+}
+
+void Staging::wait(StreamHandle stream, const Transfer& transfer) {
+  if (transfer.num_chunks == 0) return;
+  const std::uint64_t last = transfer.first + transfer.num_chunks - 1;
+  if (last >= num_back_) device_.wait_event(stream, event_of(last));
+}
+
+bool Staging::is_done(const Transfer& transfer) {
+  return transfer.num_chunks == 0 || is_back(transfer.first + transfer.num_chunks - 1);
+}
+
+}  // namespace slipstream
