@@ -62,10 +62,8 @@ Transfer Staging::plan(std::size_t num_bytes) const {
 void Staging::submit(const Transfer& transfer, StreamHandle current, DeviceAddress source,
                      DeviceAddress target) {
   SLIPSTREAM_ASSERT(transfer.first == num_sent_, "chunk ", transfer.first, ", next is ", num_sent_);
-  if (ring_.is_open()) {
-    fail(ErrorKind::kAborted, "a tensor of ", transfer.num_bytes,
-         " bytes cannot be staged: an earlier operation failed; form the group anew");
-  }
+  refuse_if_open();
+  if (transfer.num_chunks == 0) return;
   try {
     device_.record(current, submitted_.get());
     device_.wait_event(to_host_.get(), submitted_.get());
@@ -123,6 +121,13 @@ void Staging::make_room() {
     look_what_is_back();
     if (num_sent_ - num_back_ >= options_.max_chunks_ahead) options_.while_full();
   }
+  refuse_if_open();  // now, as chunks that passed an open gate are back before they went
+}
+
+void Staging::refuse_if_open() const {
+  if (!ring_.is_open()) return;
+  fail(ErrorKind::kAborted,
+       "a tensor cannot be staged: an operation before it failed; form the group anew");
 }
 
 void Staging::look_what_is_back() {

@@ -62,8 +62,8 @@ class Staging {
   /// `current` has enqueued so far. Blocks while max_chunks_ahead chunks are not back. Both
   /// memories must stay until the transfer is done.
   ///
-  /// Throws Error(kAborted) if the ring is open, and whatever the device throws; the ring is open
-  /// then.
+  /// Throws Error(kAborted) if the ring is open or is opened meanwhile, and whatever the device
+  /// throws. The ring is open then, and a part of the transfer may be enqueued.
   void submit(const Transfer& transfer, StreamHandle current, DeviceAddress source,
               DeviceAddress target);
   /// Lets a stream wait until the transfer is back on the device. Blocks nothing else.
@@ -82,6 +82,7 @@ class Staging {
   void enqueue_to_host(const Chunk& chunk, DeviceAddress source);
   void enqueue_to_device(const Chunk& chunk, DeviceAddress target);
   void make_room();
+  void refuse_if_open() const;
   void look_what_is_back();
   [[nodiscard]] bool is_back(std::uint64_t number);
   [[nodiscard]] std::uint32_t sequence_of(std::uint64_t number) const noexcept {

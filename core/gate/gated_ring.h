@@ -49,7 +49,8 @@ class GatedRing {
   void spoil(std::uint32_t sequence, std::size_t num_bytes) noexcept;
 
   /// Opens all gates for good, so that the device waits for nothing, now or later. Whatever is in a
-  /// slot that was not released is copied back. Any thread may call it, more than once.
+  /// slot that was not released is copied back, so the tensors mean nothing any more: raise an
+  /// error. Any thread may call it, more than once.
   void open() noexcept;
   [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
 
