@@ -13,7 +13,7 @@
 namespace slipstream::test {
 namespace {
 
-DeviceFamily cuda(std::string name, std::string library) {
+DeviceFamily cuda(std::string name, const std::string& library) {
   return {std::move(name), [library] { return std::make_unique<CudaDevice>(CudaDriver(library)); }};
 }
 

@@ -12,7 +12,7 @@
 namespace slipstream::test {
 namespace {
 
-DeviceFamily fake(std::string name, FakeDeviceOptions options) {
+DeviceFamily fake(std::string name, const FakeDeviceOptions& options) {
   return {std::move(name), [options] { return std::make_unique<FakeDevice>(options); }};
 }
 

@@ -179,9 +179,8 @@ TEST(StagingFuzz, EveryScheduleEndsAndIsRight) {
 TEST(StagingFuzz, ThreadsInEverySpeedEndAndAreRight) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const Scenario drawn = draw(seed);
-    FakeDevice device({.seed = seed,
-                       .longest_delay = Nanoseconds((seed % 4) * 10'000),
-                       .memory_bytes = 4 << 20});
+    FakeDevice device(
+        {.seed = seed, .longest_delay = Nanoseconds((seed % 4) * 10'000), .memory_bytes = 4 << 20});
     const auto num_threads = static_cast<unsigned>(1 + seed % 3);
     const RoundTrips found = run_round_trips(device, drawn.staging, drawn.sizes, num_threads);
     EXPECT_EQ(found.wrong_words_at_host + found.wrong_words_at_device, 0U);

@@ -18,7 +18,8 @@ StagingOptions small(std::uint32_t num_slots = 4, std::uint32_t max_chunks_ahead
           .allow_small_slots = true};
 }
 
-/// A device that does nothing but by step(), staging, and an engine that does nothing but by turn().
+/// A device that does nothing but by step(), staging, and an engine that does nothing but by
+/// turn().
 struct SteppedStaging {
   explicit SteppedStaging(std::vector<std::size_t> sizes, StagingOptions options = small(),
                           FakeDeviceOptions device_options = {})
@@ -248,7 +249,8 @@ TEST(Staging, GoesWithoutHangingWhileTheDeviceWaits) {
 TEST(Staging, TheEnginesThreadsMayNotSubmit) {
   SteppedStaging stepped({4096});
   const EngineThread engine;
-  const std::string error = error_of([&] { stepped.tensors.send(0, stepped.staging, stepped.engine); });
+  const std::string error =
+      error_of([&] { stepped.tensors.send(0, stepped.staging, stepped.engine); });
   EXPECT_NE(error.find("was called by a thread of the engine"), std::string::npos) << error;
 }
 

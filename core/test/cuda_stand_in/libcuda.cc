@@ -14,7 +14,7 @@ namespace {
 constexpr CudaResult kInvalidContext = 201;
 
 FakeDevice& gpu() {
-  static FakeDevice device({.memory_bytes = 512 << 20});
+  static FakeDevice device({.memory_bytes = 2UL << 30});  // of which pages come when touched
   return device;
 }
 
