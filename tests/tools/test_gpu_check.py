@@ -12,10 +12,11 @@ import pytest
 from gpu_check import __main__ as command
 from gpu_check.bench import microseconds
 from gpu_check.build import BuildError, compile_once
-from gpu_check.case import CASES
+from gpu_check.case import CASES, PROGRAMS
 from gpu_check.driver import LIBRARY, Driver, NoDriverError
 from gpu_check.isolated import collect
 from gpu_check.results import text_of
+from gpu_check.staging import CORE, StagingError, build_staging, run_program, sources, staging
 
 
 def has_driver() -> bool:
@@ -57,7 +58,59 @@ def test_an_unknown_part_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_every_case_is_planned_and_every_planned_case_exists() -> None:
-    assert {step.case for step in command.plan()} == set(CASES)
+    assert {step.case for step in command.plan()} == set(CASES) | set(PROGRAMS)
+
+
+def program(folder: Path, *lines: str) -> Path:
+    """Return a program of the shell."""
+    path = folder / "program"
+    path.write_text("\n".join(["#!/bin/sh", *lines]))
+    path.chmod(0o755)
+    return path
+
+
+def test_a_program_that_fails_tells_its_reason_after_its_rows(tmp_path: Path) -> None:
+    failing = program(tmp_path, """echo '{"a": 1}'""", "echo cuInit failed: 100 >&2", "exit 1")
+    rows = run_program(failing, ["rates"])
+    assert next(rows) == {"a": 1}
+    with pytest.raises(StagingError, match=r"^cuInit failed: 100$"):
+        next(rows)
+
+
+def test_a_program_that_crashes_is_said_to_have(tmp_path: Path) -> None:
+    with pytest.raises(StagingError, match=r"^signal 11 ended rates"):
+        list(run_program(program(tmp_path, "kill -SEGV $$"), ["rates"]))
+
+
+@pytest.mark.parametrize(
+    ("row", "broken"),
+    [
+        ('{"case": "copies", "holds": false, "failed": "expected 3"}', "^copies: expected 3$"),
+        ('{"wrong_words_at_host": 2, "wrong_words_at_device": 0}', "^wrong words: "),
+    ],
+)
+def test_a_broken_promise_is_a_failure_after_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, broken: str
+) -> None:
+    built = program(tmp_path, f"echo '{row}'", """echo '{"case": "waits", "holds": true}'""")
+    monkeypatch.setattr("gpu_check.staging.build_staging", lambda _: built)
+    found = staging(tmp_path, ["contract"])
+    assert next(found) == json.loads(row)
+    assert next(found)["holds"] is True
+    with pytest.raises(StagingError, match=broken):
+        next(found)
+
+
+def test_staging_is_built_from_all_sources_that_cmake_links() -> None:
+    folders = {path.parent.relative_to(CORE) for path in sources() if path.is_relative_to(CORE)}
+    assert {str(folder) for folder in folders} >= {"gate", "device", "device/cuda"}
+    assert all(path.is_file() for path in sources())
+
+
+def test_staging_needs_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"^g\+\+ is not installed, and \w+\.cc needs it$"):
+        build_staging(tmp_path)
 
 
 def test_a_missing_compiler_is_named(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
     python -m tools.gpu_check [--output FILE] [--parts copies,signals] [--seconds 240]
 
-It needs Python 3.10 or later, g++ and nvcc, no network; PyTorch only as a load. Every case runs in
-a process of its own with a time limit. After each part its results are printed and FILE is written.
+It needs Python 3.10 or later, g++ and nvcc, no network; PyTorch only as a load. The part "staging"
+needs no nvcc: it builds and runs the engine's own code. Every case runs in a process of its own
+with a time limit. After each part its results are printed and FILE is written.
 
 Exit codes: 0 if all parts ran; 1 if one failed or the time was over; 2 if there is no CUDA driver
 or no compiler here, and for wrong arguments.
@@ -22,11 +23,13 @@ from typing import Any
 
 from .bench import open_bench
 from .build import BuildError
-from .driver import NoDriverError
+from .case import PROGRAMS
+from .driver import NoDriverError, load_library
 from .isolated import ROOT, Result, run_case
 from .load import LOADS
 from .operations import OPERATIONS
 from .results import text_of
+from .staging import PARTS, build_staging
 
 OUTPUT = ROOT / "build" / "gpu_check.json"
 SILENCE_SECONDS = 30.0
@@ -55,6 +58,8 @@ def plan() -> list[Step]:
     loading = [name for name in driver_calls if "module" in name or "first" in name]
     return [
         Step("machine", "facts"),
+        *[Step("staging", "staging", [name]) for name in PARTS],
+        *[Step("staging", "staging", [name], ONE_CONNECTION) for name in ("correctness", "rates")],
         Step("signals", "round trips"),
         *[Step("signals", "signals", [load]) for load in LOADS if load != "busy"],
         Step("copies", "copy engines"),
@@ -110,7 +115,8 @@ def run_step(step: Step, folder: Path, limit: float) -> dict[str, Any]:
             silence=min(SILENCE_SECONDS, limit),
             limit=limit,
         )
-    found: dict[str, Any] = {"case": step.case, **step.variables, "rows": result.rows}
+    name = " ".join([step.case, *step.arguments]) if step.case in PROGRAMS else step.case
+    found: dict[str, Any] = {"case": name, **step.variables, "rows": result.rows}
     if result.failed:
         found["failed"] = result.failed
     return found | {"seconds": round(time.monotonic() - start, 1)}
@@ -140,19 +146,34 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parsed
 
 
+def build(steps: list[Step], folder: Path) -> None:
+    """Build what the steps need.
+
+    Raises:
+        NoDriverError: No driver or no GPU.
+        BuildError: No compiler.
+    """
+    load_library()
+    if any(step.case not in PROGRAMS for step in steps):
+        open_bench(folder)
+    if any(step.case in PROGRAMS for step in steps):
+        build_staging(folder)
+
+
 def main(arguments: list[str]) -> int:
     """Run the chosen parts."""
     asked = parse(arguments)
     folder = asked.output.resolve().parent / "gpu_check_build"
+    chosen = [step for step in plan() if step.part in asked.parts]
     try:
-        open_bench(folder)
+        build(chosen, folder)
     except (NoDriverError, BuildError) as error:
         print(error, file=sys.stderr)
         return 2
     deadline = time.monotonic() + asked.seconds
     results: dict[str, Any] = {}
     failed = False
-    for name, steps in parts([step for step in plan() if step.part in asked.parts]):
+    for name, steps in parts(chosen):
         results[name] = []
         for step in steps:
             limit = deadline - time.monotonic()

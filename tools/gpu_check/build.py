@@ -1,4 +1,4 @@
-"""Builds what the check needs beside Python: the CPU's loops and the kernels."""
+"""Builds what the check needs beside Python, such as the CPU's loops and the kernels."""
 
 from __future__ import annotations
 
@@ -16,6 +16,23 @@ class BuildError(RuntimeError):
     """A compiler is missing or failed."""
 
 
+def run_compiler(command: list[str], name: str) -> None:
+    """Run a compiler.
+
+    Args:
+        command: Compiler and its options.
+        name: Name of what is built, for messages.
+
+    Raises:
+        BuildError: The compiler is missing or failed.
+    """
+    if shutil.which(command[0]) is None:
+        raise BuildError(f"{command[0]} is not installed, and {name} needs it")
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise BuildError(f"{command[0]} failed on {name}:\n{ended.stderr}")
+
+
 def compile_once(source: Path, folder: Path, suffix: str, command: list[str]) -> Path:
     """Return the result of a compiler, from an earlier call if neither source nor command changed.
 
@@ -29,15 +46,9 @@ def compile_once(source: Path, folder: Path, suffix: str, command: list[str]) ->
     target = folder / f"{source.stem}-{key}{suffix}"
     if target.exists():
         return target
-    if shutil.which(command[0]) is None:
-        raise BuildError(f"{command[0]} is not installed, and {source.name} needs it")
     folder.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
-    ended = subprocess.run(
-        [*command, str(source), "-o", str(part)], capture_output=True, text=True, check=False
-    )
-    if ended.returncode:
-        raise BuildError(f"{command[0]} failed on {source.name}:\n{ended.stderr}")
+    run_compiler([*command, str(source), "-o", str(part)], source.name)
     part.replace(target)
     return target
 

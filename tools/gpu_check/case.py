@@ -12,6 +12,7 @@ from pathlib import Path
 
 from . import copies, launches, machine, pending, pipeline, processes, queues, registration, signals
 from .bench import Bench, Row, open_bench
+from .staging import staging
 
 CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
     "facts": machine.facts,
@@ -29,12 +30,21 @@ CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
     "queue depth": queues.queue_depth,
     "pipeline": pipeline.pipeline,
 }
+# These need neither kernels nor the driver's API in Python.
+PROGRAMS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {"staging": staging}
+
+
+def rows(name: str, folder: Path, arguments: list[str]) -> Iterator[Row]:
+    """Return the rows of a case as they come."""
+    if name in PROGRAMS:
+        return PROGRAMS[name](folder, arguments)
+    return CASES[name](open_bench(folder), arguments)
 
 
 def main() -> None:
     """Run a case and print its rows as they come."""
     name, folder, *arguments = sys.argv[1:]
-    for row in CASES[name](open_bench(Path(folder)), arguments):
+    for row in rows(name, Path(folder), arguments):
         print(json.dumps(row), flush=True)
 
 

@@ -64,6 +64,24 @@ class CudaError(RuntimeError):
     """A call of the driver failed."""
 
 
+def load_library(name: str = LIBRARY) -> ctypes.CDLL:
+    """Return the driver's library.
+
+    Args:
+        name: File name of the library.
+
+    Raises:
+        NoDriverError: The library cannot be opened.
+    """
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise NoDriverError(
+            f"no CUDA driver here: {name} cannot be opened ({error}); "
+            "run this on a machine with an NVIDIA GPU and its driver"
+        ) from error
+
+
 class Driver:
     """The driver's functions; every call raises CudaError unless it succeeds.
 
@@ -72,13 +90,7 @@ class Driver:
     """
 
     def __init__(self, name: str = LIBRARY) -> None:
-        try:
-            library = ctypes.CDLL(name)
-        except OSError as error:
-            raise NoDriverError(
-                f"no CUDA driver here: {name} cannot be opened ({error}); "
-                "run this on a machine with an NVIDIA GPU and its driver"
-            ) from error
+        library = load_library(name)
         self.functions: dict[str, Any] = {}
         for function, arguments in SIGNATURES.items():
             found = getattr(library, function)

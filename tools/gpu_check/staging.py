@@ -1,0 +1,115 @@
+"""Staging's own code on the GPU: a C++ program that is built here and run part by part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from .build import HERE, run_compiler
+from .isolated import ROOT
+
+CORE = ROOT / "core"
+BASE = ("descriptor", "fork", "memory")
+TESTED = ("device_contract", "staging_world")
+OPTIONS = ["-std=c++20", "-O2", "-pthread", f"-I{CORE}", f"-I{CORE / 'include'}"]
+PARTS = ("contract", "correctness", "rates", "latency", "trouble")
+
+
+class StagingError(RuntimeError):
+    """The program failed."""
+
+
+def sources() -> list[Path]:
+    """Return the sources of the program: the layers of devices, their tests' parts, its own."""
+    layers = [
+        path for layer in ("gate", "device", "device/cuda") for path in (CORE / layer).glob("*.cc")
+    ]
+    base = [CORE / "base" / f"{name}.cc" for name in BASE]
+    tested = [CORE / "test" / f"{name}.cc" for name in TESTED]
+    return sorted([*layers, *base, *tested, HERE / "staging.cc"])
+
+
+def digest() -> str:
+    """Return a digest of everything that the program may be made from."""
+    headers = sorted(CORE.rglob("*.h"))
+    whole = hashlib.sha256(" ".join(OPTIONS).encode())
+    for path in (*sources(), *headers):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def build_staging(folder: Path) -> Path:
+    """Return the program, from an earlier call if nothing has changed since.
+
+    Args:
+        folder: Folder for results.
+
+    Raises:
+        BuildError: g++ is missing or failed.
+    """
+    objects = folder / f"staging-{digest()}"
+    program = objects / "staging"
+    if program.exists():
+        return program
+    objects.mkdir(parents=True, exist_ok=True)
+
+    def compile_one(source: Path) -> Path:
+        # Two sources may have the same name in different folders.
+        target = objects / f"{source.parent.name}-{source.stem}.o"
+        run_compiler(["g++", *OPTIONS, "-c", str(source), "-o", str(target)], source.name)
+        return target
+
+    with ThreadPoolExecutor() as pool:
+        compiled = list(pool.map(compile_one, sources()))
+    part = program.with_suffix(".part")
+    run_compiler(["g++", "-pthread", *map(str, compiled), "-ldl", "-o", str(part)], "staging")
+    part.replace(program)
+    return program
+
+
+def run_program(program: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows that a run of the program prints.
+
+    Raises:
+        StagingError: It ended with an error, which is told in full.
+    """
+    with subprocess.Popen(
+        [str(program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            yield json.loads(line)
+        errors = process.stderr.read().strip()
+    if process.returncode < 0:
+        raise StagingError(f"signal {-process.returncode} ended {' '.join(arguments)}. {errors}")
+    if process.returncode:
+        raise StagingError(errors or f"exit code {process.returncode}")
+
+
+def staging(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
+    """Run a part of the program.
+
+    Args:
+        folder: Folder for what is built.
+        arguments: Name of the part; then, if others than the usual ones are meant, the CUDA driver
+            and the MiB of large tensors.
+
+    Raises:
+        BuildError: g++ is missing or failed.
+        StagingError: The part failed, or a promise of the contract is broken.
+    """
+    broken: list[str] = []
+    for row in run_program(build_staging(folder), arguments):
+        if row.get("holds") is False:
+            broken.append(f"{row['case']}: {row['failed']}")
+        if row.get("wrong_words_at_host") or row.get("wrong_words_at_device"):
+            broken.append(f"wrong words: {row}")
+        yield row
+    if broken:
+        raise StagingError("; ".join(broken))
