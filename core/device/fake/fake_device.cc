@@ -1,7 +1,6 @@
 #include "device/fake/fake_device.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "gate/engine_thread.h"
@@ -11,9 +10,6 @@ namespace slipstream {
 namespace {
 
 using Kind = FakeCommand::Kind;
-
-/// How long a stream sleeps that waits for a word, which the CPU may write at any time.
-constexpr auto kGlance = 20us;
 
 std::size_t index_of(StreamHandle handle) { return static_cast<std::size_t>(handle) - 1; }
 std::size_t index_of(EventHandle handle) { return static_cast<std::size_t>(handle) - 1; }
@@ -231,107 +227,6 @@ void FakeDevice::block_until(Lock& lock, const char* call, const std::function<b
     if (goes_on || is_over()) continue;
     fail(ErrorKind::kInternal, call, " would never return:\n", slipstream::describe(queues_));
   }
-}
-
-// ---- what is executed --------------------------------------------------------------------------
-
-bool FakeDevice::step() {
-  Lock lock(mutex_);
-  return step_locked(lock);
-}
-
-bool FakeDevice::step_locked(Lock& lock) {
-  std::vector<FakeStream*> able;
-  for (FakeStream& stream : queues_.streams) {
-    if (faults_.empty() && can_run(queues_, stream)) able.push_back(&stream);
-  }
-  if (able.empty()) {
-    look_for_circle();
-    return false;
-  }
-  execute(lock, *able[random_() % able.size()]);
-  return true;
-}
-
-void FakeDevice::execute(Lock& lock, FakeStream& stream) {
-  FakeCommand& command = stream.queue.front();
-  switch (command.kind) {
-    case Kind::kCopyToHost:
-    case Kind::kCopyToDevice:
-      copy(lock, command);
-      if (command.num_copied < command.num_bytes) return;
-      break;
-    case Kind::kWriteWord:
-      command.word->store(command.value, std::memory_order_release);
-      break;
-    case Kind::kRecord: {
-      std::uint64_t& num_reached = queues_.events[command.event].num_reached;
-      num_reached = std::max(num_reached, command.version);
-      break;
-    }
-    case Kind::kWaitWord:
-    case Kind::kWaitEvent:
-      break;
-  }
-  stream.queue.pop_front();
-  changed_.notify_all();
-}
-
-void FakeDevice::copy(Lock& lock, FakeCommand& command) {
-  const std::size_t begin = command.num_copied;
-  const std::size_t num_bytes =
-      begin == 0 ? (command.num_bytes + 1) / 2 : command.num_bytes - begin;
-  std::byte* device = memory_.device_bytes(command.device + begin, num_bytes);
-  command.num_copied = begin + num_bytes;
-  if (device == nullptr || !memory_.is_registered(command.host + begin, num_bytes)) {
-    report(concat("a copy of ", command.num_bytes, " bytes, device memory ", command.device,
-                  ": not all of it is allocated, or the host's memory is not registered any more"));
-    return;
-  }
-  std::byte* host = command.host + begin;
-  const bool to_host = command.kind == Kind::kCopyToHost;
-  lock.unlock();
-  {
-    const std::scoped_lock copying(copying_);
-    std::memcpy(to_host ? host : device, to_host ? device : host, num_bytes);
-  }
-  lock.lock();
-}
-
-void FakeDevice::report(const std::string& fault) {
-  faults_.push_back(fault);
-  changed_.notify_all();
-}
-
-void FakeDevice::look_for_circle() {
-  if (!faults_.empty()) return;
-  if (const auto circle = find_circle(queues_)) {
-    report(concat("streams wait in a circle:\n", *circle));
-  }
-}
-
-void FakeDevice::run_stream(FakeStream& stream) {
-  Lock lock(mutex_);
-  while (!closing_) {
-    if (!faults_.empty() || stream.queue.empty()) {
-      changed_.wait(lock);
-    } else if (!can_run(queues_, stream)) {
-      look_for_circle();
-      changed_.wait_for(lock, kGlance);
-    } else {
-      delay(lock, stream);
-      execute(lock, stream);
-    }
-  }
-}
-
-void FakeDevice::delay(Lock& lock, FakeStream& stream) {
-  if (options_.longest_delay.count() <= 0) return;
-  const auto most = static_cast<std::uint64_t>(options_.longest_delay.count());
-  const Nanoseconds length(stream.random() % most);
-  lock.unlock();
-  std::this_thread::sleep_for(length);
-  lock.lock();
 }
 
 // ---- what tests ask ----------------------------------------------------------------------------
