@@ -1,6 +1,6 @@
-"""Horovod's API over Slipstream's engine: change one import line, keep the script.
+"""Horovod's API on Slipstream's engine. A script for Horovod changes one import line:
 
     import slipstream.horovod.torch as hvd
 
-`docs/horovod.md` is the guide for those who come from Horovod.
+`docs/horovod.md` is the guide for users of Horovod.
 """

@@ -1,4 +1,4 @@
-"""Execution of tensors that are ready on all ranks, in operations that all ranks start alike."""
+"""Execution of tensors that are ready on all ranks, in the same operations on every rank."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from slipstream import comm
 from slipstream.comm.arrays import Array, view
 from slipstream.comm.collectives import Options
 from slipstream.errors import SlipstreamError, UnsupportedError
+from slipstream.horovod.arrays import Arrays
 from slipstream.horovod.fusion import Fused, Ready, fuse
-from slipstream.horovod.request import Arrays, Request
+from slipstream.horovod.request import Request
 from slipstream.settings import HorovodSettings
 
-# A rank that has joined cannot take part in collectives of these kinds.
-_REFUSED = ("all_gather", "broadcast", "all_to_all", "reduce_scatter")
+# Kinds that fail once a rank has joined: it cannot take part in them with zeros.
+_REFUSED_AFTER_JOIN = ("all_gather", "broadcast", "all_to_all", "reduce_scatter")
 
 
 class Execution:
-    """Start of the engine's operations; only one thread uses it.
+    """Start of the engine's operations for one process set. Only one thread may use it.
 
     Args:
-        group: Ranks of a process set.
+        group: Ranks of the process set.
         settings: Settings of this process.
-        arrays: Array functions of the framework.
+        arrays: Adapter of the framework.
     """
 
     def __init__(self, group: comm.Group, settings: HorovodSettings, arrays: Arrays) -> None:
@@ -37,32 +38,29 @@ class Execution:
         self._separates_groups = settings.separates_groups
 
     def start(self, ready: Sequence[Ready], *, some_joined: bool) -> None:
-        """Start the operations of one round; block while ranks exchange sizes.
+        """Start the operations of one round. Blocks while ranks exchange sizes.
 
         Args:
-            ready: The same tensors in the same order on all ranks.
+            ready: Tensors, the same in the same order on all ranks.
             some_joined: Whether a rank has joined, so that only element-wise reductions can run.
         """
         if some_joined:
-            ready = [each for each in ready if not self._refuse(each)]
+            ready = [member for member in ready if not self._refuse(member)]
         try:
             rows = self._exchange_rows(ready)
             received = self._exchange_splits(ready)
         except SlipstreamError as error:
-            for each in ready:
-                if each.handle is not None:
-                    each.handle.fail(error)
+            _fail(ready, error)
             return
         for fused in fuse(ready, self._fusion_bytes, separates_groups=self._separates_groups):
             try:
                 self._start(fused, rows, received)
             except SlipstreamError as error:
-                for each in fused.members:
-                    if each.handle is not None:
-                        each.handle.fail(error)
+                _fail(fused.members, error)
 
     def _refuse(self, ready: Ready) -> bool:
-        is_refused = ready.request.kind in _REFUSED
+        """Let a tensor of a refused kind fail, and return whether it is of such a kind."""
+        is_refused = ready.request.kind in _REFUSED_AFTER_JOIN
         if is_refused and ready.handle is not None:
             ready.handle.fail(
                 UnsupportedError(
@@ -74,22 +72,22 @@ class Execution:
         return is_refused
 
     def _exchange_rows(self, ready: Sequence[Ready]) -> dict[str, list[int]]:
-        """Return the number of rows that each rank has of every gathered tensor, by its name."""
-        gathered = [each.request for each in ready if each.request.kind == "all_gather"]
-        if not gathered:
+        """Return how many rows each rank has of every tensor to gather, by the tensor's name."""
+        requests = [member.request for member in ready if member.request.kind == "all_gather"]
+        if not requests:
             return {}
-        own = [self._arrays.shape(each.array)[0] for each in gathered]
-        of_all: NDArray[np.int64] = self._group.all_gather(np.array(own, dtype=np.int64))
-        return {each.name: of_all[:, i].tolist() for i, each in enumerate(gathered)}
+        own_rows = [self._arrays.shape(request.array)[0] for request in requests]
+        all_rows: NDArray[np.int64] = self._group.all_gather(np.array(own_rows, dtype=np.int64))
+        return {request.name: all_rows[:, i].tolist() for i, request in enumerate(requests)}
 
     def _exchange_splits(self, ready: Sequence[Ready]) -> dict[str, list[int]]:
-        """Return the number of rows that come from each rank of an all-to-all, by tensor name."""
-        exchanged = [each.request for each in ready if each.request.kind == "all_to_all"]
-        if not exchanged:
+        """Return how many rows of every all-to-all come from each rank, by the tensor's name."""
+        requests = [member.request for member in ready if member.request.kind == "all_to_all"]
+        if not requests:
             return {}
-        own = np.stack([np.array(each.splits, dtype=np.int64) for each in exchanged], axis=1)
-        of_all: NDArray[np.int64] = self._group.all_to_all(np.ascontiguousarray(own))
-        return {each.name: of_all[:, i].tolist() for i, each in enumerate(exchanged)}
+        sent = np.stack([np.array(request.splits, dtype=np.int64) for request in requests], axis=1)
+        received: NDArray[np.int64] = self._group.all_to_all(np.ascontiguousarray(sent))
+        return {request.name: received[:, i].tolist() for i, request in enumerate(requests)}
 
     def _start(
         self, fused: Fused, rows: dict[str, list[int]], received: dict[str, list[int]]
@@ -122,29 +120,29 @@ class Execution:
         _begin(ready, work, lambda: self._postscaled(request, target))
 
     def _allreduce_fused(self, members: Sequence[Ready]) -> None:
-        requests = [each.request for each in members]
+        requests = [member.request for member in members]
         first = requests[0]
-        flat = self._prescaled(first, self._arrays.flat([each.array for each in requests]))
+        flat = self._prescaled(first, self._arrays.flat([request.array for request in requests]))
         residual = None
         if first.residual is not None:
-            residual = self._arrays.flat([each.residual for each in requests])
-        priority = max(each.priority for each in requests)
+            residual = self._arrays.flat([request.residual for request in requests])
+        priority = max(request.priority for request in requests)
         work = self._reduce(first, flat, flat, residual, priority)
         begin = 0
-        for each in members:
-            end = begin + view(each.request.array).elements
-            take = partial(self._take_part, each.request, flat, residual, (begin, end))
-            _begin(each, work, take)
+        for member in members:
+            end = begin + view(member.request.array).elements
+            cut_out = partial(self._cut_out, member.request, flat, residual, (begin, end))
+            _begin(member, work, cut_out)
             begin = end
 
-    def _take_part(
-        self, request: Request, flat: Array, residual: Array | None, place: tuple[int, int]
+    def _cut_out(
+        self, request: Request, flat: Array, residual: Array | None, interval: tuple[int, int]
     ) -> Array:
-        """Return one of the tensors that were reduced together, cut out of the fused result."""
+        """Return the result of one request, copied out of an interval of the fused result."""
         target = self._target(request)
-        self._arrays.unflatten(self._arrays.rows(flat, *place), [target])
+        self._arrays.unflatten(self._arrays.rows(flat, *interval), [target])
         if residual is not None:
-            self._arrays.unflatten(self._arrays.rows(residual, *place), [request.residual])
+            self._arrays.unflatten(self._arrays.rows(residual, *interval), [request.residual])
         return self._postscaled(request, target)
 
     def _reduce(
@@ -164,28 +162,29 @@ class Execution:
     def _adasum(self, ready: Ready) -> None:
         """Combine tensors of pairs of ranks, then of pairs of pairs (Maleki et al., MLSys 2021).
 
-        It takes log2 n steps and S log2 n bytes; n is a power of 2.
+        This takes log2 n steps and S log2 n bytes; n is a power of 2.
         """
         request, group = ready.request, self._group
-        own = self._prescaled(request, request.array)
+        own_sum = self._prescaled(request, request.array)
         distance = 1
         while distance < group.size:
             partner = group.rank ^ distance
-            other = self._arrays.empty(own, self._arrays.shape(own))
-            sending = group.send(own, partner, async_op=True, name=request.name)
-            group.recv(other, partner, name=request.name)
+            other_sum = self._arrays.empty(own_sum, self._arrays.shape(own_sum))
+            sending = group.send(own_sum, partner, async_op=True, name=request.name)
+            group.recv(other_sum, partner, name=request.name)
             sending.wait()
-            low, high = (own, other) if group.rank < partner else (other, own)
-            own = self._arrays.combined(low, high)
+            is_lower = group.rank < partner
+            low, high = (own_sum, other_sum) if is_lower else (other_sum, own_sum)
+            own_sum = self._arrays.combined(low, high)
             distance *= 2
         target = self._target(request)
-        self._arrays.copy(target, own)
+        self._arrays.copy(target, own_sum)
         _begin(ready, None, lambda: target)
 
     def _all_gather(self, ready: Ready, rows: list[int]) -> None:
         request = ready.request
         target, width = self._rows_for(request, rows)
-        counts = [each * width for each in rows]
+        counts = [num_rows * width for num_rows in rows]
         work = self._group.all_gather_v(request.array, counts, out=target, **_options(request))
         _begin(ready, work, lambda: target)
 
@@ -200,8 +199,8 @@ class Execution:
     def _all_to_all(self, ready: Ready, received: list[int]) -> None:
         request = ready.request
         target, width = self._rows_for(request, received)
-        sent = [each * width for each in request.splits]
-        counts = [each * width for each in received]
+        sent = [num_rows * width for num_rows in request.splits]
+        counts = [num_rows * width for num_rows in received]
         work = self._group.all_to_all_v(
             request.array, sent, counts, out=target, **_options(request)
         )
@@ -210,20 +209,20 @@ class Execution:
     def _reduce_scatter(self, ready: Ready) -> None:
         """Reduce and scatter rows; the first ranks get one more if the division is not even."""
         request, group = ready.request, self._group
-        num_rows, *rest = self._arrays.shape(request.array)
+        num_rows, *row_shape = self._arrays.shape(request.array)
         base, extra = divmod(num_rows, group.size)
         parts = [base + (rank < extra) for rank in range(group.size)]
         source = self._prescaled(request, request.array)
         if extra:
             source = self._padded(source, parts)
-        whole = self._arrays.empty(request.array, (parts[0], *rest))
-        work = group.reduce_scatter(source, self._op(request), out=whole, **_options(request))
+        padded = self._arrays.empty(request.array, (parts[0], *row_shape))
+        work = group.reduce_scatter(source, self._op(request), out=padded, **_options(request))
 
         def finish() -> Array:
-            target = whole
+            target = padded
             if parts[group.rank] < parts[0]:
-                target = self._arrays.empty(whole, (parts[group.rank], *rest))
-                self._arrays.copy(target, self._arrays.rows(whole, 0, parts[group.rank]))
+                target = self._arrays.empty(padded, (parts[group.rank], *row_shape))
+                self._arrays.copy(target, self._arrays.rows(padded, 0, parts[group.rank]))
             return self._postscaled(request, target)
 
         _begin(ready, work, finish)
@@ -236,32 +235,35 @@ class Execution:
 
     def _rows_for(self, request: Request, counts: Sequence[int]) -> tuple[Array, int]:
         """Return an array for the rows of all ranks, and the number of elements in a row."""
-        _, *rest = self._arrays.shape(request.array)
-        return self._arrays.empty(request.array, (sum(counts), *rest)), math.prod(rest)
+        _, *row_shape = self._arrays.shape(request.array)
+        return self._arrays.empty(request.array, (sum(counts), *row_shape)), math.prod(row_shape)
 
     def _padded(self, source: Array, parts: Sequence[int]) -> Array:
-        """Return parts of equal size; zeros fill the end of the shorter ones."""
+        """Return a copy of the rows whose parts have equal size: zeros follow the shorter parts."""
         arrays = self._arrays
-        _, *rest = arrays.shape(source)
-        most = max(parts)
-        padded = arrays.zeros(view(source).dtype.name.lower(), (most * len(parts), *rest))
+        _, *row_shape = arrays.shape(source)
+        longest = max(parts)
+        padded = arrays.zeros(arrays.dtype(source), (longest * len(parts), *row_shape))
         begin = 0
         for rank, part in enumerate(parts):
-            target = arrays.rows(padded, rank * most, rank * most + part)
+            target = arrays.rows(padded, rank * longest, rank * longest + part)
             arrays.copy(target, arrays.rows(source, begin, begin + part))
             begin += part
         return padded
 
     def _op(self, request: Request) -> str:
+        """Return the reduction that the engine does for a request."""
         return "sum" if self._averages_late(request) else request.op
 
     def _averages_late(self, request: Request) -> bool:
-        """Return whether the sum is divided together with the postscale, after the engine.
+        """Return whether the engine sums and the postscale includes the division of the average.
 
-        The engine's average of integers drops the fraction, which the postscale would need.
+        The engine averages integers too, but drops the fraction, which would then be missing in the
+        product with the postscale.
         """
-        is_integral = self._arrays.is_integral(request.array)
-        return request.op == "average" and request.postscale != 1.0 and is_integral
+        if request.op != "average" or request.postscale == 1.0:
+            return False
+        return self._arrays.dtype(request.array).startswith(("int", "uint", "bool"))
 
     def _prescaled(self, request: Request, array: Array) -> Array:
         return array if request.prescale == 1.0 else self._arrays.scaled(array, request.prescale)
@@ -280,7 +282,13 @@ def _options(request: Request) -> Options:
     return {"async_op": True, "name": request.name, "priority": request.priority}
 
 
+def _fail(members: Sequence[Ready], error: SlipstreamError) -> None:
+    for member in members:
+        if member.handle is not None:
+            member.handle.fail(error)
+
+
 def _begin(ready: Ready, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-    """Give the work to the waiting handle, which is missing if this rank has joined."""
+    """Give the engine's operation to the waiting handle; a rank that has joined has none."""
     if ready.handle is not None:
         ready.handle.begin(work, finish)

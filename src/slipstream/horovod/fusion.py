@@ -1,6 +1,6 @@
-"""Which of the tensors that are ready together become one allreduce.
+"""Fusion: tensors that are ready at the same time share an allreduce.
 
-Every rank decides by what all have agreed on, so all decide alike.
+Every rank decides by facts on which all ranks have agreed, so all ranks decide alike.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from slipstream import _core
 from slipstream.comm.negotiator import AgreedTensor
 from slipstream.horovod.request import Request, TensorHandle
 
-# To copy this much into a common memory and back takes longer than an operation of its own.
+# A tensor of this size or more is reduced alone: copying it into a fused buffer and back would take
+# longer than an operation of its own. Chosen by hand, not measured.
 _ALONE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A tensor that is ready on all ranks, with the request of this one.
+    """A tensor that is ready on all ranks, with the request of this rank.
 
     Args:
         agreed: Description on which all ranks agree.
-        request: This rank's request, or one of zeros if this rank has joined.
+        request: Request of this rank; a request with zeros if this rank has joined.
         handle: Handle that waits for the result; None if this rank has joined.
     """
 
@@ -33,18 +34,18 @@ class Ready:
 
     @property
     def num_bytes(self) -> int:
-        """Of the tensor."""
+        """Size of the tensor in bytes."""
         tensor = self.agreed.tensor
         return math.prod(tensor.shape) * _core.itemsize(tensor.dtype)
 
 
 @dataclass(slots=True)
 class Fused:
-    """Tensors that are reduced as one.
+    """Tensors that share one operation.
 
     Args:
         members: Tensors, at least one.
-        num_bytes: Size of all members together.
+        num_bytes: Size of all members together in bytes.
     """
 
     members: list[Ready] = field(default_factory=list[Ready])
@@ -56,31 +57,31 @@ class Fused:
         self.num_bytes += ready.num_bytes
 
 
-def fuse(ready: Sequence[Ready], most_bytes: int, *, separates_groups: bool) -> list[Fused]:
+def fuse(ready: Sequence[Ready], max_bytes: int, *, separates_groups: bool) -> list[Fused]:
     """Return the operations to start, in the order in which all ranks start them.
 
-    Small allreduces of one type and one kind share an operation; those that were submitted as a
-    group do so whatever their size.
+    Small allreduces share an operation if their element type, reduction, factors and codec are the
+    same. Allreduces that were submitted as a group share one even if they are large.
 
     Args:
         ready: Tensors in the order on which the ranks have agreed.
-        most_bytes: Largest size of an operation with several tensors.
+        max_bytes: Largest size of an operation with several tensors, in bytes.
         separates_groups: Whether a group of tensors never shares an operation with other tensors.
     """
     all_fused: list[Fused] = []
-    open_ones: dict[object, Fused] = {}
-    for each in ready:
-        tensor, group = each.agreed.tensor, each.agreed.fused
-        alone = group == 0 and each.num_bytes >= _ALONE_BYTES
-        if each.request.kind != "allreduce" or alone or each.num_bytes > most_bytes:
-            all_fused.append(Fused([each], each.num_bytes))
+    open_operations: dict[object, Fused] = {}
+    for member in ready:
+        tensor, group = member.agreed.tensor, member.agreed.fused
+        is_large = member.num_bytes >= _ALONE_BYTES
+        is_alone = (is_large and group == 0) or member.num_bytes > max_bytes
+        if member.request.kind != "allreduce" or is_alone:
+            all_fused.append(Fused([member], member.num_bytes))
             continue
-        is_large = each.num_bytes >= _ALONE_BYTES
-        of_group = group if separates_groups or is_large else 0
-        key = (tensor.dtype, tensor.note, tensor.codec, of_group)
-        fused = open_ones.get(key)
-        if fused is None or fused.num_bytes + each.num_bytes > most_bytes:
-            fused = open_ones[key] = Fused()
+        only_with = group if separates_groups or is_large else 0
+        key = (tensor.dtype, tensor.note, tensor.codec, only_with)
+        fused = open_operations.get(key)
+        if fused is None or fused.num_bytes + member.num_bytes > max_bytes:
+            fused = open_operations[key] = Fused()
             all_fused.append(fused)
-        fused.add(each)
+        fused.add(member)
     return all_fused

@@ -1,4 +1,4 @@
-"""The job that init() joins: ranks, hosts, process sets. No framework is needed."""
+"""The job that init() joins: ranks, hosts and process sets."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from slipstream import comm
 from slipstream.errors import ConfigError
+from slipstream.horovod.arrays import Arrays
 from slipstream.horovod.common.exceptions import NOT_INITIALIZED, RefusedError
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.queue import TensorQueue
-from slipstream.horovod.request import Arrays
 from slipstream.horovod.timeline import GLOBAL_GROUP, Timeline
 from slipstream.settings import HorovodSettings
 
@@ -30,13 +30,13 @@ class HorovodJob:
     Args:
         world: Group of all ranks.
         settings: Settings of this process.
-        arrays: Array functions of the framework.
+        arrays: Adapter of the framework.
         leaders: First rank on the host of each rank, indexed by rank.
-        queues: Queues of the process sets that this rank is in, by the number of the set.
         is_dynamic: Whether process sets may be added.
         timeline: Timeline of this rank.
+        queues: Queues of the process sets to which this rank belongs, by number of the set.
         sets: Registered process sets, by number.
-        clones: Other objects that stand for the same sets.
+        clones: Further `ProcessSet` objects that users made for registered sets.
         next_set: Number of the next process set.
     """
 
@@ -53,40 +53,41 @@ class HorovodJob:
 
     def local_ranks(self, rank: int) -> list[int]:
         """Return the ranks on the host of a rank."""
-        return [each for each, leader in enumerate(self.leaders) if leader == self.leaders[rank]]
+        return [peer for peer, leader in enumerate(self.leaders) if leader == self.leaders[rank]]
 
     def local_rank(self, rank: int) -> int:
         """Return the position of a rank among the ranks of its host."""
         return self.local_ranks(rank).index(rank)
 
     def cross_ranks(self, rank: int) -> list[int]:
-        """Return the ranks that have the same position on their hosts."""
-        place = self.local_rank(rank)
-        return [each for each in range(self.world.size) if self.local_rank(each) == place]
+        """Return the ranks that have the same position on their hosts as a rank has on its host."""
+        position = self.local_rank(rank)
+        return [peer for peer in range(self.world.size) if self.local_rank(peer) == position]
 
     def is_homogeneous(self) -> bool:
         """Return whether all hosts have the same number of ranks."""
-        return len({self.leaders.count(each) for each in self.leaders}) == 1
+        return len({self.leaders.count(leader) for leader in self.leaders}) == 1
 
 
-_lock = threading.Lock()  # held while the job is joined or left; guards the one below
+_lock = threading.Lock()  # taken while the job is joined or left; guards `_job`
 _job: HorovodJob | None = None
 
 
 def join_job(
     arrays: Arrays, process_sets: Sequence[ProcessSet] = (), *, is_dynamic: bool = False
 ) -> None:
-    """Join the job; again, it does nothing. Blocks until all ranks are there.
+    """Join the job, and block until all ranks are there. A second call does nothing.
 
     Args:
-        arrays: Array functions of the framework.
-        process_sets: Further process sets, the same on all ranks.
-        is_dynamic: Whether more sets may be added later; HOROVOD_DYNAMIC_PROCESS_SETS=1 allows it
-            too.
+        arrays: Adapter of the framework.
+        process_sets: Process sets besides the set of all ranks, the same on all ranks (default:
+            none).
+        is_dynamic: Whether more sets may be added later (default False).
+            HOROVOD_DYNAMIC_PROCESS_SETS=1 allows it too.
 
     Raises:
-        ConfigError, AuthError, PeerTimeoutError: as `comm.init` does.
-        ValueError: two process sets have the same ranks, or the job was joined without one.
+        ConfigError, AuthError, PeerTimeoutError: The job cannot be joined; see `comm.init`.
+        ValueError: Two process sets have the same ranks, or a second call passed a new one.
     """
     global _job
     with _lock:
@@ -96,12 +97,11 @@ def join_job(
         settings = HorovodSettings.from_environment()
         world = _join_world(settings)
         if settings.ignored and world.rank == 0:
-            _log.warning("these have no meaning here: %s", ", ".join(settings.ignored))
+            _log.warning("these variables have no effect here: %s", ", ".join(settings.ignored))
         facts = [min(comm.local_ranks()), settings.fusion_bytes, int(settings.separates_groups)]
-        own = np.array(facts, dtype=np.int64)
-        gathered: NDArray[np.int64] = world.all_gather(own)
-        # All must fuse alike: rank 0 decides.
-        _, fusion_bytes, separates_groups = (int(each) for each in gathered[0])
+        gathered: NDArray[np.int64] = world.all_gather(np.array(facts, dtype=np.int64))
+        # All ranks must fuse in the same way, so the settings of rank 0 count.
+        _, fusion_bytes, separates_groups = gathered[0].tolist()
         settings = replace(
             settings, fusion_bytes=fusion_bytes, separates_groups=bool(separates_groups)
         )
@@ -109,18 +109,19 @@ def join_job(
             world=world,
             settings=settings,
             arrays=arrays,
-            leaders=tuple(int(each[0]) for each in gathered),
+            leaders=tuple(gathered[:, 0].tolist()),
             is_dynamic=is_dynamic or settings.dynamic_process_sets,
             timeline=Timeline(world.rank),
         )
         global_process_set.register(0, range(world.size))
         job.sets[0] = global_process_set
-        # Of its own: what the main thread does among all ranks has another order on each.
-        everybody = comm.group(range(world.size), GLOBAL_GROUP)
-        job.queues[0] = TensorQueue(everybody, settings, arrays, job.timeline)
+        # A second group of all ranks: the order of the queue's operations among those that the main
+        # thread starts in `world` differs from rank to rank.
+        all_ranks = comm.group(range(world.size), GLOBAL_GROUP)
+        job.queues[0] = TensorQueue(all_ranks, settings, arrays, job.timeline)
         _job = job
-    for each in process_sets:
-        register(each)
+    for process_set in process_sets:
+        register(process_set)
     if settings.timeline is not None and settings.timeline != "DYNAMIC":
         job.timeline.start(settings.timeline, marks_cycles=settings.marks_cycles)
 
@@ -131,39 +132,39 @@ def _join_world(settings: HorovodSettings) -> comm.Group:
     if launched not in (None, world.size):
         comm.shutdown()
         raise ConfigError(
-            f"HOROVOD_SIZE is {launched}, and this job has {world.size} rank(s): Horovod's own"
-            " launchers do not start it. Use `slipstream run -np N`, or, with horovodrun's options,"
-            " `python -m slipstream.horovod.run`"
+            f"HOROVOD_SIZE is {launched}, but this job has {world.size} rank(s): launchers of"
+            " Horovod itself cannot start it. Use `slipstream run -np N`, or, with horovodrun's"
+            " options, `python -m slipstream.horovod.run`"
         )
     return world
 
 
 def _recognize(joined: HorovodJob, process_sets: Sequence[ProcessSet]) -> None:
-    """Make process sets usable whose ranks are those of registered sets."""
-    known = {tuple(each.ranks): number for number, each in joined.sets.items()}
-    for each in process_sets:
-        number = known.get(tuple(each.ranks))
+    """Give process sets the numbers of the registered sets that have the same ranks."""
+    numbers = {tuple(registered.ranks): number for number, registered in joined.sets.items()}
+    for process_set in process_sets:
+        number = numbers.get(tuple(process_set.ranks))
         if number is None:
             raise ValueError(
-                f"hvd.init() was called before without {each}; call add_process_set(), or"
+                f"hvd.init() was called before without {process_set}; call add_process_set(), or"
                 " shutdown() first"
             )
-        each.register(number, each.ranks)
-        joined.clones.append(each)
+        process_set.register(number, process_set.ranks)
+        joined.clones.append(process_set)
 
 
 @atexit.register
 def leave_job() -> None:
-    """Leave the job; what is under way fails. init() works again. Idempotent; also done at exit."""
+    """Leave the job: operations under way fail, and init() works again. Idempotent; run at exit."""
     global _job
     with _lock:
         if _job is None:
             return
         for queue in _job.queues.values():
             queue.close()
-        for each in [*_job.sets.values(), *_job.clones]:
-            if each.process_set_id:
-                each.invalidate()
+        for process_set in [*_job.sets.values(), *_job.clones]:
+            if process_set.process_set_id:
+                process_set.invalidate()
         _job = None
         comm.shutdown()
 
@@ -172,7 +173,7 @@ def job() -> HorovodJob:
     """Return the job.
 
     Raises:
-        ValueError: init() has not been called.
+        ValueError: There is no job, because init() has not been called.
     """
     if _job is None:
         raise ValueError(NOT_INITIALIZED)
@@ -185,10 +186,11 @@ def is_initialized() -> bool:
 
 
 def register(process_set: ProcessSet) -> None:
-    """Make a process set known on all ranks, which all call it with the same ones.
+    """Register a process set; all ranks must call this with the same set. Blocks until they have.
 
     Raises:
-        ValueError: its ranks are those of another set, or are not ranks; or ranks passed others.
+        ValueError: The set has the same ranks as a registered one, its ranks are not ranks of the
+            job, or the ranks passed different sets.
     """
     joined = job()
     ranks = list(process_set.ranks)
@@ -203,19 +205,19 @@ def register(process_set: ProcessSet) -> None:
 
 
 def unregister(process_set: ProcessSet) -> bool:
-    """Forget a process set, on all ranks and return whether it was known."""
+    """Forget a process set on all ranks, and return whether it was registered."""
     joined = job()
     number = process_set.process_set_id
-    if not number or number not in joined.sets:  # none, or that of all ranks, or gone
+    if not number or number not in joined.sets:  # the set of all ranks (0) stays
         return False
     joined.world.barrier(name="remove_process_set")
     queue = joined.queues.pop(number, None)
     if queue is not None:
         queue.close()
         queue.group.close()
-    for each in (joined.sets.pop(number), process_set, *joined.clones):
-        if each.process_set_id == number:
-            each.invalidate()
+    for same_set in (joined.sets.pop(number), process_set, *joined.clones):
+        if same_set.process_set_id == number:
+            same_set.invalidate()
     return True
 
 
@@ -223,8 +225,8 @@ def queue_of(process_set: ProcessSet) -> TensorQueue:
     """Return the queue to which tensors of a process set are submitted.
 
     Raises:
-        ValueError: it is not registered, or this rank is not in it.
-        RefusedError: there is no job.
+        ValueError: The process set is not registered, or this rank is not in it.
+        RefusedError: There is no job, because init() has not been called.
     """
     if _job is None:
         raise RefusedError(NOT_INITIALIZED)
@@ -243,13 +245,16 @@ def queue_of(process_set: ProcessSet) -> TensorQueue:
 
 def _check_ranks(joined: HorovodJob, process_set: ProcessSet, ranks: list[int]) -> None:
     size = joined.world.size
-    if not ranks or not all(0 <= each < size for each in ranks) or len(set(ranks)) < len(ranks):
-        raise ValueError(f"{process_set}; allowed: each of the ranks 0 to {size - 1} at most once")
+    if not ranks or not all(0 <= rank < size for rank in ranks) or len(set(ranks)) < len(ranks):
+        raise ValueError(
+            f"{process_set} cannot be registered; allowed: each of the ranks 0 to {size - 1} at"
+            " most once, and at least one of them"
+        )
     flags = np.zeros(size, dtype=np.int32)
     flags[ranks] = 1
-    seen: NDArray[np.int32] = joined.world.all_gather(flags, name="process set")
-    if not (seen == flags).all():
-        passed = "; ".join(f"rank {r}: {np.flatnonzero(each)}" for r, each in enumerate(seen))
+    gathered: NDArray[np.int32] = joined.world.all_gather(flags, name="process set")
+    if not (gathered == flags).all():
+        passed = "; ".join(f"rank {r}: {np.flatnonzero(row)}" for r, row in enumerate(gathered))
         raise ValueError(f"the ranks add different process sets: {passed}")
-    if any(ranks == each.ranks for each in joined.sets.values()):
+    if any(ranks == registered.ranks for registered in joined.sets.values()):
         raise ValueError(f"Attempted to add a duplicate process set: {process_set}")

@@ -1,94 +1,129 @@
-"""Names of tensors under way: no two at a time have the same."""
+"""Names of tensors: numbers for tensors without a name, and one tensor at a time for each name."""
 
 from __future__ import annotations
 
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slipstream import comm
 from slipstream.errors import SlipstreamError
+from slipstream.horovod.common.process_sets import ProcessSet
 from slipstream.horovod.request import Request, TensorHandle
 
-_FEW = 1024
+OPTIMIZER = "optimizer"  # kind under which the parameters of optimizers are numbered
+
+# Number of remembered names above which those that are free are forgotten. Chosen by hand.
+_FEW_NAMES = 1024
+# Age at which a tensor that is done frees its name even if no caller has seen that. Chosen by hand:
+# long beside an operation, so that errors do not depend on the speed of the network.
 _LONG_NANOSECONDS = 1_000_000_000
+
+_unnamed: Counter[tuple[str, int | None]] = Counter()  # by kind and number of the process set
+
+
+def full_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
+    """Return the name by which all ranks know a tensor; tensors without one are numbered."""
+    if name is not None:
+        return f"{kind}.{name}"
+    counted = kind, process_set.process_set_id
+    _unnamed[counted] += 1
+    return f"{kind}.noname.{_unnamed[counted]}"
+
+
+def forget_names(process_set: ProcessSet | None = None) -> None:
+    """Number tensors without names from 1 again; all ranks must do so at the same point.
+
+    Args:
+        process_set: Process set whose tensors are numbered anew, except those of optimizers, which
+            live on. None (the default) starts anew for all sets, optimizers included.
+    """
+    if process_set is None:
+        _unnamed.clear()
+        return
+    for kind, number in list(_unnamed):
+        if number == process_set.process_set_id and kind != OPTIMIZER:
+            del _unnamed[kind, number]
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
     handle: weakref.ref[TensorHandle]
-    number: int  # of the submission
-    submitted: int  # ns
+    number: int  # position in the order of submissions
+    submitted: int  # time in ns
 
 
 class NamesInUse:
-    """A name is free again when this rank has seen that its tensor is done.
+    """Names that must not be submitted again yet. Safe to use from any thread.
 
-    It sees so by the tensor's handle. Where that was dropped, or nobody waits for it, by that of a
-    later tensor, or a second after it was submitted: which of two calls in a row raises does not
-    depend on how fast the network is. Safe to use from any thread.
+    A name is free again when a caller on this rank has seen, by the tensor's handle, that the
+    tensor is done. If the handle was dropped, or nobody waits for it, a finished tensor frees its
+    name when a caller has seen that a later tensor is done, or one second after its submission. So
+    it does not depend on the speed of the network whether the second of two calls in a row raises.
 
     Args:
-        clock: nanoseconds that only grow; the default is the system's monotonic clock.
+        clock: Function that returns a time in nanoseconds, which only grows (default: the system's
+            monotonic clock).
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock = clock
-        self._lock = threading.Lock()  # guards the four below
+        self._lock = threading.Lock()  # guards the four attributes below
         self._uses: dict[str, _Use] = {}
         self._submitted = 0
-        self._last_seen = 0  # number of the last submission that somebody saw done
-        self._most = _FEW
+        self._last_seen = 0  # number of the latest submission that a caller saw done
+        self._max_uses = _FEW_NAMES
         self._dropped: deque[tuple[comm.Handle | None, Callable[[], Any]]] = deque()
 
     def take(self, requests: Sequence[Request]) -> list[TensorHandle]:
-        """Return handles for tensors, whose names are in use from now on.
+        """Mark the names of requests as in use, and return a handle for each request.
 
         Raises:
-            ValueError: one is in use, or stands twice.
+            ValueError: A name is in use, or two requests have the same one.
         """
-        handles = [TensorHandle(each.name, self._see, self._drop) for each in requests]
+        handles = [TensorHandle(request.name, self._see, self._drop) for request in requests]
         with self._lock:
             names: set[str] = set()
-            for each in requests:
-                if each.name in names or self._is_taken(each.name):
+            for request in requests:
+                name = request.name
+                if name in names or self._is_taken(name):
                     raise ValueError(
-                        f"Requested to {each.title.lower()} a tensor with the same name as another"
-                        f" tensor that is currently being processed: {each.name!r}. Use a different"
-                        " tensor name, or wait for the other one with synchronize()."
+                        f"Requested to {request.title.lower()} a tensor with the same name as"
+                        f" another tensor that is currently being processed: {name!r}. Use a"
+                        " different tensor name, or wait for the other one with synchronize()."
                     )
-                names.add(each.name)
+                names.add(name)
             for handle in handles:
                 self._submitted += 1
                 self._uses[handle.name] = _Use(weakref.ref(handle), self._submitted, self._clock())
-            if len(self._uses) > self._most:
+            if len(self._uses) > self._max_uses:
                 self._uses = {n: use for n, use in self._uses.items() if self._is_taken(n)}
-                self._most = 2 * len(self._uses) + _FEW
+                self._max_uses = 2 * len(self._uses) + _FEW_NAMES
         return handles
 
     def free(self, name: str) -> None:
-        """Make a name free whose tensor was not submitted after all."""
+        """Free the name of a tensor that was not submitted after all."""
         with self._lock:
             self._uses.pop(name, None)
 
     def see_all(self) -> None:
-        """Note that all that was submitted so far is done."""
+        """Count all tensors that were submitted so far as seen."""
         with self._lock:
             self._last_seen = self._submitted
 
     def finish_dropped(self) -> None:
-        """Finish tensors whose handles were dropped; block until they have their results."""
+        """Make the results of tensors whose handles were dropped; block until they are there."""
         while self._dropped:
             work, finish = self._dropped.popleft()
             try:
                 if work is not None:
                     work.wait()
                 finish()
-            except SlipstreamError:  # nobody waits to hear of it
+            except SlipstreamError:  # nobody can be told: the handle is gone
                 continue
 
     def _see(self, handle: TensorHandle) -> None:
@@ -99,7 +134,8 @@ class NamesInUse:
                 self._last_seen = max(self._last_seen, use.number)
 
     def _drop(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        self._dropped.append((work, finish))  # it is collected in any thread, at any place
+        # Without the lock: garbage is collected in any thread, even one that has it.
+        self._dropped.append((work, finish))
 
     def _is_taken(self, name: str) -> bool:
         use = self._uses.get(name)

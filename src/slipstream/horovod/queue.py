@@ -1,4 +1,4 @@
-"""One process set's tensors: submitted in any order, run in the one that its ranks agree on."""
+"""Queue of a process set: tensors are submitted in any order and run in one that ranks agree on."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from collections.abc import Sequence
 from slipstream.comm import Group
 from slipstream.comm.negotiator import AgreedTensor, Negotiator, NegotiatorConfig, Outcome
 from slipstream.errors import InternalError, PeerTimeoutError, SlipstreamError
+from slipstream.horovod.arrays import Arrays
 from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.execution import Execution
 from slipstream.horovod.fusion import Ready
 from slipstream.horovod.names import NamesInUse
-from slipstream.horovod.request import Arrays, Request, TensorHandle
+from slipstream.horovod.request import Request, TensorHandle
 from slipstream.horovod.timeline import Timeline
 from slipstream.settings import HorovodSettings
 
-_TICK_SECONDS = 1.0
+_STALL_CHECK_SECONDS = 1.0  # time between two looks for stalled tensors; chosen by hand
 
 
 class TensorQueue:
-    """Queue of a framework's tensors; a thread starts those that are ready on all ranks.
+    """Queue of tensors, with a thread that starts the operations of those ready on all ranks.
 
-    Members of the set make it alike. Safe to use from any thread.
+    All ranks of the process set must create it with the same settings. Safe to use from any thread.
 
     Args:
         group: Ranks of the process set.
         settings: Settings of this process.
-        arrays: Array functions of the framework; a rank that has joined makes zeros with them.
-        timeline: Timeline that records when all ranks have a tensor.
+        arrays: Adapter of the framework.
+        timeline: Timeline that records when all ranks have submitted a tensor.
     """
 
     def __init__(
         self, group: Group, settings: HorovodSettings, arrays: Arrays, timeline: Timeline
     ) -> None:
-        self.group = group
-        self._arrays, self._timeline = arrays, timeline
+        self.group, self.arrays = group, arrays
+        self._timeline = timeline
         self._negotiator = Negotiator(
             group,
             NegotiatorConfig(
@@ -49,7 +50,7 @@ class TensorQueue:
         self._execution = Execution(group, settings, arrays)
         self._shutdown_seconds = settings.shutdown_after_seconds
         self._names = NamesInUse()
-        self._lock = threading.Lock()  # guards the three below
+        self._lock = threading.Lock()  # guards the three attributes below
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Request, TensorHandle]] = {}
         self._joining: list[TensorHandle] = []
@@ -61,13 +62,14 @@ class TensorQueue:
 
         Args:
             requests: Requests whose names are not in use.
-            together: Whether they are ready together or not at all, and are reduced as one.
+            together: Whether the requests run together or not at all, and are fused (default
+                False).
 
         Raises:
-            ValueError: a name is that of a tensor under way.
-            HorovodInternalError: this rank has joined, or the process set has failed.
+            ValueError: The name of a request is in use.
+            HorovodInternalError: This rank has joined, or the process set has failed.
         """
-        tensors = [each.tensor() for each in requests]
+        tensors = [request.tensor() for request in requests]
         handles = self._names.take(requests)
         with self._lock:
             tokens = [next(self._tokens) for _ in requests]
@@ -84,10 +86,13 @@ class TensorQueue:
         return handles
 
     def join(self) -> int:
-        """Say that this rank has no more data and block until no rank has.
+        """Declare that this rank has no more data, and block until all ranks have done so.
 
         Returns:
-            The rank in the set that was the last.
+            The rank in the set that joined last.
+
+        Raises:
+            HorovodInternalError: The process set has failed.
         """
         handle = TensorHandle()
         with self._lock:
@@ -101,24 +106,24 @@ class TensorQueue:
         return last
 
     def close(self) -> None:
-        """End all waiting operations, here and on the other ranks."""
+        """Let all waiting operations fail, here and on the other ranks, and end the thread."""
         self._negotiator.close()
         self._thread.join()
 
     def _forget(self, tokens: Sequence[int]) -> None:
         with self._lock:
             for token in tokens:
-                taken = self._waiting.pop(token, None)
-                if taken is not None:
-                    self._names.free(taken[0].name)
+                waiting = self._waiting.pop(token, None)
+                if waiting is not None:
+                    self._names.free(waiting[0].name)
 
-    # The thread.
+    # The methods below run in the thread.
 
     def _run(self) -> None:
         try:
             self._follow()
         except SlipstreamError as error:
-            self._negotiator.close()  # nothing is accepted any more
+            self._negotiator.close()  # nothing can be submitted any more
             self._fail_all(error)
         except BaseException as error:
             self._negotiator.close()
@@ -126,40 +131,40 @@ class TensorQueue:
             raise
 
     def _follow(self) -> None:
-        """Take outcomes, and once in a while, when there is none, look after what remains."""
-        next_look = time.monotonic()
+        """Handle outcomes of the negotiation; look for stalled tensors when there is none."""
+        next_check = time.monotonic()
         while True:
-            outcome = self._negotiator.next(max(0.0, next_look - time.monotonic()))
+            outcome = self._negotiator.next(max(0.0, next_check - time.monotonic()))
             self._names.finish_dropped()
             if outcome is not None:
-                self._take(outcome)
+                self._handle(outcome)
             else:
                 self._check_stalled()
-                next_look = time.monotonic() + _TICK_SECONDS
+                next_check = time.monotonic() + _STALL_CHECK_SECONDS
 
     def _check_stalled(self) -> None:
-        """Give up if a tensor has waited for other ranks for too long.
+        """Close the group if a tensor has waited for other ranks for too long.
 
         Raises:
-            PeerTimeoutError: so it is; the group is closed, and the other ranks hear of it.
+            PeerTimeoutError: A tensor has; the group is closed, which the other ranks notice.
         """
         if not self._shutdown_seconds:
             return
         with self._lock:
             handles = [handle for _, handle in self._waiting.values()]
-        oldest = min(handles, key=lambda each: each.submitted, default=None)
+        oldest = min(handles, key=lambda handle: handle.submitted, default=None)
         if oldest is None:
             return
         age = (time.monotonic_ns() - oldest.submitted) / 1e9
         if age > self._shutdown_seconds:
             self.group.close()
             raise PeerTimeoutError(
-                f"rank {self.group.rank} has had tensor {oldest.name!r} for {age:.0f} s, and some"
-                " ranks still have not: longer than HOROVOD_STALL_SHUTDOWN_TIME_SECONDS, which is"
-                f" {self._shutdown_seconds:g}. Collectives fail until shutdown() and init()"
+                f"rank {self.group.rank} submitted tensor {oldest.name!r} {age:.0f} s ago, and some"
+                " ranks still have not; allowed by HOROVOD_STALL_SHUTDOWN_TIME_SECONDS:"
+                f" {self._shutdown_seconds:g} s. Collectives fail until shutdown() and init()"
             )
 
-    def _take(self, outcome: Outcome) -> None:
+    def _handle(self, outcome: Outcome) -> None:
         for failed in outcome.failed:
             _, handle = self._take_waiting(failed.token)
             try:
@@ -179,26 +184,26 @@ class TensorQueue:
 
     def _start(self, outcome: Outcome) -> list[TensorHandle]:
         """Start tensors that are ready, and return the handles of barriers, which are complete."""
-        ready = [self._ready(each) for each in outcome.ready]
+        ready = [self._ready(tensor) for tensor in outcome.ready]
         agreed = time.monotonic_ns()
         try:
             self._execution.start(ready, some_joined=outcome.some_joined)
             self._timeline.add(self.group.name, ready, agreed)
         except BaseException as error:
-            for each in ready:
-                if each.handle is not None:
-                    each.handle.fail(InternalError(f"the Horovod API has failed: {error!r}"))
+            for member in ready:
+                if member.handle is not None:
+                    member.handle.fail(InternalError(f"the Horovod API has failed: {error!r}"))
             raise
         return [
-            each.handle
-            for each in ready
-            if each.request.kind == "barrier" and each.handle is not None
+            member.handle
+            for member in ready
+            if member.request.kind == "barrier" and member.handle is not None
         ]
 
     def _ready(self, agreed: AgreedTensor) -> Ready:
         if agreed.submitted:
             return Ready(agreed, *self._take_waiting(agreed.token))
-        return Ready(agreed, Request.without_data(agreed.tensor, self._arrays), None)
+        return Ready(agreed, Request.without_data(agreed.tensor, self.arrays), None)
 
     def _take_waiting(self, token: int) -> tuple[Request, TensorHandle]:
         with self._lock:

@@ -1,10 +1,13 @@
-"""How tensors of several ranks become one."""
+"""Reductions: the ways to combine the tensors of all ranks."""
+
+from __future__ import annotations
 
 import enum
+import warnings
 
 
 class Reduction(enum.IntEnum):
-    """The numbers are Horovod's, which some scripts pass on."""
+    """A reduction. The numbers are Horovod's, because some scripts pass numbers."""
 
     AVERAGE = 0
     SUM = 1
@@ -15,7 +18,7 @@ class Reduction(enum.IntEnum):
 
     @property
     def engine_name(self) -> str:
-        """What the engine calls it; it does not know Adasum."""
+        """Name of the reduction in the engine, which has all of them but Adasum."""
         return self.name.lower()
 
 
@@ -25,3 +28,21 @@ Adasum = Reduction.ADASUM
 Min = Reduction.MIN
 Max = Reduction.MAX
 Product = Reduction.PRODUCT
+
+
+def chosen_op(op: Reduction | None, average: bool | None) -> Reduction:
+    """Return the reduction that a call asks for; `average` is Horovod's older form of `op`.
+
+    Raises:
+        ValueError: Both were passed.
+    """
+    if average is None:
+        return Average if op is None else Reduction(op)
+    if op is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    warnings.warn(
+        "Parameter `average` has been replaced with `op` and will be removed in v1.0",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return Average if average else Reduction.SUM

@@ -1,4 +1,4 @@
-"""Requests that a rank submits under a name, and the handles of their results."""
+"""Requests that a rank submits, and the handles of their results."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from slipstream import comm
 from slipstream.comm.arrays import Array, view
 from slipstream.comm.negotiator import Tensor
 from slipstream.errors import SlipstreamError
+from slipstream.horovod.arrays import Arrays
 from slipstream.horovod.common.exceptions import HorovodInternalError
 
-# Horovod's names of the kinds of requests.
+# Kinds of requests, with the names that Horovod's messages use.
 _TITLES = {
     "allreduce": "Allreduce",
     "adasum": "Allreduce",
@@ -26,77 +27,28 @@ _TITLES = {
 }
 
 
-class Arrays(Protocol):
-    """Array functions that a framework must provide; one adapter class implements them.
-
-    All arrays are contiguous, on the CPU and without gradients. The engine reads and writes their
-    memory itself; these functions do the steps before and after its operations. A new framework
-    implements this class (`horovod.torch.arrays.TorchArrays` is the model) and passes it to
-    `join_job`.
-    """
-
-    def empty(self, like: Array, shape: Sequence[int]) -> Array:
-        """Return a new, uninitialized array of the type of another."""
-        ...
-
-    def zeros(self, dtype: str, shape: Sequence[int]) -> Array:
-        """Return a new array of zeros; `dtype` is the engine's name of the type."""
-        ...
-
-    def shape(self, array: Array) -> tuple[int, ...]:
-        """Return the shape of an array."""
-        ...
-
-    def flat(self, arrays: Sequence[Array]) -> Array:
-        """Return a new one-dimensional array with the elements of all arrays."""
-        ...
-
-    def unflatten(self, flat: Array, arrays: Sequence[Array]) -> None:
-        """Copy the elements of one array into others, one after another."""
-        ...
-
-    def copy(self, target: Array, source: Array) -> None:
-        """Copy elements; the shapes are the same."""
-        ...
-
-    def scaled(self, array: Array, factor: float) -> Array:
-        """Return a new array times a factor: integers in float64, 16 bits in float32."""
-        ...
-
-    def is_integral(self, array: Array) -> bool:
-        """Return whether the elements are whole numbers."""
-        ...
-
-    def rows(self, array: Array, begin: int, end: int) -> Array:
-        """Return a view of some rows, along the first dimension."""
-        ...
-
-    def combined(self, low: Array, high: Array) -> Array:
-        """Return the adaptive sum of the arrays of a lower and a higher rank (Adasum)."""
-        ...
-
-
 @dataclass(kw_only=True, slots=True)
 class Request:
-    """One tensor of one rank, and the operation for it.
+    """One tensor of one rank, and the operation to run on it.
 
     Args:
-        kind: Kind: allreduce, adasum, all_gather, broadcast, all_to_all, reduce_scatter or barrier.
-        name: Name of the tensor on all ranks of a process set.
-        array: Array of this rank; None if it takes no part.
-        output: Array for the result, of the shape of `array`; None for a new array.
-        op: Reduction: sum, average, min, max or product.
-        prescale, postscale: Factors before and after the reduction.
+        kind: Operation: allreduce, adasum, all_gather, broadcast, all_to_all, reduce_scatter or
+            barrier.
+        name: Name of the tensor on all ranks of a process set; set before the request is submitted.
+        array: Array of this rank; None if this rank sends no data.
+        output: Array for the result, of the shape of `array`; None (the default) for a new array.
+        op: Reduction: sum (default), average, min, max or product.
+        prescale, postscale: Factors before and after the reduction (default 1).
         root: Rank in the process set that sends a broadcast.
         splits: Number of rows of `array` for each rank of an all_to_all.
-        codec: Codec of a float32 allreduce between hosts.
-        residual: Memory for error feedback, as in `comm.Group.allreduce`; None for no error
-            feedback.
-        priority: Priority on the network; a higher one goes first.
+        codec: Codec of a float32 allreduce between hosts (default none).
+        residual: Memory for error feedback, as in `comm.Group.allreduce`; None (the default) for no
+            error feedback.
+        priority: Priority on the network (default 0); a higher one goes first.
     """
 
     kind: str
-    name: str
+    name: str = ""
     array: Array = None
     output: Array = None
     op: str = "sum"
@@ -114,14 +66,14 @@ class Request:
         return _TITLES[self.kind]
 
     def tensor(self) -> Tensor:
-        """Return the description that all ranks must pass alike."""
-        seen = view(self.array)
-        shape = list(seen.shape)
+        """Return the description that must be the same on all ranks."""
+        memory = view(self.array)
+        shape = list(memory.shape)
         if self.kind in ("all_gather", "all_to_all") and shape:
             shape[0] = -1
         return Tensor(
             self.name,
-            seen.dtype,
+            memory.dtype,
             shape,
             collective="allreduce" if self.kind in ("adasum", "barrier") else self.kind,
             root=self.root,
@@ -132,7 +84,7 @@ class Request:
 
     @classmethod
     def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
-        """Return the request with which a joined rank takes part in a tensor of the others."""
+        """Return the request by which a joined rank takes part in a tensor of the other ranks."""
         kind, op, prescale, postscale, feedback = tensor.note.split()
         zeros = None
         if -1 not in tensor.shape:
@@ -152,25 +104,27 @@ class Request:
 
 
 class TensorHandle:
-    """A submitted tensor whose result can be awaited. Safe to use from any thread.
+    """Handle of a submitted tensor, by which its result is awaited. Safe to use from any thread.
 
     Args:
         name: Name of the tensor.
-        seen: Function that is called with this handle when its end is first seen; once, as a rule.
-        dropped: Function that is called if nobody refers to the handle any more, with the engine's
-            handle, if any, and the function that makes the result.
+        on_seen: Function that is called with this handle when a caller first sees that the tensor
+            is done. Two threads that see it at the same time may both call it.
+        on_dropped: Function that is called if the handle is garbage collected before its result was
+            made. Its arguments are the engine's handle, if any, and the function that makes the
+            result.
     """
 
     def __init__(
         self,
         name: str = "",
-        seen: Callable[[TensorHandle], None] | None = None,
-        dropped: Callable[[comm.Handle | None, Callable[[], Any]], None] | None = None,
+        on_seen: Callable[[TensorHandle], None] | None = None,
+        on_dropped: Callable[[comm.Handle | None, Callable[[], Any]], None] | None = None,
     ) -> None:
         self.name = name
         self.submitted = time.monotonic_ns()
-        self._seen, self._dropped = seen, dropped
-        self._known = threading.Event()  # it is under way or has failed
+        self._on_seen, self._on_dropped = on_seen, on_dropped
+        self._started = threading.Event()  # set when the operation has started or failed
         self._finishing = threading.Lock()
         self._work: comm.Handle | None = None
         self._finish: Callable[[], Any] | None = None
@@ -178,42 +132,42 @@ class TensorHandle:
         self._error: Exception | None = None
 
     def begin(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        """Set the operation to wait for, if any, and the function that then makes the result."""
+        """Set the engine's operation, if any, and the function that makes the result after it."""
         self._work, self._finish = work, finish
-        self._known.set()
+        self._started.set()
 
     def fail(self, error: Exception) -> None:
-        """Set the error that takes the place of the result."""
+        """Set the error that wait() raises instead of returning a result."""
         self._error = error
-        self._known.set()
+        self._started.set()
 
     def done(self) -> bool:
         """Return whether wait() would return at once; does not block."""
         is_over = self.is_over()
         if is_over:
-            self._tell_seen()
+            self._report_seen()
         return is_over
 
     def is_over(self) -> bool:
-        """Return the same as done(), without a call of `seen`."""
-        if not self._known.is_set():
+        """Return the same as done(), but do not call `on_seen`."""
+        if not self._started.is_set():
             return False
-        work = self._work  # another thread may conclude meanwhile
+        work = self._work  # read once: another thread may set it to None meanwhile
         return work is None or work.done()
 
     def settle(self) -> None:
         """Block until there is a result or an error."""
-        self._known.wait()
+        self._started.wait()
         with self._finishing:
             if self._error is None and self._finish is not None:
                 self._conclude(self._finish)
-        self._tell_seen()
+        self._report_seen()
 
     def wait(self) -> Any:
-        """Block until the result is there, and return it; again, it returns the same.
+        """Block until the result is there, and return it; further calls return the same object.
 
         Raises:
-            HorovodInternalError: the collective failed.
+            HorovodInternalError: The collective failed.
         """
         self.settle()
         if self._error is not None:
@@ -221,14 +175,14 @@ class TensorHandle:
         return self._result
 
     def __del__(self) -> None:
-        """Hand over the making of the result, which may go into a tensor of the user's."""
-        if self._finish is not None and self._dropped is not None:
-            self._dropped(self._work, self._finish)
+        """Let others make the result, because it may have to go into a tensor of the user's."""
+        if self._finish is not None and self._on_dropped is not None:
+            self._on_dropped(self._work, self._finish)
 
-    def _tell_seen(self) -> None:
-        seen, self._seen = self._seen, None
-        if seen is not None:
-            seen(self)
+    def _report_seen(self) -> None:
+        on_seen, self._on_seen = self._on_seen, None
+        if on_seen is not None:
+            on_seen(self)
 
     def _conclude(self, finish: Callable[[], Any]) -> None:
         try:

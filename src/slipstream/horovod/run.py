@@ -1,7 +1,7 @@
-"""horovodrun's options for `slipstream run`: python -m slipstream.horovod.run -np 4 python train.py
+"""Launcher with horovodrun's options: python -m slipstream.horovod.run -np 4 python train.py
 
-Prints nothing of its own; what an option becomes is in `command_for`. Options that have no meaning
-here are named in a warning, those that ask for what there is not end the program.
+It translates the options to those of `slipstream run`, which then takes its place. A warning names
+options that have no effect here; options for features that do not exist yet end the program.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 from slipstream.errors import UsageError
 from slipstream.settings.variables import variables
 
+# Options that `slipstream run` has under the same name.
 _PASSED_ON = (
     *("--num-proc", "--hosts", "--hostfile", "--ssh-port", "--ssh-identity-file"),
     "--output-filename",
 )
 
-# Option, type, and the variable that it sets on every rank.
+# Options with a value: option, type, and variable that it sets on every rank.
 _VARIABLES = (
     ("--fusion-threshold-mb", int, "HOROVOD_FUSION_THRESHOLD"),
     ("--cycle-time-ms", float, "HOROVOD_CYCLE_TIME"),
@@ -52,12 +53,13 @@ Available Controllers and Tensor Operations:
     [ ] CCL
 """
 
+# Options without a value, and the variable that each sets to 1 on every rank.
 _FLAGS = (
     ("--no-stall-check", "HOROVOD_STALL_CHECK_DISABLE"),
     ("--timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES"),
 )
 
-_WITHOUT_MEANING = (
+_WITHOUT_EFFECT = (
     *("--gloo", "--mpi", "--tcp", "--disable-cache", "--verbose", "--stall-check"),
     *("--hierarchical-allreduce", "--no-hierarchical-allreduce"),
     *("--hierarchical-allgather", "--no-hierarchical-allgather"),
@@ -67,12 +69,12 @@ _WITHOUT_MEANING = (
     *("--log-hide-timestamp", "--no-log-hide-timestamp", "--jsrun"),
 )
 _SHORT = {"--prefix-output-with-timestamp": ("-prefix-timestamp",)}
-_WITHOUT_MEANING_VALUES = (
+_WITHOUT_EFFECT_VALUES = (
     *("--autotune-log-file", "--autotune-warmup-samples", "--autotune-steps-per-sample"),
     *("--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"),
     *("--mpi-args", "--binding-args", "--num-nccl-streams", "--thread-affinity", "--log-level"),
 )
-_NOT_THERE = (
+_NOT_SUPPORTED = (
     *("--min-np", "--min-num-proc", "--max-np", "--max-num-proc", "--slots-per-host"),
     *("--elastic-timeout", "--reset-limit", "--host-discovery-script"),
     *("--blacklist-cooldown-range", "--config-file"),
@@ -80,58 +82,58 @@ _NOT_THERE = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become `slipstream run`.
+    """Replace this process by `slipstream run`.
 
     Args:
         arguments: Command line in horovodrun's form.
     """
     try:
-        command, without_meaning = command_for(arguments)
+        command, without_effect = command_for(arguments)
     except UsageError as error:
         sys.exit(f"slipstream.horovod.run: {error}")
-    if without_meaning:
+    if without_effect:
         print(
-            f"slipstream.horovod.run: these have no meaning here: {', '.join(without_meaning)}",
+            f"slipstream.horovod.run: options without effect here: {', '.join(without_effect)}",
             file=sys.stderr,
         )
     os.execv(sys.executable, [sys.executable, "-m", "slipstream.cli", "run", *command])
 
 
 def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return what `slipstream run` is told, and the options that it cannot be told.
+    """Return the arguments for `slipstream run`, and the options that have no effect there.
 
     Args:
         arguments: Command line in horovodrun's form.
 
     Raises:
-        UsageError: an option asks for what there is not, or there is no command.
+        UsageError: An option is not supported, or there is no command.
     """
-    given = vars(_parser().parse_args(list(arguments)))
-    for option in _NOT_THERE:
-        if given[_key(option)] is not None:
-            raise UsageError(f"{option} is not there yet; docs/horovod.md says what is")
-    if not given["command"]:
-        raise UsageError("no command; say: -np 2 python train.py")
+    values = vars(_parser().parse_args(list(arguments)))
+    for option in _NOT_SUPPORTED:
+        if values[_key(option)] is not None:
+            raise UsageError(f"{option} is not supported yet; docs/horovod.md lists what is")
+    if not values["command"]:
+        raise UsageError("the command is missing; an example: -np 2 python train.py")
     command: list[str] = []
     for option in _PASSED_ON:
-        if given[_key(option)] is not None:
-            command += [option, str(given[_key(option)])]
+        if values[_key(option)] is not None:
+            command += [option, str(values[_key(option)])]
     for option, kind, name in _VARIABLES:
-        value = given[_key(option)]
+        value = values[_key(option)]
         if value is not None:
             scaled = value << 20 if option == "--fusion-threshold-mb" else value
             exact = "=" if option.startswith("--network-interface") else ""
             text = exact + scaled if kind is str else format(scaled, ".12g")
             command += ["--env", f"{name}={text}"]
     for option, name in _FLAGS:
-        if given[_key(option)]:
+        if values[_key(option)]:
             command += ["--env", f"{name}=1"]
-    all_options = (*_WITHOUT_MEANING, *_WITHOUT_MEANING_VALUES)
-    without_meaning = [option for option in all_options if given[_key(option)]]
-    return [*command, "--", *given["command"]], without_meaning
+    ignored_options = (*_WITHOUT_EFFECT, *_WITHOUT_EFFECT_VALUES)
+    without_effect = [option for option in ignored_options if values[_key(option)]]
+    return [*command, "--", *values["command"]], without_effect
 
 
-class _SayBuild(argparse.Action):
+class _PrintBuild(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         print(_BUILD)
         parser.exit()
@@ -146,26 +148,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("-np", "--num-proc", type=int, help="total number of processes")
-    add("-H", "--hosts", help="hosts and their slots: a:2,b:2")
-    add("-hostfile", "--hostfile", help="a file of lines such as: a slots=2")
+    add("-H", "--hosts", help="hosts and their numbers of processes, as a:2,b:2")
+    add("-hostfile", "--hostfile", help="file with a line for each host, such as: a slots=2")
     add("-p", "--ssh-port", type=int, help="port of sshd on the hosts")
-    add("-i", "--ssh-identity-file", help="key for ssh")
-    add("--output-filename", help="folder for files with what each rank writes")
+    add("-i", "--ssh-identity-file", help="private key file for ssh")
+    add("--output-filename", help="folder for files with the output of each rank")
     add("-v", "--version", action="version", version=f"slipstream {version('slipstream')}")
-    add("-cb", "--check-build", action=_SayBuild, nargs=0, help="list the available features")
+    add("-cb", "--check-build", action=_PrintBuild, nargs=0, help="print the available features")
     for option, kind, name in _VARIABLES:
-        add(option, type=kind, help=f"sets {name}")
+        add(option, type=kind, help=f"value of {name} on every rank")
     for option, name in _FLAGS:
-        add(option, action="store_true", help=f"sets {name}")
-    for option in _WITHOUT_MEANING:
+        add(option, action="store_true", help=f"set {name}=1 on every rank")
+    for option in _WITHOUT_EFFECT:
         add(option, *_SHORT.get(option, ()), action="store_true", help=argparse.SUPPRESS)
-    for option in (*_WITHOUT_MEANING_VALUES, *_NOT_THERE):
+    for option in (*_WITHOUT_EFFECT_VALUES, *_NOT_SUPPORTED):
         add(option, help=argparse.SUPPRESS)
-    add("command", nargs=argparse.REMAINDER, help="and its arguments")
+    add("command", nargs=argparse.REMAINDER, help="program and its arguments")
     return parser
 
 
 def _key(option: str) -> str:
+    """Return the name under which argparse stores an option."""
     return option.lstrip("-").replace("-", "_")
 
 

@@ -1,4 +1,4 @@
-"""What a timeline shows of the Horovod API, beside the engine's operations: who waited for whom."""
+"""Bars of the Horovod API in a timeline: how long each tensor waited for other ranks."""
 
 from __future__ import annotations
 
@@ -9,28 +9,34 @@ from dataclasses import dataclass
 from slipstream import comm
 from slipstream.horovod.fusion import Ready
 
-_PROCESS = 1_000_000  # plus the rank: not the number of one
-GLOBAL_GROUP = "horovod"  # all ranks
+# Added to the rank, so that this process of the timeline is not one of the engine's.
+_PROCESS = 1_000_000
+GLOBAL_GROUP = "horovod"  # name of the group of all ranks
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Timeline:
-    """Tensors from their submission until all ranks have them, each in a row of its own.
+    """Recorder of the time from a tensor's submission until all ranks have submitted it.
+
+    Each name of a tensor has a row of its own.
 
     Args:
         rank: Rank of this process.
-        marks_cycles: Whether rounds of the negotiation are marked.
+        marks_cycles: Whether rounds of the negotiation are marked (default False).
     """
 
     rank: int
     marks_cycles: bool = False
 
     def start(self, path: str, *, marks_cycles: bool) -> None:
-        """Record from now on; without `{rank}` in the path, rank 0 does.
+        """Record from now on, or only warn if a timeline is being recorded, as Horovod does.
 
-        While something is recorded this only says so, as in Horovod.
+        Args:
+            path: File of the timeline; `{rank}` in it becomes the rank. Without `{rank}`, only rank
+                0 records.
+            marks_cycles: Whether rounds of the negotiation are marked.
         """
         recorded = comm.timeline.path()
         if recorded is not None:
@@ -40,13 +46,19 @@ class Timeline:
             self.marks_cycles = marks_cycles
 
     def add(self, group: str, ready: Sequence[Ready], agreed: int) -> None:
-        """Note what all ranks of a group have since then, in ns."""
+        """Add the bars of tensors that all ranks of a group have submitted.
+
+        Args:
+            group: Name of the group.
+            ready: Tensors.
+            agreed: Time at which all ranks had submitted them, in ns of the monotonic clock.
+        """
         if comm.timeline.path() is None:
             return
         bars = [
-            comm.timeline.Bar(_row(handle.name, group), _title(each), handle.submitted, agreed)
-            for each in ready
-            if (handle := each.handle) is not None
+            comm.timeline.Bar(_row(handle.name, group), _title(member), handle.submitted, agreed)
+            for member in ready
+            if (handle := member.handle) is not None
         ]
         if self.marks_cycles:
             bars.append(comm.timeline.Bar(_row("rounds", group), "CYCLE_START", agreed, agreed))

@@ -172,7 +172,7 @@ def test_variables_without_a_meaning_are_named(
     monkeypatch.setenv("HOROVOD_NO_MEANING", "1")
     join_job(TorchArrays())
     leave_job()
-    assert caplog.messages == ["these have no meaning here: HOROVOD_NO_MEANING"]
+    assert caplog.messages == ["these variables have no effect here: HOROVOD_NO_MEANING"]
 
 
 @pytest.mark.parametrize("marks", ["0", "1"])

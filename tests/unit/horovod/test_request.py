@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream import comm
+from slipstream.comm.arrays import view
 from slipstream.errors import PeerError
 from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.reductions import Adasum, Average, Max, Min, Product, Reduction, Sum
@@ -170,10 +171,20 @@ def test_tensors_are_scaled_in_a_type_that_holds_the_product() -> None:
     assert single.tolist() == [3.0]
 
 
-def test_what_is_a_whole_number_and_what_is_not() -> None:
+@pytest.mark.parametrize("name", ["bool", "uint8", "int64", "float16", "bfloat16", "float64"])
+def test_types_have_the_engines_names(name: str) -> None:
     arrays = TorchArrays()
-    kinds = {torch.int8: True, torch.bool: True, torch.float16: False, torch.complex64: False}
-    assert {each: arrays.is_integral(torch.zeros(1, dtype=each)) for each in kinds} == kinds
+    zeros = arrays.zeros(name, [2])
+    assert zeros.dtype == getattr(torch, name)
+    assert arrays.dtype(zeros) == name == view(zeros).dtype.name.lower()
+
+
+def test_numbers_of_numpy_share_their_memory_with_a_tensor() -> None:
+    arrays = TorchArrays()
+    numbers = np.array([1, 2], np.int64)
+    tensor = arrays.from_numpy(numbers)
+    tensor[0] = 7
+    assert numbers.tolist() == arrays.to_numpy(tensor).tolist() == [7, 2]
 
 
 def test_arrays_are_laid_out_and_taken_apart_in_order() -> None:

@@ -56,8 +56,11 @@ def test_options_without_a_meaning_are_named() -> None:
     ("given", "message"),
     [
         ("-np 2", "no command"),
-        ("-np 1 --min-np 1 ./t", "--min-np is not there yet"),
-        ("-np 1 --host-discovery-script ./hosts ./t", "--host-discovery-script is not there yet"),
+        ("-np 1 --min-np 1 ./t", "--min-np is not supported yet"),
+        (
+            "-np 1 --host-discovery-script ./hosts ./t",
+            "--host-discovery-script is not supported yet",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(given: str, message: str) -> None:
@@ -83,4 +86,4 @@ def test_a_program_runs() -> None:
     assert ended.returncode == 0, ended.stderr
     assert "rank 0 of 2" in ended.stdout
     assert "rank 1 of 2" in ended.stdout
-    assert "these have no meaning here: --gloo" in ended.stderr
+    assert "options without effect here: --gloo" in ended.stderr

@@ -1,1 +1,1 @@
-"""Horovod's modules of this name, for scripts that import from them; no framework is needed."""
+"""Modules of horovod.common, for scripts that import from them; they need no framework."""

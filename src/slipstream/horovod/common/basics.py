@@ -1,4 +1,4 @@
-"""Who this rank is, what there is, and timelines: what all frameworks' modules have in common."""
+"""Functions of Horovod that are the same for all frameworks: ranks, process sets, timelines."""
 
 from __future__ import annotations
 
@@ -20,50 +20,54 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return the place of this rank among those of its host, 0 to local_size() - 1."""
+    """Return the position of this rank among the ranks of its host, 0 to local_size() - 1."""
     return job().local_rank(rank())
 
 
 def local_size() -> int:
-    """Return the number of ranks of this host."""
+    """Return the number of ranks on this host."""
     return len(job().local_ranks(rank()))
 
 
 def cross_rank() -> int:
-    """Return the place of this rank among those with its place on their hosts."""
+    """Return the position of this rank among the ranks with its local rank on their hosts."""
     return job().cross_ranks(rank()).index(rank())
 
 
 def cross_size() -> int:
-    """Return the number of hosts that have a rank with this one's place."""
+    """Return the number of hosts that have a rank with this rank's local rank."""
     return len(job().cross_ranks(rank()))
 
 
 def is_homogeneous() -> bool:
-    """Return whether all hosts have as many ranks."""
+    """Return whether all hosts have the same number of ranks."""
     return job().is_homogeneous()
 
 
 def add_process_set(process_set: ProcessSet | list[int]) -> ProcessSet:
-    """Register a process set after init(); all ranks call it alike. Blocks until they have.
+    """Register a process set after init(). All ranks must call this; blocks until they have.
 
     Args:
-        process_set: or the ranks of one.
+        process_set: Process set, or list of its ranks; the same on all ranks.
+
+    Returns:
+        The process set.
 
     Raises:
-        ValueError: HOROVOD_DYNAMIC_PROCESS_SETS is not set, or one has the same ranks.
+        ValueError: HOROVOD_DYNAMIC_PROCESS_SETS is not set, or a set with these ranks exists.
     """
     _check_dynamic("adding")
-    chosen = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    register(chosen)
-    return chosen
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    register(process_set)
+    return process_set
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forget a process set; all ranks call it alike. Blocks until they have.
+    """Forget a process set. All ranks must call this; blocks until they have.
 
     Returns:
-        Whether it was registered; that of all ranks stays.
+        True if the set was removed; False if it was not registered, or has all ranks.
 
     Raises:
         ValueError: HOROVOD_DYNAMIC_PROCESS_SETS is not set.
@@ -73,29 +77,31 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Record operations from now on, for Chrome's trace viewer and Perfetto.
+    """Record a timeline from now on, for Chrome's trace viewer and Perfetto.
 
-    Bars show how long each tensor waited for the ranks that did not have it, and the engine's
-    operations. While something is recorded, this only warns.
+    Bars show how long each tensor waited for other ranks, and the operations of the engine. If a
+    timeline is being recorded already, this only warns.
 
     Args:
-        file_path: `{rank}` in it becomes the rank; without it only rank 0 records.
-        mark_cycles: mark the rounds that started something, as Horovod marks its cycles.
+        file_path: File of the timeline; `{rank}` in it becomes the rank. Without `{rank}`, only
+            rank 0 records.
+        mark_cycles: Whether negotiation rounds that started operations are marked, as Horovod marks
+            its cycles (default False).
     """
     job().timeline.start(file_path, marks_cycles=mark_cycles)
 
 
 def stop_timeline() -> Path | None:
-    """End the recording, and return the file; None where nothing was recorded."""
+    """End the recording, and return its file; None if nothing was recorded."""
     job()
     return comm.timeline.stop()
 
 
 def mpi_threads_supported() -> bool:
-    """Refuse, as Horovod does without MPI.
+    """Raise an error, as Horovod does without MPI.
 
     Raises:
-        ValueError: always.
+        ValueError: MPI is not used.
     """
     raise ValueError("Horovod MPI is not enabled; Please make sure it's installed and enabled.")
 
@@ -111,12 +117,12 @@ def mpi_built(verbose: bool = False) -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Return True: scripts ask so whether they run without MPI. The engine is Slipstream's."""
+    """Return True, by which scripts learn that they run without MPI; Gloo itself is not used."""
     return True
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Return True, as gloo_enabled() does."""
+    """Return True for the same reason as gloo_enabled()."""
     return True
 
 
@@ -146,13 +152,13 @@ def rocm_built() -> bool:
 
 
 def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:  # pyright: ignore[reportUnusedFunction]
-    """Return the ranks of all process sets by number; Horovod's tests look at it."""
-    return {number: list(each.ranks) for number, each in job().sets.items()}
+    """Return the ranks of all process sets, by number of the set. Horovod's own tests call this."""
+    return {number: list(process_set.ranks) for number, process_set in job().sets.items()}
 
 
-def _check_dynamic(what: str) -> None:
+def _check_dynamic(action: str) -> None:
     if not job().is_dynamic:
         raise ValueError(
-            f"Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow {what} process sets after Horovod"
+            f"Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow {action} process sets after Horovod"
             " initialization."
         )

@@ -1,4 +1,4 @@
-"""What Horovod's users catch."""
+"""Exceptions of Horovod's API."""
 
 from slipstream.errors import SlipstreamError
 
@@ -6,21 +6,21 @@ NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
 
 class HorovodInternalError(SlipstreamError):
-    """A collective failed: ranks passed different things, or one is gone; the message says which.
+    """Failure of a collective, for example because ranks passed different shapes or a rank died.
 
-    A RuntimeError, as Horovod's is. Its cause is the error of the engine.
+    It is a RuntimeError, as in Horovod. Its `__cause__` is the error of the engine.
     """
 
 
 class RefusedError(HorovodInternalError, ValueError):
-    """An argument is not allowed. Horovod says so by one of the two, as its transports have it."""
+    """Refusal of an argument, for which Horovod raises one of the two, depending on its backend."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818  Horovod's name
-    """Hosts were added or removed; raised in elastic jobs only.
+    """Notice that hosts were added or removed, which only happens in elastic jobs.
 
     Args:
-        skip_sync: the state of the ranks need not be made the same.
+        skip_sync: Whether the ranks need not synchronize their state.
     """
 
     def __init__(self, skip_sync: bool) -> None:

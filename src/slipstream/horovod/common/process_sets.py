@@ -1,4 +1,4 @@
-"""Some of the ranks, which run collectives among themselves."""
+"""Process sets: subsets of the ranks that run collectives among themselves."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from slipstream.horovod.common.exceptions import NOT_INITIALIZED
 
 
 class ProcessSet:
-    """Some ranks of the job. Pass it to init() or add_process_set(), then to collectives.
+    """Subset of the ranks. Pass it to init() or add_process_set(), and then to collectives.
 
     Args:
-        ranks: whole numbers; a communicator of mpi4py is refused.
+        ranks: Ranks of the job. A communicator of mpi4py is refused.
 
     Raises:
-        ValueError: these are not ranks.
+        ValueError: `ranks` is not a list of whole numbers.
     """
 
     def __init__(self, ranks: Any) -> None:
         message = "ProcessSet should be initialized with a list of process ranks"
         if not isinstance(ranks, Iterable):
-            raise ValueError(f"{message}, which is {ranks!r}; MPI is not known here")
-        chosen = list(cast("Iterable[Any]", ranks))
-        if not all(isinstance(each, int) for each in chosen):
-            raise ValueError(f"{message}, which is {chosen!r}")
-        self.ranks: list[int] = sorted(chosen)
+            raise ValueError(f"{message}, not with {ranks!r}; MPI is not supported")
+        numbers = list(cast("Iterable[Any]", ranks))
+        if not all(isinstance(number, int) for number in numbers):
+            raise ValueError(f"{message}, not with {numbers!r}")
+        self.ranks: list[int] = sorted(numbers)
         self.process_set_id: int | None = None
 
     def register(self, number: int, ranks: Iterable[int]) -> None:
-        """Make it usable; for the job.
+        """Make the set usable. Only the job calls this.
 
         Args:
             number: Number of the set.
@@ -39,35 +39,35 @@ class ProcessSet:
         self.process_set_id, self.ranks = number, list(ranks)
 
     def invalidate(self) -> None:
-        """Make it unusable; for the job."""
+        """Make the set unusable. Only the job calls this."""
         self.process_set_id = None
 
     def size(self) -> int | None:
-        """Return the number of its ranks; None where it is not registered.
+        """Return the number of ranks in the set; None if it is not registered.
 
         Raises:
             ValueError: init() has not been called.
         """
         if self.process_set_id is None:
             return None
-        _own_rank()
+        _own_rank()  # raises before init()
         return len(self.ranks)
 
     def rank(self) -> int | None:
-        """Return this rank's place in it; None where it is not registered.
+        """Return the position of this rank in the set; None if the set is not registered.
 
         Raises:
-            ValueError: this rank is not in it, or init() has not been called.
+            ValueError: This rank is not in the set, or init() has not been called.
         """
         if self.process_set_id is None:
             return None
-        own = _own_rank()
-        if own not in self.ranks:
+        own_rank = _own_rank()
+        if own_rank not in self.ranks:
             raise ValueError(f"Process is not part of provided process set. {self}")
-        return self.ranks.index(own)
+        return self.ranks.index(own_rank)
 
     def included(self) -> bool:
-        """Return whether this rank is in it.
+        """Return whether this rank is in the set.
 
         Raises:
             ValueError: init() has not been called.
@@ -75,7 +75,7 @@ class ProcessSet:
         return _own_rank() in self.ranks
 
     def __str__(self) -> str:
-        """Return its number and ranks."""
+        """Return the number and the ranks of the set."""
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
 
 
@@ -86,5 +86,5 @@ def _own_rank() -> int:
 
 
 global_process_set = ProcessSet(())
-"""All ranks; collectives use it where none is passed."""
+"""Process set of all ranks, and the default of all collectives."""
 global_process_set.process_set_id = 0

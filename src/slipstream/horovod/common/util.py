@@ -1,4 +1,4 @@
-"""What scripts and tests written for Horovod import from here."""
+"""Helper functions that scripts and tests for Horovod import from this module."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from slipstream.settings.changed import changed as env
 
 __all__ = ["env"]
 
-_cache = functools.cache  # by this name Horovod's own tests import it
+_cache = functools.cache  # Horovod's own tests import this name
 
 T = TypeVar("T")
 
 
 def split_list(values: Sequence[T], parts: int) -> list[Sequence[T]]:
-    """Return `parts` pieces of a list, whose lengths differ by one at most; longer ones first."""
+    """Cut a list into `parts` pieces whose lengths differ by at most one, longer pieces first."""
     length, longer = divmod(len(values), parts)
     cuts = [length * part + min(part, longer) for part in range(parts + 1)]
     return [values[begin:end] for begin, end in itertools.pairwise(cuts)]
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Return whether a framework can be used: torch."""
+    """Return whether a framework can be used, which only torch can."""
     return ext_base_name == "torch"
 
 
@@ -39,7 +39,7 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def is_iterable(value: Any) -> bool:
-    """Return whether one can loop over it."""
+    """Return whether a value can be iterated over."""
     try:
         iter(value)
     except TypeError:
@@ -48,5 +48,5 @@ def is_iterable(value: Any) -> bool:
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Return whether Adasum can be done among so many ranks."""
+    """Return whether a number of ranks is a power of 2, which Adasum needs."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0

@@ -7,7 +7,7 @@
     losses = executor.run(train, kwargs={"epochs": 2})
     executor.shutdown()
 
-Needs `pip install 'slipstream[ray]'`.
+It needs `pip install 'slipstream[ray]'`.
 """
 
 from slipstream.horovod.ray.executor import RayExecutor as RayExecutor

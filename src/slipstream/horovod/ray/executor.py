@@ -1,6 +1,6 @@
-"""Horovod's RayExecutor: ranks as actors of Ray, which functions are sent to."""
+"""Horovod's RayExecutor: each rank is an actor of Ray and runs the functions that it receives."""
 
-# Ray's functions have hardly any types.
+# Ray declares hardly any types for its functions.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 # pyright: reportAttributeAccessIssue=false, reportUntypedFunctionDecorator=false
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.horovod.ray.worker import Place, Worker
+from slipstream.horovod.ray.worker import Worker, WorkerAddress
 from slipstream.settings import Launch, job_key_environment
 from slipstream.settings.variables import variables
 
@@ -24,13 +24,13 @@ try:
     from ray.util.queue import Empty, Queue
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 except ImportError as error:
-    raise UnsupportedError("there is no Ray; pip install 'slipstream[ray]'") from error
+    raise UnsupportedError("Ray is not installed; pip install 'slipstream[ray]'") from error
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1  # time between two looks for values of ray_logger.log(); chosen by hand
 
 
 class PlacementTimeoutError(UnsupportedError, TimeoutError):
-    """The cluster has no room for the ranks. A TimeoutError, as Horovod's."""
+    """Lack of room for the ranks in the cluster. It is a TimeoutError, as in Horovod."""
 
 
 @dataclass(kw_only=True)
@@ -38,10 +38,11 @@ class RaySettings:
     """Options of an executor.
 
     Args:
-        timeout_s: Longest wait for all ranks to meet, in seconds.
-        placement_group_timeout_s: Longest wait for room in the cluster, in seconds.
+        timeout_s: Longest time to wait until all ranks are connected, in seconds (default 30).
         ssh_identity_file, ssh_str: Settings of Horovod that are ignored here.
-        nics: Names of the network interfaces that may be used; None for any.
+        placement_group_timeout_s: Longest time to wait for room in the cluster, in seconds (default
+            100).
+        nics: Names of the network interfaces that may be used (default: any).
     """
 
     timeout_s: int = 30
@@ -52,24 +53,25 @@ class RaySettings:
 
 
 class RayExecutor:
-    """Ranks on a Ray cluster, which ray.init() has connected this process to.
+    """Ranks of a job on the Ray cluster to which this process is connected by ray.init().
 
     Args:
         settings: Settings from create_settings().
-        num_workers: Number of ranks, which run wherever there is room. Pass this, or num_hosts.
+        num_workers: Number of ranks, which run on any nodes with room. Pass either this or
+            num_hosts.
         num_hosts: Number of nodes.
-        num_workers_per_host: Number of ranks on each node.
-        cpus_per_worker: Number of CPUs that Ray sets aside for each rank.
-        use_gpu: Whether GPUs are set aside too.
-        gpus_per_worker: Number of GPUs per rank (default 1).
-        use_current_placement_group: Whether the bundles of the placement group of this process, if
-            it is in one, are used.
+        num_workers_per_host: Number of ranks on each node, if num_hosts is passed (default 1).
+        cpus_per_worker: Number of CPUs that Ray reserves for each rank (default 1).
+        use_gpu: Whether Ray reserves GPUs too (default False).
+        gpus_per_worker: Number of GPUs that Ray reserves for each rank (default 1).
+        use_current_placement_group: Whether the ranks run in the placement group of this process,
+            if it has one (default True).
         min_workers, max_workers, reset_limit, cooldown_range, elastic_timeout, override_discovery:
             Options of elastic jobs, which are not supported yet.
 
     Raises:
-        UsageError: neither or both of num_workers and num_hosts are given, or not positive.
-        UnsupportedError: the job is to be elastic.
+        UsageError: Neither or both of num_workers and num_hosts were passed, or one is below 1.
+        UnsupportedError: The options ask for an elastic job.
     """
 
     @classmethod
@@ -81,7 +83,7 @@ class RayExecutor:
         placement_group_timeout_s: int = 100,
         nics: set[str] | None = None,
     ) -> RaySettings:
-        """Return options, as RaySettings explains them."""
+        """Return settings; RaySettings describes the arguments."""
         return RaySettings(
             timeout_s=timeout_s,
             ssh_identity_file=ssh_identity_file,
@@ -108,10 +110,13 @@ class RayExecutor:
         override_discovery: bool = True,
     ) -> None:
         if min_workers is not None or max_workers is not None:
-            raise UnsupportedError("min_workers and max_workers: elastic jobs are not there yet")
+            raise UnsupportedError(
+                "elastic jobs are not supported yet; pass num_workers instead of min_workers and"
+                " max_workers"
+            )
         if (num_workers is None) == (num_hosts is None):
             raise UsageError(
-                f"num_workers is {num_workers}, num_hosts is {num_hosts}; allowed: one of them"
+                f"num_workers is {num_workers}, num_hosts is {num_hosts}; allowed: one of the two"
             )
         for name, value in (("num_workers", num_workers), ("num_hosts", num_hosts)):
             if value is not None and value < 1:
@@ -130,7 +135,7 @@ class RayExecutor:
 
     @property
     def num_workers(self) -> int:
-        """Ranks."""
+        """Number of ranks."""
         return (self._bundles or 0) * self._per_bundle
 
     def start(
@@ -140,17 +145,17 @@ class RayExecutor:
         executable_kwargs: Mapping[str, Any] | None = None,
         extra_env_vars: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the ranks and block until they are there.
+        """Start the ranks, and block until they run.
 
         Args:
-            executable_cls: Class of which each rank makes an object, for the functions of
-                execute().
-            executable_args, executable_kwargs: Arguments of that class.
-            extra_env_vars: Environment variables for all ranks.
+            executable_cls: Class of which each rank creates an object, for the functions of
+                execute() (default: none).
+            executable_args, executable_kwargs: Arguments for the class.
+            extra_env_vars: Environment variables for all ranks (default: none).
 
         Raises:
-            UsageError: it was started before.
-            PlacementTimeoutError: the cluster has no room for the ranks.
+            UsageError: The executor was started before.
+            PlacementTimeoutError: The cluster has no room for the ranks.
         """
         if self._workers:
             raise UsageError("the executor was started before; call shutdown() first")
@@ -158,43 +163,45 @@ class RayExecutor:
             self._place_workers(extra_env_vars or {})
             if executable_cls is not None:
                 args, kwargs = executable_args or (), executable_kwargs or {}
-                made = [
+                pending = [
                     w.make_executable.remote(executable_cls, args, kwargs) for w in self._workers
                 ]
-                ray.get(made)
+                ray.get(pending)
         except BaseException:
             self.shutdown()
             raise
 
     def _place_workers(self, extra_env_vars: Mapping[str, str]) -> None:
+        """Create the workers, order them by node, and set their environment variables."""
         workers = self._workers = self._make_workers()
-        places: list[Place] = ray.get([each.place.remote("", "") for each in workers])
-        nodes = list(dict.fromkeys(each.node for each in places))
-        order = sorted(range(len(workers)), key=lambda i: nodes.index(places[i].node))
+        addresses: list[WorkerAddress] = ray.get([w.address.remote("", "") for w in workers])
+        nodes = list(dict.fromkeys(address.node for address in addresses))
+        order = sorted(range(len(workers)), key=lambda i: nodes.index(addresses[i].node))
         self._workers = [workers[i] for i in order]
-        environments = self._environments([places[i] for i in order])
-        each_own = zip(self._workers, environments, strict=True)
-        ray.get([w.set_environment.remote({**e, **extra_env_vars}) for w, e in each_own])
+        environments = self._environments([addresses[i] for i in order])
+        pairs = zip(self._workers, environments, strict=True)
+        ray.get([w.set_environment.remote({**e, **extra_env_vars}) for w, e in pairs])
 
     def execute(
         self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
     ) -> list[Any]:
-        """Call a function with the executable of each rank; blocks.
+        """Call a function on each rank with the executable of the rank. Blocks.
 
         Args:
-            fn: takes the executable, None without one.
-            callbacks: each is called with what rank 0 passes to ray_logger.log() meanwhile.
+            fn: Function whose argument is the executable, or None if start() got no class.
+            callbacks: Functions that are called with each value that rank 0 passes to
+                ray_logger.log() meanwhile (default: none).
 
         Returns:
-            What it returns on each rank, in their order.
+            The results of all ranks, in the order of the ranks.
         """
         self._check_started()
         if not callbacks:
-            return ray.get([each.execute.remote(fn) for each in self._workers])
+            return ray.get([worker.execute.remote(fn) for worker in self._workers])
         queue = Queue(actor_options={"num_cpus": 0})
         try:
             ray.get(self._workers[0].set_queue.remote(queue))
-            pending = [each.execute.remote(fn) for each in self._workers]
+            pending = [worker.execute.remote(fn) for worker in self._workers]
             return self._watch(pending, queue, callbacks)
         finally:
             self._workers[0].set_queue.remote(None)
@@ -207,7 +214,7 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
-        """Call a function with arguments on each rank; else as execute()."""
+        """Call a function with arguments on each rank; otherwise as execute()."""
         return self.execute(_Call(fn, tuple(args or ()), dict(kwargs or {})), callbacks)
 
     def run_remote(
@@ -216,20 +223,20 @@ class RayExecutor:
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """Begin to call a function on each rank; returns Ray's references to the results."""
+        """Begin to call a function on each rank, and return Ray's references to the results."""
         self._check_started()
         call = _Call(fn, tuple(args or ()), dict(kwargs or {}))
-        return [each.execute.remote(call) for each in self._workers]
+        return [worker.execute.remote(call) for worker in self._workers]
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
-        """Call a function with the executable of rank 0; returns what it returns."""
+        """Call a function on rank 0 with its executable, and return the result."""
         self._check_started()
         return ray.get(self._workers[0].execute.remote(fn))
 
     def shutdown(self) -> None:
-        """End the ranks and give back what Ray had set aside; idempotent."""
-        for each in self._workers:
-            ray.kill(each)
+        """End the ranks, and release the resources that Ray reserved; idempotent."""
+        for worker in self._workers:
+            ray.kill(worker)
         self._workers = []
         if self._own_group is not None:
             remove_placement_group(self._own_group)
@@ -264,33 +271,33 @@ class RayExecutor:
         if not ready:
             remove_placement_group(group)
             raise PlacementTimeoutError(
-                f"Placement group creation timed out: after {seconds} s the cluster has no room for"
-                f" {self._bundles} bundles of {bundle}; it has {ray.available_resources()} free of"
+                f"Placement group creation timed out: for {seconds} s the cluster had no room for"
+                f" {self._bundles} bundles of {bundle}. Free: {ray.available_resources()}; all:"
                 f" {ray.cluster_resources()}"
             )
         return group
 
-    def _environments(self, places: Sequence[Place]) -> list[dict[str, str]]:
+    def _environments(self, addresses: Sequence[WorkerAddress]) -> list[dict[str, str]]:
         """Return the environment variables of each rank."""
         key = secrets.token_hex(32).encode()
-        known = variables()
+        settings = variables()
         common = {
             **job_key_environment(key),
-            known["connect_timeout_seconds"].name: str(self._settings.timeout_s),
+            settings["connect_timeout_seconds"].name: str(self._settings.timeout_s),
         }
         if self._settings.nics:
-            common[known["iface"].name] = "=" + ",".join(sorted(self._settings.nics))
-        first = places[0]
+            common[settings["iface"].name] = "=" + ",".join(sorted(self._settings.nics))
+        first = addresses[0]
         environments: list[dict[str, str]] = []
-        for rank, place in enumerate(places):
-            local = [r for r, each in enumerate(places) if each.node == place.node]
+        for rank, address in enumerate(addresses):
+            local_ranks = [r for r, other in enumerate(addresses) if other.node == address.node]
             launch = Launch(
                 rank=rank,
-                local_rank=local.index(rank),
-                world_size=len(places),
-                local_world_size=len(local),
-                master_addr=first.address,
-                master_port=first.port - 1,  # the engine's is the next one
+                local_rank=local_ranks.index(rank),
+                world_size=len(addresses),
+                local_world_size=len(local_ranks),
+                master_addr=first.host,
+                master_port=first.port - 1,  # the engine uses the port after the master port
                 source="environment",
             )
             environments.append({**common, **launch.as_environment()})
@@ -299,9 +306,10 @@ class RayExecutor:
     def _watch(
         self, pending: list[Any], queue: Any, callbacks: Sequence[Callable[[Any], Any]]
     ) -> list[Any]:
-        left = list(pending)
-        while left:
-            _, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_SECONDS)
+        """Call callbacks with values from a queue until all results are there; return them."""
+        running = list(pending)
+        while running:
+            _, running = ray.wait(running, num_returns=len(running), timeout=_POLL_SECONDS)
             _pass_on(queue, callbacks)
         results = ray.get(pending)
         _pass_on(queue, callbacks)
@@ -314,7 +322,7 @@ class RayExecutor:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A function with its arguments, whatever the executable."""
+    """Function with its arguments, which ignores the executable."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -325,6 +333,7 @@ class _Call:
 
 
 def _pass_on(queue: Any, callbacks: Sequence[Callable[[Any], Any]]) -> None:
+    """Call callbacks with every value that is in a queue now."""
     while True:
         try:
             info = queue.get_nowait()

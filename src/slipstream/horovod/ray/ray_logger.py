@@ -1,15 +1,15 @@
-"""Values that workers send to the callbacks of `RayExecutor.run` while they run."""
+"""Values that rank 0 sends to the callbacks of `RayExecutor.run` while a function runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-_queue: Any = None  # of Ray, where this process is a worker whose callbacks were asked for
+_queue: Any = None  # queue of Ray, in a worker while a function with callbacks runs
 
 
 def configure(queue: Any) -> None:
-    """Note where values go; for the executor.
+    """Set the queue for values. Only the worker calls this.
 
     Args:
         queue: Queue of Ray; None discards values.
@@ -19,10 +19,10 @@ def configure(queue: Any) -> None:
 
 
 def log(info: Mapping[str, Any]) -> None:
-    """Hand a value to the callbacks, if there are any; those of rank 0 are passed on.
+    """Send a value to the callbacks, if there are any and this is rank 0.
 
     Args:
-        info: can be pickled.
+        info: Value to send, which pickle must support.
     """
     if _queue is not None:
         _queue.put(dict(info))

@@ -1,6 +1,6 @@
-"""One rank of a job, as an actor of Ray."""
+"""Rank of a job as an actor of Ray."""
 
-# Ray's functions have hardly any types.
+# Ray declares hardly any types for its functions.
 # pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
@@ -13,55 +13,56 @@ from typing import Any, NamedTuple
 from slipstream.horovod.ray import ray_logger
 
 
-class Place(NamedTuple):
-    """Location of a worker.
+class WorkerAddress(NamedTuple):
+    """Network address of a worker.
 
     Args:
-        node: Identifier of Ray's node.
-        address: Address of the node, for its peers.
+        node: Identifier of the node in Ray.
+        host: IP address of the node.
         port: Free port of the node.
     """
 
     node: str
-    address: str
+    host: str
     port: int
 
 
 class Worker:
-    """Becomes an actor; its methods are called by the executor."""
+    """Class of the actors; the executor calls its methods."""
 
     def __init__(self) -> None:
         self._executable: Any = None
 
-    def place(self, node: str, address: str) -> Place:
-        """Return the location of this worker.
+    def address(self, node: str, host: str) -> WorkerAddress:
+        """Return the address of this worker, with a port that is free now.
 
         Args:
-            node, address: as Ray's runtime context says; "" to ask it.
+            node: Identifier of the node in Ray; "" to ask Ray for it and for the host.
+            host: IP address of the node.
         """
         if not node:
-            import ray  # only there on a cluster
+            import ray  # imported here, because tests call this without Ray
             from ray.util import get_node_ip_address
 
-            node, address = ray.get_runtime_context().get_node_id(), get_node_ip_address()
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
-            free.bind(("", 0))
-            return Place(node, address, free.getsockname()[1])
+            node, host = ray.get_runtime_context().get_node_id(), get_node_ip_address()
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            listener.bind(("", 0))
+            return WorkerAddress(node, host, listener.getsockname()[1])
 
     def set_environment(self, environ: Mapping[str, str]) -> None:
-        """Set the environment variables of this rank, before anything reads them."""
+        """Set environment variables of this rank; call this before anything reads them."""
         os.environ.update({name: str(value) for name, value in environ.items()})
 
     def make_executable(
         self, kind: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Make the object that functions are called with."""
+        """Create the object with which functions are called."""
         self._executable = kind(*args, **kwargs)
 
     def set_queue(self, queue: Any) -> None:
-        """Let ray_logger.log() put values into a queue of Ray; None discards them."""
+        """Set the queue of Ray for the values of ray_logger.log(); None discards them."""
         ray_logger.configure(queue)
 
     def execute(self, function: Callable[[Any], Any]) -> Any:
-        """Call a function with the executable, and return what it returns."""
+        """Call a function with the executable, and return the result."""
         return function(self._executable)

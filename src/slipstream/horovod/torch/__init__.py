@@ -1,4 +1,4 @@
-"""Horovod's API for PyTorch. Scripts change one line:
+"""Horovod's API for PyTorch. A script for Horovod changes its import line:
 
 import slipstream.horovod.torch as hvd
 
@@ -13,8 +13,9 @@ docs/horovod.md is the guide.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
+from slipstream.horovod.collectives import barrier as barrier
 from slipstream.horovod.common.basics import add_process_set as add_process_set
 from slipstream.horovod.common.basics import ccl_built as ccl_built
 from slipstream.horovod.common.basics import cross_rank as cross_rank
@@ -40,15 +41,20 @@ from slipstream.horovod.common.exceptions import HorovodInternalError as Horovod
 from slipstream.horovod.common.exceptions import HostsUpdatedInterrupt as HostsUpdatedInterrupt
 from slipstream.horovod.common.process_sets import ProcessSet as ProcessSet
 from slipstream.horovod.common.process_sets import global_process_set as global_process_set
+from slipstream.horovod.init import init as _init
 from slipstream.horovod.job import is_initialized as is_initialized
-from slipstream.horovod.job import join_job
-from slipstream.horovod.job import leave_job as shutdown
+from slipstream.horovod.job import leave_job
+from slipstream.horovod.objects import allgather_object as allgather_object
+from slipstream.horovod.objects import broadcast_object as broadcast_object
 from slipstream.horovod.reductions import Adasum as Adasum
 from slipstream.horovod.reductions import Average as Average
 from slipstream.horovod.reductions import Max as Max
 from slipstream.horovod.reductions import Min as Min
 from slipstream.horovod.reductions import Product as Product
 from slipstream.horovod.reductions import Sum as Sum
+from slipstream.horovod.submission import poll as poll
+from slipstream.horovod.submission import synchronize as synchronize
+from slipstream.horovod.torch.arrays import TorchArrays
 from slipstream.horovod.torch.calls import allgather as allgather
 from slipstream.horovod.torch.calls import allreduce as allreduce
 from slipstream.horovod.torch.calls import allreduce_ as allreduce_
@@ -62,8 +68,6 @@ from slipstream.horovod.torch.calls import grouped_reducescatter as grouped_redu
 from slipstream.horovod.torch.calls import reducescatter as reducescatter
 from slipstream.horovod.torch.calls import sparse_allreduce_async as sparse_allreduce_async
 from slipstream.horovod.torch.compression import Compression as Compression
-from slipstream.horovod.torch.functions import allgather_object as allgather_object
-from slipstream.horovod.torch.functions import broadcast_object as broadcast_object
 from slipstream.horovod.torch.functions import (
     broadcast_optimizer_state as broadcast_optimizer_state,
 )
@@ -72,7 +76,6 @@ from slipstream.horovod.torch.ops import allgather_async as allgather_async
 from slipstream.horovod.torch.ops import allreduce_async as allreduce_async
 from slipstream.horovod.torch.ops import allreduce_async_ as allreduce_async_
 from slipstream.horovod.torch.ops import alltoall_async as alltoall_async
-from slipstream.horovod.torch.ops import barrier as barrier
 from slipstream.horovod.torch.ops import broadcast_async as broadcast_async
 from slipstream.horovod.torch.ops import broadcast_async_ as broadcast_async_
 from slipstream.horovod.torch.ops import grouped_allgather_async as grouped_allgather_async
@@ -82,51 +85,33 @@ from slipstream.horovod.torch.ops import (
     grouped_reducescatter_async as grouped_reducescatter_async,
 )
 from slipstream.horovod.torch.ops import join as join
-from slipstream.horovod.torch.ops import poll as poll
 from slipstream.horovod.torch.ops import reducescatter_async as reducescatter_async
-from slipstream.horovod.torch.ops import synchronize as synchronize
 from slipstream.horovod.torch.optimizer import DistributedOptimizer as DistributedOptimizer
-from slipstream.horovod.torch.submit import ARRAYS, forget_names
 from slipstream.horovod.torch.sync_batch_norm import SyncBatchNorm as SyncBatchNorm
+
+shutdown = leave_job
 
 
 def init(
     comm: Any = None,
     process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None,
 ) -> None:
-    """Join all ranks of the job; again, it does nothing. Blocks until all are there.
+    """Join all ranks of the job, and block until all are there. A second call does nothing.
 
-    Rank and number of ranks come from the launcher: `slipstream run`, torchrun, mpirun, srun.
+    The launcher sets the rank and the number of ranks: `slipstream run`, torchrun, mpirun or srun.
 
     Args:
-        comm: List of all ranks of the job, or None; a list of some of them is refused: use a
-            process set.
-        process_sets: Process sets known from the beginning, the same on all ranks; "dynamic" or
-            HOROVOD_DYNAMIC_PROCESS_SETS=1 lets add_process_set() add others.
+        comm: List of all ranks of the job, or None. A list of some ranks is refused: use a process
+            set.
+        process_sets: Process sets that exist from the beginning, the same on all ranks. "dynamic"
+            or HOROVOD_DYNAMIC_PROCESS_SETS=1 lets add_process_set() add others.
 
     Raises:
-        ValueError: comm is a part of the ranks, or two process sets have the same ranks.
-        ConfigError, AuthError, PeerTimeoutError: the job cannot be joined.
+        ValueError: `comm` is a part of the ranks, or two process sets have the same ranks.
+        ConfigError, AuthError, PeerTimeoutError: The job cannot be joined.
     """
-    is_first = not is_initialized()
-    if is_first:
-        forget_names()
-    if not isinstance(comm, Sequence | None):
-        raise ValueError(
-            f"comm is {comm!r}; allowed: None, or all ranks of the job. MPI is not used here, and"
-            " its communicators are not known"
-        )
-    is_dynamic = isinstance(process_sets, str) and process_sets.lower() == "dynamic"
-    sets = () if process_sets is None or isinstance(process_sets, str) else process_sets
-    join_job(ARRAYS, sets, is_dynamic=is_dynamic)
-    if comm and sorted(cast("Sequence[int]", comm)) != list(range(size())):
-        if is_first:
-            shutdown()
-        raise ValueError(
-            f"comm is {comm!r}; allowed: None, or all ranks of the job. Pass a part of them as"
-            " process_sets=[hvd.ProcessSet(ranks)]"
-        )
+    _init(TorchArrays(), comm, process_sets)
 
 
-# Last: it has the names of this one.
+# At the end, because it imports the names of this module.
 from slipstream.horovod.torch import mpi_ops as mpi_ops  # noqa: E402

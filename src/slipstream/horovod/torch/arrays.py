@@ -1,17 +1,64 @@
-"""Array functions of the Horovod API for PyTorch's tensors."""
+"""Adapter of the Horovod API to PyTorch's tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
+
+from slipstream.horovod.common.exceptions import RefusedError
+from slipstream.torch.tensors import with_memory
+
+_DTYPES = {
+    torch.uint8: "uint8",
+    torch.int8: "int8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.bool: "bool",
+}
 
 
 class TorchArrays:
-    """Implementation of `request.Arrays` for PyTorch's tensors."""
+    """Implementation of `horovod.arrays.Arrays` for PyTorch's tensors."""
+
+    def memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that shares the memory of a user's tensor, without its gradient.
+
+        Raises:
+            ValueError: The engine cannot use the tensor's type, device or layout.
+            UnsupportedError: The tensor has no memory of its own, such as a DTensor.
+        """
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            raise RefusedError(
+                f"Tensor type {tensor.type()} is not supported. It is on {tensor.device} with"
+                f" layout {tensor.layout}; allowed: dense tensors on the CPU"
+            )
+        if tensor.dtype not in _DTYPES:
+            raise ValueError(
+                f"Tensor type {tensor.type()} is not supported. Allowed:"
+                f" {', '.join(_DTYPES.values())}"
+            )
+        if not tensor.is_contiguous():
+            raise ValueError("Tensor is required to be contiguous. Call .contiguous() before.")
+        return with_memory(tensor).detach()
+
+    def from_numpy(self, values: NDArray[Any]) -> torch.Tensor:
+        """Return a tensor that shares the memory of a NumPy array."""
+        return torch.from_numpy(values)  # pyright: ignore[reportUnknownMemberType]
+
+    def to_numpy(self, array: torch.Tensor) -> NDArray[Any]:
+        """Return a NumPy array that shares the memory of a tensor."""
+        return array.numpy()
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Return a new, uninitialized tensor of the type of another."""
+        """Return a new, uninitialized tensor of the type of `like`."""
         return torch.empty(tuple(shape), dtype=like.dtype)
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> torch.Tensor:
@@ -22,45 +69,48 @@ class TorchArrays:
         """Return the shape of a tensor."""
         return tuple(array.shape)
 
+    def dtype(self, array: torch.Tensor) -> str:
+        """Return the engine's name of the type of a tensor's elements."""
+        return _DTYPES[array.dtype]
+
     def flat(self, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return a new one-dimensional tensor with the elements of all tensors."""
-        return torch.cat([each.reshape(-1) for each in arrays])
+        return torch.cat([array.reshape(-1) for array in arrays])
 
     def unflatten(self, flat: torch.Tensor, arrays: Sequence[torch.Tensor]) -> None:
-        """Copy the elements of one tensor into others, one after another."""
-        parts = torch.split(flat, [each.numel() for each in arrays])
-        for part, each in zip(parts, arrays, strict=True):
-            each.copy_(part.view_as(each))
+        """Copy the elements of a one-dimensional tensor into tensors, one after another."""
+        parts = torch.split(flat, [array.numel() for array in arrays])
+        for part, array in zip(parts, arrays, strict=True):
+            array.copy_(part.view_as(array))
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Copy elements; the shapes are the same."""
+        """Copy the elements of `source` into `target`, which has the same shape."""
         target.copy_(source)
 
     def scaled(self, array: torch.Tensor, factor: float) -> torch.Tensor:
-        """Return a new tensor times a factor: integers in float64, 16 bits in float32."""
+        """Return a new tensor of the same type, multiplied by a factor.
+
+        Integers are multiplied in float64 and types of 16 bits in float32.
+        """
         dtype = array.dtype
-        if self.is_integral(array):
+        if not (dtype.is_floating_point or dtype.is_complex):
             return (array.double() * factor).to(dtype)
         if dtype.itemsize < torch.float32.itemsize:
             return (array.float() * factor).to(dtype)
         return array * factor
 
-    def is_integral(self, array: torch.Tensor) -> bool:
-        """Return whether the elements are whole numbers."""
-        return not (array.dtype.is_floating_point or array.dtype.is_complex)
-
     def rows(self, array: torch.Tensor, begin: int, end: int) -> torch.Tensor:
-        """Return a view of some rows, along the first dimension."""
+        """Return a view of the rows `begin` to `end` (exclusive) along the first dimension."""
         return array[begin:end]
 
     def combined(self, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         """Return the adaptive sum of two tensors (Adasum; Maleki et al., MLSys 2021).
 
-        Each is shortened by half of its projection: for orthogonal ones it is the sum, for equal
-        ones the average. The sums of products are in float64.
+        Half of its projection onto the other tensor is subtracted from each tensor. So orthogonal
+        tensors are added and equal tensors are averaged. Products are summed in float64.
         """
         a, b = low.reshape(-1).double(), high.reshape(-1).double()
         dot, norm_a, norm_b = float(a @ b), float(a @ a), float(b @ b)
-        of_a = 1 - dot / (2 * norm_a) if norm_a > 0 else 1.0
-        of_b = 1 - dot / (2 * norm_b) if norm_b > 0 else 1.0
-        return (a * of_a + b * of_b).to(low.dtype).view_as(low)
+        weight_a = 1 - dot / (2 * norm_a) if norm_a > 0 else 1.0
+        weight_b = 1 - dot / (2 * norm_b) if norm_b > 0 else 1.0
+        return (a * weight_a + b * weight_b).to(low.dtype).view_as(low)

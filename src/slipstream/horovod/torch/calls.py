@@ -1,10 +1,10 @@
-"""Collectives that block, with gradients through them.
+"""Collectives that block until they are done, and that autograd can differentiate.
 
-They return new tensors or, with a trailing underscore, write into those that were passed. What each
-costs, and its arguments, stand with its asynchronous form in ops.py.
+They return new tensors. Functions with a trailing underscore write into the tensors that were
+passed, without gradients. The asynchronous forms in ops.py describe the arguments and the costs.
 """
 
-# Functions of autograd have no types.
+# PyTorch declares no types for the methods of autograd functions.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportIncompatibleMethodOverride=false, reportMissingParameterType=false
 # pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false
@@ -16,12 +16,14 @@ from typing import Any
 
 import torch
 
+from slipstream.horovod.collectives import position_in
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
-from slipstream.horovod.reductions import Average, Reduction
+from slipstream.horovod.gradients import own_rows, reducescatter_factor
+from slipstream.horovod.job import queue_of
+from slipstream.horovod.reductions import Average, Reduction, chosen_op
+from slipstream.horovod.submission import AsyncResult
 from slipstream.horovod.torch import ops
 from slipstream.horovod.torch.compression import Compression, Compressor
-
-NO_FACTORS = (1.0, 1.0)
 
 
 class _Allreduce(torch.autograd.Function):
@@ -49,7 +51,7 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         op, factors, process_set = ctx.passed
-        dense = [each.contiguous() for each in gradients]
+        dense = [gradient.contiguous() for gradient in gradients]
         return (
             None,
             None,
@@ -68,22 +70,25 @@ class _Allgather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        rows, process_set = ctx.passed
-        return _own_rows(gradient, rows, process_set), None, None
+        num_rows, process_set = ctx.passed
+        return _own_part(gradient, num_rows, process_set), None, None
 
 
 class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: Any, process_set: Any, *tensors: Any) -> Any:
         gathered = ops.grouped_allgather_async(tensors, name, process_set).wait()
-        ctx.passed = [each.shape[0] for each in tensors], process_set
+        ctx.passed = [tensor.shape[0] for tensor in tensors], process_set
         return gathered
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        rows, process_set = ctx.passed
-        pairs = zip(gradients, rows, strict=True)
-        return None, None, *(_own_rows(each, count, process_set) for each, count in pairs)
+        counts, process_set = ctx.passed
+        parts = [
+            _own_part(gradient, num_rows, process_set)
+            for gradient, num_rows in zip(gradients, counts, strict=True)
+        ]
+        return None, None, *parts
 
 
 class _Broadcast(torch.autograd.Function):
@@ -96,7 +101,7 @@ class _Broadcast(torch.autograd.Function):
     def backward(ctx: Any, gradient: Any) -> Any:
         root_rank, process_set = ctx.passed
         averaged = allreduce(gradient.contiguous(), op=Average, process_set=process_set)
-        is_root = process_set.rank() == ops.rank_in(process_set, root_rank)
+        is_root = process_set.rank() == position_in(process_set, root_rank)
         return (averaged if is_root else averaged * 0), None, None, None
 
 
@@ -109,10 +114,10 @@ class _Alltoall(torch.autograd.Function):
         return rows, counts
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any, _: Any) -> Any:
+    def backward(ctx: Any, gradient: Any, _counts: Any) -> Any:
         counts, process_set = ctx.passed
-        back, _counts = ops.alltoall_async(gradient.contiguous(), counts, None, process_set).wait()
-        return back, None, None, None
+        returned, _ = ops.alltoall_async(gradient.contiguous(), counts, None, process_set).wait()
+        return returned, None, None, None
 
 
 class _Reducescatter(torch.autograd.Function):
@@ -124,7 +129,7 @@ class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         op, factors, process_set = ctx.passed
-        scaled = _as_of_a_sum(gradient, op, factors, process_set)
+        scaled = _scaled(gradient, op, factors, process_set)
         gathered = ops.allgather_async(scaled, None, process_set).wait()
         return gathered, None, None, None, None
 
@@ -139,7 +144,7 @@ class _GroupedReducescatter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         op, factors, process_set = ctx.passed
-        scaled = [_as_of_a_sum(each, op, factors, process_set) for each in gradients]
+        scaled = [_scaled(gradient, op, factors, process_set) for gradient in gradients]
         gathered = ops.grouped_allgather_async(scaled, None, process_set).wait()
         return None, None, None, None, *gathered
 
@@ -154,12 +159,11 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Reduce a tensor over all ranks into a new one; gradients are reduced likewise."""
-    wanted = ops.chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
-    sent, ctx = compression.compress(tensor)
-    summed: Any = _Allreduce.apply(sent, name, wanted, factors, process_set)
-    return compression.decompress(summed, ctx)
+    """Reduce a tensor over all ranks into a new tensor; its gradient is reduced in the same way."""
+    op, factors = chosen_op(op, average), (prescale_factor, postscale_factor)
+    compressed, ctx = compression.compress(tensor)
+    reduced: Any = _Allreduce.apply(compressed, name, op, factors, process_set)
+    return compression.decompress(reduced, ctx)
 
 
 def allreduce_(
@@ -172,9 +176,8 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Reduce a tensor over all ranks in place."""
-    wanted = ops.chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
-    return ops.allreduce_async_(tensor, None, name, wanted, *factors, process_set).wait()
+    op, factors = chosen_op(op, average), (prescale_factor, postscale_factor)
+    return ops.allreduce_async_(tensor, None, name, op, *factors, process_set).wait()
 
 
 def grouped_allreduce(
@@ -187,14 +190,11 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """Reduce several tensors over all ranks, as one, into new ones."""
-    wanted = ops.chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
-    pairs = [compression.compress(each) for each in tensors]
-    sent = [tensor for tensor, _ in pairs]
-    summed: Any = _GroupedAllreduce.apply(name, wanted, factors, process_set, *sent)
-    contexts = [ctx for _, ctx in pairs]
-    return [compression.decompress(t, ctx) for t, ctx in zip(summed, contexts, strict=True)]
+    """Reduce several tensors over all ranks, fused, into new tensors."""
+    op, factors = chosen_op(op, average), (prescale_factor, postscale_factor)
+    compressed, contexts = _compressed(tensors, compression)
+    reduced: Any = _GroupedAllreduce.apply(name, op, factors, process_set, *compressed)
+    return [compression.decompress(t, ctx) for t, ctx in zip(reduced, contexts, strict=True)]
 
 
 def grouped_allreduce_(
@@ -206,10 +206,9 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> tuple[torch.Tensor, ...]:
-    """Reduce several tensors over all ranks, as one, in place."""
-    wanted = ops.chosen_op(op, average)
-    factors = prescale_factor, postscale_factor
-    return ops.grouped_allreduce_async_(tensors, None, name, wanted, *factors, process_set).wait()
+    """Reduce several tensors over all ranks, fused, in place."""
+    op, factors = chosen_op(op, average), (prescale_factor, postscale_factor)
+    return ops.grouped_allreduce_async_(tensors, None, name, op, *factors, process_set).wait()
 
 
 def sparse_allreduce_async(
@@ -217,13 +216,13 @@ def sparse_allreduce_async(
     name: str,
     op: Reduction,
     process_set: ProcessSet = global_process_set,
-) -> ops.AsyncResult:
-    """Begin to sum or average sparse tensors: each rank gets the rows of all.
+) -> AsyncResult:
+    """Begin to sum or average sparse tensors, by an allgather of their indices and values.
 
-    n-1 steps, S (n-1) bytes of what is stored of the tensor.
+    The engine takes n-1 steps and S (n-1) bytes, where S is the size of the indices and values.
 
     Returns:
-        A handle for poll() and synchronize(); it may also be called, as Horovod's.
+        A handle for poll() and synchronize(). A call of it waits too, as with Horovod's handle.
     """
     indices = tensor._indices().transpose(0, 1).contiguous()
     parts = [
@@ -234,15 +233,15 @@ def sparse_allreduce_async(
     def make(results: list[Any]) -> torch.Tensor:
         all_indices, values = results
         if op == Average:
-            values = values / ops.queue_of(process_set).group.size
-        # Nobody has looked whether all ranks passed the same shape.
-        places = all_indices.transpose(0, 1)
-        return torch.sparse_coo_tensor(places, values, tensor.shape, check_invariants=True)
+            values = values / queue_of(process_set).group.size
+        # The ranks have not compared the shapes of their tensors, so the indices are checked.
+        columns = all_indices.transpose(0, 1)
+        return torch.sparse_coo_tensor(columns, values, tensor.shape, check_invariants=True)
 
-    return _Callable(parts, make)
+    return _CallableResult(parts, make)
 
 
-class _Callable(ops.AsyncResult):
+class _CallableResult(AsyncResult):
     def __call__(self) -> torch.Tensor:
         return self.wait()
 
@@ -260,7 +259,7 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> tuple[torch.Tensor, ...]:
-    """Join several tensors, each with those of all ranks."""
+    """Join several tensors along the first dimension, each with its counterparts on all ranks."""
     joined: Any = _GroupedAllgather.apply(name, process_set, *tensors)
     return joined
 
@@ -271,9 +270,9 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Return a new tensor with what one rank has."""
-    sent: Any = _Broadcast.apply(tensor, root_rank, name, process_set)
-    return sent
+    """Return a new tensor with the elements of the tensor of one rank."""
+    received: Any = _Broadcast.apply(tensor, root_rank, name, process_set)
+    return received
 
 
 def broadcast_(
@@ -282,7 +281,7 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Replace a tensor by what one rank has."""
+    """Replace the elements of a tensor by those of the tensor of one rank."""
     return ops.broadcast_async_(tensor, root_rank, name, process_set).wait()
 
 
@@ -292,13 +291,13 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Send some rows to each rank, and return those that came.
+    """Send some rows to each rank, and return the received rows.
 
     Returns:
-        The rows and, where splits were passed, how many came from each rank.
+        The received rows. If splits were passed, a pair: the rows, and their number from each rank.
     """
-    both: Any = _Alltoall.apply(tensor, splits, name, process_set)
-    return both[0] if splits is None else both
+    rows_and_counts: Any = _Alltoall.apply(tensor, splits, name, process_set)
+    return rows_and_counts[0] if splits is None else rows_and_counts
 
 
 def reducescatter(
@@ -310,11 +309,11 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Reduce over all ranks, and return this rank's rows."""
-    sent, ctx = compression.compress(tensor)
+    """Reduce a tensor over all ranks, and return the rows of this rank."""
     factors = prescale_factor, postscale_factor
-    own: Any = _Reducescatter.apply(sent, name, op, factors, process_set)
-    return compression.decompress(own, ctx)
+    compressed, ctx = compression.compress(tensor)
+    reduced: Any = _Reducescatter.apply(compressed, name, op, factors, process_set)
+    return compression.decompress(reduced, ctx)
 
 
 def grouped_reducescatter(
@@ -326,26 +325,29 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """Reduce several tensors, and return this rank's rows of each."""
-    pairs = [compression.compress(each) for each in tensors]
-    sent = [tensor for tensor, _ in pairs]
+    """Reduce several tensors over all ranks, and return the rows of this rank of each."""
     factors = prescale_factor, postscale_factor
-    own: Any = _GroupedReducescatter.apply(name, op, factors, process_set, *sent)
-    contexts = [ctx for _, ctx in pairs]
-    return [compression.decompress(t, ctx) for t, ctx in zip(own, contexts, strict=True)]
+    compressed, contexts = _compressed(tensors, compression)
+    reduced: Any = _GroupedReducescatter.apply(name, op, factors, process_set, *compressed)
+    return [compression.decompress(t, ctx) for t, ctx in zip(reduced, contexts, strict=True)]
 
 
-def _own_rows(gradient: torch.Tensor, rows: int, process_set: ProcessSet) -> torch.Tensor:
-    """Return this rank's part of the averaged gradient of what was gathered."""
+def _compressed(
+    tensors: Sequence[torch.Tensor], compression: type[Compressor]
+) -> tuple[list[torch.Tensor], list[Any]]:
+    """Return compressed tensors, and the contexts for their decompression."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    return [tensor for tensor, _ in pairs], [ctx for _, ctx in pairs]
+
+
+def _own_part(gradient: torch.Tensor, num_rows: int, process_set: ProcessSet) -> torch.Tensor:
+    """Return the gradient of the rows that this rank passed to an allgather."""
     averaged = allreduce(gradient.contiguous(), op=Average, process_set=process_set)
-    counts = allgather(torch.tensor([rows]), process_set=process_set)
-    begin = int(counts[: process_set.rank()].sum())
-    return averaged[begin : begin + rows]
+    begin, end = own_rows(num_rows, process_set)
+    return averaged[begin:end]
 
 
-def _as_of_a_sum(
+def _scaled(
     gradient: torch.Tensor, op: Reduction, factors: tuple[float, float], process_set: ProcessSet
 ) -> torch.Tensor:
-    size = ops.queue_of(process_set).group.size
-    factor = factors[0] * factors[1] * (1 if op == Average else size)
-    return (gradient * factor).contiguous()
+    return (gradient * reducescatter_factor(op, factors, process_set)).contiguous()

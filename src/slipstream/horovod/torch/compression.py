@@ -1,4 +1,4 @@
-"""What gradients become on their way."""
+"""Compression of tensors on the network."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ import torch
 
 
 class Compressor:
-    """Turns a tensor into what is sent, and back.
+    """Base class of compressions; it converts a tensor before an operation, and back after it.
 
-    A subclass of yours may do anything that keeps sums meaningful. Ours leave float32 as it is, and
-    name a codec of the engine, which encodes it between hosts only and sums in float32.
+    A user's subclass may do any conversion after which sums still have a meaning. In an optimizer,
+    the classes below let the engine compress float32: `codec` names one of its codecs, which
+    encodes between hosts only and sums in float32.
     """
 
     codec = "none"
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return what is sent, and whatever decompress() needs."""
+        """Return the tensor to send, and a context for decompress()."""
         raise NotImplementedError
 
     @classmethod
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return what the receiver makes of it."""
+        """Return the result in the form of the original tensor."""
         raise NotImplementedError
 
 
 class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
+    """Compression that sends tensors as they are."""
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -42,38 +43,38 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """Sends float16: gradients in float32 through the engine's codec, with a scale of their own."""
+    """Compression to float16. The engine's codec, for gradients in float32, scales each tensor."""
 
     codec = "fp16"
     dtype = torch.float16
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return floating-point numbers as the type that is sent, and their own."""
+        """Return the converted tensor, or an integral tensor as it is, and the original type."""
         is_float = tensor.dtype.is_floating_point
         return (tensor.to(cls.dtype) if is_float else tensor), tensor.dtype
 
     @classmethod
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return the type there was before."""
+        """Return the result in the original type."""
         return tensor.to(ctx)
 
 
 class BF16Compressor(FP16Compressor):
-    """Sends bfloat16, which has the range of float32."""
+    """Compression to bfloat16, which has the range of float32."""
 
     codec = "bf16"
     dtype = torch.bfloat16
 
 
 class Int8Compressor(NoneCompressor):
-    """Sends float32 as int8 with a scale for each 128; what is lost is added the next time."""
+    """Compression of float32 to int8, with a scale for each 128 values and error feedback."""
 
     codec = "int8"
 
 
 class Compression:
-    """The compressions there are; int8 and bf16 are ours."""
+    """Available compressions; Horovod itself has none and fp16."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
@@ -82,6 +83,7 @@ class Compression:
 
 
 def codec_for(compression: type[Compressor], tensor: torch.Tensor) -> str | None:
-    """Return the engine's codec that does a tensor's compression; None to compress it here."""
-    codec = vars(compression).get("codec", "none")  # not of a subclass, which may do otherwise
+    """Return the codec by which the engine compresses a tensor; None if the class must do it."""
+    # vars(): a subclass that inherits a codec may compress in another way.
+    codec = vars(compression).get("codec", "none")
     return codec if codec != "none" and tensor.dtype == torch.float32 else None

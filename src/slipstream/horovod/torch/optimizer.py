@@ -1,4 +1,4 @@
-"""An optimizer whose step waits for the gradients of all ranks."""
+"""DistributedOptimizer: an optimizer whose step() waits until the gradients are reduced."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch.optim import Optimizer
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.common.util import split_list
 from slipstream.horovod.job import job, queue_of
+from slipstream.horovod.names import OPTIMIZER, full_name
 from slipstream.horovod.reductions import Adasum, Average, Reduction
 from slipstream.horovod.torch.compression import Compression, Compressor
 from slipstream.horovod.torch.ops import allreduce_async_
-from slipstream.horovod.torch.reducer import Reducer, Terms
-from slipstream.horovod.torch.submit import OPTIMIZER, full_name
+from slipstream.horovod.torch.reducer import Reducer, ReducerOptions
 
 _NO_SKIP = (
     "optimizer.step() called without optimizer.skip_synchronize() context after"
@@ -46,29 +46,30 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
 ) -> Any:
     """Return an optimizer of the same class, state and parameters that trains data-parallel.
 
-    Gradients are sent as soon as backward has made them, those of the first layers with priority;
-    `step()` waits for all. All ranks make it alike.
+    Each gradient is sent as soon as the backward pass has computed it; gradients of the first
+    layers have priority. `step()` waits for all of them. All ranks must pass the same arguments.
 
     Args:
         optimizer: Optimizer that updates the parameters.
-        named_parameters: Pairs as from model.named_parameters(), for all of the optimizer's
-            parameters (default: parameters are numbered).
-        compression: Compression of gradients; Compression.fp16, bf16 and int8 encode float32
-            between hosts only, and sum in float32.
+        named_parameters: Pairs as from model.named_parameters(), for all parameters of the
+            optimizer (default: parameters are numbered).
+        compression: Compression of gradients (default: none). Compression.fp16, bf16 and int8
+            encode float32 between hosts only, and sum in float32.
         backward_passes_per_step: Number of backward passes whose gradients add up before they are
-            sent.
-        op: Reduction: Average, Sum or Adasum. Adasum reduces the changes that each rank's own step
-            makes, and does no compression.
-        gradient_predivide_factor: Divisor of gradients before the sum; the rest of the average
-            comes after it. Allowed for Average only.
+            sent (default 1).
+        op: Reduction: Average (default), Sum or Adasum. With Adasum each rank makes a step with its
+            own gradients, and the changes of the parameters are reduced, without compression.
+        gradient_predivide_factor: Divisor of gradients before an average, which is then multiplied
+            by it (default 1). Allowed for Average only.
         num_groups: Older form of `groups`.
-        groups: Number of groups of gradients, or lists of parameters; each group is reduced as one
-            (default: gradients that are ready together are fused).
-        sparse_as_dense: Whether sparse gradients are sent as dense ones.
+        groups: Number of groups of gradients, or lists of parameters. The gradients of a group are
+            fused (default: gradients that are ready at the same time are fused).
+        sparse_as_dense: Whether sparse gradients are converted to dense ones and then sent (default
+            False).
         process_set: Process set whose ranks take part (default: all ranks).
 
     Raises:
-        ValueError: names are lacking or not unique, or an argument is not allowed.
+        ValueError: Names are missing or not unique, or an argument is not allowed.
         NotImplementedError: Adasum with a process set.
     """
     if num_groups:
@@ -85,10 +86,11 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     if process_set.process_set_id is None or not job().sets:
         raise ValueError(f"Process set does not exist or has not been registered. {process_set}")
     names = _names(optimizer, named_parameters, full_name(OPTIMIZER, None, process_set))
-    grouped = _grouped(groups, [each for each in names if each.requires_grad])
+    trainable = [parameter for parameter in names if parameter.requires_grad]
+    grouped = _grouped(groups, trainable)
     if op == Adasum and job().world.size == 1:
-        op = Average  # of one, which is the same
-    terms = Terms(
+        op = Average  # for one rank they are the same
+    options = ReducerOptions(
         compression=compression,
         op=op,
         predivide=gradient_predivide_factor,
@@ -98,44 +100,52 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     if op == Adasum and process_set is not global_process_set:
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
     if op == Adasum:
-        return _made(optimizer, _AdasumOptimizer, names)
-    included = process_set.included() and queue_of(process_set).group.size > 1
-    reducer = Reducer(names if included else {}, grouped, backward_passes_per_step, terms)
-    return _made(optimizer, _GradientOptimizer, names, reducer, terms)
+        return _derived(optimizer, _AdasumOptimizer, names)
+    communicates = process_set.included() and queue_of(process_set).group.size > 1
+    reducer = Reducer(names if communicates else {}, grouped, backward_passes_per_step, options)
+    return _derived(optimizer, _GradientOptimizer, names, reducer, options)
 
 
-def _made(optimizer: Optimizer, mixin: type[_Distributed], *connected: Any) -> Any:
-    """Return an optimizer of a class of its own, with the state and parameters of another."""
+def _derived(optimizer: Optimizer, mixin: type[_Distributed], *arguments: Any) -> Any:
+    """Return an optimizer with the same state and parameters, whose class derives from a mixin.
+
+    Args:
+        optimizer: Optimizer to take the class, state and parameters from.
+        mixin: Class whose methods replace those of the optimizer's class.
+        arguments: Arguments for the mixin's connect().
+    """
     kind: Any = type(type(optimizer).__name__, (mixin, type(optimizer)), {"__module__": __name__})
-    made = kind.__new__(kind)
+    derived = kind.__new__(kind)
     # A scheduler may have replaced the methods of the optimizer that was passed.
     replaced = ("step", "zero_grad")
-    made.__dict__.update((k, v) for k, v in vars(optimizer).items() if k not in replaced)
-    made.connect(*connected)
-    return made
+    derived.__dict__.update((k, v) for k, v in vars(optimizer).items() if k not in replaced)
+    derived.connect(*arguments)
+    return derived
 
 
 class _Distributed:
-    """Stands before the optimizer's own class; connect() has the place of its __init__."""
+    """Mixin that precedes the class of the user's optimizer. connect() replaces __init__."""
 
-    def _own(self, name: str) -> Callable[..., Any]:
-        """Return a method of the optimizer's own class."""
+    def _original(self, name: str) -> Callable[..., Any]:
+        """Return a method of the class of the user's optimizer."""
         return getattr(super(), name)
 
 
 class _GradientOptimizer(_Distributed):
-    def connect(self, names: dict[Parameter, str], reducer: Reducer, terms: Terms) -> None:
-        self._parameter_names = names  # Horovod's tests look at it
+    def connect(
+        self, names: dict[Parameter, str], reducer: Reducer, options: ReducerOptions
+    ) -> None:
+        self._parameter_names = names  # Horovod's own tests read this attribute
         self._reducer = reducer
-        self.op, self.process_set = terms.op, terms.process_set
-        self.gradient_predivide_factor = terms.predivide
-        self.sparse_as_dense = terms.sparse_as_dense
+        self.op, self.process_set = options.op, options.process_set
+        self.gradient_predivide_factor = options.predivide
+        self.sparse_as_dense = options.sparse_as_dense
         self._synchronized = False
         self._should_synchronize = True
 
     @property
     def backward_passes_per_step(self) -> int:
-        """Passes whose gradients add up before they are sent."""
+        """Number of backward passes whose gradients add up before they are sent."""
         return self._reducer.passes
 
     @backward_passes_per_step.setter
@@ -143,17 +153,17 @@ class _GradientOptimizer(_Distributed):
         self._reducer.passes = passes
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Have gradients of so many passes add up before they are sent, from now on."""
+        """Set the number of backward passes whose gradients add up before they are sent."""
         self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
-        """Block until the gradients are those of all ranks; clip them after this."""
+        """Block until the gradients are reduced. Gradients may be clipped after this."""
         self._reducer.synchronize()
         self._synchronized = True
 
     @contextmanager
     def skip_synchronize(self) -> Generator[None]:
-        """Within, step() does not wait: synchronize() was called before."""
+        """Let step() not wait within this context, because synchronize() was called before."""
         self._should_synchronize = False
         try:
             yield
@@ -161,16 +171,16 @@ class _GradientOptimizer(_Distributed):
             self._should_synchronize = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Wait for the gradients of all ranks, and update the parameters."""
+        """Wait until the gradients are reduced, and update the parameters."""
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(_NO_SKIP, stacklevel=2)
             self.synchronize()
         self._synchronized = False
-        return self._own("step")(closure and self._synchronizing(closure))
+        return self._original("step")(closure and self._synchronizing(closure))
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a closure after which gradients are those of all ranks."""
+        """Return a closure that calls another one and waits until its gradients are reduced."""
 
         def call() -> Any:
             with torch.enable_grad():
@@ -181,20 +191,20 @@ class _GradientOptimizer(_Distributed):
         return call
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """Drop the gradients.
+        """Reset the gradients.
 
         Raises:
-            AssertionError: they are under way.
+            AssertionError: Gradients are under way.
         """
         if not self._reducer.is_idle:
             raise AssertionError(_ZEROED_EARLY)
-        self._own("zero_grad")(*args, **kwargs)
+        self._original("zero_grad")(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """Take over a state; what is under way is forgotten."""
+        """Load a state, and forget gradients under way."""
         self._reducer.reset()
         self._synchronized, self._should_synchronize = False, True
-        self._own("load_state_dict")(*args, **kwargs)
+        self._original("load_state_dict")(*args, **kwargs)
 
 
 class _AdasumOptimizer(_Distributed):
@@ -203,70 +213,70 @@ class _AdasumOptimizer(_Distributed):
         self.op, self.backward_passes_per_step = Adasum, 1
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Note it: gradients add up on each rank until step() is called."""
+        """Store the number, which changes nothing: gradients add up until step() is called."""
         self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
-        """Nothing: what is reduced comes of step()."""
+        """Do nothing: step() reduces the changes that it makes."""
 
     @contextmanager
     def skip_synchronize(self) -> Generator[None]:
-        """Refuse: there is nothing to skip."""
+        """Raise an error: synchronize() does nothing that could be skipped."""
         raise AssertionError(
             "Skipping synchronization is not supported when using Adasum optimizer."
         )
         yield
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Make this rank's own step, and replace its changes by those of all ranks."""
+        """Make a step with this rank's gradients, and replace its changes by reduced ones."""
         names = self._parameter_names
-        before = {each: each.detach().clone() for each in names if each.requires_grad}
-        result = self._own("step")(closure)
+        before = {p: p.detach().clone() for p in names if p.requires_grad}
+        result = self._original("step")(closure)
         with torch.no_grad():
-            changes = {each: each.detach() - was for each, was in before.items()}
+            changes = {p: p.detach() - old_value for p, old_value in before.items()}
             handles = [
-                allreduce_async_(change, name=names[each], op=Adasum)
-                for each, change in changes.items()
+                allreduce_async_(change, name=names[parameter], op=Adasum)
+                for parameter, change in changes.items()
             ]
             for handle in handles:
                 handle.wait()
-            for each, was in before.items():
-                each.copy_(was + changes[each])
+            for parameter, old_value in before.items():
+                parameter.copy_(old_value + changes[parameter])
         return result
 
 
-# PyTorch wraps a step that is not marked so, and would call its hooks twice.
+# PyTorch wraps a step() without this mark, and the wrapper would call the hooks a second time.
 for _kind in (_GradientOptimizer, _AdasumOptimizer):
     _step: Any = _kind.step
     _step.hooked = True
 
 
 def _names(
-    optimizer: Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None, unnamed: str
+    optimizer: Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None, prefix: str
 ) -> dict[Parameter, str]:
-    """Return the names of the optimizer's parameters; `unnamed` begins those without one."""
-    own: list[Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
+    """Return the names of the optimizer's parameters; the default is `prefix` and a number."""
+    parameters: list[Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
     if named_parameters is None:
-        return {each: f"{unnamed}.{i}" for i, each in enumerate(own)}
+        return {parameter: f"{prefix}.{i}" for i, parameter in enumerate(parameters)}
     named: list[Any] = list(named_parameters)
-    if not all(isinstance(each, tuple) for each in named):
+    if not all(isinstance(pair, tuple) for pair in named):
         raise ValueError(
             "named_parameters should be a sequence of tuples (name, parameter), usually produced by"
             " model.named_parameters()."
         )
-    known = [name for name, _ in named]
-    if doubles := sorted({name for name in known if known.count(name) > 1}):
+    all_names = [name for name, _ in named]
+    if duplicates := sorted({name for name in all_names if all_names.count(name) > 1}):
         raise ValueError(
             "Parameter names in named_parameters must be unique. Found duplicates:"
-            f" {', '.join(doubles)}"
+            f" {', '.join(duplicates)}"
         )
     names: dict[Parameter, str] = {parameter: name for name, parameter in named}
-    if missing := [str(id(each)) for each in own if each not in names]:
+    if missing := [str(id(parameter)) for parameter in parameters if parameter not in names]:
         raise ValueError(
             "named_parameters was specified, but one or more model parameters were not named."
             f" Python object ids: {', '.join(missing)}"
         )
-    return {each: names[each] for each in own}
+    return {parameter: names[parameter] for parameter in parameters}
 
 
 def _grouped(
@@ -282,10 +292,10 @@ def _grouped(
         return [list(group) for group in split_list(parameters, groups) if group]
     seen: set[int] = set()
     members: list[Any] = list(itertools.chain.from_iterable(groups))
-    for each in members:
-        if not isinstance(each, torch.Tensor):
+    for member in members:
+        if not isinstance(member, torch.Tensor):
             raise ValueError("groups must consist of torch.Tensor.")
-        if id(each) in seen:
+        if id(member) in seen:
             raise ValueError("A parameter can only appear once in groups.")
-        seen.add(id(each))
-    return [list(each) for each in groups]
+        seen.add(id(member))
+    return [list(group) for group in groups]

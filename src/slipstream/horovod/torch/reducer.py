@@ -1,4 +1,4 @@
-"""Gradients on their way, as soon as backward has made them."""
+"""Reduction of gradients, which begins as soon as the backward pass has computed them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch.nn import Parameter
 from slipstream.horovod.common.process_sets import ProcessSet
 from slipstream.horovod.reductions import Average, Reduction
 from slipstream.horovod.request import Request
+from slipstream.horovod.submission import AsyncResult, submit
+from slipstream.horovod.tensor_requests import allreduce_request
 from slipstream.horovod.torch.calls import sparse_allreduce_async
 from slipstream.horovod.torch.compression import Compressor, codec_for
-from slipstream.horovod.torch.ops import allreduce_request
-from slipstream.horovod.torch.submit import AsyncResult, submit_many
 from slipstream.torch.compression import keeps_what_is_lost
 
 TOO_MANY_PASSES = (
@@ -26,15 +26,15 @@ TOO_MANY_PASSES = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Terms:
-    """Terms on which gradients are reduced.
+class ReducerOptions:
+    """Options for the reduction of gradients.
 
     Args:
         compression: Compression of gradients.
         op: Reduction: Average or Sum.
-        predivide: Divisor before the sum; the rest of the average comes after it.
-        sparse_as_dense: Whether sparse gradients are sent as dense ones.
-        process_set: Process set whose ranks take part (default: all ranks).
+        predivide: Divisor of gradients before an average, which is then multiplied by it.
+        sparse_as_dense: Whether sparse gradients are converted to dense ones and then sent.
+        process_set: Process set whose ranks take part.
     """
 
     compression: type[Compressor]
@@ -45,18 +45,19 @@ class Terms:
 
     @property
     def factors(self) -> tuple[float, float]:
-        """What gradients are multiplied by, before and after."""
+        """Factors of gradients before and after the reduction."""
         return (1 / self.predivide, self.predivide) if self.op == Average else (1.0, 1.0)
 
 
 class Reducer:
-    """The gradients of some parameters.
+    """Sender of the gradients of some parameters.
 
     Args:
-        names: Names of the parameters that may have gradients, in the order of the model.
-        groups: Groups of parameters that are reduced as one; other parameters go alone.
-        passes: Number of backward passes that add up before a gradient is sent, 1 or more.
-        terms: Reduction, compression and process set of the gradients.
+        names: Names of the parameters, in the order of the model.
+        groups: Groups of parameters whose gradients are submitted together. The gradients of all
+            other parameters are submitted one by one.
+        passes: Number of backward passes whose gradients add up before they are sent, 1 or more.
+        options: Options for the reduction.
     """
 
     def __init__(
@@ -64,41 +65,41 @@ class Reducer:
         names: dict[Parameter, str],
         groups: Iterable[Sequence[Parameter]],
         passes: int,
-        terms: Terms,
+        options: ReducerOptions,
     ) -> None:
-        self._names, self._terms = names, terms
+        self._names, self._options = names, options
         self.passes = passes
         self._group_of: dict[Parameter, tuple[Parameter, ...]] = {}
         for group in groups:
             self._group_of.update(dict.fromkeys(group, tuple(group)))
-        self._priority = {each: len(names) - place for place, each in enumerate(names)}
+        self._priority = {parameter: len(names) - i for i, parameter in enumerate(names)}
         self._residuals: dict[Parameter, torch.Tensor] = {}
-        self._passed: dict[Parameter, int] = {}
-        self._under_way: dict[tuple[Parameter, ...], _UnderWay] = {}
+        self._passes_done: dict[Parameter, int] = {}
+        self._under_way: dict[tuple[Parameter, ...], _SentGradients] = {}
         self._sent: set[Parameter] = set()
-        for each in names:
-            if each.requires_grad:
-                self._passed[each] = 0
+        for parameter in names:
+            if parameter.requires_grad:
+                self._passes_done[parameter] = 0
         weakref.finalize(self, _remove, self._hook())
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way, and no backward pass has begun to add up."""
-        return not self._under_way and not any(self._passed.values())
+        """Whether no gradient is under way or waits for further backward passes."""
+        return not self._under_way and not any(self._passes_done.values())
 
     def reset(self) -> None:
-        """Forget what backward passes have added up so far."""
-        for each in self._under_way.values():
-            each.result.done()  # its names are free where it is
+        """Forget gradients under way, and count backward passes from 0 again."""
+        for gradients in self._under_way.values():
+            gradients.result.done()  # frees the names if the operation is done
         self._under_way.clear()
         self._sent.clear()
-        self._passed = dict.fromkeys(self._passed, 0)
+        self._passes_done = dict.fromkeys(self._passes_done, 0)
 
     def synchronize(self) -> None:
-        """Block until every gradient is that of all ranks; those that are lacking are zeros."""
-        for each in self._passed:
-            if each not in self._sent:
-                self._send(self._group_of.get(each, (each,)))
+        """Block until all gradients are reduced; a missing gradient counts as zeros."""
+        for parameter in self._passes_done:
+            if parameter not in self._sent:
+                self._send(self._group_of.get(parameter, (parameter,)))
         try:
             for members in list(self._under_way):
                 self._under_way.pop(members).finish()
@@ -106,7 +107,7 @@ class Reducer:
             self.reset()
 
     def _hook(self) -> list[Any]:
-        """Let autograd report each gradient, as long as somebody else refers to this object."""
+        """Let autograd report each gradient; return the hooks, which do not keep this alive."""
         reference = weakref.WeakMethod(self._ready)
 
         def ready(parameter: Parameter) -> None:
@@ -114,29 +115,29 @@ class Reducer:
             if method is not None:
                 method(parameter)
 
-        hooked: Any = list(self._passed)
-        return [each.register_post_accumulate_grad_hook(ready) for each in hooked]
+        parameters: Any = list(self._passes_done)
+        return [parameter.register_post_accumulate_grad_hook(ready) for parameter in parameters]
 
     def _ready(self, parameter: Parameter) -> None:
-        """Autograd has added a gradient; called in its thread."""
+        """Send a gradient, or its group, if it is complete; autograd calls this in its thread."""
         if parameter in self._sent:
             raise AssertionError(TOO_MANY_PASSES)
-        self._passed[parameter] += 1
+        self._passes_done[parameter] += 1
         group = self._group_of.get(parameter, (parameter,))
-        if all(self._passed.get(each, self.passes) >= self.passes for each in group):
+        if all(self._passes_done.get(member, self.passes) >= self.passes for member in group):
             self._send(group)
 
     def _send(self, group: tuple[Parameter, ...]) -> None:
-        members = [each for each in group if each in self._passed and each not in self._sent]
-        for each in members:
-            if each.grad is None:  # there may be one on another rank
-                each.grad = torch.zeros_like(each)
-        sparse = [each for each in members if each.grad is not None and each.grad.is_sparse]
-        if sparse and not self._terms.sparse_as_dense:
-            for each in sparse:
-                self._send_sparse(each)
-                self._sent.add(each)
-            members = [each for each in members if each not in sparse]
+        members = [p for p in group if p in self._passes_done and p not in self._sent]
+        for parameter in members:
+            if parameter.grad is None:  # another rank may have a gradient
+                parameter.grad = torch.zeros_like(parameter)
+        sparse = [p for p in members if p.grad is not None and p.grad.is_sparse]
+        if sparse and not self._options.sparse_as_dense:
+            for parameter in sparse:
+                self._send_sparse(parameter)
+                self._sent.add(parameter)
+            members = [parameter for parameter in members if parameter not in sparse]
         if members:
             self._send_dense(members)
             self._sent.update(members)
@@ -146,32 +147,35 @@ class Reducer:
         assert gradient is not None
         name = f"allreduce.{self._names[parameter]}"
         result = sparse_allreduce_async(
-            gradient.coalesce(), name, self._terms.op, self._terms.process_set
+            gradient.coalesce(), name, self._options.op, self._options.process_set
         )
         result = AsyncResult([result], list)
-        self._under_way[parameter,] = _UnderWay([parameter], [_NOT_COMPRESSED], self._terms, result)
+        self._under_way[parameter,] = _SentGradients(
+            [parameter], [_NOT_COMPRESSED], self._options, result
+        )
 
     def _send_dense(self, members: list[Parameter]) -> None:
-        parts = [self._request(each) for each in members]
-        requests, contexts = [part[0] for part in parts], [part[1] for part in parts]
-        result = submit_many(requests, self._terms.process_set)
-        self._under_way[tuple(members)] = _UnderWay(members, contexts, self._terms, result)
+        pairs = [self._request(parameter) for parameter in members]
+        requests, contexts = [request for request, _ in pairs], [context for _, context in pairs]
+        result = submit(requests, self._options.process_set)
+        self._under_way[tuple(members)] = _SentGradients(members, contexts, self._options, result)
 
     def _request(self, parameter: Parameter) -> tuple[Request, Any]:
-        """Return the tensor to send for a gradient and the context for decompression, or None."""
-        gradient, terms = parameter.grad, self._terms
+        """Return the request for a gradient, and the context for its decompression."""
+        gradient, options = parameter.grad, self._options
         assert gradient is not None
-        sent = gradient.to_dense() if gradient.is_sparse else gradient.contiguous()
-        codec = codec_for(terms.compression, sent)
+        tensor = gradient.to_dense() if gradient.is_sparse else gradient.contiguous()
+        codec = codec_for(options.compression, tensor)
         context: Any = _NOT_COMPRESSED
         if codec is None:
-            sent, context = terms.compression.compress(sent)
+            tensor, context = options.compression.compress(tensor)
         request = allreduce_request(
-            sent,
-            f"allreduce.{self._names[parameter]}",
-            terms.op,
-            terms.factors,
+            tensor,
+            options.op,
+            options.factors,
+            options.process_set,
             in_place=True,
+            name=f"allreduce.{self._names[parameter]}",
             codec=codec or "none",
             residual=self._residual(parameter, codec),
             priority=self._priority[parameter],
@@ -187,31 +191,31 @@ class Reducer:
 
 
 def _remove(hooks: list[Any]) -> None:
-    for each in hooks:
-        each.remove()
+    for hook in hooks:
+        hook.remove()
 
 
-_NOT_COMPRESSED = object()
+_NOT_COMPRESSED = object()  # in the place of a context
 
 
 @dataclass(frozen=True, slots=True)
-class _UnderWay:
-    """Gradients that were sent together, with what decompression needs of each."""
+class _SentGradients:
+    """Gradients that were submitted together, with the context for the decompression of each."""
 
     members: Sequence[Parameter]
     contexts: Sequence[Any]
-    terms: Terms
+    options: ReducerOptions
     result: AsyncResult
 
     def finish(self) -> None:
-        """Block until they are there, and put them where the optimizer looks."""
+        """Block until the gradients are reduced, and give them to the parameters."""
         results: list[torch.Tensor] = self.result.wait()
-        for each, context, result in zip(self.members, self.contexts, results, strict=True):
-            gradient = each.grad
+        for parameter, context, result in zip(self.members, self.contexts, results, strict=True):
+            gradient = parameter.grad
             assert gradient is not None
             if context is not _NOT_COMPRESSED:
-                result = self.terms.compression.decompress(result, context)
+                result = self.options.compression.decompress(result, context)
             if gradient.is_sparse:
-                each.grad = result if result.is_sparse else result.to_sparse()
+                parameter.grad = result if result.is_sparse else result.to_sparse()
             elif result.data_ptr() != gradient.data_ptr():
                 gradient.copy_(result)

@@ -1,8 +1,8 @@
-"""Batch normalisation over the batches of all ranks."""
+"""Batch normalization over the batches of all ranks."""
 
-# Its methods have other names for their arguments.
+# The arguments of its methods have other names than in the base class.
 # pyright: reportIncompatibleMethodOverride=false
-# Its weight and bias may be None, whatever its types say.
+# Weight and bias may be None, although their declared types exclude it.
 # pyright: reportUnnecessaryComparison=false
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from slipstream.horovod.torch.calls import allreduce
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Normalises by the mean and variance of all ranks' batches together, in training.
+    """Batch normalization that, in training, uses mean and variance of the batches of all ranks.
 
-    Two allreduces of a number per channel forward, and as many backward. Batches may differ in
-    size.
+    The forward pass takes two allreduces with one number per channel, and so does the backward
+    pass. Batches of the ranks may differ in size.
 
     Args:
         num_features: Number of channels.
-        eps: Number added to the variance.
+        eps: Number that is added to the variance (default 1e-5).
         momentum: Weight of the newest batch in the running mean and variance; None for their
-            average over all steps.
-        affine: Whether there is a weight and a bias per channel.
-        track_running_stats: Whether a running mean and variance are kept, for evaluation.
+            average over all steps (default 0.1).
+        affine: Whether each channel has a weight and a bias (default True).
+        track_running_stats: Whether a running mean and variance are computed for evaluation
+            (default True).
     """
 
     def _check_input_dim(self, batch: torch.Tensor) -> None:
@@ -35,35 +36,35 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2D input (got {batch.dim()}D input)")
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        """Normalise a batch of shape (N, channels, ...)."""
+        """Normalize a batch of shape (N, channels, ...)."""
         self._check_input_dim(batch)
-        is_own = not self.training and self.track_running_stats
-        if is_own or job().world.size == 1:
+        uses_running_stats = not self.training and self.track_running_stats
+        if uses_running_stats or job().world.size == 1:
             return super().forward(batch)
-        others = [d for d in range(batch.dim()) if d != 1]
-        whole = batch if batch.dtype == torch.float64 else batch.float()
-        mean, variance, count = self._moments(whole, others)
+        precise = batch if batch.dtype == torch.float64 else batch.float()
+        mean, variance, count = self._moments(precise)
         self._track(mean.detach(), variance.detach(), count)
         shape = [1, -1, *[1] * (batch.dim() - 2)]
         scale = torch.rsqrt(variance + self.eps)
         if self.weight is not None:
             scale = scale * self.weight
-        normal = (whole - mean.view(shape)) * scale.view(shape)
-        result = normal if self.bias is None else normal + self.bias.view(shape)
+        result = (precise - mean.view(shape)) * scale.view(shape)
+        if self.bias is not None:
+            result = result + self.bias.view(shape)
         return result.to(batch.dtype)
 
-    def _moments(
-        self, batch: torch.Tensor, others: list[int]
-    ) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Return mean and variance of each channel, and of how many elements they are."""
-        own = torch.tensor([batch.numel() // batch.shape[1]], dtype=batch.dtype)
-        sums = allreduce(torch.cat([batch.sum(others), own]), op=Sum)
+    def _moments(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Return mean and variance of each channel, and its number of elements on all ranks."""
+        dims = [dim for dim in range(batch.dim()) if dim != 1]
+        own_count = torch.tensor([batch.numel() // batch.shape[1]], dtype=batch.dtype)
+        sums = allreduce(torch.cat([batch.sum(dims), own_count]), op=Sum)
         mean = sums[:-1] / sums[-1]
         shape = [1, -1, *[1] * (batch.dim() - 2)]
-        squares = ((batch - mean.view(shape)) ** 2).sum(others)
+        squares = ((batch - mean.view(shape)) ** 2).sum(dims)
         return mean, allreduce(squares, op=Sum) / sums[-1], int(sums[-1].item())
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor, count: int) -> None:
+        """Update the running mean and variance."""
         momentum = self._momentum()
         if self.running_mean is None or self.running_var is None:
             return
@@ -72,6 +73,7 @@ class SyncBatchNorm(_BatchNorm):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
 
     def _momentum(self) -> float:
+        """Count a batch, and return its weight in the running mean and variance."""
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         if self.momentum is not None:

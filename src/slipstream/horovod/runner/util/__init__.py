@@ -1,1 +1,1 @@
-"""Horovod's modules of this name, for scripts that import from them."""
+"""Modules of horovod.runner.util, for scripts that import from them."""

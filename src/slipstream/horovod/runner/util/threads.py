@@ -1,4 +1,4 @@
-"""What scripts and tests written for Horovod import from here."""
+"""Function that scripts and tests for Horovod import from this module."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def in_thread(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Return a thread that was started.
+    """Start a thread that calls a function, and return the thread.
 
     Args:
         target: Function that the thread calls.
-        args: Arguments for `target`.
-        name: Name of the thread.
-        daemon: Whether the process may end before the thread does.
-        silent: Whether an exception of `target` is dropped.
+        args: Arguments for `target` (default: none).
+        name: Name of the thread (default: a name by Python).
+        daemon: Whether the process may end before the thread does (default True).
+        silent: Whether an exception of `target` is dropped (default False).
 
     Raises:
-        ValueError: args is no tuple.
+        ValueError: `args` is not a tuple.
     """
     if not isinstance(args, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(

@@ -1,0 +1,82 @@
+"""Operations on arrays that a framework must provide: its adapter to the Horovod API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from slipstream.comm.arrays import Array
+
+
+class Arrays(Protocol):
+    """Adapter of a framework: small functions over its arrays.
+
+    A new framework implements this class (`horovod.torch.arrays.TorchArrays` is the model), passes
+    an object of it to `horovod.init.init`, and gives its own names to the functions of
+    `horovod.collectives`.
+
+    `memory` takes a tensor of the user's. All other functions take and return arrays as `memory`
+    returns them: contiguous, on the CPU and without gradients. The engine reads and writes their
+    memory directly; these functions do the steps before and after its operations.
+    """
+
+    def memory(self, tensor: Any) -> Array:
+        """Return an array that shares the memory of a user's tensor, without its gradient.
+
+        Raises:
+            ValueError: The engine cannot use the tensor's type, device or layout.
+        """
+        ...
+
+    def from_numpy(self, values: NDArray[Any]) -> Array:
+        """Return an array with the elements and the type of a NumPy array."""
+        ...
+
+    def to_numpy(self, array: Array) -> NDArray[Any]:
+        """Return a NumPy array with the elements of an array whose type NumPy has."""
+        ...
+
+    def empty(self, like: Array, shape: Sequence[int]) -> Array:
+        """Return a new, uninitialized array of the type of `like`."""
+        ...
+
+    def zeros(self, dtype: str, shape: Sequence[int]) -> Array:
+        """Return a new array of zeros; `dtype` is the engine's name of the type."""
+        ...
+
+    def shape(self, array: Array) -> tuple[int, ...]:
+        """Return the shape of an array."""
+        ...
+
+    def dtype(self, array: Array) -> str:
+        """Return the engine's name of the type: bool, int32, bfloat16, float32 and so on."""
+        ...
+
+    def flat(self, arrays: Sequence[Array]) -> Array:
+        """Return a new one-dimensional array with the elements of all arrays."""
+        ...
+
+    def unflatten(self, flat: Array, arrays: Sequence[Array]) -> None:
+        """Copy the elements of a one-dimensional array into arrays, one after another."""
+        ...
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy the elements of `source` into `target`, which has the same shape."""
+        ...
+
+    def scaled(self, array: Array, factor: float) -> Array:
+        """Return a new array of the same type, multiplied by a factor.
+
+        Integers are multiplied in float64 and types of 16 bits in float32.
+        """
+        ...
+
+    def rows(self, array: Array, begin: int, end: int) -> Array:
+        """Return a view of the rows `begin` to `end` (exclusive) along the first dimension."""
+        ...
+
+    def combined(self, low: Array, high: Array) -> Array:
+        """Return the adaptive sum of the arrays of a lower and a higher rank (Adasum)."""
+        ...

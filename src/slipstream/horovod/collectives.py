@@ -1,0 +1,243 @@
+"""Asynchronous collectives for the tensors of any framework: checks, requests and names.
+
+The functions of a framework's module (`horovod.torch.ops`) have Horovod's signatures and call
+these. The framework's adapter does all work on arrays.
+
+Every function names its tensors last: if a call is wrong on one rank only, that rank must not count
+a tensor without a name, or it would be out of step with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from slipstream.comm.arrays import Array
+from slipstream.horovod.arrays import Arrays
+from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.job import job, queue_of
+from slipstream.horovod.names import forget_names, full_name
+from slipstream.horovod.reductions import Reduction
+from slipstream.horovod.request import Request
+from slipstream.horovod.splits import split_rows
+from slipstream.horovod.submission import AsyncResult, submit
+from slipstream.horovod.tensor_requests import (
+    allgather_request,
+    allreduce_request,
+    check_adasum,
+    reducescatter_request,
+    with_rows,
+)
+
+
+def allreduce(
+    tensor: Any,
+    name: str | None,
+    op: Reduction,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    *,
+    in_place: bool,
+) -> AsyncResult:
+    """Begin an allreduce; up to 2(n-1) steps, 2 S (n-1)/n bytes.
+
+    Args:
+        tensor: Tensor of the same shape and type on all ranks.
+        name: Name of the tensor on all ranks; None for a number, in the order of the calls.
+        op: Reduction.
+        factors: Factors before and after the reduction; integers are multiplied in float64.
+        process_set: Process set whose ranks take part.
+        in_place: Whether the result is written into the tensor, which is then the output.
+
+    Raises:
+        ValueError: The tensor is not supported, or its name is in use.
+        NotImplementedError: Adasum does not support the process set or the number of ranks.
+    """
+    check_adasum(op, process_set)
+    request = allreduce_request(tensor, op, factors, process_set, in_place=in_place)
+    request.name = full_name("allreduce", name, process_set)
+    return submit([request], process_set, lambda results: tensor if in_place else results[0])
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    name: str | None,
+    op: Reduction,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    *,
+    in_place: bool,
+) -> AsyncResult:
+    """Begin allreduces that run together or not at all, fused; otherwise as allreduce()."""
+    check_adasum(op, process_set)
+    requests = [
+        allreduce_request(tensor, op, factors, process_set, in_place=in_place) for tensor in tensors
+    ]
+    _name_group(requests, "grouped_allreduce", name, process_set)
+    return submit(requests, process_set, lambda results: tuple(tensors if in_place else results))
+
+
+def allgather(tensor: Any, name: str | None, process_set: ProcessSet) -> AsyncResult:
+    """Begin to join the tensors of all ranks along the first dimension, in which they may differ.
+
+    The engine takes n-1 steps and S (n-1) bytes.
+    """
+    request = allgather_request(queue_of(process_set).arrays, tensor)
+    request.name = full_name("allgather", name, process_set)
+    return submit([request], process_set, _first)
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None, process_set: ProcessSet
+) -> AsyncResult:
+    """Begin allgathers that run together or not at all."""
+    arrays = queue_of(process_set).arrays
+    requests = [allgather_request(arrays, tensor) for tensor in tensors]
+    _name_group(requests, "grouped_allgather", name, process_set)
+    return submit(requests, process_set)
+
+
+def broadcast(
+    tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet, *, in_place: bool
+) -> AsyncResult:
+    """Begin to send the tensor of one rank to all; up to n-1 steps, S bytes.
+
+    Args:
+        tensor: Tensor of the same shape and type on all ranks.
+        root_rank: Rank that sends, counted in the job even if a process set is passed.
+        name: Name of the tensor on all ranks; None for a number, in the order of the calls.
+        process_set: Process set whose ranks take part.
+        in_place: Whether the result is written into the tensor, which is then the output.
+
+    Raises:
+        ValueError: The tensor is not supported, its name is in use, or the root is not in the set.
+    """
+    memory = queue_of(process_set).arrays.memory(tensor)
+    request = Request(
+        kind="broadcast",
+        array=memory,
+        output=memory if in_place else None,
+        root=position_in(process_set, root_rank),
+    )
+    request.name = full_name("broadcast", name, process_set)
+    return submit([request], process_set, lambda results: tensor if in_place else results[0])
+
+
+def alltoall(
+    tensor: Any, splits: Any | Sequence[int] | None, name: str | None, process_set: ProcessSet
+) -> AsyncResult:
+    """Begin to send some rows to each rank; one step, S (n-1)/n bytes.
+
+    Args:
+        tensor: Tensor that is cut along its first dimension.
+        splits: Number of rows for each rank of the process set; None for equal parts. Rows beyond
+            their sum are not sent.
+        name: Name of the tensor on all ranks; None for a number, in the order of the calls.
+        process_set: Process set whose ranks take part.
+
+    Returns:
+        A handle whose output is the received rows and, as int32, their number from each rank.
+
+    Raises:
+        ValueError: The tensor is not supported, its name is in use, or the splits do not fit it.
+    """
+    queue = queue_of(process_set)
+    arrays = queue.arrays
+    memory = with_rows(arrays, tensor, "alltoall")
+    rows = split_rows(splits, arrays.shape(memory)[0], queue.group.size)
+    request = Request(
+        kind="all_to_all",
+        array=arrays.rows(memory, 0, sum(rows)),
+        splits=rows,
+        name=full_name("alltoall", name, process_set),
+    )
+    return submit([request], process_set, partial(_rows_and_counts, arrays))
+
+
+def reducescatter(
+    tensor: Any,
+    name: str | None,
+    op: Reduction,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> AsyncResult:
+    """Begin a reduction that gives each rank its part of the rows; n-1 steps, S (n-1)/n bytes.
+
+    Rows are divided evenly; if some are left over, the first ranks get one more.
+
+    Raises:
+        ValueError: The tensor or the reduction is not supported, or the name is in use.
+    """
+    request = reducescatter_request(queue_of(process_set).arrays, tensor, op, factors)
+    request.name = full_name("reducescatter", name, process_set)
+    return submit([request], process_set, _first)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    name: str | None,
+    op: Reduction,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> AsyncResult:
+    """Begin reductions that run together or not at all; otherwise as reducescatter()."""
+    arrays = queue_of(process_set).arrays
+    requests = [reducescatter_request(arrays, tensor, op, factors) for tensor in tensors]
+    _name_group(requests, "grouped_reducescatter", name, process_set)
+    return submit(requests, process_set)
+
+
+def join() -> int:
+    """Declare that this rank has no more data, and block until all ranks have done so.
+
+    Meanwhile this rank takes part in allreduces of the others with zeros; other collectives fail.
+
+    Returns:
+        The rank that joined last.
+    """
+    last = queue_of(global_process_set).join()
+    forget_names(global_process_set)  # a rank that joined early has not counted as the others have
+    return last
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Block until all ranks of a process set are here."""
+    arrays = queue_of(process_set).arrays
+    name = full_name("barrier", None, process_set)
+    request = Request(kind="barrier", array=arrays.zeros("float32", (0,)), name=name)
+    submit([request], process_set).wait()
+
+
+def position_in(process_set: ProcessSet, rank: int) -> int:
+    """Return the position of a rank of the job in a process set.
+
+    Raises:
+        ValueError: The rank is not in the set.
+    """
+    ranks = process_set.ranks if process_set.process_set_id else list(range(job().world.size))
+    if rank not in ranks:
+        raise ValueError(
+            f"broadcast received invalid root rank {rank} for provided process set; allowed:"
+            f" {ranks}"
+        )
+    return ranks.index(rank)
+
+
+def _name_group(
+    requests: Sequence[Request], kind: str, name: str | None, process_set: ProcessSet
+) -> None:
+    group_name = full_name(kind, name, process_set)
+    for number, request in enumerate(requests, 1):
+        request.name = f"{group_name}_{number}of{len(requests)}"
+
+
+def _first(results: list[Any]) -> Any:
+    return results[0]
+
+
+def _rows_and_counts(arrays: Arrays, results: list[Any]) -> tuple[Array, Array]:
+    rows, counts = results[0]
+    return rows, arrays.from_numpy(np.array(counts, dtype=np.int32))

@@ -1,0 +1,87 @@
+"""Submission of requests, and the handles that Horovod's asynchronous functions return."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from slipstream.horovod.common.exceptions import HorovodInternalError
+from slipstream.horovod.common.process_sets import ProcessSet
+from slipstream.horovod.job import queue_of
+from slipstream.horovod.request import Request, TensorHandle
+
+
+class AsyncResult:
+    """Result of an asynchronous collective, for poll() or synchronize().
+
+    Args:
+        handles: Handles of one tensor or several.
+        make: Function that makes the output from the results of the handles.
+    """
+
+    def __init__(
+        self, handles: Sequence[TensorHandle | AsyncResult], make: Callable[[list[Any]], Any]
+    ) -> None:
+        self._handles, self._make = handles, make
+        self._output: Any = None
+        self._is_made = False
+
+    def done(self) -> bool:
+        """Return whether wait() would return at once; does not block."""
+        return all(handle.done() for handle in self._handles)
+
+    def settle(self) -> None:
+        """Block until there is an output or an error."""
+        for handle in self._handles:
+            handle.settle()
+
+    def wait(self) -> Any:
+        """Block until the output is there, and return it.
+
+        Raises:
+            HorovodInternalError: The collective failed.
+        """
+        if not self._is_made:
+            self.settle()  # all of them, so that all names are free again even if one fails
+            self._output = self._make([handle.wait() for handle in self._handles])
+            self._is_made = True
+        return self._output
+
+
+def submit(
+    requests: Sequence[Request],
+    process_set: ProcessSet,
+    make: Callable[[list[Any]], Any] = tuple,
+) -> AsyncResult:
+    """Submit requests without blocking; several of them run together or not at all.
+
+    Args:
+        requests: Requests with their names.
+        process_set: Process set whose ranks take part.
+        make: Function that makes the output from the list of results (default: their tuple).
+
+    Raises:
+        ValueError: A name is in use, or this rank cannot use the process set.
+        HorovodInternalError: The process set has failed.
+    """
+    handles = queue_of(process_set).submit(requests, together=len(requests) > 1)
+    return AsyncResult(handles, make)
+
+
+def poll(handle: AsyncResult) -> bool:
+    """Return whether synchronize() would return at once; does not block."""
+    if not handle.done():
+        return False
+    with contextlib.suppress(HorovodInternalError):  # synchronize() raises it
+        handle.wait()  # writes the result into the tensor of an in-place operation
+    return True
+
+
+def synchronize(handle: AsyncResult) -> Any:
+    """Block until a collective is done, and return its output.
+
+    Raises:
+        HorovodInternalError: The collective failed.
+    """
+    return handle.wait()
